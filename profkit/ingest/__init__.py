@@ -1,0 +1,1 @@
+"""Bytes to `Trace`. The only place that knows file formats, compression and msgspec."""

@@ -1,0 +1,170 @@
+"""Files as chunks of plain bytes: gzip, zstd or nothing, told by their first bytes, never by their name."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from isal import igzip, isal_zlib
+
+from profkit.errors import (
+    MissingCapabilityError,
+    TraceFormatError,
+    TraceNotFoundError,
+    TruncatedTraceError,
+)
+
+# Real traces expand 8 to 40 times; a repeated one 1000 times is a bomb, or not worth the wait.
+MAX_EXPANSION: Final = 300  # chosen: ten times what the reference traces need
+FREE_EXPANSION_BYTES: Final = 512 * 2**20  # small files may expand as they like up to here
+
+_MAGIC: Final = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+)
+_NOT_A_TRACE: Final = (
+    (b"PK\x03\x04", "a ZIP header (a checkpoint?)"),
+    (b"SQLite format 3\x00", "an SQLite header (an nsys export?)"),
+    (b"\x80\x02", "a Python pickle"),
+    (b"\x7fELF", "an ELF header (a program?)"),
+    (b"%PDF", "a PDF header"),
+    (b"\x89PNG", "a PNG header"),
+)
+
+
+@dataclass
+class Progress:
+    """Where the reading stands; `on_bytes` is called with compressed bytes read so far and the file's size."""
+
+    on_bytes: Callable[[int, int], None] | None = None
+
+    def tell(self, n_read: int, n_total: int) -> None:
+        """Report bytes read."""
+        if self.on_bytes is not None:
+            self.on_bytes(n_read, n_total)
+
+
+@contextmanager
+def spooled(source: str) -> Iterator[Path]:
+    """Give a path for a source; standard input ("-") is copied to a temporary file, since a retry must reread it."""
+    if source != "-":
+        path = Path(source)
+        _refuse_missing(path)
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(prefix="profkit-stdin-") as spool:
+        shutil.copyfileobj(sys.stdin.buffer, spool)
+        spool.flush()
+        yield Path(spool.name)
+
+
+def _refuse_missing(path: Path) -> None:
+    if not path.exists():
+        raise TraceNotFoundError(f"{path}: no such file", hint="give a .json or .json.gz that torch.profiler wrote")
+    if path.is_dir():
+        raise TraceNotFoundError(f"{path} is a folder", hint="give the trace files in it")
+
+
+def read_chunks(
+    path: Path, *, source: str, chunk_bytes: int, progress: Progress | None = None, lenient: bool = False
+) -> Iterator[bytes]:
+    """Give the plain bytes of a file in chunks of at most `chunk_bytes`.
+
+    Raises TraceFormatError for what cannot be a trace, TruncatedTraceError where a compressed stream is cut (in
+    `lenient` reading the bytes before the cut are all there is), MissingCapabilityError for zstd without a decoder.
+    """
+    try:
+        with path.open("rb") as raw:
+            yield from _decompressed(raw, source, chunk_bytes, progress or Progress(), lenient)
+    except PermissionError:
+        raise TraceNotFoundError(f"{source}: permission denied", hint="check the file's owner and mode") from None
+
+
+def _decompressed(
+    raw: BinaryIO, source: str, chunk_bytes: int, progress: Progress, lenient: bool
+) -> Iterator[bytes]:
+    head = raw.read(16)
+    raw.seek(0)
+    _refuse_other_formats(head, source)
+    n_total = path_size(raw)
+    stream = _open_stream(raw, head, source)
+    n_plain = 0
+    while True:
+        try:
+            chunk = stream.read(chunk_bytes)
+        except EOFError:
+            if lenient:
+                return
+            raise TruncatedTraceError(
+                f"{source} ends early (compressed stream cut at byte {raw.tell():,})",
+                hint="--lenient analyses the whole events before the cut and says so in the report",
+            ) from None
+        except (zlib.error, isal_zlib.IsalError, OSError) as error:
+            if lenient:
+                return
+            raise TraceFormatError(
+                f"{source}: broken compressed data near byte {raw.tell():,} ({error})",
+                hint="copy the file again; --lenient analyses the whole events before the damage",
+            ) from None
+        if not chunk:
+            return
+        n_plain += len(chunk)
+        _refuse_bomb(n_plain, raw.tell(), source)
+        progress.tell(raw.tell(), n_total)
+        yield chunk
+
+
+def path_size(raw: BinaryIO) -> int:
+    """Give the size of an open file in bytes, leaving its position at the start."""
+    raw.seek(0, 2)
+    size = raw.tell()
+    raw.seek(0)
+    return size
+
+
+def _refuse_other_formats(head: bytes, source: str) -> None:
+    for magic, what in _NOT_A_TRACE:
+        if head.startswith(magic):
+            raise TraceFormatError(
+                f"{source} is not a trace: it begins with {what}",
+                hint="pass the .json or .json.gz that torch.profiler wrote, or a folder of them",
+            )
+
+
+def _open_stream(raw: BinaryIO, head: bytes, source: str) -> BinaryIO:
+    kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "plain")
+    if kind == "gzip":
+        return igzip.IGzipFile(fileobj=raw, mode="rb")  # type: ignore[return-value]
+    if kind == "zstd":
+        return _open_zstd(raw, source)
+    return raw
+
+
+def _open_zstd(raw: BinaryIO, source: str) -> BinaryIO:
+    for name in ("compression.zstd", "backports.zstd"):  # Python 3.14 has the first, its backport the second
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        opened: BinaryIO = module.open(raw, "rb")
+        return opened
+    raise MissingCapabilityError(
+        f"{source} is zstd-compressed and this Python has no zstd decoder",
+        hint=f"pip install backports.zstd, or: zstd -dc {source} | profkit triage -",
+    )
+
+
+def _refuse_bomb(n_plain: int, n_read: int, source: str) -> None:
+    if n_plain > FREE_EXPANSION_BYTES and n_plain > MAX_EXPANSION * max(n_read, 1):
+        raise TraceFormatError(
+            f"{source} expands to more than {MAX_EXPANSION} times its {n_read:,} compressed bytes",
+            hint="this is not what a profiler writes; decompress it yourself if you trust it",
+        )

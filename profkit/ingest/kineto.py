@@ -1,0 +1,256 @@
+"""torch.profiler (Kineto) traces: a file of any size to batches of columns, then to a `Trace`."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from profkit.errors import TraceFormatError, TruncatedTraceError
+from profkit.ingest import bytesource, split
+from profkit.ingest.build import build_trace
+from profkit.ingest.bytesource import Progress
+from profkit.ingest.events import BadEventError, Batch, decode_batch
+from profkit.ingest.split import Document
+from profkit.model.trace import Trace, TraceWarning
+
+CHUNK_BYTES: Final = 2**20
+"""Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache."""
+PARALLEL_CHUNK_BYTES: Final = 4 * CHUNK_BYTES
+_IN_FLIGHT_PER_JOB: Final = 2
+
+
+@dataclass
+class RawTrace:
+    """What the reading of one file gives, before it becomes a `Trace`."""
+
+    source: str
+    batches: list[Batch] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    n_bytes: int = 0
+    warnings: list[TraceWarning] = field(default_factory=list)
+
+    @property
+    def n_events(self) -> int:
+        """Whole events read."""
+        return sum(batch.n_events for batch in self.batches)
+
+
+def read_trace(
+    source: str,
+    *,
+    lenient: bool = False,
+    jobs: int = 1,
+    chunk_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> Trace:
+    """Give the `Trace` of a Kineto file ("-" for standard input).
+
+    `lenient` keeps what is whole of a damaged file and says so in `Trace.warnings`; `jobs` decodes in that many
+    processes. Raises TraceError (what, where) and MissingCapabilityError.
+    """
+    with bytesource.spooled(source) as path, _collector_paused():
+        shown = "standard input" if source == "-" else source
+        raw = read_raw(path, shown, lenient=lenient, jobs=jobs, chunk_bytes=chunk_bytes, progress=progress)
+        return build_trace(raw)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Decoding makes millions of objects that hold no cycles; the collector would walk them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def read_raw(
+    path: Path,
+    source: str,
+    *,
+    lenient: bool = False,
+    jobs: int = 1,
+    chunk_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> RawTrace:
+    """Give the batches and metadata of a file: quickly if it is whole and laid out as usual, else exactly."""
+    size = chunk_bytes or (PARALLEL_CHUNK_BYTES if jobs > 1 else CHUNK_BYTES)
+    try:
+        return _read_quick(path, source, jobs, size, progress)
+    except (BadEventError, _NotAsUsualError):
+        pass  # damaged, or brackets where none are expected: the exact way says which
+    except TruncatedTraceError:
+        if not lenient:
+            n_whole = _read_exact(path, source, True, size, progress).n_events
+            _raise_cut(path, source, n_whole, size)
+    return _read_exact(path, source, lenient, size, progress)
+
+
+class _NotAsUsualError(Exception):
+    """The quick cut did not fit this file."""
+
+
+def _read_quick(path: Path, source: str, jobs: int, size: int, progress: Progress | None) -> RawTrace:
+    document = Document()
+    chunks = bytesource.read_chunks(path, source=source, chunk_bytes=size, progress=progress)
+    arrays = split.pieces(chunks, document, source=source, exact=False)
+    raw = RawTrace(source)
+    raw.batches = list(_decoded(arrays, jobs) if jobs > 1 else map(decode_batch, arrays))
+    last, tail = _take_apart(document)
+    raw.batches.append(decode_batch(last))
+    raw.metadata = _metadata(document.head, tail, source)
+    raw.n_bytes = document.n_bytes
+    return raw
+
+
+def _decoded(arrays: Iterator[bytes], jobs: int) -> Iterator[Batch]:
+    """Decode in other processes, in order, with a bounded number of pieces under way."""
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        pending: list[Future[Batch]] = []
+        try:
+            for array in arrays:
+                pending.append(pool.submit(decode_batch, array))
+                if len(pending) >= jobs * _IN_FLIGHT_PER_JOB:
+                    yield pending.pop(0).result()
+            for future in pending:
+                yield future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _take_apart(document: Document) -> tuple[bytes, bytes]:
+    """Give (the last elements as an array, what follows the array) of a quick reading's tail."""
+    prefix = b"[" if document.is_list else b'{"traceEvents":['
+    text = prefix + document.tail
+    if document.is_list:
+        return text.rstrip(), b""
+    try:
+        top = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise _NotAsUsualError from None
+    array = bytes(top["traceEvents"])
+    start = len(prefix) - 1
+    if text[start : start + len(array)] != array:
+        raise _NotAsUsualError  # a second traceEvents after the first
+    return array, text[start + len(array) :]
+
+
+def _metadata(head: bytes, tail: bytes, source: str) -> dict[str, Any]:
+    """Give the top-level keys around the events; raises TraceFormatError if they are not JSON or stand there twice."""
+    if not head:
+        return {}
+    try:
+        top: dict[str, Any] = json.loads(
+            head + b"null" + tail, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
+        )
+    except RecursionError:
+        raise TraceFormatError(f"{source}: metadata is nested too deeply") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise TraceFormatError(f"{source}: broken metadata beside the events ({error})") from None
+    top.pop("traceEvents", None)
+    return top
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {twice[:60]!r} stands there twice")
+    return dict(pairs)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _read_exact(path: Path, source: str, lenient: bool, size: int, progress: Progress | None) -> RawTrace:
+    document = Document()
+    chunks = bytesource.read_chunks(path, source=source, chunk_bytes=size, progress=progress, lenient=lenient)
+    raw = RawTrace(source)
+    n_bad = 0
+    for array in split.pieces(chunks, document, source=source, exact=True):
+        try:
+            raw.batches.append(decode_batch(array))
+        except BadEventError as error:
+            n_bad += _salvage(array, raw, error, lenient)
+    raw.n_bytes = document.n_bytes
+    if n_bad:
+        raw.warnings.append(
+            TraceWarning(id="events.unreadable", message=f"{n_bad:,} events could not be read and were left out", count=n_bad)
+        )
+    if document.is_truncated:
+        _note_cut(raw, document, lenient)
+    elif not document.is_list:
+        try:
+            raw.metadata = _metadata(document.head, document.tail[1:], source)
+        except TraceFormatError as error:
+            if not lenient:
+                raise
+            raw.warnings.append(TraceWarning(id="metadata.unreadable", message=error.message))
+    elif document.tail[1:].strip() and not lenient:
+        raise TraceFormatError(f"{source}: {document.tail[1:25]!r} follows the end of the trace")
+    return raw
+
+
+def _salvage(array: bytes, raw: RawTrace, error: BadEventError, lenient: bool) -> int:
+    """Find the bad events of an array one by one: keep the good ones if lenient, else say which is the first bad."""
+    n_before = raw.n_events
+    n_bad = 0
+    good: list[bytes] = []
+    for row, text in enumerate(split.elements(array)):
+        try:
+            decode_batch(b"[" + text + b"]")
+            good.append(text)
+        except BadEventError as bad:
+            if not lenient:
+                raise TraceFormatError(
+                    f"{raw.source}: event {n_before + row + 1:,}: {bad}",
+                    hint="--lenient leaves out such events and says so in the report",
+                ) from None
+            n_bad += 1
+    if n_bad == 0:  # every element is whole, what joins them is not
+        raise TraceFormatError(f"{raw.source}: not JSON after event {n_before:,}: {error}")
+    raw.batches.append(decode_batch(b"[" + b",".join(good) + b"]"))
+    return n_bad
+
+
+def _note_cut(raw: RawTrace, document: Document, lenient: bool) -> None:
+    n_whole = raw.n_events
+    if not lenient:
+        raise _cut_error(raw.source, n_whole, f"at byte {document.n_bytes:,}")
+    raw.warnings.append(
+        TraceWarning(
+            id="trace.truncated",
+            message=f"the file is cut after event {n_whole:,}; what follows is missing from every number here",
+            count=n_whole,
+        )
+    )
+
+
+def _raise_cut(path: Path, source: str, n_whole: int, size: int) -> NoReturn:
+    """Say where a compressed stream is cut, with the number of events before the cut."""
+    try:
+        for _ in bytesource.read_chunks(path, source=source, chunk_bytes=size):
+            pass
+    except TruncatedTraceError as error:
+        raise _cut_error(source, n_whole, error.message.partition("(")[2].rstrip(")")) from None
+    raise _cut_error(source, n_whole, "before the first event")
+
+
+def _cut_error(source: str, n_whole: int, where: str) -> TruncatedTraceError:
+    return TruncatedTraceError(
+        f"{source} ends inside event {n_whole + 1:,} ({where})",
+        hint=f"--lenient analyses the {n_whole:,} whole events and says so in the report",
+        n_whole_events=n_whole,
+    )

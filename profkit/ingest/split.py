@@ -1,0 +1,252 @@
+"""JSON text of any layout to whole array elements, in bounded memory.
+
+Two ways to cut, one result. *Quick*: cut before the last `, {` that follows a `}`; right for everything a profiler
+writes, and checked by the decoder, since `[` + cut + `]` is valid JSON if and only if the cut is between two elements.
+*Exact*: find every bracket outside strings with vectorised scans and cut where the depth returns to the array's level;
+four times slower, never wrong. A reader tries quick first and starts over with exact when a piece does not decode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from profkit.errors import TraceFormatError, TruncatedTraceError
+
+MAX_ELEMENT_BYTES: Final = 64 * 2**20
+"""One event, or the metadata before or after the events, may not be larger (the largest seen is 0.4 MB)."""
+
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_ARRAY_START: Final = re.compile(rb"\s*:\s*\[")
+_SPACE: Final = b" \t\r\n"
+_SHIFT = np.zeros(256, np.int8)
+_SHIFT[[0x7B, 0x5B]] = 1  # { [
+_SHIFT[[0x7D, 0x5D]] = -1  # } ]
+
+
+@dataclass
+class Document:
+    """What surrounds the events: `head` up to the array's `[`, `tail` from its `]` on."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    is_list: bool = False
+    is_truncated: bool = False
+    n_bytes: int = field(default=0)
+
+
+Cut = Callable[[bytes], tuple[int, int]]
+"""Buffer -> (end of the last whole element, 0 for none; position of the array's `]`, -1 if not in the buffer)."""
+
+
+def pieces(chunks: Iterator[bytes], document: Document, *, source: str, exact: bool) -> Iterator[bytes]:
+    """Give JSON arrays of whole elements; fill `document` on the way.
+
+    A quick cut leaves the last elements in `document.tail`, with `]` and what follows it, for the decoder to take
+    apart. Raises TraceFormatError and TruncatedTraceError.
+    """
+    buffer = _skip_to_array(chunks, document, source)
+    yield from (_exact if exact else _quick)(buffer, chunks, document, source)
+
+
+def _skip_to_array(chunks: Iterator[bytes], document: Document, source: str) -> bytes:
+    buffer = b""
+    for chunk in chunks:
+        document.n_bytes += len(chunk)
+        buffer = (buffer + chunk).lstrip(b"\xef\xbb\xbf" + _SPACE) if not buffer.strip() else buffer + chunk
+        if not buffer:
+            continue
+        if buffer[:1] == b"[":
+            document.is_list = True
+            return buffer[1:]
+        if buffer[:1] != b"{":
+            raise not_a_trace(source, buffer)
+        start = _find_array(buffer)
+        if start >= 0:
+            document.head = buffer[:start]
+            return buffer[start + 1 :]
+        if len(buffer) > MAX_ELEMENT_BYTES:
+            raise TraceFormatError(
+                f"{source}: no traceEvents in the first {len(buffer):,} bytes",
+                hint="this JSON is not a trace of torch.profiler",
+            )
+    raise _no_array(buffer, source)
+
+
+def not_a_trace(source: str, buffer: bytes) -> TraceFormatError:
+    """Give the error for content that cannot be a trace, with its first characters."""
+    shown = buffer[:24].decode("utf-8", "replace").replace("\n", " ")
+    return TraceFormatError(
+        f"{source} is not a trace: expected JSON, it begins with {shown!r}",
+        hint="pass the .json or .json.gz that torch.profiler wrote, or a folder of them",
+    )
+
+
+def _no_array(buffer: bytes, source: str) -> TraceFormatError:
+    if not buffer.strip():
+        return TraceFormatError(
+            f"{source} is empty", hint="the profiler wrote nothing; was it stopped before export?"
+        )
+    if _depth_at_end(buffer) > 0:
+        return TruncatedTraceError(
+            f"{source} ends before its first event (byte {len(buffer):,})",
+            hint="the export was cut; capture again",
+        )
+    return TraceFormatError(
+        f"{source} is JSON but not a trace: no traceEvents array",
+        hint="pass the file that torch.profiler's export_chrome_trace wrote (execution traces are another format)",
+    )
+
+
+def _depth_at_end(buffer: bytes) -> int:
+    depth = 0
+    for token in _TOKEN.finditer(buffer):
+        depth += int(_SHIFT[buffer[token.start()]])
+    return depth
+
+
+def _find_array(buffer: bytes) -> int:
+    """Give the position of the `[` of the top-level key traceEvents, or -1."""
+    if b'"traceEvents"' not in buffer:
+        return -1
+    depth = 0
+    for token in _TOKEN.finditer(buffer):
+        first = buffer[token.start()]
+        if first == 0x22:
+            if depth == 1 and token[0] == b'"traceEvents"':
+                array = _ARRAY_START.match(buffer, token.end())
+                if array is not None:
+                    return array.end() - 1
+            continue
+        depth += 1 if first in b"{[" else -1
+    return -1
+
+
+def _quick(buffer: bytes, chunks: Iterator[bytes], document: Document, source: str) -> Iterator[bytes]:
+    for chunk in chunks:
+        document.n_bytes += len(chunk)
+        end = _last_boundary(buffer)
+        if end > 0:
+            yield _array(buffer, end)
+            buffer = buffer[_after_comma(buffer, end) :] + chunk
+        else:
+            buffer += chunk
+            _refuse_giant(buffer, source)
+    document.tail = buffer
+
+
+def _array(buffer: bytes, end: int) -> bytes:
+    return b"".join((b"[", memoryview(buffer)[:end], b"]"))
+
+
+def _last_boundary(buffer: bytes) -> int:
+    """Give the end of the last `}` that is followed by a comma and a `{`, or 0."""
+    position = len(buffer)
+    while (position := buffer.rfind(b"{", 0, position)) > 0:
+        end = len(buffer[max(0, position - 64) : position].rstrip(_SPACE)) + max(0, position - 64)
+        if end and buffer[end - 1] == 0x2C:
+            end -= 1
+            end = len(buffer[max(0, end - 64) : end].rstrip(_SPACE)) + max(0, end - 64)
+            if end and buffer[end - 1] == 0x7D:
+                return end
+    return 0
+
+
+def _after_comma(buffer: bytes, end: int) -> int:
+    return buffer.index(b",", end) + 1
+
+
+def _exact(buffer: bytes, chunks: Iterator[bytes], document: Document, source: str) -> Iterator[bytes]:
+    is_first = True
+    while True:
+        end, close = _exact_cut(buffer)
+        if close >= 0:
+            last = _without_comma(buffer[:close], is_first)
+            if last.strip(_SPACE):
+                yield _array(last, len(last))
+            document.tail = buffer[close:]
+            for chunk in chunks:
+                document.n_bytes += len(chunk)
+                document.tail += chunk
+                _refuse_giant(document.tail, source)
+            return
+        if end:
+            whole = _without_comma(buffer[:end], is_first)
+            yield _array(whole, len(whole))
+            buffer, is_first = buffer[end:], False
+        _refuse_giant(buffer, source)
+        more = _at_least(chunks, max(len(buffer), 1))
+        if not more:
+            document.is_truncated = True
+            document.tail = buffer
+            return
+        document.n_bytes += len(more)
+        buffer += more
+
+
+def _without_comma(elements: bytes, is_first: bool) -> bytes:
+    """Drop the comma that joins elements to those before; what lacks one is left for the decoder to refuse."""
+    stripped = elements.lstrip(_SPACE)
+    if is_first or not stripped:
+        return elements
+    return stripped[1:] if stripped[:1] == b"," else b"," + stripped
+
+
+def _at_least(chunks: Iterator[bytes], n_bytes: int) -> bytes:
+    """Give at least as many bytes as asked for, so that a growing element is rescanned a logarithmic number of times."""
+    parts: list[bytes] = []
+    while sum(map(len, parts)) < n_bytes and (chunk := next(chunks, b"")):
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def _exact_cut(buffer: bytes) -> tuple[int, int]:
+    """Give (end of the last whole element, position of the array's own `]` or -1), by bracket depth outside strings."""
+    text = np.frombuffer(buffer, np.uint8)
+    brackets = np.flatnonzero(_SHIFT[text])
+    quotes = _unescaped_quotes(text)
+    brackets = brackets[np.searchsorted(quotes, brackets) % 2 == 0]
+    depth = np.cumsum(_SHIFT[text[brackets]], dtype=np.int64)
+    closed = np.flatnonzero(depth < 0)
+    stop = int(closed[0]) if closed.size else depth.size
+    ends = np.flatnonzero((depth[:stop] == 0) & (_SHIFT[text[brackets[:stop]]] < 0))
+    end = int(brackets[ends[-1]]) + 1 if ends.size else 0
+    return end, int(brackets[stop]) if closed.size else -1
+
+
+def elements(array: bytes) -> list[bytes]:
+    """Give the elements of a JSON array one by one, by brackets alone, so that one bad element spoils no other."""
+    text = np.frombuffer(array, np.uint8)
+    brackets = np.flatnonzero(_SHIFT[text])
+    brackets = brackets[np.searchsorted(_unescaped_quotes(text), brackets) % 2 == 0]
+    shift = _SHIFT[text[brackets]]
+    depth = np.cumsum(shift, dtype=np.int64)
+    ends = brackets[(depth == 1) & (shift < 0)] + 1
+    starts = np.concatenate(([1], ends[:-1])) if ends.size else ends
+    whole = [array[start:end].strip(b"," + _SPACE) for start, end in zip(starts, ends, strict=True)]
+    rest = array[int(ends[-1]) if ends.size else 1 : -1].strip(_SPACE)
+    return [*whole, rest] if rest else whole
+
+
+def _unescaped_quotes(text: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    quotes = np.flatnonzero(text == 0x22)
+    after_backslash = quotes[(quotes > 0) & (text[quotes - 1] == 0x5C)]
+    if after_backslash.size == 0:
+        return quotes
+    other = np.flatnonzero(text != 0x5C)  # the run of backslashes before a quote begins after the last other byte
+    previous = np.searchsorted(other, after_backslash) - 1
+    run_start = np.where(previous >= 0, other[previous], -1)
+    is_escaped = (after_backslash - run_start - 1) % 2 == 1
+    return np.setdiff1d(quotes, after_backslash[is_escaped], assume_unique=True)
+
+
+def _refuse_giant(buffer: bytes, source: str) -> None:
+    if len(buffer) > MAX_ELEMENT_BYTES:
+        raise TraceFormatError(
+            f"{source}: one element is larger than {MAX_ELEMENT_BYTES // 2**20} MB",
+            hint="no profiler writes such an event; is this really a trace?",
+        )

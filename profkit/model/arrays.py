@@ -1,0 +1,130 @@
+"""Array algebra on intervals: numpy in, numpy out, int64 nanoseconds, half-open `[start, end)`.
+
+The bottom of the house: no domain words, no tables, no loops over rows. A *set* below is a pair of arrays
+`(start, end)` that is sorted, disjoint, non-touching and without empty intervals; `union` makes one of anything.
+Formulas: profkit's design notes 3.1; every function is tested against a boolean-mask oracle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+IntervalArrays = tuple[I64, I64]
+
+_EMPTY = np.empty(0, np.int64)
+_EMPTY.flags.writeable = False
+
+
+def empty() -> IntervalArrays:
+    """Give the empty set."""
+    return _EMPTY, _EMPTY
+
+
+def union(start: I64, end: I64) -> IntervalArrays:
+    """Give the set covered by any of the intervals, in any order; touching ones merge, empty ones vanish."""
+    keep = end > start
+    if not keep.all():
+        start, end = start[keep], end[keep]
+    if start.size == 0:
+        return empty()
+    if not is_sorted(start):
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    is_new = np.empty(start.size, np.bool_)
+    is_new[0] = True
+    np.greater(start[1:], reach[:-1], out=is_new[1:])
+    first = np.flatnonzero(is_new)
+    last = np.append(first[1:], start.size) - 1
+    return start[first], reach[last]
+
+
+def is_sorted(values: NDArray[np.generic]) -> bool:
+    """Tell whether values never decrease."""
+    return bool(values.size < 2 or (values[1:] >= values[:-1]).all())  # type: ignore[operator]
+
+
+def measure(start: I64, end: I64) -> int:
+    """Give the sum of lengths (the measure, if the intervals are a set)."""
+    return int((end - start).sum())
+
+
+def clip(start: I64, end: I64, low: int, high: int) -> IntervalArrays:
+    """Give the intervals cut to `[low, high)`, without those that fall outside; order is kept."""
+    start, end = np.maximum(start, low), np.minimum(end, high)
+    keep = end > start
+    return start[keep], end[keep]
+
+
+def complement(a: IntervalArrays, low: int, high: int) -> IntervalArrays:
+    """Give `[low, high)` without the set `a`."""
+    start, end = clip(*a, low, high)
+    gap_start = np.concatenate(([low], end))
+    gap_end = np.concatenate((start, [high]))
+    keep = gap_end > gap_start
+    return gap_start[keep].astype(np.int64), gap_end[keep].astype(np.int64)
+
+
+def intersect(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
+    """Give the set in both sets."""
+    if a[0].size == 0 or b[0].size == 0:
+        return empty()
+    row_a, row_b = overlapping_pairs(a, b)
+    start = np.maximum(a[0][row_a], b[0][row_b])
+    end = np.minimum(a[1][row_a], b[1][row_b])
+    return start, end
+
+
+def subtract(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
+    """Give the part of set `a` outside set `b`."""
+    if a[0].size == 0 or b[0].size == 0:
+        return a
+    low, high = int(a[0][0]), int(a[1][-1])
+    return intersect(a, complement(b, low, high))
+
+
+def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Give all pairs of rows (of set `a`, of set `b`) that share time, ordered by `a`, then `b`."""
+    first = np.searchsorted(b[1], a[0], "right")  # first of b that ends after a starts
+    stop = np.searchsorted(b[0], a[1], "left")  # first of b that starts at or after a's end
+    counts = np.maximum(stop - first, 0)
+    row_a = np.repeat(np.arange(a[0].size), counts)
+    offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return row_a, np.repeat(first, counts) + offset
+
+
+def coverage(a: IntervalArrays, at: I64) -> I64:
+    """Give, for each time, how much of set `a` lies before it (ns)."""
+    start, end = a
+    if start.size == 0:
+        return np.zeros(np.shape(at), np.int64)
+    total = np.concatenate(([0], np.cumsum(end - start)))
+    row = np.searchsorted(start, at, "right")
+    beyond = np.maximum(end[np.maximum(row - 1, 0)] - at, 0)
+    beyond[row == 0] = 0
+    covered: I64 = total[row] - beyond
+    return covered
+
+
+def covered_ns(a: IntervalArrays, start: I64, end: I64) -> I64:
+    """Give, for each interval (they may overlap), how much of it set `a` covers (ns)."""
+    return coverage(a, np.asarray(end)) - coverage(a, np.asarray(start))
+
+
+def contains(a: IntervalArrays, at: I64) -> Bool:
+    """Tell, for each time, whether it lies inside set `a`."""
+    if a[0].size == 0:
+        return np.zeros(np.shape(at), np.bool_)
+    row = np.searchsorted(a[0], at, "right")
+    inside: Bool = (row > 0) & (at < a[1][np.maximum(row - 1, 0)])
+    return inside
+
+
+def enclosing_row(a: IntervalArrays, at: I64) -> I64:
+    """Give, for each time, the row of set `a` that holds it, or -1."""
+    row = np.searchsorted(a[0], at, "right") - 1
+    row[~contains(a, at)] = -1
+    return row.astype(np.int64)

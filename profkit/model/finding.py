@@ -1,0 +1,85 @@
+"""Findings: what was found, how bad, how sure, on what evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much it costs; separate from how sure we are."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One number that anyone can recompute, and where it is."""
+
+    statement: str
+    metric: str
+    value: float
+    unit: str
+    expected: str | None = None
+    span_ns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextTool:
+    """The cheapest capture that would answer the open question; `command` runs as printed."""
+
+    name: str
+    command: str
+    purpose: str
+    look_for: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A named condition with its evidence.
+
+    `recoverable_ns` is per step and an upper bound: removing the cause cannot give more. `fraction` is the share of the
+    window it was computed from. `confidence` (0-1) is ordinal: an evidence ladder capped by the quality of the capture.
+    """
+
+    id: str
+    title: str
+    severity: Severity
+    confidence: float
+    recoverable_ns: int
+    fraction: float
+    evidence: tuple[Evidence, ...]
+    fix: str
+    next_tools: tuple[NextTool, ...] = ()
+    rank: int | None = None
+    device: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise ValueError(f"finding {self.id} has no evidence")
+        if not 0 <= self.confidence <= 1:
+            raise ValueError(f"finding {self.id} has confidence {self.confidence}, outside 0-1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """An analysis that could not run: not the same as clean, not the same as failed."""
+
+    analyzer: str
+    reason: str
+    how_to_get: str
+
+
+def confidence_label(confidence: float) -> str:
+    """Give the word for a confidence: high from 0.75, medium from 0.5, else low (chosen: thirds of the ladder)."""
+    if confidence >= 0.75:
+        return "high"
+    return "medium" if confidence >= 0.5 else "low"

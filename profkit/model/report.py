@@ -1,0 +1,202 @@
+"""The report: results as plain values, named as in the JSON contract. Renderers know nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from profkit.model.finding import Finding, NextTool, Skipped
+
+
+class Bottleneck(StrEnum):
+    """The verdicts of the contract."""
+
+    DATA = "data-bound"
+    COPY = "copy-bound"
+    SYNC = "sync-bound"
+    OVERHEAD = "overhead-bound"
+    KERNEL = "kernel-bound"
+    COMM = "comm-bound"
+    STRAGGLER = "straggler-bound"
+    MEMORY = "memory-pressure"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A partition of the window in integer ns; the parts sum to it, exactly, or the constructor raises."""
+
+    window_ns: int
+    compute: int
+    comm_exposed: int
+    copy_exposed: int
+    idle_data: int
+    idle_sync: int
+    idle_launch: int
+    idle_host: int
+    idle_dependency: int
+    idle_unknown: int
+
+    def __post_init__(self) -> None:
+        if any(part < 0 for part in self.parts.values()) or sum(self.parts.values()) != self.window_ns:
+            raise ValueError(f"budget parts {self.parts} do not partition {self.window_ns} ns")
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The parts by name, in the order of the contract."""
+        return {
+            "compute": self.compute,
+            "comm_exposed": self.comm_exposed,
+            "copy_exposed": self.copy_exposed,
+            "idle_data": self.idle_data,
+            "idle_sync": self.idle_sync,
+            "idle_launch": self.idle_launch,
+            "idle_host": self.idle_host,
+            "idle_dependency": self.idle_dependency,
+            "idle_unknown": self.idle_unknown,
+        }
+
+    @property
+    def idle_ns(self) -> int:
+        """All idle parts together."""
+        return self.window_ns - self.compute - self.comm_exposed - self.copy_exposed
+
+    def fraction(self, part: str) -> float:
+        """The share of one part, 0-1; 0 for an empty window."""
+        return self.parts[part] / self.window_ns if self.window_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamUse:
+    """One stream: what it carries and how long it is busy inside the window."""
+
+    stream: int
+    label: str
+    busy_ns: int
+    occupancy: float
+    n_ops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """One device (or the CPU) over the window. `occupancy` values are shares of the window."""
+
+    device: int
+    name: str
+    kind: str
+    budget: Budget
+    busy_compute_ns: int
+    busy_comm_ns: int
+    busy_copy_ns: int
+    busy_any_ns: int
+    comm_overlapped_ns: int
+    streams: tuple[StreamUse, ...] = ()
+
+    @property
+    def comm_hidden_fraction(self) -> float | None:
+        """Share of communication under compute; None without communication."""
+        return self.comm_overlapped_ns / self.busy_comm_ns if self.busy_comm_ns else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check of the quality gate."""
+
+    id: str
+    ok: bool
+    value: float | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Step times inside the window, ns; None where no steps were found."""
+
+    n: int
+    source: str
+    mean_ns: int | None
+    p50_ns: int | None
+    p95_ns: int | None
+    cv: float | None
+    durations_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableView:
+    """A table ready to print: `units` names how renderers format each column (ns, fraction, count, text, bytes)."""
+
+    title: str
+    headers: tuple[str, ...]
+    units: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What one analyzer shows: plain numbers for JSON, tables for people."""
+
+    analyzer: str
+    title: str
+    values: dict[str, object]
+    tables: tuple[TableView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """One rank's measurements."""
+
+    source: str
+    format: str
+    rank: int | None
+    world_size: int | None
+    torch_version: str | None
+    n_events: int
+    checks: tuple[Check, ...]
+    window_ns: tuple[int, int]
+    steps: Steps
+    devices: tuple[DeviceReport, ...]
+    sections: tuple[Section, ...]
+    warnings: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The one answer. `recoverable_ns` is per step; `is_healthy` says that no cause is worth chasing."""
+
+    bottleneck: Bottleneck
+    is_healthy: bool
+    confidence: float
+    headline: str
+    step_ns: int | None
+    recoverable_ns: int
+    speedup_ceiling: float | None
+    next_tool: NextTool
+    fixes: tuple[str, ...]
+    caveats: tuple[str, ...]
+    findings: tuple[Finding, ...]  # the three at most that the headline stands on
+    ruled_out: tuple[str, ...]  # what was looked at and is not it, with its number
+    rank: int | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A source that could not be analysed."""
+
+    source: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything `profkit triage` knows."""
+
+    verdict: Verdict
+    ranks: tuple[RankReport, ...]
+    findings: tuple[Finding, ...]
+    skipped: tuple[Skipped, ...]
+    failures: tuple[Failure, ...] = ()

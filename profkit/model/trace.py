@@ -1,0 +1,267 @@
+"""The trace as values: what every reader gives and every analyzer takes.
+
+CPU rows and device rows never share a table. All times are int64 ns since `Trace.origin_unix_ns` (which is 0 where the
+trace does not say), rows of every table are sorted by `start_ns`, strings are codes into `Trace.strings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64
+from profkit.model.intervals import Intervals
+from profkit.model.table import Table
+
+I32 = NDArray[np.int32]
+I8 = NDArray[np.int8]
+
+
+class Kind(IntEnum):
+    """What a row of device work is; see `ingest.classify` for how it is told."""
+
+    COMPUTE = 0
+    COMM = 1
+    COPY = 2
+
+
+class CallKind(IntEnum):
+    """What a runtime or driver call does, told by its name."""
+
+    OTHER = 0
+    LAUNCH = 1
+    GRAPH_LAUNCH = 2
+    COPY = 3
+    SYNC = 4
+    ALLOC = 5
+    CAPTURE = 6
+
+
+class SpanKind(IntEnum):
+    """What a host range stands for, told by its name."""
+
+    OTHER = 0
+    STEP = 1
+    LOADER = 2
+    OPTIMIZER = 3
+    COMM = 4
+    GC = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuWork(Table):
+    """Device activity: kernels, copies, memsets, one row each.
+
+    `launch_row` points into `RuntimeCalls`, `NO_ROW` where the trace holds no call of that correlation.
+    `n_bytes` is -1 and `grid`/`block` are 0 where the trace does not say; `graph_node` is 0 outside CUDA graphs.
+    """
+
+    start_ns: I64
+    end_ns: I64
+    name: I32
+    kind: I8
+    device: I32
+    stream: I64
+    correlation: I64
+    launch_row: I64
+    external_id: I64
+    n_bytes: I64
+    grid: I32  # [n, 3] blocks
+    block: I32  # [n, 3] threads
+    graph_node: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives(Table):
+    """The collective arguments that device rows carry; `gpu_row` points into `GpuWork`."""
+
+    gpu_row: I64
+    collective: I32
+    dtype: I32
+    in_elements: I64
+    out_elements: I64
+    group_size: I64
+    group_name: I32
+    group_ranks: I32
+    seq: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuOps(Table):
+    """Host operators (`aten::...`, autograd nodes, legacy profiler rows); `thread` indexes `Trace.threads`."""
+
+    start_ns: I64
+    end_ns: I64
+    name: I32
+    thread: I32
+    external_id: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeCalls(Table):
+    """CUDA/HIP/MTIA runtime and driver calls on the host."""
+
+    start_ns: I64
+    end_ns: I64
+    name: I32
+    kind: I8
+    thread: I32
+    correlation: I64
+    external_id: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans(Table):
+    """Named host ranges: `record_function`, the profiler's own annotations, Python frames, profiler overhead."""
+
+    start_ns: I64
+    end_ns: I64
+    name: I32
+    kind: I8
+    thread: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSpans(Table):
+    """Ranges on the device timeline that are not activity: projected annotations, sync rows."""
+
+    start_ns: I64
+    end_ns: I64
+    name: I32
+    device: I32
+    stream: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEvents(Table):
+    """Allocator events; `device_type` 0 is the host, 1 CUDA; `n_bytes` is negative for a free."""
+
+    start_ns: I64
+    n_bytes: I64
+    allocated_bytes: I64
+    reserved_bytes: I64
+    device_type: I64
+    device: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flows(Table):
+    """Ends of forward-to-backward arrows; `is_start` is 1 on the forward side. Launch arrows repeat `correlation`."""
+
+    start_ns: I64
+    flow_id: I64
+    thread: I32
+    is_start: I8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One training step `[start_ns, end_ns)`; `number` is the job's own where a marker carries it."""
+
+    index: int
+    number: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """Length in ns."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A host thread: ids as the trace writes them."""
+
+    pid: str
+    tid: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device as the trace describes it; 0 and "" where it does not say."""
+
+    index: int
+    name: str = ""
+    n_sms: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceWarning:
+    """Something in the input that is not as it should be; shown in the report, never quietly repaired."""
+
+    id: str
+    message: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceMeta:
+    """What a trace says of itself; `metadata` holds the rest, secrets redacted."""
+
+    source: str
+    format: str = "kineto"
+    n_events: int = 0
+    n_bytes: int = 0
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str = ""
+    torch_version: str | None = None
+    has_stacks: bool = False
+    has_shapes: bool = False
+    has_memory: bool = False
+    unprofiled_step_ns: int | None = None
+    devices: tuple[Device, ...] = ()
+    categories: Mapping[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One process's trace. Built only by `ingest.build` and `profkit.testing.draw`."""
+
+    meta: TraceMeta
+    origin_unix_ns: int
+    strings: tuple[str, ...]
+    threads: tuple[Thread, ...]
+    gpu: GpuWork
+    collectives: Collectives
+    ops: CpuOps
+    calls: RuntimeCalls
+    spans: Spans
+    python: Spans
+    overhead: Spans
+    device_spans: DeviceSpans
+    sync_rows: DeviceSpans
+    memory: MemoryEvents
+    flows: Flows
+    steps: tuple[Step, ...]
+    step_source: str
+    window_ns: tuple[int, int]
+    warnings: tuple[TraceWarning, ...] = ()
+
+    @property
+    def device_indices(self) -> tuple[int, ...]:
+        """Devices that have activity, in order."""
+        return tuple(int(index) for index in np.unique(self.gpu.device))
+
+    @property
+    def window_duration_ns(self) -> int:
+        """Length of the window under analysis."""
+        return self.window_ns[1] - self.window_ns[0]
+
+    @property
+    def window_set(self) -> Intervals:
+        """The window as a set."""
+        return Intervals.pairs([self.window_ns])
+
+    def name(self, code: int) -> str:
+        """The string behind a code; "" for none."""
+        return self.strings[code] if code >= 0 else ""
