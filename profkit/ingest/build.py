@@ -369,7 +369,9 @@ def _meta(raw: RawTrace, merged: _Merged, warnings: list[TraceWarning]) -> Trace
         has_stacks=bool(metadata.get("with_stack")) or "python_function" in merged.categories,
         has_shapes=bool(metadata.get("record_shapes")),
         has_memory=bool(metadata.get("profile_memory")),
-        unprofiled_step_ns=_whole_number(metadata.get("profkit_unprofiled_step_ns")),
+        unprofiled_step_ns=_whole_number(
+            metadata.get("profkit_unprofiled_step_mean_ns") or metadata.get("profkit_unprofiled_step_ns")
+        ),
         devices=_devices(metadata.get("deviceProperties")),
         categories=dict(sorted(merged.categories.items())),
         metadata=metadata,

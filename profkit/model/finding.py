@@ -78,6 +78,31 @@ class Skipped:
     how_to_get: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What `profkit explain ID` prints: everything one needs to believe a finding, or not to."""
+
+    id: str
+    title: str
+    meaning: str
+    measured: str
+    thresholds: tuple[str, ...]
+    lookalikes: tuple[str, ...]
+    proof: str
+    fixes: tuple[str, ...]
+
+
+def severity_of(fraction: float) -> Severity:
+    """Give the severity of a share of the window: high from 15 %, medium from 5 %, low from 2 %, else info.
+
+    The first two are rule 2 of the design's diagnosis, close to XProf's 20 % and 5 % for input; the last its floor.
+    """
+    for limit, severity in ((0.15, Severity.HIGH), (0.05, Severity.MEDIUM), (0.02, Severity.LOW)):
+        if fraction >= limit:
+            return severity
+    return Severity.INFO
+
+
 def confidence_label(confidence: float) -> str:
     """Give the word for a confidence: high from 0.75, medium from 0.5, else low (chosen: thirds of the ladder)."""
     if confidence >= 0.75:

@@ -64,8 +64,10 @@ _SPANS: Final = (
     (SpanKind.STEP, re.compile(r"^ProfilerStep\s*#")),
     (
         SpanKind.LOADER,
-        re.compile(r"^enumerate\(DataLoader\)#|^enumerate\(DataPipe\)#|DataLoaderIter\.__next__|^\[profkit\]data_loader$"),
+        re.compile(r"^enumerate\(DataLoader\)#|^enumerate\(DataPipe\)#|DataLoaderIter\.__next__"
+            r"|^(?:profkit\.)?(?:data_?load(?:er|ing)?|(?:get|next|load|fetch)_batch)$", re.IGNORECASE),
     ),
+    (SpanKind.COMPILED, re.compile(r"^## Call CompiledFxGraph|^Torch-Compiled Region")),
     (SpanKind.OPTIMIZER, re.compile(r"^Optimizer\.step#")),
     (SpanKind.COMM, re.compile(r"^(?:gloo|mpi|ucc|xccl|hccl):")),
     (SpanKind.GC, re.compile(r"^Python GC|^gc\.collect|^\[GC\]|garbage.collect", re.IGNORECASE)),

@@ -51,6 +51,7 @@ class SpanKind(IntEnum):
     OPTIMIZER = 3
     COMM = 4
     GC = 5
+    COMPILED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,78 @@
+"""The contenders on one trace, run in turns."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import Usage, measure, say
+
+PROFKIT = "profkit triage"
+PROFKIT_J2 = "profkit triage -j 2"
+FLOOR = "floor (1 core)"
+HTA = "HTA"
+
+Runs = dict[str, list[Usage]]
+"""The runs that ended well, by contender; none for one that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A command to measure; `max_rounds` bounds how often a slow one runs."""
+
+    name: str
+    command: tuple[str | Path, ...]
+    max_rounds: int | None = None
+
+
+def contenders(trace: Path, hta_folder: Path | None, hta_rounds: int | None = None) -> list[Contender]:
+    """Give profkit, the floor, profkit on two processes and, with a folder that holds only `trace`, HTA."""
+    chosen = [
+        profkit(PROFKIT, trace),
+        Contender(name=FLOOR, command=(sys.executable, "-m", "bench.floor", trace)),
+        profkit(PROFKIT_J2, trace, "-j", "2"),
+    ]
+    if hta_folder is not None:
+        command = (sys.executable, "-m", "bench.hta_calls", hta_folder)
+        chosen.append(Contender(name=HTA, command=command, max_rounds=hta_rounds))
+    return chosen
+
+
+def profkit(name: str, trace: Path, *options: str) -> Contender:
+    """Give a whole triage with its report as JSON."""
+    return Contender(
+        name=name, command=(sys.executable, "-m", "profkit", "triage", trace, "-f", "json", *options)
+    )
+
+
+@contextmanager
+def folder_with_only(trace: Path) -> Iterator[Path]:
+    """Give a temporary folder in which a link to `trace` is the only file: what HTA wants."""
+    with tempfile.TemporaryDirectory(prefix="profkit-bench-") as folder:
+        (Path(folder) / trace.name).symlink_to(trace.resolve())
+        yield Path(folder)
+
+
+def run_in_turns(chosen: Sequence[Contender], n_rounds: int) -> Runs:
+    """Give the runs of every contender, each once in each round: a slow minute of the machine falls on all.
+
+    One that fails is told in one line and left out of the later rounds. Progress goes to stderr.
+    """
+    runs: Runs = {contender.name: [] for contender in chosen}
+    failed: set[str] = set()
+    for index in range(n_rounds):
+        for contender in chosen:
+            if contender.name in failed or index >= (contender.max_rounds or n_rounds):
+                continue
+            say(f"round {index + 1} of {n_rounds}: {contender.name} ...")
+            usage = measure(contender.command)
+            if usage.exit_code == 0:
+                runs[contender.name].append(usage)
+            else:
+                failed.add(contender.name)
+                say(f"{contender.name} failed, exit code {usage.exit_code}: {usage.last_error}")
+    return runs

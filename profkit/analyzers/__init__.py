@@ -1,0 +1,44 @@
+"""One file per question. `ANALYZERS` is the one list; adding an analyzer is one file and one line here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from profkit.analyzers import (
+    input,  # noqa: A004 - the question's own name
+    kernels,
+    launches,
+    memory,
+    operators,
+    overlap,
+    precision,
+    quality,
+    steps,
+    streams,
+    syncs,
+    transfers,
+)
+from profkit.analyzers.base import Analyzer
+from profkit.model.finding import Explanation
+
+ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
+    analyzer.name: analyzer
+    for analyzer in (
+        quality.ANALYZER,
+        steps.ANALYZER,
+        input.ANALYZER,
+        launches.ANALYZER,
+        syncs.ANALYZER,
+        overlap.ANALYZER,
+        transfers.ANALYZER,
+        memory.ANALYZER,
+        kernels.ANALYZER,
+        precision.ANALYZER,
+        operators.ANALYZER,
+        streams.ANALYZER,
+    )
+}
+
+EXPLANATIONS: Final[dict[str, Explanation]] = {
+    explanation.id: explanation for analyzer in ANALYZERS.values() for explanation in analyzer.explanations
+}

@@ -1,0 +1,66 @@
+"""The shape of an analyzer: measure (no thresholds), judge (thresholds only), present (no judgement)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from profkit.model.finding import Explanation, Finding, Skipped
+from profkit.model.report import Section
+from profkit.timeline import Facts
+
+R = TypeVar("R")
+
+
+def _nothing(_: Any) -> tuple[Finding, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analyzer(Generic[R]):
+    """One question. `measure` may answer that the trace cannot tell; `judge` and `present` see only its result."""
+
+    name: str
+    question: str
+    needs: str
+    """What the trace must hold, for `profkit info`."""
+    measure: Callable[[Facts], R | Skipped]
+    present: Callable[[R], Section]
+    judge: Callable[[R], tuple[Finding, ...]] = _nothing
+    explanations: tuple[Explanation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Over what a result was measured: turns totals into shares and into time per step."""
+
+    window_ns: int
+    n_steps: int
+    has_steps: bool
+    is_cpu: bool
+    command: str
+    """What the user runs, for commands that can be pasted."""
+
+    def fraction(self, total_ns: int) -> float:
+        """Give a total as a share of the window (0-1)."""
+        return total_ns / self.window_ns if self.window_ns else 0.0
+
+    def per_step(self, total: int) -> int:
+        """Give a total per step; without steps, per window."""
+        return total // self.n_steps
+
+
+DEFAULT_COMMAND = "python train.py"
+
+
+def scope_of(facts: Facts) -> Scope:
+    """Give the scope of a trace's results."""
+    command = facts.trace.meta.metadata.get("profkit_command")
+    return Scope(
+        window_ns=facts.window_ns,
+        n_steps=facts.n_steps,
+        has_steps=bool(facts.trace.steps),
+        is_cpu=facts.cpu is not None,
+        command=command if isinstance(command, str) else DEFAULT_COMMAND,
+    )

@@ -1,0 +1,200 @@
+"""Does the step wait for its data? (diagnosis 2.1, rule 2)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import py_spy_loader
+from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.report import Section
+from profkit.model.trace import SpanKind, Trace
+from profkit.timeline import Facts
+from profkit.units import format_fraction, format_ns, format_speedup
+
+MIN_FRACTION = 0.05
+_CONCENTRATED = 0.8  # chosen: four fifths of the wait in one step of many is an epoch edge or a first batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputWaits:
+    """Waits in the input pipeline. `idle_ns` is the part in which the device had nothing to do."""
+
+    scope: Scope
+    n_waits: int
+    waited_ns: int
+    idle_ns: int
+    longest_ns: int
+    longest_span_ns: tuple[int, int]
+    loader: str
+    """"single-process", "workers" or "custom"."""
+    top_step_share: float
+    """Share of all waiting that the worst step holds."""
+    n_steps_waiting: int
+
+
+def measure(facts: Facts) -> InputWaits | Skipped:
+    """Measure the loader's ranges and the idle time below them."""
+    trace = facts.trace
+    low, high = trace.window_ns
+    spans = trace.spans
+    rows = np.flatnonzero((spans.kind == SpanKind.LOADER) & (spans.end_ns > low) & (spans.start_ns < high))
+    if rows.size == 0:
+        return Skipped(
+            analyzer="input",
+            reason="no DataLoader ranges in this trace",
+            how_to_get="use torch's DataLoader, or wrap your own in record_function('data_loader')",
+        )
+    duration = spans.end_ns[rows] - spans.start_ns[rows]
+    worst = rows[np.argmax(duration)]
+    per_step = _per_step(trace, facts)
+    return InputWaits(
+        scope=scope_of(facts),
+        n_waits=int(rows.size),
+        waited_ns=_waited(facts),
+        idle_ns=facts.budget.idle_data,
+        longest_ns=int(duration.max()),
+        longest_span_ns=(int(spans.start_ns[worst]), int(spans.end_ns[worst])),
+        loader=_loader_kind(trace, rows),
+        top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
+        n_steps_waiting=int((per_step > 0).sum()),
+    )
+
+
+def _waited(facts: Facts) -> int:
+    return facts.cpu.data.total_ns if facts.cpu is not None else facts.host.loader.total_ns
+
+
+def _per_step(trace: Trace, facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    loader = facts.cpu.data if facts.cpu is not None else facts.host.loader
+    start = np.array([step.start_ns for step in trace.steps], np.int64)
+    end = np.array([step.end_ns for step in trace.steps], np.int64)
+    return loader.covered_ns(start, end)
+
+
+def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> str:
+    names = {trace.name(code) for code in np.unique(trace.spans.name[rows])}
+    if any("SingleProcess" in name for name in names):
+        return "single-process"
+    return "workers" if any("MultiProcessing" in name for name in names) else "custom"
+
+
+def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
+    """Give `input.starved` when the device idles for its input at least `min_fraction` of the window."""
+    scope = result.scope
+    fraction = scope.fraction(result.idle_ns)
+    if fraction < min_fraction:
+        return ()
+    per_step = scope.per_step(result.idle_ns)
+    who = "the training thread waits" if scope.is_cpu else "the device is idle while the host waits"
+    evidence = [
+        Evidence(
+            statement=f"{who} for the DataLoader {format_ns(per_step)} per step: {format_fraction(fraction)} of the window",
+            metric="budget_ns.idle_data",
+            value=float(result.idle_ns),
+            unit="ns",
+            expected=f"< {format_fraction(min_fraction)} of the window",
+        ),
+        Evidence(
+            statement=f"{result.n_waits:,} fetches took {format_ns(result.waited_ns)} in all, the longest {format_ns(result.longest_ns)}",
+            metric="input.waited_ns",
+            value=float(result.waited_ns),
+            unit="ns",
+            span_ns=result.longest_span_ns,
+        ),
+    ]
+    evidence.append(_pattern(result))
+    concentrated = result.top_step_share >= _CONCENTRATED and scope.n_steps > 2
+    return (
+        Finding(
+            id="input.starved",
+            title="the step waits for its input pipeline" + (" once, not every step" if concentrated else ""),
+            severity=severity_of(fraction),
+            confidence=(0.5 if concentrated else 0.9) - (0 if scope.has_steps else 0.15),
+            recoverable_ns=per_step,
+            fraction=fraction,
+            evidence=tuple(evidence),
+            fix=_fix(result),
+            next_tools=(py_spy_loader(scope.command),),
+        ),
+    )
+
+
+def _pattern(result: InputWaits) -> Evidence:
+    kinds = {
+        "single-process": "the DataLoader runs in the training process (num_workers=0): every batch is made inside the step",
+        "workers": "the DataLoader has worker processes: they do not keep up",
+        "custom": "the ranges are the script's own",
+    }
+    n_steps = result.scope.n_steps
+    where = f"; {result.n_steps_waiting} of {n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
+    return Evidence(
+        statement=kinds[result.loader] + (where if result.scope.has_steps else ""),
+        metric="input.top_step_share",
+        value=result.top_step_share,
+        unit="fraction",
+    )
+
+
+def _fix(result: InputWaits) -> str:
+    busy = result.scope.window_ns - result.idle_ns
+    if result.loader == "single-process":
+        wanted = -(-result.waited_ns // max(busy, 1)) + 1
+        return (
+            f"num_workers={min(wanted, 64)} or more (fetching takes {format_speedup(result.waited_ns / max(busy, 1))} "
+            "the rest of the step), persistent_workers=True, pin_memory=True"
+        )
+    return "more workers or cheaper batches: prefetch_factor, decode once and cache, larger sequential reads, GPU decoding"
+
+
+def present(result: InputWaits) -> Section:
+    """Show the waits."""
+    return Section(
+        analyzer="input",
+        title="input pipeline",
+        values={
+            "n_waits": result.n_waits,
+            "waited_ns": result.waited_ns,
+            "idle_ns": result.idle_ns,
+            "longest_ns": result.longest_ns,
+            "loader": result.loader,
+            "top_step_share": result.top_step_share,
+        },
+    )
+
+
+EXPLANATIONS = (
+    Explanation(
+        id="input.starved",
+        title="the step waits for its input pipeline",
+        meaning="The host sits in DataLoader.__next__ and has nothing to launch; the device runs dry. Waits that hide"
+        " under queued device work cost nothing and are not counted.",
+        measured="The union of loader ranges intersected with the device's idle time before the next launch, over the"
+        " whole window: with workers the stall comes once per num_workers steps, so a per-step median hides it. On a"
+        " CPU-only trace: the loader ranges themselves, with the operators that run inside them.",
+        thresholds=("fires at 5 % of the window, high at 15 %: diagnosis rule 2; XProf uses 5 % and 20 %",),
+        lookalikes=(
+            "the end of an epoch or the first batch: the wait sits in one step (the worst step's share says so)",
+            "another rank is slow and this one waits in a collective: that is communication, not loader time",
+            "a synchronising call hidden in the batch's collate or copy",
+        ),
+        proof="Fetch one batch before the loop and reuse it. If the step falls by at least 0.7 of the idle time, proven.",
+        fixes=(
+            "num_workers > 0, persistent_workers=True, prefetch_factor=4, pin_memory=True",
+            "decode or tokenise once, store the result; larger sequential reads",
+            "move augmentation to the GPU",
+        ),
+    ),
+)
+
+ANALYZER = Analyzer(
+    name="input",
+    question="does the step wait for its data?",
+    needs="DataLoader ranges on the host (written by torch.profiler with CPU activity)",
+    measure=measure,
+    judge=judge,
+    present=present,
+    explanations=EXPLANATIONS,
+)

@@ -1,0 +1,276 @@
+"""Which kernels (on a CPU: operators) the time goes to, by name and by family (diagnosis 2.7, 2.8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import ncu, py_spy_main
+from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
+from profkit.model.report import Section, TableView
+from profkit.model.trace import Kind
+from profkit.timeline import Facts
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.host import self_times_ns
+from profkit.units import format_count, format_fraction, format_ns
+
+MIN_MEMORY_SHARE = 0.3
+MIN_WORK_FRACTION = 0.3
+_MAX_SHOWN = 15
+_WORTH_FUSING_NS = 10_000  # CPU operators below this are dispatch, judged elsewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelUse:
+    """One kernel or operator name over the window."""
+
+    name: str
+    family: str
+    count: int
+    total_ns: int
+    mean_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Work by name and family. `fusable_ns` is what fusing runs of memory-bound work could save at most."""
+
+    scope: Scope
+    work_ns: int
+    """Sum of durations (self times on a CPU), not their union."""
+    busy_ns: int
+    n_rows: int
+    top: tuple[KernelUse, ...]
+    by_family: dict[str, int]
+    fusable_ns: int
+    n_runs: int
+
+    @property
+    def memory_share(self) -> float:
+        """Share of work in families that memory traffic limits, 0-1."""
+        return sum(self.by_family.get(family, 0) for family in MEMORY_FAMILIES) / self.work_ns if self.work_ns else 0.0
+
+    @property
+    def matrix_share(self) -> float:
+        """Share of work in matrix products, convolutions and attention, 0-1."""
+        families = ("matmul", "convolution", "attention")
+        return sum(self.by_family.get(family, 0) for family in families) / self.work_ns if self.work_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Rows of work in start order."""
+
+    name: NDArray[np.int32]
+    lane: NDArray[np.int64]
+    duration_ns: NDArray[np.int64]
+    is_cpu: bool
+
+
+def measure(facts: Facts) -> Kernels | Skipped:
+    """Sum the work by name and family."""
+    work = _cpu_work(facts) if facts.cpu is not None else _device_work(facts)
+    if work.name.size == 0:
+        return Skipped(
+            analyzer="kernels",
+            reason="no kernels or operators in the window",
+            how_to_get="profile with activities=[CPU, CUDA] while the job computes",
+        )
+    names = [facts.trace.name(code) for code in range(int(work.name.max()) + 1)]
+    present_codes = np.unique(work.name)
+    family = {int(code): family_of(names[code]) for code in present_codes}
+    by_family: dict[str, int] = {}
+    total = np.bincount(work.name, weights=work.duration_ns).astype(np.int64)
+    for code in present_codes:
+        by_family[family[int(code)]] = by_family.get(family[int(code)], 0) + int(total[code])
+    is_memory = np.zeros(len(names), np.bool_)
+    is_memory[[code for code, name in family.items() if name in MEMORY_FAMILIES]] = True
+    fusable, n_runs = _fusable_ns(work, is_memory[work.name])
+    return Kernels(
+        scope=scope_of(facts),
+        work_ns=int(total.sum()),
+        busy_ns=facts.budget.compute,
+        n_rows=int(work.name.size),
+        top=_top(work, names, family, total),
+        by_family=dict(sorted(by_family.items(), key=lambda item: -item[1])),
+        fusable_ns=fusable,
+        n_runs=n_runs,
+    )
+
+
+def _device_work(facts: Facts) -> _Work:
+    main = facts.main_device
+    assert main is not None  # noqa: S101
+    gpu = facts.trace.gpu
+    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
+    low, high = facts.trace.window_ns
+    duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
+    return _Work(gpu.name[rows], gpu.stream[rows], np.maximum(duration, 0), is_cpu=False)
+
+
+def _cpu_work(facts: Facts) -> _Work:
+    assert facts.cpu is not None  # noqa: S101
+    trace = facts.trace
+    low, high = trace.window_ns
+    ops = trace.ops.take(np.flatnonzero(np.isin(trace.ops.thread, training_threads(trace))))
+    own = self_times_ns(ops)
+    keep = (ops.start_ns >= low) & (ops.end_ns <= high) & ~facts.cpu.data.contains(ops.start_ns)
+    own = np.maximum(own - facts.cpu.op_cost_ns, 0)
+    keep &= own > 0
+    return _Work(ops.name[keep], ops.thread[keep].astype(np.int64), own[keep], is_cpu=True)
+
+
+def _top(work: _Work, names: list[str], family: dict[int, str], total: NDArray[np.int64]) -> tuple[KernelUse, ...]:
+    counts = np.bincount(work.name)
+    longest = np.zeros(counts.size, np.int64)
+    np.maximum.at(longest, work.name, work.duration_ns)
+    order = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
+    return tuple(
+        KernelUse(
+            name=names[code],
+            family=family[code],
+            count=int(counts[code]),
+            total_ns=int(total[code]),
+            mean_ns=int(total[code] // counts[code]),
+            max_ns=int(longest[code]),
+        )
+        for code in order
+    )
+
+
+def _fusable_ns(work: _Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
+    """Give (what fusing could save at most, number of runs).
+
+    A run is a stretch of memory-bound work on one stream with nothing else between. Fused, it must still move what its
+    largest member moves: it cannot become shorter than that member.
+    """
+    keep = work.duration_ns >= _WORTH_FUSING_NS if work.is_cpu else np.ones(work.name.size, np.bool_)
+    order = np.flatnonzero(keep)[np.argsort(work.lane[keep], kind="stable")]
+    flag, lane, duration = is_memory[order], work.lane[order], work.duration_ns[order]
+    if not flag.any():
+        return 0, 0
+    begins = flag.copy()
+    begins[1:] &= ~flag[:-1] | (lane[1:] != lane[:-1])
+    run = np.cumsum(begins)[flag] - 1
+    total = np.bincount(run, weights=duration[flag]).astype(np.int64)
+    longest = np.zeros(total.size, np.int64)
+    np.maximum.at(longest, run, duration[flag])
+    return int((total - longest).sum()), int(total.size)
+
+
+def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Finding, ...]:
+    """Give `kernel.unfused` when memory-bound families hold much of the work and fusing could save some of it."""
+    scope = result.scope
+    saved = min(result.fusable_ns, result.busy_ns)
+    fraction = scope.fraction(saved)
+    if result.memory_share < min_share or scope.fraction(result.busy_ns) < MIN_WORK_FRACTION or fraction < 0.05:
+        return ()
+    memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
+    named = ", ".join(short_name(use.name, 40) for use in memory[:3])
+    what = "operators" if scope.is_cpu else "kernels"
+    tool = (
+        py_spy_main(scope.command)
+        if scope.is_cpu or not memory
+        else ncu(scope.command, memory[0].name, "is it at the memory roof?", "memory throughput above 80 % of peak, compute far below")
+    )
+    return (
+        Finding(
+            id="kernel.unfused",
+            title=f"elementwise, norm and reduction {what} hold much of the work",
+            severity=severity_of(fraction),
+            confidence=0.7,
+            recoverable_ns=scope.per_step(saved),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"{format_fraction(result.memory_share)} of the work is in {what} that memory traffic limits,"
+                    f" {format_fraction(result.matrix_share)} in matrix products",
+                    metric="kernels.memory_share",
+                    value=result.memory_share,
+                    unit="fraction",
+                    expected=f"< {format_fraction(min_share)}",
+                ),
+                Evidence(
+                    statement=f"they come in {format_count(result.n_runs / scope.n_steps)} unbroken runs per step; fused, each costs at"
+                    f" least its longest member: {format_ns(scope.per_step(saved))} per step to win at most",
+                    metric="kernels.fusable_ns",
+                    value=float(result.fusable_ns),
+                    unit="ns",
+                ),
+                Evidence(
+                    statement=f"most time: {named}",
+                    metric="kernels.top_memory_ns",
+                    value=float(sum(use.total_ns for use in memory[:3])),
+                    unit="ns",
+                ),
+            ),
+            fix="fuse: torch.compile, or hand-written kernels (Triton, Liger); half-precision activations; in-place where allowed",
+            next_tools=(tool,),
+        ),
+    )
+
+
+def present(result: Kernels) -> Section:
+    """Show kernels (or operators) and families."""
+    label = "operator (self time)" if result.scope.is_cpu else "kernel"
+    return Section(
+        analyzer="kernels",
+        title="operators" if result.scope.is_cpu else "kernels",
+        values={
+            "n_rows": result.n_rows,
+            "work_ns": result.work_ns,
+            "memory_share": result.memory_share,
+            "matrix_share": result.matrix_share,
+            "fusable_ns": result.fusable_ns,
+            "by_family_ns": dict(result.by_family),
+        },
+        tables=(
+            TableView(
+                title="top operators" if result.scope.is_cpu else "top kernels",
+                headers=(label, "family", "count", "total", "mean", "share"),
+                units=("text", "text", "count", "ns", "ns", "fraction"),
+                rows=tuple(
+                    (use.name, use.family, use.count, use.total_ns, use.mean_ns, use.total_ns / result.work_ns)
+                    for use in result.top
+                ),
+            ),
+        ),
+    )
+
+
+EXPLANATIONS = (
+    Explanation(
+        id="kernel.unfused",
+        title="elementwise, norm and reduction kernels hold much of the work",
+        meaning="Each such kernel reads and writes whole tensors and computes little: memory sets its speed. Kernels that"
+        " follow each other can be fused into one that moves the data once.",
+        measured="Kernel (CPU: operator self) time by family, told by name. Runs of such kernels on one stream with nothing"
+        " else between them; a fused run costs at least its longest member, the rest is what fusing can save at most.",
+        thresholds=(
+            "memory families >= 30 % of the work: diagnosis 2.7; and savings of 5 % of the window: chosen, below that"
+            " other findings matter more",
+        ),
+        lookalikes=(
+            "small tensors in cache run faster than memory allows: then launch cost matters, not traffic",
+            "communication next to these kernels slows them",
+        ),
+        proof="torch.compile the module: the time of the run falls towards its longest member. Or halve the bytes (bf16):"
+        " memory-bound time halves, arithmetic-bound time does not.",
+        fixes=("torch.compile", "fused kernels (Triton, Liger, apex)", "bf16 activations", "channels_last, fewer .contiguous()"),
+    ),
+)
+
+ANALYZER = Analyzer(
+    name="kernels",
+    question="which kernels does the time go to?",
+    needs="kernel rows, or operators on a CPU",
+    measure=measure,
+    judge=judge,
+    present=present,
+    explanations=EXPLANATIONS,
+)

@@ -1,0 +1,193 @@
+"""Allocator calls inside the steps: the sign of memory pressure that occupancy does not show (diagnosis 2.21, rule 9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import recapture
+from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.intervals import Intervals
+from profkit.model.report import Section, TableView
+from profkit.model.trace import CallKind
+from profkit.timeline import Facts
+from profkit.timeline.facts import steps_in_window
+from profkit.units import format_bytes, format_count, format_fraction, format_ns
+
+MIN_STEPS_WITH_CALLS = 2
+MIN_FRACTION = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Allocator calls in the window and the device memory the trace saw, bytes; None without memory events."""
+
+    scope: Scope
+    n_calls: int
+    n_steps_with_calls: int
+    calls_ns: int
+    cost_ns: int
+    by_name: tuple[tuple[str, int, int], ...]
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    capacity_bytes: int | None
+    n_reserved_drops: int
+
+
+def measure(facts: Facts) -> Memory | Skipped:
+    """Count allocator calls and the idle time that begins inside them."""
+    main = facts.main_device
+    if main is None:
+        return Skipped(
+            analyzer="memory",
+            reason="no device in this trace",
+            how_to_get="profile with ProfilerActivity.CUDA on a machine with a GPU",
+        )
+    trace = facts.trace
+    rows = facts.calls_in_window(CallKind.ALLOC)
+    calls = trace.calls
+    busy = Intervals.of(calls.start_ns[rows], calls.end_ns[rows]).clip(*trace.window_ns)
+    idle = main.activity.any.gaps(*trace.window_ns)
+    begun_inside = busy.contains(idle.start_ns)
+    drained = Intervals(idle.start_ns[begun_inside], idle.end_ns[begun_inside])
+    memory = trace.memory.take(np.flatnonzero((trace.memory.device_type == 1) & (trace.memory.device == main.device)))
+    reserved = memory.reserved_bytes[memory.reserved_bytes >= 0]
+    return Memory(
+        scope=scope_of(facts),
+        n_calls=int(rows.size),
+        n_steps_with_calls=_steps_with(facts, calls.start_ns[rows]),
+        calls_ns=busy.total_ns,
+        cost_ns=(busy | drained).total_ns,
+        by_name=_by_name(facts, rows),
+        peak_allocated_bytes=int(memory.allocated_bytes.max()) if len(memory) else None,
+        peak_reserved_bytes=int(reserved.max()) if reserved.size else None,
+        capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None) or None,
+        n_reserved_drops=int((np.diff(reserved) < 0).sum()),
+    )
+
+
+def _steps_with(facts: Facts, at_ns: np.ndarray) -> int:
+    steps = [facts.trace.steps[index] for index in steps_in_window(facts.trace)]
+    edges = np.array([(step.start_ns, step.end_ns) for step in steps], np.int64).reshape(-1, 2)
+    counts = np.searchsorted(at_ns, edges[:, 1]) - np.searchsorted(at_ns, edges[:, 0])
+    return int((counts > 0).sum())
+
+
+def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int], ...]:
+    calls = facts.trace.calls
+    counts = np.bincount(calls.name[rows], minlength=1)
+    total = np.bincount(calls.name[rows], weights=calls.end_ns[rows] - calls.start_ns[rows], minlength=1)
+    return tuple(
+        (facts.trace.name(int(code)), int(counts[code]), int(total[code])) for code in np.argsort(-total) if counts[code]
+    )
+
+
+def judge(result: Memory) -> tuple[Finding, ...]:
+    """Give `memory.pressure` when the allocator goes to the driver in two steps or more and that costs 2 %."""
+    scope = result.scope
+    fraction = scope.fraction(result.cost_ns)
+    if result.n_steps_with_calls < MIN_STEPS_WITH_CALLS or fraction < MIN_FRACTION:
+        return ()
+    evidence = [
+        Evidence(
+            statement=f"{format_count(result.n_calls / scope.n_steps)} allocator calls per step reach the driver, in"
+            f" {result.n_steps_with_calls} of {scope.n_steps} steps",
+            metric="memory.n_calls",
+            value=float(result.n_calls),
+            unit="count",
+            expected="0 after warm-up",
+        ),
+        Evidence(
+            statement=f"they and the idle time begun inside them take {format_ns(scope.per_step(result.cost_ns))} per step:"
+            f" {format_fraction(fraction)} of the window",
+            metric="memory.cost_ns",
+            value=float(result.cost_ns),
+            unit="ns",
+        ),
+    ]
+    if result.peak_reserved_bytes is not None:
+        of = f" of {format_bytes(result.capacity_bytes)}" if result.capacity_bytes else ""
+        evidence.append(
+            Evidence(
+                statement=f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at most; the reserve shrank {result.n_reserved_drops} times",
+                metric="memory.peak_reserved_bytes",
+                value=float(result.peak_reserved_bytes),
+                unit="bytes",
+            )
+        )
+    return (
+        Finding(
+            id="memory.pressure",
+            title="the allocator goes to the driver inside the steps",
+            severity=severity_of(fraction),
+            confidence=0.8,
+            recoverable_ns=scope.per_step(result.cost_ns),
+            fraction=fraction,
+            evidence=tuple(evidence),
+            fix="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; a smaller micro-batch with more accumulation; activation"
+            " checkpointing; fixed shapes",
+            next_tools=(
+                recapture(
+                    "with profile_memory=True: who allocates, and does the reserve shrink?",
+                    "[memory] events whose Total Reserved falls: the cache was flushed",
+                ),
+            ),
+        ),
+    )
+
+
+def present(result: Memory) -> Section:
+    """Show allocator calls."""
+    return Section(
+        analyzer="memory",
+        title="memory",
+        values={
+            "n_calls": result.n_calls,
+            "n_steps_with_calls": result.n_steps_with_calls,
+            "cost_ns": result.cost_ns,
+            "peak_allocated_bytes": result.peak_allocated_bytes,
+            "peak_reserved_bytes": result.peak_reserved_bytes,
+            "n_reserved_drops": result.n_reserved_drops,
+        },
+        tables=(
+            TableView(
+                title="allocator calls",
+                headers=("call", "count", "time"),
+                units=("text", "count", "ns"),
+                rows=result.by_name,
+            ),
+        )
+        if result.by_name
+        else (),
+    )
+
+
+EXPLANATIONS = (
+    Explanation(
+        id="memory.pressure",
+        title="the allocator goes to the driver inside the steps",
+        meaning="After warm-up PyTorch's allocator serves every request from its cache. cudaMalloc or cudaFree inside steady"
+        " steps means the cache did not fit: it was flushed, which drains every stream, or shapes keep changing.",
+        measured="Calls of cudaMalloc, cudaFree, cuMem* and their HIP twins in the window, the steps that hold one, and the"
+        " union of the calls with the device idle time that begins inside them.",
+        thresholds=(
+            "calls in two steps or more, cost >= 2 % of the window: diagnosis rule 9",
+            "occupancy is context only: a published case sat at 81 % of memory and was under pressure (diagnosis, fact 9)",
+        ),
+        lookalikes=("varying shapes allocate legitimately", "first steps and autotuning: capture after warm-up"),
+        proof="Lower memory without changing the work per token (smaller micro-batch, more accumulation): throughput rises.",
+        fixes=("expandable_segments:True", "bucketed shapes", "activation checkpointing", "smaller prefetch of FSDP"),
+    ),
+)
+
+ANALYZER = Analyzer(
+    name="memory",
+    question="does the allocator go to the driver inside the steps?",
+    needs="runtime calls; memory events for the peaks (profile_memory=True)",
+    measure=measure,
+    judge=judge,
+    present=present,
+    explanations=EXPLANATIONS,
+)

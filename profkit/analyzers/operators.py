@@ -1,0 +1,78 @@
+"""Which operators stand behind the device time and the launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analyzers.base import Analyzer
+from profkit.model.finding import Skipped
+from profkit.model.report import Section, TableView
+from profkit.timeline import Facts
+from profkit.timeline.host import enclosing_op
+
+_MAX_SHOWN = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operators:
+    """(operator, device operations, device ns) by device time; `known_share` is the device time that has an operator."""
+
+    top: tuple[tuple[str, int, int], ...]
+    known_share: float
+
+
+def measure(facts: Facts) -> Operators | Skipped:
+    """Attribute device rows to the innermost operator around their launch call."""
+    main = facts.main_device
+    trace = facts.trace
+    if main is None or len(trace.ops) == 0 or len(trace.calls) == 0:
+        return Skipped(
+            analyzer="operators",
+            reason="no operators with device work in this trace",
+            how_to_get="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+        )
+    rows = main.activity.rows
+    duration = trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows]
+    linked = trace.gpu.launch_row[rows] >= 0
+    launch = trace.gpu.launch_row[rows[linked]]
+    op = enclosing_op(trace.ops, trace.calls.thread[launch], trace.calls.start_ns[launch])
+    known = op >= 0
+    names = trace.ops.name[op[known]]
+    total = np.bincount(names, weights=duration[linked][known], minlength=1).astype(np.int64)
+    counts = np.bincount(names, minlength=1)
+    order = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
+    whole = int(duration.sum())
+    return Operators(
+        top=tuple((trace.name(code), int(counts[code]), int(total[code])) for code in order),
+        known_share=float(total.sum() / whole) if whole else 0.0,
+    )
+
+
+def present(result: Operators) -> Section:
+    """Show the operators."""
+    return Section(
+        analyzer="operators",
+        title="operators",
+        values={"known_share": result.known_share},
+        tables=(
+            TableView(
+                title="operators by device time",
+                headers=("operator", "device operations", "device time"),
+                units=("text", "count", "ns"),
+                rows=result.top,
+            ),
+        )
+        if result.top
+        else (),
+    )
+
+
+ANALYZER = Analyzer(
+    name="operators",
+    question="which operators stand behind the device time?",
+    needs="operators, runtime calls and device rows",
+    measure=measure,
+    present=present,
+)

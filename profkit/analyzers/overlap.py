@@ -1,0 +1,192 @@
+"""How much communication is hidden under compute, and how much is exposed (diagnosis 2.11, rule 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import nsys
+from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.report import Section, TableView
+from profkit.model.trace import Kind, SpanKind
+from profkit.timeline import Facts
+from profkit.units import format_fraction, format_ns
+
+MIN_FRACTION = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Communication on the main device (or, on a CPU, in background threads)."""
+
+    scope: Scope
+    world_size: int | None
+    n_operations: int
+    comm_ns: int
+    hidden_ns: int
+    exposed_ns: int
+    compute_ns: int
+    top: tuple[tuple[str, int, int], ...]
+
+
+def measure(facts: Facts) -> Overlap | Skipped:
+    """Measure communication against compute."""
+    counted = _cpu_rows(facts) if facts.cpu is not None else _device_rows(facts)
+    if counted is None:
+        return Skipped(
+            analyzer="overlap",
+            reason="no communication in this trace",
+            how_to_get="profile a distributed job; on a single process there is nothing to overlap",
+        )
+    comm_ns, hidden_ns, top, n_operations = counted
+    return Overlap(
+        scope=scope_of(facts),
+        world_size=facts.trace.meta.world_size,
+        n_operations=n_operations,
+        comm_ns=comm_ns,
+        hidden_ns=hidden_ns,
+        exposed_ns=facts.budget.comm_exposed,
+        compute_ns=facts.budget.compute,
+        top=top,
+    )
+
+
+Counted = tuple[int, int, tuple[tuple[str, int, int], ...], int]
+
+
+def _device_rows(facts: Facts) -> Counted | None:
+    main = facts.main_device
+    assert main is not None  # noqa: S101
+    gpu = facts.trace.gpu
+    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMM]
+    if rows.size == 0:
+        return None
+    hidden = (main.activity.comm & main.activity.compute).total_ns
+    return main.activity.comm.total_ns, hidden, _top(facts, gpu.name[rows], gpu.end_ns[rows] - gpu.start_ns[rows]), rows.size
+
+
+def _cpu_rows(facts: Facts) -> Counted | None:
+    cpu = facts.cpu
+    assert cpu is not None  # noqa: S101
+    spans = facts.trace.spans
+    low, high = facts.trace.window_ns
+    rows = np.flatnonzero((spans.kind == SpanKind.COMM) & (spans.end_ns > low) & (spans.start_ns < high))
+    if rows.size == 0:
+        return None
+    top = _top(facts, spans.name[rows], spans.end_ns[rows] - spans.start_ns[rows])
+    return cpu.comm.total_ns, (cpu.comm & cpu.compute).total_ns, top, rows.size
+
+
+def _top(facts: Facts, codes: np.ndarray, duration: np.ndarray, n: int = 5) -> tuple[tuple[str, int, int], ...]:
+    counts = np.bincount(codes)
+    total = np.bincount(codes, weights=duration)
+    order = np.argsort(-total, kind="stable")[:n]
+    return tuple((facts.trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
+
+
+def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
+    """Give `comm.exposed` when communication stands alone at least `min_fraction` of the window."""
+    scope = result.scope
+    fraction = scope.fraction(result.exposed_ns)
+    if fraction < min_fraction:
+        return ()
+    hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
+    biggest = result.top[0][0] if result.top else ""
+    return (
+        Finding(
+            id="comm.exposed",
+            title="communication is not hidden under compute",
+            severity=severity_of(fraction),
+            confidence=0.6,  # one rank cannot split waiting for peers from transfer (rule 5)
+            recoverable_ns=scope.per_step(result.exposed_ns),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"{format_ns(scope.per_step(result.exposed_ns))} per step of communication with no compute under it:"
+                    f" {format_fraction(fraction)} of the window",
+                    metric="budget_ns.comm_exposed",
+                    value=float(result.exposed_ns),
+                    unit="ns",
+                    expected=f"< {format_fraction(min_fraction)} of the window",
+                ),
+                Evidence(
+                    statement=f"{format_fraction(hidden)} of {format_ns(scope.per_step(result.comm_ns))} communication per step is hidden;"
+                    f" most time in {biggest}",
+                    metric="comm_hidden_fraction",
+                    value=hidden,
+                    unit="fraction",
+                ),
+                Evidence(
+                    statement="one rank's trace cannot tell transfer from waiting for a slower rank: of the exposed time between"
+                    f" 0 and {format_ns(scope.per_step(result.exposed_ns))} per step is this rank's to win",
+                    metric="comm.recoverable_interval_ns",
+                    value=float(scope.per_step(result.exposed_ns)),
+                    unit="ns",
+                ),
+            ),
+            fix="find out first who is late: triage all ranks together; then bucket sizes, prefetch, gradient accumulation,"
+            " lower-precision communication",
+            next_tools=(
+                nsys(
+                    scope.command,
+                    "all ranks in one report: who arrives last at each collective?",
+                    "the NCCL rows of all ranks: short on one rank and long on the others means that rank is late",
+                ),
+            ),
+        ),
+    )
+
+
+def present(result: Overlap) -> Section:
+    """Show overlap and the longest collectives."""
+    return Section(
+        analyzer="overlap",
+        title="communication",
+        values={
+            "n_operations": result.n_operations,
+            "comm_ns": result.comm_ns,
+            "hidden_ns": result.hidden_ns,
+            "exposed_ns": result.exposed_ns,
+        },
+        tables=(
+            TableView(
+                title="communication by name",
+                headers=("operation", "count", "time"),
+                units=("text", "count", "ns"),
+                rows=result.top,
+                note="A collective's time holds waiting for the other ranks.",
+            ),
+        ),
+    )
+
+
+EXPLANATIONS = (
+    Explanation(
+        id="comm.exposed",
+        title="communication is not hidden under compute",
+        meaning="Collectives run while no compute kernel does. That is an upper bound of what communication costs: part of"
+        " it is waiting for a late rank, and an exposed collective need not delay anything.",
+        measured="The union of communication (by kernel name or collective arguments, never by stream) without compute."
+        " On a CPU: gloo ranges of background threads without operators.",
+        thresholds=("fires at 5 % of the window: diagnosis rule 5",),
+        lookalikes=(
+            "a late peer: the collective is long here and short there; the rank with the most NCCL time is the victim",
+            "a collective launched late because this host was late",
+            "pipeline bubbles: send/receive kernels that spin",
+        ),
+        proof="Run with DDP.no_sync(), or halve the bytes (bf16 compression hook): exposed time must fall in proportion.",
+        fixes=("triage all ranks to find the late one", "bucket size, prefetch, accumulation", "fewer bytes, better topology"),
+    ),
+)
+
+ANALYZER = Analyzer(
+    name="overlap",
+    question="is communication hidden under compute?",
+    needs="collective kernels (NCCL, RCCL...) or gloo ranges",
+    measure=measure,
+    judge=judge,
+    present=present,
+    explanations=EXPLANATIONS,
+)

@@ -1,0 +1,169 @@
+"""In which number format do the matrix kernels run? (diagnosis 2.10, rule 8)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import ncu
+from profkit.model.finding import Evidence, Explanation, Finding, Severity, Skipped, severity_of
+from profkit.model.names import Precision, precision_of
+from profkit.model.report import Section, TableView
+from profkit.model.trace import Kind
+from profkit.timeline import Facts
+from profkit.units import format_fraction
+
+MIN_FP32_SHARE = 0.05
+MAX_UNKNOWN_SHARE = 0.2
+BEST_RATIO = 1 / 16
+"""Fastest half-precision path over FP32: 312 against 19.5 TFLOP/s on A100, the largest dense ratio of current data-centre
+devices. A bound: smaller on others, and for kernels that memory limits."""
+
+_HALF = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
+_FULL = (Precision.FP32, Precision.TF32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulPrecision:
+    """Time of matrix kernels by number format, ns over the window."""
+
+    scope: Scope
+    by_format: dict[str, int]
+    hottest_full: str
+
+    @property
+    def total_ns(self) -> int:
+        """All matrix kernels."""
+        return sum(self.by_format.values())
+
+    def share(self, *formats: Precision) -> float:
+        """Share of matrix-kernel time in these formats, 0-1."""
+        return sum(self.by_format.get(item, 0) for item in formats) / self.total_ns if self.total_ns else 0.0
+
+
+def measure(facts: Facts) -> MatmulPrecision | Skipped:
+    """Sum matrix kernels by the format that their names tell."""
+    main = facts.main_device
+    if main is None:
+        return Skipped(
+            analyzer="precision",
+            reason="no kernels in this trace",
+            how_to_get="profile on a GPU: CPU operators do not tell their format",
+        )
+    gpu = facts.trace.gpu
+    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
+    total = np.bincount(gpu.name[rows], weights=gpu.end_ns[rows] - gpu.start_ns[rows], minlength=1).astype(np.int64)
+    by_format: dict[str, int] = {}
+    hottest, hottest_ns = "", 0
+    for code in np.flatnonzero(total):
+        name = facts.trace.name(int(code))
+        precision = precision_of(name)
+        if precision is None:
+            continue
+        by_format[precision] = by_format.get(precision, 0) + int(total[code])
+        if precision in _FULL and total[code] > hottest_ns:
+            hottest, hottest_ns = name, int(total[code])
+    if not by_format:
+        return Skipped(analyzer="precision", reason="no matrix kernels in this trace", how_to_get="nothing to do")
+    return MatmulPrecision(scope=scope_of(facts), by_format=by_format, hottest_full=hottest)
+
+
+def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tuple[Finding, ...]:
+    """Give `precision.fallback`: full precision among half, or full precision throughout (then it is a question)."""
+    full, half = result.share(*_FULL), result.share(*_HALF)
+    if full < min_share or result.share(Precision.UNKNOWN) > MAX_UNKNOWN_SHARE:
+        return ()
+    full_ns = sum(result.by_format.get(item, 0) for item in _FULL)
+    is_mixed = half >= min_share
+    fraction = result.scope.fraction(full_ns)
+    fp32, tf32 = result.share(Precision.FP32), result.share(Precision.TF32)
+    if fraction < 0.02:
+        return ()
+    return (
+        Finding(
+            id="precision.fallback",
+            title="matrix kernels fall back to full precision" if is_mixed else "all matrix kernels run in full precision",
+            severity=severity_of(fraction) if is_mixed else Severity.LOW,
+            confidence=0.7 if is_mixed else 0.4,
+            recoverable_ns=result.scope.per_step(int(full_ns * (1 - BEST_RATIO))),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"{format_fraction(fp32)} of matrix-kernel time in fp32, {format_fraction(tf32)} in tf32,"
+                    f" {format_fraction(half)} in half precision or less",
+                    metric="precision.full_share",
+                    value=full,
+                    unit="fraction",
+                    expected=f"< {format_fraction(min_share)} if bf16 or fp16 is meant",
+                ),
+                Evidence(
+                    statement=f"hottest: {result.hottest_full}",
+                    metric="precision.full_ns",
+                    value=float(full_ns),
+                    unit="ns",
+                ),
+            ),
+            fix="cast the module at load (torch_dtype=torch.bfloat16) or widen torch.autocast; for fp32 on purpose:"
+            " torch.set_float32_matmul_precision('high')",
+            next_tools=(
+                ncu(
+                    result.scope.command,
+                    result.hottest_full,
+                    "does the kernel use tensor cores at all?",
+                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions: the FP32 path",
+                ),
+            ),
+        ),
+    )
+
+
+def present(result: MatmulPrecision) -> Section:
+    """Show the formats."""
+    rows = tuple(sorted(((name, ns, ns / result.total_ns) for name, ns in result.by_format.items()), key=lambda r: -r[1]))
+    return Section(
+        analyzer="precision",
+        title="precision of matrix kernels",
+        values={"by_format_ns": dict(result.by_format)},
+        tables=(
+            TableView(
+                title="matrix kernels by number format",
+                headers=("format", "time", "share"),
+                units=("text", "ns", "fraction"),
+                rows=rows,
+            ),
+        ),
+    )
+
+
+EXPLANATIONS = (
+    Explanation(
+        id="precision.fallback",
+        title="matrix kernels run in full precision",
+        meaning="Some or all matrix products run in fp32 or tf32. With half-precision kernels beside them, a module was"
+        " forgotten. Alone, it may be what was asked for: then it is a question, not a fault.",
+        measured="Kernel names tell the format (sgemm and simt are fp32 without tensor cores; s1688 is tf32; bf16, h16816,"
+        " nvjet, e4m3...). Time by format over all matrix kernels of the window.",
+        thresholds=(
+            "full precision >= 5 % of matrix time, unknown names <= 20 %: diagnosis rule 8",
+            "bound: 1 - 1/16, the largest FP32 to BF16 ratio of current devices (A100: 19.5 against 312 TFLOP/s)",
+        ),
+        lookalikes=(
+            "fp32 on purpose: loss, norms, routers, master weights",
+            "kernels that memory limits gain at most the ratio of bytes, 2x",
+        ),
+        proof="Run the module under torch.autocast(dtype=torch.bfloat16) and compare kernel name and time.",
+        fixes=("torch_dtype at load", "wider autocast scope", "set_float32_matmul_precision('high') for tf32"),
+    ),
+)
+
+ANALYZER = Analyzer(
+    name="precision",
+    question="do the matrix kernels run in the format that was meant?",
+    needs="kernel names",
+    measure=measure,
+    judge=judge,
+    present=present,
+    explanations=EXPLANATIONS,
+)

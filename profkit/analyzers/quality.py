@@ -1,0 +1,319 @@
+"""Can this capture be trusted? Run first: what fails here caps the confidence of everything else (diagnosis 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import recapture
+from profkit.model.finding import Evidence, Explanation, Finding, Severity
+from profkit.model.report import Check, Section, TableView
+from profkit.model.trace import CallKind, Trace
+from profkit.timeline import DeviceFacts, Facts
+from profkit.units import format_fraction, format_ns
+
+RECAPTURE = '''from torch.profiler import profile, schedule, ProfilerActivity
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+             schedule=schedule(wait=10, warmup=5, active=12, repeat=1),
+             on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz")) as prof:
+    for batch in loader:
+        train_step(batch)
+        prof.step()'''
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """Numbers of the gate; None where the trace has nothing to count."""
+
+    scope: Scope
+    n_launches: int
+    lost_launch_fraction: float | None
+    n_during_capture: int
+    n_device_rows: int
+    unlinked_fraction: float | None
+    early_fraction: float | None
+    overlapped_fraction: float | None
+    n_removed: int
+    n_giant: int
+    n_steps_marked: int
+    lag_floor_ns: int | None
+    perturbation: float | None
+    n_damage: int
+    n_rows: int
+    """Device rows, or operators and annotations where there is no device."""
+
+
+def measure(facts: Facts) -> Quality:
+    """Count what a sound capture would not have."""
+    trace = facts.trace
+    main = facts.main_device
+    n_launches, lost, n_captured = _lost_launches(facts)
+    warnings = {warning.id: warning.count for warning in trace.warnings}
+    return Quality(
+        scope=scope_of(facts),
+        n_launches=n_launches,
+        lost_launch_fraction=lost,
+        n_during_capture=n_captured,
+        n_device_rows=sum(device.activity.rows.size for device in facts.devices),
+        unlinked_fraction=_unlinked(facts),
+        early_fraction=main.queue.n_early / main.queue.n_linked if main is not None and main.queue.n_linked else None,
+        overlapped_fraction=_overlapped(trace, main) if main is not None else None,
+        n_removed=warnings.get("dur.overflow", 0) + warnings.get("ts.zero", 0),
+        n_giant=_giants(trace),
+        n_steps_marked=len(trace.steps) if trace.step_source == "ProfilerStep" else 0,
+        lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
+        perturbation=_perturbation(trace),
+        n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),
+        n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
+    )
+
+
+def _lost_launches(facts: Facts) -> tuple[int, float | None, int]:
+    """Give (kernel launches in the window, share without a device row, launches that stream capture recorded).
+
+    Launches in the last tenth are not counted: their kernels may run after the profiler stopped listening.
+    """
+    trace = facts.trace
+    calls = trace.calls
+    rows = facts.calls_in_window(CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)
+    rows = rows[calls.correlation[rows] > 0]
+    captured = _during_capture(trace, rows)
+    rows = rows[~captured]
+    if trace.window_duration_ns and rows.size > 20:
+        rows = rows[: rows.size - rows.size // 10]
+    if rows.size == 0:
+        return 0, None, int(captured.sum())
+    has_row = np.isin(calls.correlation[rows], trace.gpu.correlation)
+    return int(rows.size), float(1 - has_row.mean()), int(captured.sum())
+
+
+def _during_capture(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which launches fall between a stream's begin and end of capture: these run nothing."""
+    marks = np.flatnonzero(trace.calls.kind == CallKind.CAPTURE)
+    if marks.size == 0:
+        return np.zeros(rows.size, np.bool_)
+    is_begin = np.array(["Begin" in trace.name(code) for code in trace.calls.name[marks]])
+    begun = np.searchsorted(trace.calls.start_ns[marks[is_begin]], trace.calls.start_ns[rows], "right")
+    ended = np.searchsorted(trace.calls.start_ns[marks[~is_begin]], trace.calls.start_ns[rows], "right")
+    captured: NDArray[np.bool_] = begun > ended
+    return captured
+
+
+def _unlinked(facts: Facts) -> float | None:
+    rows = np.concatenate([device.activity.rows for device in facts.devices]) if facts.devices else np.empty(0, np.intp)
+    return float((facts.trace.gpu.launch_row[rows] < 0).mean()) if rows.size else None
+
+
+def _overlapped(trace: Trace, main: DeviceFacts) -> float:
+    """Share of rows that start before the row before them on the same stream ends; graph nodes may, they branch."""
+    gpu = trace.gpu
+    rows = main.activity.rows[gpu.graph_node[main.activity.rows] == 0]
+    order = rows[np.lexsort((gpu.start_ns[rows], gpu.stream[rows]))]
+    before, after = order[:-1], order[1:]
+    bad = (gpu.stream[before] == gpu.stream[after]) & (gpu.start_ns[after] < gpu.end_ns[before])
+    return float(bad.sum() / order.size) if order.size else 0.0
+
+
+def _giants(trace: Trace) -> int:
+    """Device rows ten times as long as everything the host recorded: a duration that wrapped below the hard limit."""
+    host = trace.calls if len(trace.calls) else trace.ops
+    if len(host) == 0 or len(trace.gpu) == 0:
+        return 0
+    span = int(host.end_ns.max() - host.start_ns.min())
+    return int(((trace.gpu.end_ns - trace.gpu.start_ns) > max(10 * span, 10**9)).sum())
+
+
+def _perturbation(trace: Trace) -> float | None:
+    """Mean profiled step over mean unprofiled step of the same run, minus 1; means, since loader stalls are bimodal."""
+    plain = trace.meta.unprofiled_step_ns
+    if not plain or not trace.steps:
+        return None
+    return float(np.mean([step.duration_ns for step in trace.steps])) / plain - 1
+
+
+MAX_LOST_FRACTION = 0.02
+MAX_EARLY_FRACTION = 0.01
+MAX_OVERLAPPED_FRACTION = 0.01
+MAX_LAG_FLOOR_NS = 25_000
+MAX_PERTURBATION = 0.05
+REFUSING_PERTURBATION = 0.5
+MIN_STEPS = 3
+MIN_ROWS = 20
+
+
+def checks(result: Quality) -> tuple[Check, ...]:
+    """Give the checks that apply to this trace, with the value seen."""
+    return tuple(check for check in (*_device_checks(result), *_run_checks(result)) if check.value is not None)
+
+
+def _device_checks(q: Quality) -> tuple[Check, ...]:
+    lost = q.lost_launch_fraction
+    seen = f"{format_fraction(lost or 0)} of {q.n_launches:,} kernel launches"
+    return (
+        Check(
+            id="launches.lost",
+            ok=lost is None or lost <= MAX_LOST_FRACTION,
+            value=lost,
+            message=f"{seen} have no kernel in the trace" + ("" if q.n_device_rows else ": no device rows at all"),
+        ),
+        Check(
+            id="device.unlinked",
+            ok=(q.unlinked_fraction or 0) <= MAX_LOST_FRACTION,
+            value=q.unlinked_fraction,
+            message=f"{format_fraction(q.unlinked_fraction or 0)} of device rows have no launch call",
+        ),
+        Check(
+            id="causality",
+            ok=(q.early_fraction or 0) <= MAX_EARLY_FRACTION,
+            value=q.early_fraction,
+            message=f"{format_fraction(q.early_fraction or 0)} of device rows start before their launch call",
+        ),
+        Check(
+            id="stream.overlap",
+            ok=(q.overlapped_fraction or 0) <= MAX_OVERLAPPED_FRACTION,
+            value=q.overlapped_fraction,
+            message=f"{format_fraction(q.overlapped_fraction or 0)} of rows overlap their predecessor on one stream",
+        ),
+        Check(
+            id="lag.floor",
+            ok=(q.lag_floor_ns or 0) <= MAX_LAG_FLOOR_NS,
+            value=None if q.lag_floor_ns is None else float(q.lag_floor_ns),
+            message=f"launch to start on an idle device takes {format_ns(q.lag_floor_ns or 0)} or more"
+            " (WSL2, Windows, a remote device or heavy instrumentation above 25 us)",
+        ),
+    )
+
+
+def _run_checks(q: Quality) -> tuple[Check, ...]:
+    return (
+        Check(
+            id="times.impossible",
+            ok=q.n_removed + q.n_giant == 0,
+            value=float(q.n_removed + q.n_giant),
+            message=f"{q.n_removed + q.n_giant:,} rows with zero timestamps or overflowed durations",
+        ),
+        Check(
+            id="input.damaged",
+            ok=q.n_damage == 0,
+            value=float(q.n_damage > 0),
+            message="parts of the file could not be read (--lenient)" if q.n_damage else "the file is whole",
+        ),
+        Check(
+            id="steps.few",
+            ok=q.n_steps_marked >= MIN_STEPS,
+            value=float(q.n_steps_marked),
+            message=f"{q.n_steps_marked} marked steps"
+            + ("" if q.n_steps_marked >= MIN_STEPS else f"; fewer than {MIN_STEPS} cannot show what varies"),
+        ),
+        Check(
+            id="content.tiny",
+            ok=q.n_rows >= MIN_ROWS or q.n_steps_marked > 0,
+            value=float(q.n_rows),
+            message=f"{q.n_rows:,} rows of activity recorded"
+            + ("" if q.n_rows >= MIN_ROWS else f": fewer than {MIN_ROWS}, and no step, show nothing of a job"),
+        ),
+        Check(
+            id="profiler.cost",
+            ok=(q.perturbation or 0) <= MAX_PERTURBATION,
+            value=q.perturbation,
+            message=f"profiled steps take {1 + (q.perturbation or 0):.2f}x the unprofiled ones of the same run",
+        ),
+    )
+
+
+REFUSING = frozenset({"launches.lost", "times.impossible", "input.damaged", "content.tiny"})
+"""Checks whose failure makes idle time meaningless: the verdict is `inconclusive`."""
+
+
+def judge(result: Quality) -> tuple[Finding, ...]:
+    """Give `capture.quality` when a check fails."""
+    failed = [check for check in checks(result) if not check.ok]
+    if not failed:
+        return ()
+    refuses = any(check.id in REFUSING for check in failed)
+    severity = Severity.HIGH if refuses else Severity.INFO
+    return (
+        Finding(
+            id="capture.quality",
+            title="the capture cannot carry a verdict" if refuses else "the capture limits how sure one can be",
+            severity=severity,
+            confidence=0.95,
+            recoverable_ns=0,
+            fraction=0.0,
+            evidence=tuple(
+                Evidence(statement=check.message, metric=check.id, value=check.value or 0.0, unit="")
+                for check in failed
+            ),
+            fix="capture again: wait 10 steps, warm up 5, record 12, stop before the job's end",
+            next_tools=(recapture("get a capture that can carry a verdict", "all checks of `profkit info` pass"),),
+        ),
+    )
+
+
+def confidence_cap(result: Quality) -> float:
+    """Give the most a finding may claim, given the checks that failed (chosen: an ordinal ladder, not calibrated)."""
+    caps = {
+        "launches.lost": 0.2,
+        "times.impossible": 0.4,
+        "input.damaged": 0.4,
+        "content.tiny": 0.2,
+        "causality": 0.5,
+        "device.unlinked": 0.6,
+        "steps.few": 0.6,
+        "stream.overlap": 0.7,
+        "lag.floor": 0.7,
+        "profiler.cost": 0.7 if (result.perturbation or 0) <= REFUSING_PERTURBATION else 0.6,
+    }
+    return min((caps[check.id] for check in checks(result) if not check.ok), default=1.0)
+
+
+def present(result: Quality) -> Section:
+    """Show every check with its value."""
+    rows = tuple((check.id, "ok" if check.ok else "FAILS", check.message) for check in checks(result))
+    return Section(
+        analyzer="quality",
+        title="capture quality",
+        values={"confidence_cap": confidence_cap(result), "n_launches_during_capture": result.n_during_capture},
+        tables=(TableView(title="checks", headers=("check", "", "seen"), units=("text",) * 3, rows=rows),),
+    )
+
+
+EXPLANATIONS = (
+    Explanation(
+        id="capture.quality",
+        title="the capture limits or forbids a verdict",
+        meaning="Traces can be silently incomplete or impossible: kernels dropped at the start of a session, rows that"
+        " begin before their launch, durations that wrapped, a single step that shows nothing of what varies.",
+        measured="Launch calls in the window without a device row of their correlation (stream capture excluded, last"
+        " tenth ignored); device rows without a launch call; rows that start before their call; rows of one stream that"
+        " overlap; zero timestamps and overflowed durations; marked steps; p5 of launch-to-start on a drained device;"
+        " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones.",
+        thresholds=(
+            "launches lost <= 2 %, unlinked rows <= 2 %, early rows <= 1 %: design notes, diagnosis section 1",
+            "overlapping rows <= 1 %: chosen; healthy reference traces show 0 outside CUDA graphs",
+            "lag floor <= 25 us: bare metal shows 4-20 us, WSL2 42-47 us (diagnosis, fact 1)",
+            "at least 20 rows of activity, or a marked step: chosen",
+            "profiler cost <= 5 %: diagnosis section 1; >= 3 marked steps",
+        ),
+        lookalikes=(
+            "launches recorded into a CUDA graph run nothing: they are not lost",
+            "kernels launched before the profiler started have no launch call: the first step only",
+            "programmatic dependent launch on Hopper lets rows of one stream overlap on purpose",
+        ),
+        proof="Capture again as below; the check passes, and the verdict stays or changes.",
+        fixes=("Paste this into the training script:\n" + RECAPTURE,),
+    ),
+)
+
+ANALYZER = Analyzer(
+    name="quality",
+    question="can this capture be trusted?",
+    needs="any trace",
+    measure=measure,
+    judge=judge,
+    present=present,
+    explanations=EXPLANATIONS,
+)

@@ -1,0 +1,76 @@
+"""How long the steps are, and how much they vary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analyzers.base import Analyzer
+from profkit.model.finding import Skipped
+from profkit.model.report import Section, Steps, TableView
+from profkit.timeline import Facts
+from profkit.timeline.facts import steps_in_window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Durations of the steps in the window, ns, in order, and where the steps come from."""
+
+    source: str
+    numbers: tuple[int, ...]
+    durations_ns: tuple[int, ...]
+
+
+def measure(facts: Facts) -> StepTimes | Skipped:
+    """Give the step times, unless no steps were found."""
+    inside = steps_in_window(facts.trace)
+    if not inside:
+        return Skipped(
+            analyzer="steps",
+            reason="no ProfilerStep# markers, and the launch sequence shows no period with an optimizer or a batch copy",
+            how_to_get="call prof.step() at the end of every iteration, with a schedule",
+        )
+    steps = [facts.trace.steps[index] for index in inside]
+    return StepTimes(
+        source=facts.trace.step_source,
+        numbers=tuple(step.number for step in steps),
+        durations_ns=tuple(step.duration_ns for step in steps),
+    )
+
+
+def summary(result: StepTimes | None, window_ns: int) -> Steps:
+    """Give the numbers of the report; the mean is the window's time per step where markers tile it."""
+    if result is None:
+        return Steps(n=0, source="span", mean_ns=None, p50_ns=None, p95_ns=None, cv=None)
+    durations = np.array(result.durations_ns, np.int64)
+    mean = float(durations.mean())
+    return Steps(
+        n=durations.size,
+        source=result.source,
+        mean_ns=round(mean),
+        p50_ns=int(np.percentile(durations, 50)),
+        p95_ns=int(np.percentile(durations, 95)),
+        cv=float(durations.std(ddof=1) / mean) if durations.size > 1 and mean else 0.0,
+        durations_ns=result.durations_ns,
+    )
+
+
+def present(result: StepTimes) -> Section:
+    """Show every step."""
+    rows = tuple(zip(result.numbers, result.durations_ns, strict=True))
+    return Section(
+        analyzer="steps",
+        title="steps",
+        values={"n_steps": len(rows), "source": result.source},
+        tables=(TableView(title="steps", headers=("step", "time"), units=("count", "ns"), rows=rows),),
+    )
+
+
+ANALYZER = Analyzer(
+    name="steps",
+    question="how long is a step, and how much does it vary?",
+    needs="ProfilerStep# markers, optimizer ranges or a repeating launch sequence",
+    measure=measure,
+    present=present,
+)

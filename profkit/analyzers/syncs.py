@@ -1,0 +1,182 @@
+"""Which calls make the host wait for the device, and what that costs (diagnosis 2.3, rule 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import nsys
+from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.report import Section, TableView
+from profkit.model.trace import CallKind, Trace
+from profkit.timeline import Facts
+from profkit.timeline.host import blocking_calls, enclosing_op
+from profkit.units import format_count, format_fraction, format_ns
+
+MIN_FRACTION = 0.03
+ONE_OFF_SHARE = 0.5  # as in host.stall
+ENOUGH_STEPS = 6
+_MAX_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syncs:
+    """Blocking calls in the window. `cost_ns` is the idle time they made, not the time they lasted."""
+
+    scope: Scope
+    n_calls: int
+    blocked_ns: int
+    cost_ns: int
+    callers: tuple[tuple[str, str, int, int], ...]
+    """(call, innermost operator or Python frame, count, blocked ns), the longest first."""
+    longest_span_ns: tuple[int, int]
+    worst_share: float
+    """Share of `cost_ns` in its longest stretch: near 1 for start-up, where the first call makes the context."""
+
+
+def measure(facts: Facts) -> Syncs | Skipped:
+    """Find the blocking calls and who makes them."""
+    main = facts.main_device
+    if main is None:
+        return Skipped(
+            analyzer="syncs",
+            reason="no device to wait for in this trace",
+            how_to_get="profile with ProfilerActivity.CUDA on a machine with a GPU",
+        )
+    trace = facts.trace
+    low, high = trace.window_ns
+    calls = trace.calls
+    is_waiting = blocking_calls(trace) & (calls.kind != CallKind.ALLOC)
+    rows = np.flatnonzero(is_waiting & (calls.end_ns > low) & (calls.start_ns < high))
+    duration = calls.end_ns[rows] - calls.start_ns[rows]
+    worst = int(rows[duration.argmax()]) if rows.size else -1
+    return Syncs(
+        scope=scope_of(facts),
+        n_calls=int(rows.size),
+        blocked_ns=int(duration.sum()),
+        cost_ns=main.budget.idle_sync,
+        callers=_callers(trace, rows, duration),
+        longest_span_ns=(int(calls.start_ns[worst]), int(calls.end_ns[worst])) if worst >= 0 else (0, 0),
+        worst_share=int(main.idle.sync.lengths_ns.max()) / main.budget.idle_sync if main.idle.sync else 0.0,
+    )
+
+
+def _callers(trace: Trace, rows: NDArray[np.intp], duration: NDArray[np.int64]) -> tuple[tuple[str, str, int, int], ...]:
+    op = enclosing_op(trace.ops, trace.calls.thread[rows], trace.calls.start_ns[rows])
+    op_name = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)] if len(trace.ops) else -1, -1)
+    pairs, place = np.unique(np.stack((trace.calls.name[rows], op_name)), axis=1, return_inverse=True)
+    place = place.reshape(-1)
+    counts = np.bincount(place, minlength=pairs.shape[1])
+    total = np.bincount(place, weights=duration, minlength=pairs.shape[1])
+    order = np.argsort(-total, kind="stable")[:_MAX_SHOWN]
+    return tuple(
+        (
+            trace.name(int(pairs[0, index])),
+            trace.name(int(pairs[1, index])) or "outside operators",
+            int(counts[index]),
+            int(total[index]),
+        )
+        for index in order
+    )
+
+
+def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
+    """Give `host.sync` when waiting calls leave the device idle at least `min_fraction` of the window."""
+    scope = result.scope
+    fraction = scope.fraction(result.cost_ns)
+    if fraction < min_fraction or result.n_calls < scope.n_steps:
+        return ()
+    if result.worst_share >= ONE_OFF_SHARE and scope.n_steps < ENOUGH_STEPS:
+        return ()  # one stretch: a start-up, reported as host.stall
+    worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
+    return (
+        Finding(
+            id="host.sync",
+            title="synchronising calls drain the device",
+            severity=severity_of(fraction),
+            confidence=0.8 if scope.has_steps else 0.6,
+            recoverable_ns=scope.per_step(result.cost_ns),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"the device is idle {format_ns(scope.per_step(result.cost_ns))} per step because the host had waited"
+                    f" for it: {format_fraction(fraction)} of the window",
+                    metric="budget_ns.idle_sync",
+                    value=float(result.cost_ns),
+                    unit="ns",
+                    expected=f"< {format_fraction(min_fraction)} of the window",
+                    span_ns=result.longest_span_ns,
+                ),
+                Evidence(
+                    statement=f"{format_count(result.n_calls / scope.n_steps)} blocking calls per step; most time: {worst}",
+                    metric="syncs.n_calls",
+                    value=float(result.n_calls),
+                    unit="count",
+                ),
+            ),
+            fix="keep metrics on the device and read them every N steps; non_blocking=True copies from pinned memory;"
+            " torch.where instead of boolean indexing",
+            next_tools=(
+                nsys(
+                    scope.command,
+                    "see which Python line makes each waiting call (add --python-backtrace=cuda)",
+                    "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, with the gap behind them",
+                ),
+            ),
+        ),
+    )
+
+
+def present(result: Syncs) -> Section:
+    """Show who waits."""
+    return Section(
+        analyzer="syncs",
+        title="synchronising calls",
+        values={"n_calls": result.n_calls, "blocked_ns": result.blocked_ns, "cost_ns": result.cost_ns},
+        tables=(
+            TableView(
+                title="blocking calls",
+                headers=("call", "from operator", "count", "blocked"),
+                units=("text", "text", "count", "ns"),
+                rows=result.callers,
+                note="A long wait is no loss while the device works; the budget's sync part is what it cost.",
+            ),
+        )
+        if result.callers
+        else (),
+    )
+
+
+EXPLANATIONS = (
+    Explanation(
+        id="host.sync",
+        title="synchronising calls drain the device",
+        meaning=".item(), .cpu(), nonzero, printing a loss: the host stops until the device has caught up, and when it"
+        " goes on nothing is queued, so the device idles while the host prepares the next launch.",
+        measured="For each blocking call that ends in idle device time: the smaller of that idle time and of the time the"
+        " host had been held while the device still worked. A call on a drained device costs nothing; a long call"
+        " over useful work costs only the bubble behind it. Loader waits in that bubble count as data.",
+        thresholds=("fires at 3 % of the window and one call per step: diagnosis rule 4",),
+        lookalikes=(
+            "the profiler's own synchronisation at the window's edge",
+            "allocator calls (cudaFree synchronises): see memory.pressure",
+            "event queries of the NCCL watchdog do not block",
+        ),
+        proof="Remove or batch the call (read the loss every 50 steps): the step falls by about the cost shown."
+        " torch.cuda.set_sync_debug_mode('warn') lists the lines.",
+        fixes=("accumulate metrics on the device", "pinned memory and non_blocking=True", "capturable or fused optimizers"),
+    ),
+)
+
+ANALYZER = Analyzer(
+    name="syncs",
+    question="which calls make the host wait, and what does it cost?",
+    needs="runtime calls and device rows",
+    measure=measure,
+    judge=judge,
+    present=present,
+    explanations=EXPLANATIONS,
+)

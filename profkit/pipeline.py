@@ -1,0 +1,205 @@
+"""The whole flow on one screen: read -> measure -> judge -> verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from profkit.analyzers import ANALYZERS, quality, steps
+from profkit.analyzers.base import scope_of
+from profkit.analyzers.kernels import Kernels
+from profkit.analyzers.steps import StepTimes
+from profkit.analyzers.streams import Streams
+from profkit.analyzers.tools import ncu, py_spy_main
+from profkit.errors import ProfkitError, UsageError
+from profkit.ingest.bytesource import Progress
+from profkit.ingest.kineto import read_trace
+from profkit.model.finding import Finding, NextTool, Skipped
+from profkit.model.report import Bottleneck, DeviceReport, Failure, RankReport, Report, Verdict
+from profkit.model.trace import Trace
+from profkit.timeline import Facts
+from profkit.verdict import Case, capped, decide
+
+
+def triage(
+    sources: Sequence[str],
+    *,
+    lenient: bool = False,
+    jobs: int = 1,
+    step_range: tuple[int, int] | None = None,
+    command: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Give the report on one trace or several (one per rank).
+
+    One source that cannot be read raises; of several, the bad ones become `Report.failures` unless all are bad.
+    """
+    analysed: list[tuple[RankReport, Verdict]] = []
+    failures: list[Failure] = []
+    for source in sources:
+        try:
+            trace = read_trace(source, lenient=lenient, jobs=jobs, progress=progress)
+            analysed.append(triage_trace(trace, step_range=step_range, command=command))
+        except ProfkitError as error:
+            if len(sources) == 1:
+                raise
+            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
+            last_error = error
+    if not analysed:
+        raise last_error
+    return _report(analysed, failures)
+
+
+def triage_trace(
+    trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None
+) -> tuple[RankReport, Verdict]:
+    """Give one rank's measurements and verdict."""
+    if command:
+        meta = replace(trace.meta, metadata={**trace.meta.metadata, "profkit_command": command})
+        trace = replace(trace, meta=meta)
+    if step_range is not None:
+        trace = narrowed(trace, step_range)
+    facts = Facts.of(trace)
+    results = {name: analyzer.measure(facts) for name, analyzer in ANALYZERS.items()}
+    skipped = tuple(result for result in results.values() if isinstance(result, Skipped))
+    found = {name: result for name, result in results.items() if not isinstance(result, Skipped)}
+    gate: quality.Quality = found["quality"]
+    findings = _judged(found, trace.meta.rank)
+    cap = quality.confidence_cap(gate)
+    sections = tuple(ANALYZERS[name].present(result) for name, result in found.items())
+    step_times = steps.summary(_of(found, StepTimes), facts.window_ns)
+    rank = RankReport(
+        source=trace.meta.source,
+        format=trace.meta.format,
+        rank=trace.meta.rank,
+        world_size=trace.meta.world_size,
+        torch_version=trace.meta.torch_version,
+        n_events=trace.meta.n_events,
+        checks=quality.checks(gate),
+        window_ns=trace.window_ns,
+        steps=step_times,
+        devices=_devices(facts, _of(found, Streams)),
+        sections=sections,
+        warnings=tuple(warning.message for warning in trace.warnings),
+        findings=capped(findings, cap),
+        skipped=skipped,
+    )
+    return rank, decide(_case(facts, rank, findings, cap, _of(found, Kernels)))
+
+
+def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:
+    """Give the trace with its window cut to steps A to B-1, counted from 0; raises UsageError if there are none."""
+    first, stop = step_range
+    chosen = trace.steps[first:stop]
+    if not chosen:
+        raise UsageError(
+            f"--steps {first}:{stop} selects nothing: the trace has {len(trace.steps)} steps",
+            hint=f"steps are counted from 0; use --steps 0:{len(trace.steps)}" if trace.steps else "leave out --steps",
+        )
+    return replace(trace, window_ns=(chosen[0].start_ns, chosen[-1].end_ns))
+
+
+def _of(found: dict[str, Any], kind: type[Any]) -> Any:
+    return next((result for result in found.values() if isinstance(result, kind)), None)
+
+
+def _judged(found: dict[str, Any], rank: int | None) -> tuple[Finding, ...]:
+    findings = [finding for name, result in found.items() for finding in ANALYZERS[name].judge(result)]
+    return tuple(sorted((replace(f, rank=rank) for f in findings), key=lambda f: (f.severity.rank, -f.fraction)))
+
+
+def _case(
+    facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, kernels: Kernels | None
+) -> Case:
+    failed = [check for check in rank.checks if not check.ok]
+    command = scope_of(facts).command
+    return Case(
+        budget=facts.budget,
+        step_ns=rank.steps.mean_ns,
+        n_steps=facts.n_steps,
+        findings=findings,
+        failed_checks=tuple(check.message for check in failed),
+        refusals=tuple(check.message for check in failed if check.id in quality.REFUSING),
+        confidence_cap=cap,
+        is_cpu=facts.cpu is not None,
+        matrix_share=kernels.matrix_share if kernels is not None else None,
+        hottest_kernel_tool=_hottest_tool(kernels, command),
+        command=command,
+        rank=rank.rank,
+        source=rank.source,
+    )
+
+
+def _hottest_tool(kernels: Kernels | None, command: str) -> NextTool | None:
+    if kernels is None or not kernels.top:
+        return None
+    if kernels.scope.is_cpu:
+        return py_spy_main(command)
+    return ncu(
+        command,
+        kernels.top[0].name,
+        "why is the hottest kernel as slow as it is?",
+        "Speed of Light: memory or compute above 80 % is near the roof; both below 40 % is latency or occupancy",
+    )
+
+
+def _devices(facts: Facts, streams: Streams | None) -> tuple[DeviceReport, ...]:
+    named = {device.index: device.name for device in facts.trace.meta.devices}
+    if facts.cpu is not None and facts.cpu_budget is not None:
+        cpu = facts.cpu
+        return (
+            DeviceReport(
+                device=0,
+                name="CPU",
+                kind="cpu",
+                budget=facts.cpu_budget,
+                busy_compute_ns=cpu.compute.total_ns,
+                busy_comm_ns=cpu.comm.total_ns,
+                busy_copy_ns=0,
+                busy_any_ns=(cpu.compute | cpu.comm_exposed).total_ns,
+                comm_overlapped_ns=(cpu.comm & cpu.compute).total_ns,
+            ),
+        )
+    return tuple(
+        DeviceReport(
+            device=device.device,
+            name=named.get(device.device, ""),
+            kind="gpu",
+            budget=device.budget,
+            busy_compute_ns=device.activity.compute.total_ns,
+            busy_comm_ns=device.activity.comm.total_ns,
+            busy_copy_ns=device.activity.copy.total_ns,
+            busy_any_ns=device.activity.any.total_ns,
+            comm_overlapped_ns=(device.activity.comm & device.activity.compute).total_ns,
+            streams=streams.by_device.get(device.device, ()) if streams is not None else (),
+        )
+        for device in facts.devices
+    )
+
+
+def _report(analysed: list[tuple[RankReport, Verdict]], failures: Iterable[Failure]) -> Report:
+    ranks = tuple(rank for rank, _ in analysed)
+    return Report(
+        verdict=_overall([verdict for _, verdict in analysed]),
+        ranks=ranks,
+        findings=tuple(finding for rank in ranks for finding in rank.findings),
+        skipped=tuple(dict.fromkeys(skip for rank in ranks for skip in rank.skipped)),
+        failures=tuple(failures),
+    )
+
+
+def _overall(verdicts: list[Verdict]) -> Verdict:
+    """Give the verdict of the slowest rank that has one; ranks are not compared with each other yet, and it says so."""
+    conclusive = [verdict for verdict in verdicts if verdict.bottleneck is not Bottleneck.INCONCLUSIVE]
+    chosen = max(conclusive or verdicts, key=lambda verdict: verdict.step_ns or 0)
+    if len(verdicts) == 1:
+        return chosen
+    counts = np.unique([verdict.bottleneck.value for verdict in verdicts], return_counts=True)
+    seen = ", ".join(f"{name} on {count}" for name, count in zip(*counts, strict=True))
+    return replace(
+        chosen,
+        caveats=(f"{len(verdicts)} traces, each judged alone ({seen}); shown is the one with the longest step", *chosen.caveats),
+    )

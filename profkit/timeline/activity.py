@@ -1,0 +1,40 @@
+"""When a device is busy, and with what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.intervals import Intervals
+from profkit.model.trace import Kind, Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One device's busy sets inside the window; `rows` are its rows in `Trace.gpu` that touch the window."""
+
+    rows: NDArray[np.intp]
+    compute: Intervals
+    comm: Intervals
+    copy: Intervals
+
+    @property
+    def any(self) -> Intervals:
+        """Busy with anything."""
+        return self.compute | self.comm | self.copy
+
+
+def device_activity(trace: Trace, device: int) -> Activity:
+    """Give the activity of one device, clipped to the window (report contract, "Device activity")."""
+    gpu = trace.gpu
+    low, high = trace.window_ns
+    rows = np.flatnonzero((gpu.device == device) & (gpu.end_ns >= low) & (gpu.start_ns < high))
+    kinds = gpu.kind[rows]
+
+    def of(kind: Kind) -> Intervals:
+        chosen = rows[kinds == kind]
+        return Intervals.of(gpu.start_ns[chosen], gpu.end_ns[chosen]).clip(low, high)
+
+    return Activity(rows=rows, compute=of(Kind.COMPUTE), comm=of(Kind.COMM), copy=of(Kind.COPY))

@@ -1,0 +1,132 @@
+"""`Facts`: a trace with everything about it that several analyzers need, computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.model.intervals import Intervals
+from profkit.model.report import Budget
+from profkit.model.trace import CallKind, I64, Trace
+from profkit.timeline.activity import Activity, device_activity
+from profkit.timeline.cpu import CpuBudget, cpu_budget
+from profkit.timeline.host import HostStates, host_states
+from profkit.timeline.idle import IdleCauses, idle_causes
+from profkit.timeline.queue import Queue, launch_queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    """One device over the window."""
+
+    device: int
+    activity: Activity
+    queue: Queue
+    idle: IdleCauses
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A trace and what follows from it. `cpu` is there exactly when there is no device."""
+
+    trace: Trace
+    host: HostStates
+    devices: tuple[DeviceFacts, ...]
+    cpu: CpuBudget | None
+    cpu_budget: Budget | None
+
+    @classmethod
+    def of(cls, trace: Trace) -> Facts:
+        """Give the facts of a trace."""
+        host = host_states(trace)
+        devices = tuple(_device(trace, index, host) for index in trace.device_indices)
+        if devices:
+            return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None)
+        cpu = cpu_budget(trace)
+        return cls(trace=trace, host=host, devices=(), cpu=cpu, cpu_budget=_cpu_parts(trace, cpu))
+
+    @property
+    def main_device(self) -> DeviceFacts | None:
+        """The device that is busiest: the one the verdict speaks of."""
+        return max(self.devices, key=lambda facts: facts.activity.any.total_ns, default=None)
+
+    @property
+    def budget(self) -> Budget:
+        """The budget the verdict stands on."""
+        main = self.main_device
+        budget = main.budget if main is not None else self.cpu_budget
+        assert budget is not None  # noqa: S101 - `of` sets one or the other
+        return budget
+
+    @property
+    def window_ns(self) -> int:
+        """Length of the window."""
+        return self.trace.window_duration_ns
+
+    @property
+    def n_steps(self) -> int:
+        """Steps that lie inside the window; 1 where none are known, so that "per step" means the window."""
+        return max(len(steps_in_window(self.trace)), 1)
+
+    def per_step(self, total_ns: int) -> int:
+        """Give a total over the window per step, in ns."""
+        return total_ns // self.n_steps
+
+    def calls_in_window(self, *kinds: CallKind) -> I64:
+        """Give the rows of runtime calls of these kinds that start inside the window."""
+        calls = self.trace.calls
+        low, high = self.trace.window_ns
+        chosen = np.isin(calls.kind, kinds) & (calls.start_ns >= low) & (calls.start_ns < high)
+        return np.flatnonzero(chosen)
+
+
+def steps_in_window(trace: Trace) -> tuple[int, ...]:
+    """Give the indices of steps that lie wholly inside the window."""
+    low, high = trace.window_ns
+    return tuple(step.index for step in trace.steps if step.start_ns >= low and step.end_ns <= high)
+
+
+def _device(trace: Trace, device: int, host: HostStates) -> DeviceFacts:
+    activity = device_activity(trace, device)
+    queue = launch_queue(trace, activity)
+    idle = idle_causes(trace, activity, host, queue)
+    exposed = activity.comm - activity.compute
+    copies = activity.copy - (activity.compute | activity.comm)
+    budget = Budget(
+        window_ns=trace.window_duration_ns,
+        compute=activity.compute.total_ns,
+        comm_exposed=exposed.total_ns,
+        copy_exposed=copies.total_ns,
+        idle_data=idle.data.total_ns,
+        idle_sync=idle.sync.total_ns,
+        idle_launch=idle.launch.total_ns,
+        idle_host=idle.host.total_ns,
+        idle_dependency=idle.dependency.total_ns,
+        idle_unknown=idle.unknown.total_ns,
+    )
+    return DeviceFacts(device=device, activity=activity, queue=queue, idle=idle, budget=budget)
+
+
+def _cpu_parts(trace: Trace, cpu: CpuBudget) -> Budget:
+    window = trace.window_duration_ns
+    compute, comm = cpu.compute.total_ns, cpu.comm_exposed.total_ns
+    data, dispatch = cpu.data.total_ns, cpu.dispatch.total_ns
+    return Budget(
+        window_ns=window,
+        compute=compute,
+        comm_exposed=comm,
+        copy_exposed=0,
+        idle_data=data,
+        idle_sync=0,
+        idle_launch=dispatch,
+        idle_host=window - compute - comm - data - dispatch,
+        idle_dependency=0,
+        idle_unknown=0,
+    )
+
+
+def overlap(first: Intervals, second: Intervals) -> int:
+    """Give the time both sets hold, in ns."""
+    return (first & second).total_ns

@@ -1,0 +1,172 @@
+"""What the host was doing: operators and their nesting, and the sets of time spent waiting, blocked or dispatching."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.intervals import Intervals
+from profkit.model.table import NO_ROW
+from profkit.model.trace import CallKind, CpuOps, I64, SpanKind, Trace
+
+_MAIN_SHARE: Final = 0.01
+"""A thread counts as launching if it issues at least this share of the launches: watchdogs and pinning threads do not."""
+
+QUIET_OP_NS: Final = 100_000
+"""A top-level operator that launches nothing and lasts longer is host work (CPU tensors), not dispatch. Chosen: views and
+shape functions take under 20 us with the profiler on; in the reference traces nothing lies between 60 and 200 us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nesting:
+    """Operators ordered by thread, then start, then longest first; `order[i]` is the row in `CpuOps`."""
+
+    order: NDArray[np.intp]
+    is_leaf: NDArray[np.bool_]
+    is_top: NDArray[np.bool_]
+
+
+def nesting(ops: CpuOps) -> Nesting:
+    """Give which operators enclose no other (leaves) and which are enclosed by none (tops), per thread."""
+    order = np.argsort(ops.thread, kind="stable")  # rows are sorted by start, the longer first
+    thread, start, end = ops.thread[order], ops.start_ns[order], ops.end_ns[order]
+    n = order.size
+    is_leaf = np.ones(n, np.bool_)
+    is_top = np.ones(n, np.bool_)
+    if n > 1:
+        same = thread[1:] == thread[:-1]
+        is_leaf[:-1] = ~(same & (start[1:] < end[:-1]))
+        for code in np.unique(thread):
+            rows = slice(*np.searchsorted(thread, [code, code + 1]))
+            reach = np.maximum.accumulate(end[rows])
+            is_top[rows][1:] = start[rows][1:] >= reach[:-1]
+    return Nesting(order=order, is_leaf=is_leaf, is_top=is_top)
+
+
+def enclosing_op(ops: CpuOps, thread: NDArray[np.int32], at_ns: I64) -> I64:
+    """Give, for each (thread, time), the row of the innermost operator running there, `NO_ROW` for none."""
+    out = np.full(at_ns.size, NO_ROW, np.int64)
+    for code in np.unique(thread):
+        rows = np.flatnonzero(ops.thread == code)
+        wanted = np.flatnonzero(thread == code)
+        if rows.size == 0:
+            continue
+        start, end = ops.start_ns[rows], ops.end_ns[rows]
+        parent = _parents(start, end)
+        place = np.searchsorted(start, at_ns[wanted], "right") - 1
+        for _ in range(256):  # climb from the latest that started to the first that has not ended
+            outside = (place >= 0) & (end[np.maximum(place, 0)] <= at_ns[wanted])
+            if not outside.any():
+                break
+            place = np.where(outside, parent[np.maximum(place, 0)], place)
+        out[wanted] = np.where(place >= 0, rows[np.maximum(place, 0)], NO_ROW)
+    return out
+
+
+def _parents(start: I64, end: I64) -> I64:
+    """Give, per range of one thread, the position of the range around it, -1 for none.
+
+    Depth is the number of ranges begun before minus those ended before; the parent is the latest range one level up.
+    """
+    n = start.size
+    ended = np.searchsorted(np.sort(end), start, "right")
+    depth = np.arange(n) - ended
+    parent = np.full(n, -1, np.int64)
+    order = np.argsort(depth, kind="stable")
+    edges = np.searchsorted(depth[order], np.arange(int(depth.max()) + 2 if n else 1))
+    for level in range(1, edges.size - 1):
+        upper = order[edges[level - 1] : edges[level]]
+        here = order[edges[level] : edges[level + 1]]
+        if upper.size and here.size:
+            place = np.searchsorted(upper, here) - 1
+            parent[here] = np.where(place >= 0, upper[np.maximum(place, 0)], -1)
+    return parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStates:
+    """Sets of host time inside the window, over the launching threads together; they may overlap each other."""
+
+    loader: Intervals
+    """Waiting in the input pipeline (`DataLoader.__next__`)."""
+    blocked: Intervals
+    """Inside a call that returns only when the device has caught up, or that stops the device to give memory."""
+    dispatching: Intervals
+    """Inside an operator that launches device work, a short one that does not, or a runtime call."""
+    has_ops: bool
+    threads: tuple[int, ...]
+
+
+def launching_threads(trace: Trace) -> tuple[int, ...]:
+    """Give the threads that issue device work."""
+    linked = trace.gpu.launch_row[trace.gpu.launch_row >= 0]
+    if linked.size == 0:
+        return ()
+    threads, counts = np.unique(trace.calls.thread[linked], return_counts=True)
+    return tuple(int(thread) for thread in threads[counts >= _MAIN_SHARE * counts.sum()])
+
+
+def host_states(trace: Trace) -> HostStates:
+    """Give what the launching threads were doing, for the attribution of idle device time."""
+    threads = launching_threads(trace)
+    ops, calls, spans = trace.ops, trace.calls, trace.spans
+    on_thread = np.isin(calls.thread, threads)
+    blocking = on_thread & blocking_calls(trace)
+    loader = spans.kind == SpanKind.LOADER
+    other = on_thread & ~blocking
+    dispatch = Intervals.of(calls.start_ns[other], calls.end_ns[other]) | _dispatching_ops(trace, threads)
+    low, high = trace.window_ns
+    return HostStates(
+        loader=Intervals.of(spans.start_ns[loader], spans.end_ns[loader]).clip(low, high),
+        blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
+        dispatching=dispatch.clip(low, high),
+        has_ops=bool(np.isin(ops.thread, threads).any()),
+        threads=threads,
+    )
+
+
+def blocking_calls(trace: Trace) -> NDArray[np.bool_]:
+    """Tell which runtime calls held the host until the device was done.
+
+    Synchronising and allocating calls by name; asynchronous copies by what they did: the call returned after the copy
+    it started had ended (pageable memory).
+    """
+    calls, gpu = trace.calls, trace.gpu
+    blocking = np.isin(calls.kind, (CallKind.SYNC, CallKind.ALLOC))
+    copies = np.flatnonzero((gpu.launch_row >= 0) & (gpu.n_bytes != 0))
+    row = gpu.launch_row[copies]
+    waited = (calls.kind[row] == CallKind.COPY) & (calls.end_ns[row] >= gpu.end_ns[copies])
+    blocking[row[waited]] = True
+    return blocking
+
+
+def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
+    ops = trace.ops.take(np.flatnonzero(np.isin(trace.ops.thread, threads)))
+    if len(ops) == 0:
+        return Intervals.empty()
+    nested = nesting(ops)
+    top = nested.order[nested.is_top]
+    launches = np.flatnonzero(np.isin(trace.calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)))
+    n_inside = np.zeros(top.size, np.int64)
+    for code in threads:
+        mine = np.flatnonzero(ops.thread[top] == code)
+        at = trace.calls.start_ns[launches[trace.calls.thread[launches] == code]]
+        n_inside[mine] = np.searchsorted(at, ops.end_ns[top[mine]]) - np.searchsorted(at, ops.start_ns[top[mine]])
+    start, end = ops.start_ns[top], ops.end_ns[top]
+    keep = (n_inside > 0) | (end - start <= QUIET_OP_NS)
+    return Intervals.of(start[keep], end[keep])
+
+
+def self_times_ns(ops: CpuOps) -> I64:
+    """Give each operator's time outside the operators it encloses, per row of `CpuOps`."""
+    own = ops.end_ns - ops.start_ns
+    out = own.copy()
+    for code in np.unique(ops.thread):
+        rows = np.flatnonzero(ops.thread == code)
+        parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
+        inside = parent >= 0
+        np.subtract.at(out, rows[parent[inside]], own[rows[inside]])
+    return np.maximum(out, 0)

@@ -1,0 +1,129 @@
+"""Why a device was idle: every idle nanosecond gets exactly one cause (report contract, "Idle causes"; diagnosis 3.2).
+
+For each idle interval [a, b) of the *device* let k be the operation that ends it, L..Le its launch call:
+
+    [a, min(b, L))      the host had not issued k: cause by what the host was doing
+    [max(a, L), Le)     inside the launch call: launch
+    [max(a, Le), b)     issued, not started: launch up to the platform's latency, else dependency
+
+Before L, in order of priority: *data*, waiting in the input pipeline; *sync*, blocked in a synchronising call, and for
+as long again after it as the host had been held while the device still worked (that much further ahead it would have
+been); *launch*, dispatching; *host*, everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.model import arrays
+from profkit.model.arrays import I64
+from profkit.model.intervals import Intervals
+from profkit.model.trace import Trace
+from profkit.timeline.activity import Activity
+from profkit.timeline.host import HostStates
+from profkit.timeline.queue import Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleCauses:
+    """A partition of a device's idle time inside the window."""
+
+    data: Intervals
+    sync: Intervals
+    launch: Intervals
+    host: Intervals
+    dependency: Intervals
+    unknown: Intervals
+
+    @property
+    def before_launch_ns(self) -> int:
+        """Idle time in which the host had not issued the next operation yet."""
+        return self.data.total_ns + self.sync.total_ns + self.launch.total_ns + self.host.total_ns
+
+
+@dataclass(frozen=True, slots=True)
+class _Gaps:
+    start_ns: I64
+    end_ns: I64
+    issued_ns: I64  # L, clipped to the gap
+    returned_ns: I64  # Le, clipped to what follows L
+    launched_ns: I64  # L as it was
+    is_known: arrays.Bool
+
+
+def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> IdleCauses:
+    """Give the causes of all idle time of one device."""
+    low, high = trace.window_ns
+    gaps = _gaps(trace, activity, activity.any.gaps(low, high))
+    unknown = Intervals.of(gaps.start_ns[~gaps.is_known], gaps.end_ns[~gaps.is_known])
+    known = gaps.is_known
+    waiting = Intervals.of(gaps.start_ns[known], gaps.issued_ns[known])
+    calling = Intervals.of(gaps.issued_ns[known], gaps.returned_ns[known])
+    pending = known & (gaps.end_ns > gaps.returned_ns)
+    is_short = gaps.end_ns - gaps.start_ns <= queue.turnaround_ns
+    is_latency = gaps.end_ns <= gaps.launched_ns + queue.latency_ns
+    latency = Intervals.of(*_chosen(gaps.returned_ns, gaps.end_ns, pending & (is_short | is_latency)))
+    dependency = Intervals.of(*_chosen(gaps.returned_ns, gaps.end_ns, pending & ~is_short & ~is_latency))
+
+    data = waiting & host.loader
+    rest = waiting - data
+    sync = rest & (host.blocked | _held_back(gaps, host.blocked, activity.any))
+    rest = rest - sync
+    dispatch = rest & host.dispatching
+    rest = rest - dispatch
+    return IdleCauses(
+        data=data,
+        sync=sync,
+        launch=dispatch | calling | latency,
+        host=rest if host.has_ops else Intervals.empty(),
+        dependency=dependency,
+        unknown=unknown if host.has_ops else unknown | rest,
+    )
+
+
+def _chosen(start: I64, end: I64, rows: arrays.Bool) -> arrays.IntervalArrays:
+    return start[rows], end[rows]
+
+
+def _gaps(trace: Trace, activity: Activity, idle: Intervals) -> _Gaps:
+    """Join each idle interval with the launch of the operation that ends it.
+
+    An interval at the end of the window has no such operation: the host had issued nothing, all of it is the host's.
+    """
+    gpu, calls = trace.gpu, trace.calls
+    start, end = idle.start_ns, idle.end_ns
+    rows = np.flatnonzero(gpu.device == gpu.device[activity.rows[0]]) if activity.rows.size else activity.rows
+    place = np.searchsorted(gpu.start_ns[rows], end)
+    exists = place < rows.size
+    row = rows[np.minimum(place, max(rows.size - 1, 0))] if rows.size else np.zeros(start.size, np.intp)
+    launch = np.where(exists, gpu.launch_row[row], -1) if rows.size else np.full(start.size, -1)
+    linked = launch >= 0
+    launched = np.where(linked, calls.start_ns[launch], end) if len(calls) else end.copy()
+    returned = np.where(linked, calls.end_ns[launch], end) if len(calls) else end.copy()
+    issued = np.clip(launched, start, end)
+    return _Gaps(
+        start_ns=start,
+        end_ns=end,
+        issued_ns=issued,
+        returned_ns=np.clip(returned, issued, end),
+        launched_ns=launched,
+        is_known=linked | ~exists,
+    )
+
+
+def _held_back(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
+    """Give the idle time after a blocking call that the host would have spent ahead of the device without the call.
+
+    A call that held the host for W while the device worked, and released it into a drained device, cost at most W of
+    what follows: `min(W, gap)`. A call on a device that was drained anyway costs nothing here.
+    """
+    if not blocked:
+        return Intervals.empty()
+    row = np.searchsorted(blocked.start_ns, gaps.start_ns, "right") - 1
+    inside = (row >= 0) & (blocked.end_ns[np.maximum(row, 0)] >= gaps.start_ns)
+    row = row[inside]
+    released = blocked.end_ns[row]
+    held = busy.covered_ns(blocked.start_ns[row], np.minimum(released, gaps.start_ns[inside]))
+    return Intervals.of(released, np.minimum(released + held, gaps.issued_ns[inside]))

@@ -1,0 +1,98 @@
+"""Is the device ahead of the host or behind? Launch lag, its floor on this platform, and launches into a drained device.
+
+A fixed lag threshold does not tell: the floor is 4-6 us on bare metal and 42-47 us under WSL2 (diagnosis, facts 1-2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from profkit.model.arrays import I64
+from profkit.model.trace import CallKind, Trace
+from profkit.timeline.activity import Activity
+
+_MIN_DRAINED: Final = 5
+DEFAULT_LATENCY_NS: Final = 10_000
+"""Launch to start on an idle device where the trace has too few such launches: medians of 6.4 to 12.8 us on four
+bare-metal platforms (diagnosis, fact 1)."""
+MIN_LATENCY_NS: Final = 2_000
+DEFAULT_TURNAROUND_NS: Final = 2_000
+_MAX_TURNAROUND_NS: Final = 5_000
+_WELL_QUEUED_NS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """How the launches of one device relate to its activity. `rho` fractions are None without linked launches."""
+
+    n_linked: int
+    n_drained: int
+    rho_count: float | None
+    """Share of device operations launched after everything before them had ended."""
+    rho_time: float | None
+    """The same, weighted by duration."""
+    floor_p5_ns: int | None
+    floor_median_ns: int | None
+    latency_ns: int
+    """An issued operation that starts later than this waited for something else than the launch (phi)."""
+    turnaround_ns: int
+    """Gap between two queued operations of a stream (tau)."""
+    n_early: int
+    """Rows that start before their own launch call: impossible, a fault of the capture."""
+
+
+def launch_queue(trace: Trace, activity: Activity) -> Queue:
+    """Give the queue facts of one device (diagnosis 3.2 and 3.3)."""
+    gpu, calls = trace.gpu, trace.calls
+    rows = activity.rows
+    previous_end = _previous_end(gpu.start_ns[rows], gpu.end_ns[rows])
+    linked = gpu.launch_row[rows] >= 0
+    launch = gpu.launch_row[rows[linked]]
+    is_replay = calls.kind[launch] == CallKind.GRAPH_LAUNCH
+    first_of_replay = np.zeros(launch.size, np.bool_)
+    first_of_replay[np.unique(launch, return_index=True)[1]] = True
+    counted = ~is_replay | first_of_replay
+    issued = calls.start_ns[launch[counted]]
+    start, end = gpu.start_ns[rows[linked][counted]], gpu.end_ns[rows[linked][counted]]
+    drained = previous_end[linked][counted] < issued
+    lag = np.maximum(start - issued, 0)[drained]
+    has_floor = lag.size >= _MIN_DRAINED
+    median = int(np.median(lag)) if has_floor else DEFAULT_LATENCY_NS
+    busy = int((end - start).sum())
+    return Queue(
+        n_linked=int(start.size),
+        n_drained=int(drained.sum()),
+        rho_count=float(drained.mean()) if start.size else None,
+        rho_time=float((end - start)[drained].sum() / busy) if busy else None,
+        floor_p5_ns=int(np.percentile(lag, 5)) if has_floor else None,
+        floor_median_ns=median if has_floor else None,
+        latency_ns=max(MIN_LATENCY_NS, median * 3 // 2),
+        turnaround_ns=_turnaround_ns(trace, activity),
+        n_early=int((start < issued).sum()),
+    )
+
+
+def _previous_end(start: I64, end: I64) -> I64:
+    """Give, per row in start order, the latest end among the rows before it; long ago for the first."""
+    out = np.full(start.size, np.iinfo(np.int64).min, np.int64)
+    if start.size > 1:
+        out[1:] = np.maximum.accumulate(end)[:-1]
+    return out
+
+
+def _turnaround_ns(trace: Trace, activity: Activity) -> int:
+    """Give the p75 of gaps on one stream while its next operation was already queued."""
+    gpu, calls = trace.gpu, trace.calls
+    rows = activity.rows[gpu.launch_row[activity.rows] >= 0]
+    order = rows[np.lexsort((gpu.start_ns[rows], gpu.stream[rows]))]
+    before, after = order[:-1], order[1:]
+    same = gpu.stream[before] == gpu.stream[after]
+    queued = calls.end_ns[gpu.launch_row[after]] + _WELL_QUEUED_NS < gpu.end_ns[before]
+    gap = (gpu.start_ns[after] - gpu.end_ns[before])[same & queued]
+    gap = gap[gap >= 0]
+    if gap.size < _MIN_DRAINED:
+        return DEFAULT_TURNAROUND_NS
+    return min(max(int(np.percentile(gap, 75)), 1), _MAX_TURNAROUND_NS)

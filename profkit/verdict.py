@@ -1,0 +1,236 @@
+"""Findings to one answer: rank causes by what removing them could give, drop what another explains, choose the next tool.
+
+Logic: design notes, diagnosis section 6, "Combination logic". Causes are ranked by their own confidence;
+what is shown is capped by the quality of the capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from profkit.analyzers.tools import nsys, recapture
+from profkit.model.finding import Finding, NextTool, Severity
+from profkit.model.report import Bottleneck, Budget, Verdict
+from profkit.units import format_fraction, format_ns, format_speedup
+
+BOTTLENECK_OF: Final = {
+    "input.starved": Bottleneck.DATA,
+    "h2d.exposed": Bottleneck.COPY,
+    "host.sync": Bottleneck.SYNC,
+    "host.launch_bound": Bottleneck.OVERHEAD,
+    "comm.exposed": Bottleneck.COMM,
+    "memory.pressure": Bottleneck.MEMORY,
+}
+DOMINANT: Final = 0.15
+"""A cause with this share of the window is the bottleneck, whatever the rest does (severity "high")."""
+MOSTLY_WORK: Final = 0.5
+"""Below that share of compute one cannot call a trace kernel-bound."""
+UNEXPLAINED: Final = 0.3
+"""Idle time of unknown or unresolved cause at which no verdict stands (chosen: twice the dominant share)."""
+HEALTHY_WORK: Final = 0.8
+HEALTHY_MATRIX: Final = 0.5
+"""Diagnosis 2.30 asks for 0.9 of compute on a device; 0.8 since a CPU's operators never reach it. Both chosen."""
+MAX_HEADLINE: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Everything the verdict looks at, for one rank."""
+
+    budget: Budget
+    step_ns: int | None
+    n_steps: int
+    findings: tuple[Finding, ...]
+    failed_checks: tuple[str, ...]
+    refusals: tuple[str, ...]
+    confidence_cap: float
+    is_cpu: bool
+    matrix_share: float | None
+    hottest_kernel_tool: NextTool | None
+    command: str
+    rank: int | None
+    source: str
+
+
+def decide(case: Case) -> Verdict:
+    """Give the verdict of one rank."""
+    causes = _ranked(case.findings)
+    if case.refusals:
+        return _inconclusive(case, causes, "the capture cannot carry a verdict: " + case.refusals[0], None)
+    stall = next((finding for finding in case.findings if finding.id == "host.stall"), None)
+    top = causes[0] if causes else None
+    unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
+    if stall is not None and stall.fraction >= max(UNEXPLAINED, top.fraction if top else 0):
+        return _inconclusive(case, causes, f"{stall.title}: start-up or steady state, this capture cannot tell", stall)
+    if unexplained >= max(UNEXPLAINED, top.fraction if top else 0):
+        why = f"{format_fraction(unexplained)} of the window is idle time whose cause the trace does not show"
+        return _inconclusive(case, causes, why, None)
+    if top is not None and top.fraction >= DOMINANT:
+        return _bound(case, causes, top, BOTTLENECK_OF[top.id])
+    if case.budget.fraction("compute") >= MOSTLY_WORK:
+        return _kernel_bound(case, causes)
+    if top is not None:
+        return _bound(case, causes, top, BOTTLENECK_OF[top.id])
+    return _inconclusive(case, causes, "no cause reaches its threshold, and compute is not the larger part", None)
+
+
+def _ranked(findings: tuple[Finding, ...]) -> list[Finding]:
+    """Give the causes, the largest expected gain first, without those that a higher one already explains."""
+    causes = [finding for finding in findings if finding.id in BOTTLENECK_OF]
+    ranked = sorted(causes, key=lambda finding: -finding.fraction * finding.confidence)
+    pressure = next((finding for finding in ranked if finding.id == "memory.pressure"), None)
+    if pressure is not None:  # allocator calls block the host: the same idle time stands under sync
+        ranked = [f for f in ranked if f.id != "host.sync" or f.fraction > 1.25 * pressure.fraction]
+    return ranked
+
+
+def _bound(case: Case, causes: list[Finding], top: Finding, bottleneck: Bottleneck) -> Verdict:
+    close = len(causes) > 1 and causes[1].fraction >= 0.8 * top.fraction
+    confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if top.fraction >= DOMINANT else 0.6)
+    if case.budget.fraction("compute") >= MOSTLY_WORK:
+        confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
+    shown = [*causes, *(f for f in case.findings if f.id in ("precision.fallback", "kernel.unfused"))]
+    return Verdict(
+        bottleneck=bottleneck,
+        is_healthy=False,
+        confidence=min(confidence, case.confidence_cap),
+        headline=_headline(case, top),
+        step_ns=case.step_ns,
+        recoverable_ns=top.recoverable_ns,
+        speedup_ceiling=_ceiling(case, top),
+        next_tool=top.next_tools[0] if top.next_tools else recapture("more evidence", "the same finding, sharper"),
+        fixes=tuple(dict.fromkeys(finding.fix for finding in causes[:MAX_HEADLINE])),
+        caveats=_caveats(case, top),
+        findings=_shown(shown, case),
+        ruled_out=_ruled_out(case, bottleneck),
+        rank=case.rank,
+        source=case.source,
+    )
+
+
+def capped(findings: Iterable[Finding], cap: float) -> tuple[Finding, ...]:
+    """Give the findings with no more confidence than the capture allows; its own faults are certain."""
+    return tuple(
+        finding if finding.id == "capture.quality" else replace(finding, confidence=min(finding.confidence, cap))
+        for finding in findings
+    )
+
+
+def _shown(findings: list[Finding], case: Case) -> tuple[Finding, ...]:
+    return capped(findings[:MAX_HEADLINE], case.confidence_cap)
+
+
+def _headline(case: Case, top: Finding) -> str:
+    per = "of each step" if case.n_steps > 1 else "of the window"
+    return f"{top.title}: {format_fraction(top.fraction)} {per}"
+
+
+def _ceiling(case: Case, top: Finding) -> float | None:
+    """T / (T - R), from the share of the window, so that it holds with and without steps."""
+    remaining = 1 - top.recoverable_ns * case.n_steps / case.budget.window_ns if case.budget.window_ns else 0.0
+    return 1 / remaining if remaining > 0.001 else None
+
+
+def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
+    compute = case.budget.fraction("compute")
+    work = [f for f in case.findings if f.id in ("precision.fallback", "kernel.unfused")]
+    work.sort(key=lambda f: -f.fraction * f.confidence)
+    weighty = [f for f in (*causes, *work) if f.severity in (Severity.HIGH, Severity.MEDIUM)]
+    is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
+    top = work[0] if work and work[0].severity in (Severity.HIGH, Severity.MEDIUM) else None
+    what = "operators" if case.is_cpu else "kernels"
+    if is_healthy:
+        headline = f"healthy: {format_fraction(compute)} of the window computes, {format_fraction(case.matrix_share or 0)} of that in matrix products"
+    elif top is not None:
+        headline = f"{format_fraction(compute)} of the window computes; {top.title}"
+    elif work:
+        headline = f"{format_fraction(compute)} of the window computes; {work[0].title}: is that meant?"
+    else:
+        headline = f"{what} themselves take {format_fraction(compute)} of the window"
+    tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
+    return Verdict(
+        bottleneck=Bottleneck.KERNEL,
+        is_healthy=is_healthy,
+        confidence=min(0.85 if compute >= HEALTHY_WORK else 0.65, case.confidence_cap),
+        headline=headline,
+        step_ns=case.step_ns,
+        recoverable_ns=top.recoverable_ns if top is not None else 0,
+        speedup_ceiling=_ceiling(case, top) if top is not None else 1.0,
+        next_tool=tool or recapture("which kernels, with shapes?", "the hottest names of --verbose"),
+        fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE]
+        or ("leave it alone: the next gain is algorithmic, a smaller model or a lower precision",),
+        caveats=_caveats(case, top),
+        findings=_shown([*work, *causes], case),
+        ruled_out=_ruled_out(case, Bottleneck.KERNEL),
+        rank=case.rank,
+        source=case.source,
+    )
+
+
+def _inconclusive(case: Case, causes: list[Finding], why: str, stall: Finding | None) -> Verdict:
+    quality = next((finding for finding in case.findings if finding.id == "capture.quality"), None)
+    if case.refusals or stall is not None:
+        tool = recapture("get a capture that can carry a verdict", "steady steps after warm-up, all checks ok")
+    else:
+        tool = nsys(
+            case.command,
+            "resolve what the idle device waits for: events, streams, other processes",
+            "CUDA event waits and OS runtime rows under the gaps of the kernel row",
+        )
+    shown = [finding for finding in (quality if case.refusals else None, stall, *causes) if finding is not None]
+    return Verdict(
+        bottleneck=Bottleneck.INCONCLUSIVE,
+        is_healthy=False,
+        confidence=0.0,
+        headline=why,
+        step_ns=case.step_ns,
+        recoverable_ns=0,
+        speedup_ceiling=None,
+        next_tool=tool,
+        fixes=(),
+        caveats=_caveats(case, None),
+        findings=_shown(shown, case),
+        ruled_out=(),
+        rank=case.rank,
+        source=case.source,
+    )
+
+
+def _caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
+    caveats = list(case.failed_checks)
+    if case.is_cpu:
+        caveats.append("CPU trace: dispatch cost is estimated from the smallest operators, not measured")
+    if case.n_steps <= 1:
+        caveats.append("no steps found: all numbers are of the whole recorded window")
+    if top is not None and top.id == "comm.exposed":
+        caveats.append("one rank alone: waiting for a late peer and transfer cannot be told apart")
+    caveats.append("one run: it shows where time goes, not whether a change helped; that takes repeated runs of both")
+    return tuple(dict.fromkeys(caveats))
+
+
+_NOT_THIS: Final = (
+    ("data", ("idle_data",), {Bottleneck.DATA}),
+    ("exposed communication", ("comm_exposed",), {Bottleneck.COMM}),
+    ("exposed copies", ("copy_exposed",), {Bottleneck.COPY}),
+    ("synchronisation", ("idle_sync",), {Bottleneck.SYNC, Bottleneck.MEMORY}),
+    ("launch and host overhead", ("idle_launch", "idle_host"), {Bottleneck.OVERHEAD}),
+)
+
+
+def _ruled_out(case: Case, bottleneck: Bottleneck) -> tuple[str, ...]:
+    """Name what was looked at and is below its threshold, with its share."""
+    lines = []
+    for label, parts, classes in _NOT_THIS:
+        share = sum(case.budget.fraction(part) for part in parts)
+        if bottleneck not in classes and share < 0.05:
+            lines.append(f"{label} ({format_fraction(share)})")
+    return tuple(lines)
+
+
+def gain_sentence(verdict: Verdict) -> str:
+    """Give "Removing it could give at most 1.74x (17.5 ms per step)", or "" where nothing is to be gained."""
+    if not verdict.recoverable_ns or verdict.speedup_ceiling is None:
+        return ""
+    return f"removing it could give at most {format_speedup(verdict.speedup_ceiling)} ({format_ns(verdict.recoverable_ns)} per step)"
