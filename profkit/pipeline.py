@@ -111,9 +111,7 @@ def _judged(found: dict[str, Any], rank: int | None) -> tuple[Finding, ...]:
     return tuple(sorted((replace(f, rank=rank) for f in findings), key=lambda f: (f.severity.rank, -f.fraction)))
 
 
-def _case(
-    facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, kernels: Kernels | None
-) -> Case:
+def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, kernels: Kernels | None) -> Case:
     failed = [check for check in rank.checks if not check.ok]
     command = scope_of(facts).command
     return Case(
@@ -201,5 +199,8 @@ def _overall(verdicts: list[Verdict]) -> Verdict:
     seen = ", ".join(f"{name} on {count}" for name, count in zip(*counts, strict=True))
     return replace(
         chosen,
-        caveats=(f"{len(verdicts)} traces, each judged alone ({seen}); shown is the one with the longest step", *chosen.caveats),
+        caveats=(
+            f"{len(verdicts)} traces, each judged alone ({seen}); shown is the one with the longest step",
+            *chosen.caveats,
+        ),
     )

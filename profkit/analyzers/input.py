@@ -129,7 +129,9 @@ def _pattern(result: InputWaits) -> Evidence:
         "custom": "the ranges are the script's own",
     }
     n_steps = result.scope.n_steps
-    where = f"; {result.n_steps_waiting} of {n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
+    where = (
+        f"; {result.n_steps_waiting} of {n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
+    )
     return Evidence(
         statement=kinds[result.loader] + (where if result.scope.has_steps else ""),
         metric="input.top_step_share",
@@ -146,7 +148,9 @@ def _fix(result: InputWaits) -> str:
             f"num_workers={min(wanted, 64)} or more (fetching takes {format_speedup(result.waited_ns / max(busy, 1))} "
             "the rest of the step), persistent_workers=True, pin_memory=True"
         )
-    return "more workers or cheaper batches: prefetch_factor, decode once and cache, larger sequential reads, GPU decoding"
+    return (
+        "more workers or cheaper batches: prefetch_factor, decode once and cache, larger sequential reads, GPU decoding"
+    )
 
 
 def present(result: InputWaits) -> Section:

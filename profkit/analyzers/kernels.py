@@ -176,7 +176,12 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
     tool = (
         py_spy_main(scope.command)
         if scope.is_cpu or not memory
-        else ncu(scope.command, memory[0].name, "is it at the memory roof?", "memory throughput above 80 % of peak, compute far below")
+        else ncu(
+            scope.command,
+            memory[0].name,
+            "is it at the memory roof?",
+            "memory throughput above 80 % of peak, compute far below",
+        )
     )
     return (
         Finding(
@@ -235,7 +240,14 @@ def present(result: Kernels) -> Section:
                 headers=(label, "family", "count", "total", "mean", "share"),
                 units=("text", "text", "count", "ns", "ns", "fraction"),
                 rows=tuple(
-                    (use.name, use.family, use.count, use.total_ns, use.mean_ns, use.total_ns / result.work_ns)
+                    (
+                        use.name,
+                        use.family,
+                        use.count,
+                        use.total_ns,
+                        use.mean_ns,
+                        use.total_ns / result.work_ns,
+                    )
                     for use in result.top
                 ),
             ),
@@ -261,7 +273,12 @@ EXPLANATIONS = (
         ),
         proof="torch.compile the module: the time of the run falls towards its longest member. Or halve the bytes (bf16):"
         " memory-bound time halves, arithmetic-bound time does not.",
-        fixes=("torch.compile", "fused kernels (Triton, Liger, apex)", "bf16 activations", "channels_last, fewer .contiguous()"),
+        fixes=(
+            "torch.compile",
+            "fused kernels (Triton, Liger, apex)",
+            "bf16 activations",
+            "channels_last, fewer .contiguous()",
+        ),
     ),
 )
 

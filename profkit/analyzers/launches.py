@@ -185,7 +185,11 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         id="host.launch_bound",
         title="the host is busy outside operators while the device waits"
         if mostly_host
-        else ("dispatching operators costs more than running them" if scope.is_cpu else "the device waits for the host to launch work"),
+        else (
+            "dispatching operators costs more than running them"
+            if scope.is_cpu
+            else "the device waits for the host to launch work"
+        ),
         severity=severity_of(fraction),
         confidence=(0.85 if clear else 0.6) - (0.1 if scope.is_cpu else 0),
         recoverable_ns=scope.per_step(late),
@@ -202,7 +206,11 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
 def _device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     scope = result.scope
     rho = result.rho_count or 0.0
-    floor = f"; launch to start takes {format_ns(result.floor_median_ns)} on the idle device" if result.floor_median_ns else ""
+    floor = (
+        f"; launch to start takes {format_ns(result.floor_median_ns)} on the idle device"
+        if result.floor_median_ns
+        else ""
+    )
     evidence = [
         Evidence(
             statement=f"{format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} per step idle before launches:"
@@ -359,7 +367,11 @@ EXPLANATIONS = (
         thresholds=("half of the late time in three stretches: chosen; launch-bound captures show under 10 %",),
         lookalikes=("a real stall in every step: capture more steps and it recurs",),
         proof="Capture again after warm-up; a one-off is gone.",
-        fixes=("warm up before capturing", "cache compilation (TORCHINDUCTOR_FX_GRAPH_CACHE=1)", "checkpoint asynchronously"),
+        fixes=(
+            "warm up before capturing",
+            "cache compilation (TORCHINDUCTOR_FX_GRAPH_CACHE=1)",
+            "checkpoint asynchronously",
+        ),
     ),
 )
 

@@ -63,7 +63,8 @@ def measure(facts: Facts) -> Memory | Skipped:
         by_name=_by_name(facts, rows),
         peak_allocated_bytes=int(memory.allocated_bytes.max()) if len(memory) else None,
         peak_reserved_bytes=int(reserved.max()) if reserved.size else None,
-        capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None) or None,
+        capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None)
+        or None,
         n_reserved_drops=int((np.diff(reserved) < 0).sum()),
     )
 
@@ -80,7 +81,9 @@ def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int], ...]
     counts = np.bincount(calls.name[rows], minlength=1)
     total = np.bincount(calls.name[rows], weights=calls.end_ns[rows] - calls.start_ns[rows], minlength=1)
     return tuple(
-        (facts.trace.name(int(code)), int(counts[code]), int(total[code])) for code in np.argsort(-total) if counts[code]
+        (facts.trace.name(int(code)), int(counts[code]), int(total[code]))
+        for code in np.argsort(-total)
+        if counts[code]
     )
 
 
@@ -176,9 +179,17 @@ EXPLANATIONS = (
             "calls in two steps or more, cost >= 2 % of the window: diagnosis rule 9",
             "occupancy is context only: a published case sat at 81 % of memory and was under pressure (diagnosis, fact 9)",
         ),
-        lookalikes=("varying shapes allocate legitimately", "first steps and autotuning: capture after warm-up"),
+        lookalikes=(
+            "varying shapes allocate legitimately",
+            "first steps and autotuning: capture after warm-up",
+        ),
         proof="Lower memory without changing the work per token (smaller micro-batch, more accumulation): throughput rises.",
-        fixes=("expandable_segments:True", "bucketed shapes", "activation checkpointing", "smaller prefetch of FSDP"),
+        fixes=(
+            "expandable_segments:True",
+            "bucketed shapes",
+            "activation checkpointing",
+            "smaller prefetch of FSDP",
+        ),
     ),
 )
 

@@ -64,7 +64,12 @@ def _device_rows(facts: Facts) -> Counted | None:
     if rows.size == 0:
         return None
     hidden = (main.activity.comm & main.activity.compute).total_ns
-    return main.activity.comm.total_ns, hidden, _top(facts, gpu.name[rows], gpu.end_ns[rows] - gpu.start_ns[rows]), rows.size
+    return (
+        main.activity.comm.total_ns,
+        hidden,
+        _top(facts, gpu.name[rows], gpu.end_ns[rows] - gpu.start_ns[rows]),
+        rows.size,
+    )
 
 
 def _cpu_rows(facts: Facts) -> Counted | None:
@@ -177,7 +182,11 @@ EXPLANATIONS = (
             "pipeline bubbles: send/receive kernels that spin",
         ),
         proof="Run with DDP.no_sync(), or halve the bytes (bf16 compression hook): exposed time must fall in proportion.",
-        fixes=("triage all ranks to find the late one", "bucket size, prefetch, accumulation", "fewer bytes, better topology"),
+        fixes=(
+            "triage all ranks to find the late one",
+            "bucket size, prefetch, accumulation",
+            "fewer bytes, better topology",
+        ),
     ),
 )
 

@@ -84,7 +84,9 @@ def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tupl
     return (
         Finding(
             id="precision.fallback",
-            title="matrix kernels fall back to full precision" if is_mixed else "all matrix kernels run in full precision",
+            title="matrix kernels fall back to full precision"
+            if is_mixed
+            else "all matrix kernels run in full precision",
             severity=severity_of(fraction) if is_mixed else Severity.LOW,
             confidence=0.7 if is_mixed else 0.4,
             recoverable_ns=result.scope.per_step(int(full_ns * (1 - BEST_RATIO))),
@@ -121,7 +123,9 @@ def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tupl
 
 def present(result: MatmulPrecision) -> Section:
     """Show the formats."""
-    rows = tuple(sorted(((name, ns, ns / result.total_ns) for name, ns in result.by_format.items()), key=lambda r: -r[1]))
+    rows = tuple(
+        sorted(((name, ns, ns / result.total_ns) for name, ns in result.by_format.items()), key=lambda r: -r[1])
+    )
     return Section(
         analyzer="precision",
         title="precision of matrix kernels",
@@ -154,7 +158,11 @@ EXPLANATIONS = (
             "kernels that memory limits gain at most the ratio of bytes, 2x",
         ),
         proof="Run the module under torch.autocast(dtype=torch.bfloat16) and compare kernel name and time.",
-        fixes=("torch_dtype at load", "wider autocast scope", "set_float32_matmul_precision('high') for tf32"),
+        fixes=(
+            "torch_dtype at load",
+            "wider autocast scope",
+            "set_float32_matmul_precision('high') for tf32",
+        ),
     ),
 )
 

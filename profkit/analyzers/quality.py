@@ -15,13 +15,13 @@ from profkit.model.trace import CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
 from profkit.units import format_fraction, format_ns
 
-RECAPTURE = '''from torch.profiler import profile, schedule, ProfilerActivity
+RECAPTURE = """from torch.profiler import profile, schedule, ProfilerActivity
 with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
              schedule=schedule(wait=10, warmup=5, active=12, repeat=1),
              on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz")) as prof:
     for batch in loader:
         train_step(batch)
-        prof.step()'''
+        prof.step()"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +276,10 @@ def present(result: Quality) -> Section:
     return Section(
         analyzer="quality",
         title="capture quality",
-        values={"confidence_cap": confidence_cap(result), "n_launches_during_capture": result.n_during_capture},
+        values={
+            "confidence_cap": confidence_cap(result),
+            "n_launches_during_capture": result.n_during_capture,
+        },
         tables=(TableView(title="checks", headers=("check", "", "seen"), units=("text",) * 3, rows=rows),),
     )
 

@@ -64,7 +64,9 @@ def measure(facts: Facts) -> Syncs | Skipped:
     )
 
 
-def _callers(trace: Trace, rows: NDArray[np.intp], duration: NDArray[np.int64]) -> tuple[tuple[str, str, int, int], ...]:
+def _callers(
+    trace: Trace, rows: NDArray[np.intp], duration: NDArray[np.int64]
+) -> tuple[tuple[str, str, int, int], ...]:
     op = enclosing_op(trace.ops, trace.calls.thread[rows], trace.calls.start_ns[rows])
     op_name = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)] if len(trace.ops) else -1, -1)
     pairs, place = np.unique(np.stack((trace.calls.name[rows], op_name)), axis=1, return_inverse=True)
@@ -167,7 +169,11 @@ EXPLANATIONS = (
         ),
         proof="Remove or batch the call (read the loss every 50 steps): the step falls by about the cost shown."
         " torch.cuda.set_sync_debug_mode('warn') lists the lines.",
-        fixes=("accumulate metrics on the device", "pinned memory and non_blocking=True", "capturable or fused optimizers"),
+        fixes=(
+            "accumulate metrics on the device",
+            "pinned memory and non_blocking=True",
+            "capturable or fused optimizers",
+        ),
     ),
 )
 

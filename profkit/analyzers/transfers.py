@@ -137,7 +137,11 @@ def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Fin
 
 
 def _fix(result: Transfers) -> str:
-    if result.median_bytes and result.median_bytes < SMALL_COPY_BYTES and result.n_to_device > MANY_SMALL_COPIES * result.scope.n_steps:
+    if (
+        result.median_bytes
+        and result.median_bytes < SMALL_COPY_BYTES
+        and result.n_to_device > MANY_SMALL_COPIES * result.scope.n_steps
+    ):
         return f"{format_count(result.n_to_device / result.scope.n_steps)} small copies per step: collate into one tensor and copy once"
     if result.pageable_fraction > 0.5:
         return "pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
@@ -181,7 +185,11 @@ EXPLANATIONS = (
             "default-stream copies serialise by order, not by bandwidth",
         ),
         proof="Keep one batch resident on the device and skip .to(): the step falls by the exposed time.",
-        fixes=("pin_memory=True, non_blocking=True", "prefetch one batch ahead on a side stream", "send fewer bytes"),
+        fixes=(
+            "pin_memory=True, non_blocking=True",
+            "prefetch one batch ahead on a side stream",
+            "send fewer bytes",
+        ),
     ),
 )
 

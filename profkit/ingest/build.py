@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
-from profkit.ingest.events import COLLECTIVE_COLUMNS, Batch, Columns
+from profkit.ingest.events import Batch, Columns
 from profkit.ingest.redact import redacted
 from profkit.ingest.steps import find_steps, find_window
 from profkit.model import names
+from profkit.model.arrays import I64
 from profkit.model.table import NO_ROW
 from profkit.model.trace import (
     CallKind,
@@ -22,7 +26,7 @@ from profkit.model.trace import (
     DeviceSpans,
     Flows,
     GpuWork,
-    I64,
+    Kind,
     MemoryEvents,
     RuntimeCalls,
     SpanKind,
@@ -50,6 +54,8 @@ _DTYPES: Final[dict[str, Any]] = {
     "block": np.int32,
 }
 _WIDE: Final = {"grid": 3, "block": 3}
+_MANY_EVENTS: Final = 500_000
+
 _MTIA_COPY: Final = "dma"
 _MTIA_COMPUTE: Final = ("pe_exe", "cpum_exe", "job_exe", "runfunction")
 
@@ -101,6 +107,7 @@ class _Merged:
         self.thread_names: dict[tuple[str, str], str] = {}
         self.categories: dict[str, int] = {}
         self.n_events = 0
+        self._n_kernels = 0
         self._parts: dict[str, list[Columns]] = {}
         for batch in batches:
             self.n_events += batch.n_events
@@ -109,7 +116,12 @@ class _Merged:
                 self.categories[category] = self.categories.get(category, 0) + count
             string_of = _mapping(batch.strings, codes)
             thread_of = _mapping(batch.threads, threads)
+            n_kernels_before = self._n_kernels
             for table, columns in batch.tables.items():
+                if table == "kernels":
+                    self._n_kernels += columns["start_ns"].size
+                if table == "collectives":
+                    columns["kernel"] = columns["kernel"] + n_kernels_before
                 self._parts.setdefault(table, []).append(_recoded(columns, string_of, thread_of))
         self.strings = [str(name) for name in codes]
         self.threads = list(threads)
@@ -127,13 +139,20 @@ class _Merged:
         joined: Columns = {}
         for name in list(parts[0]) if parts else ():
             joined[name] = np.concatenate([part.pop(name) for part in parts])
+        if self.n_events > _MANY_EVENTS:
+            _return_free_memory()
         return joined
 
     def thread_table(self) -> tuple[Thread, ...]:
         """Give the threads by code."""
-        return tuple(
-            Thread(pid=pid, tid=tid, name=self.thread_names.get((pid, tid), "")) for pid, tid in self.threads
-        )
+        return tuple(Thread(pid=pid, tid=tid, name=self.thread_names.get((pid, tid), "")) for pid, tid in self.threads)
+
+
+def _return_free_memory() -> None:
+    """Hand the freed columns of a thousand batches back to the system; glibc keeps such small blocks otherwise."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _mapping(values: list[Any], codes: dict[Any, int]) -> NDArray[np.int32]:
@@ -149,7 +168,9 @@ def _recoded(columns: Columns, string_of: NDArray[np.int32], thread_of: NDArray[
         if name == "thread":
             out[name] = thread_of[column]
         elif name in _STRING_COLUMNS and column.size:
-            out[name] = np.where(column < 0, NO_ROW, string_of[column]).astype(column.dtype) if string_of.size else column
+            out[name] = (
+                np.where(column < 0, NO_ROW, string_of[column]).astype(column.dtype) if string_of.size else column
+            )
         else:
             out[name] = column
     return out
@@ -189,10 +210,13 @@ def _warn(warnings: list[TraceWarning], rows: NDArray[np.bool_], warning_id: str
 
 
 def _sorted(columns: Columns) -> Columns:
-    order = sort_order(columns["start_ns"], columns.get("end_ns", columns["start_ns"]))
-    if bool((order == np.arange(order.size)).all()):
+    """Give the columns in time order, emptying `columns` one by one: two copies of a large table are too many."""
+    start, end = columns["start_ns"], columns.get("end_ns", columns["start_ns"])
+    later = start[1:] > start[:-1]
+    if bool((later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))).all()):
         return columns
-    return {name: column[order] for name, column in columns.items()}
+    order = sort_order(start, end)
+    return {name: columns.pop(name)[order] for name in list(columns)}
 
 
 _WHAT: Final = {
@@ -267,26 +291,62 @@ def _device_work(
     merged: _Merged, strings: tuple[str, ...], warnings: list[TraceWarning]
 ) -> tuple[GpuWork, Collectives]:
     parts = [merged.take(table) for table in ("kernels", "copies")]
+    for part, is_kernel in zip(parts, (True, False), strict=True):
+        if part:
+            n = part["start_ns"].size
+            part["source_row"] = np.arange(n) if is_kernel else np.full(n, NO_ROW, np.int64)
     parts = [_cleaned(part, warnings, what) for part, what in zip(parts, ("kernels", "copies"), strict=True) if part]
     if mtia := _mtia(merged, strings, warnings):
         parts.append(mtia)
     if not parts:
-        return _no_gpu(), Collectives.none(dtype=np.int32, collective=np.int32, group_name=np.int32, group_ranks=np.int32)
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns = _sorted(columns)
+        return _no_gpu(), _no_collectives()
+    columns = _sorted({name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])})
     is_copy = columns.pop("is_copy")
-    collective = {name: columns.pop(name) for name in COLLECTIVE_COLUMNS}
+    from_kernels = _kernel_collectives(merged, columns.pop("source_row"))
     kind = code_table(columns["name"], strings, lambda name: names.kind_of(name, is_copy=False))[columns["name"]]
-    kind[is_copy] = names.Kind.COPY
-    has_arguments = collective["collective"] >= 0
-    kind[has_arguments & ~is_copy] = names.Kind.COMM
-    rows = np.flatnonzero(has_arguments)
+    kind[is_copy] = Kind.COPY
+    kind[from_kernels.gpu_row] = Kind.COMM
+    bare = np.setdiff1d(np.flatnonzero(kind == Kind.COMM), from_kernels.gpu_row)
+    from_ops = _operator_collectives(merged, bare, columns["external_id"])
     gpu = GpuWork(**columns, kind=kind, launch_row=np.full(kind.size, NO_ROW, np.int64))
-    return gpu, Collectives(gpu_row=rows, **{name: _narrow(name, column[rows]) for name, column in collective.items()})
+    return gpu, _joined(from_kernels, from_ops)
 
 
-def _narrow(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    return column.astype(np.int32) if name in _STRING_COLUMNS else column
+def _operator_collectives(merged: _Merged, rows: NDArray[np.intp], external_id: I64) -> Collectives:
+    """Give the arguments that `record_param_comms` operators carry for their kernels (before torch 2.3 only there)."""
+    columns = merged.take("comm_ops")
+    if not columns or rows.size == 0:
+        return _no_collectives()
+    ids = columns.pop("external_id")
+    order = np.argsort(ids, kind="stable")
+    place = np.minimum(np.searchsorted(ids[order], external_id[rows]), ids.size - 1)
+    found = (ids[order[place]] == external_id[rows]) & (external_id[rows] > 0)
+    source = order[place[found]]
+    return Collectives(gpu_row=rows[found], **{name: column[source] for name, column in columns.items()})
+
+
+def _joined(first: Collectives, second: Collectives) -> Collectives:
+    other = second.columns()
+    columns = {name: np.concatenate((column, other[name])) for name, column in first.columns().items()}
+    return Collectives(**columns).take(np.argsort(columns["gpu_row"], kind="stable"))
+
+
+def _kernel_collectives(merged: _Merged, source_row: NDArray[np.int64]) -> Collectives:
+    """Give the collective arguments; `source_row` is, per device row, its place among the kernels as read."""
+    columns = merged.take("collectives")
+    if not columns:
+        return _no_collectives()
+    kernel = columns.pop("kernel")
+    gpu_row = np.full(int(max(kernel.max(), source_row.max())) + 1, NO_ROW, np.int64)
+    kernels = np.flatnonzero(source_row >= 0)
+    gpu_row[source_row[kernels]] = kernels
+    rows = gpu_row[kernel]
+    kept = np.flatnonzero(rows >= 0)[np.argsort(rows[rows >= 0], kind="stable")]
+    return Collectives(gpu_row=rows[kept], **{name: column[kept] for name, column in columns.items()})
+
+
+def _no_collectives() -> Collectives:
+    return Collectives.none(**dict.fromkeys(("dtype", "collective", "group_name", "group_ranks"), np.int32))
 
 
 def _no_gpu() -> GpuWork:
@@ -320,7 +380,7 @@ def _mtia(merged: _Merged, strings: tuple[str, ...], warnings: list[TraceWarning
         "grid": np.zeros((n, 3), np.int32),
         "block": np.zeros((n, 3), np.int32),
         "is_copy": kinds[kinds > 0] == 2,
-        **dict.fromkeys(COLLECTIVE_COLUMNS, absent),
+        "source_row": absent,
     }
 
 

@@ -88,9 +88,7 @@ def read_chunks(
         raise TraceNotFoundError(f"{source}: permission denied", hint="check the file's owner and mode") from None
 
 
-def _decompressed(
-    raw: BinaryIO, source: str, chunk_bytes: int, progress: Progress, lenient: bool
-) -> Iterator[bytes]:
+def _decompressed(raw: BinaryIO, source: str, chunk_bytes: int, progress: Progress, lenient: bool) -> Iterator[bytes]:
     head = raw.read(16)
     raw.seek(0)
     _refuse_other_formats(head, source)

@@ -7,7 +7,6 @@ Field meanings: Kineto's `output_json.cpp` and `ActivityType.h`; older spellings
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -110,6 +109,11 @@ _TABLE_OF_CATEGORY: Final = {
     "cuda_sync": "sync_rows",
     "mtia_ccp_events": "mtia",
 }
+_COMM_OP: Final = "record_param_comms"
+
+_LAUNCH_ARROWS: Final = {"ac2g", "async_cpu_to_gpu", "async_gpu", "async"}
+"""Arrows from launch to device row: they only repeat `correlation`, so they are counted and not kept."""
+
 _COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 
 
@@ -162,6 +166,8 @@ def _decode(decoder: Any, array: bytes | msgspec.Raw) -> list[Event]:
 def _needs_rare_arguments(groups: Groups) -> bool:
     if any(ph in "iM" for _, ph in groups):
         return True
+    if _COMM_OP in map(attrgetter("name"), groups.get(("cpu_op", "X"), ())):
+        return True
     kernels = (event for cat in ("kernel", "Kernel") for event in groups.get((cat, "X"), ()))
     return any(event.args is not None and event.args.collective for event in kernels)
 
@@ -177,6 +183,10 @@ def _batch_of(groups: Groups) -> Batch:
         batch.categories[cat or ph] = batch.categories.get(cat or ph, 0) + len(rows)
     for table, rows in _rows_by_table(groups).items():
         batch.tables[table] = _EXTRACTORS[table](rows, strings, threads)
+        if table == "kernels" and any(event.args is not None and event.args.collective for event in rows):
+            batch.tables["collectives"] = _collectives(rows, strings)
+        if table == "ops" and _COMM_OP in strings:
+            batch.tables["comm_ops"] = _comm_ops(rows, strings)
     _flows(groups, batch, threads)
     _thread_names(groups, batch)
     batch.strings = list(strings)
@@ -184,12 +194,29 @@ def _batch_of(groups: Groups) -> Batch:
     return batch
 
 
+class _Appends(dict[str | None, Callable[[Event], None]]):
+    """Gives the `append` of a list per category, making the list at first sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists: dict[str | None, list[Event]] = {}
+
+    def __missing__(self, category: str | None) -> Callable[[Event], None]:
+        rows: list[Event] = []
+        self.lists[category] = rows
+        self[category] = rows.append
+        return rows.append
+
+
 def _grouped(events: list[Event]) -> Groups:
-    by_category: defaultdict[str | None, list[Event]] = defaultdict(list)
+    appends = _Appends()
     for event in events:  # the one loop over events in profkit; everything after it is per group or per column
-        by_category[event.cat].append(event)
+        appends[event.cat](event)
     groups: Groups = {}
-    for cat, rows in by_category.items():
+    for cat, rows in appends.lists.items():
+        if cat in _LAUNCH_ARROWS:
+            groups[cat or "", "s"] = rows
+            continue
         phases = set(map(attrgetter("ph"), rows))
         for ph in phases:
             groups[cat or "", ph] = rows if len(phases) == 1 else [event for event in rows if event.ph == ph]
@@ -334,7 +361,7 @@ def _copies(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
         "grid": np.zeros((n, 3), np.int32),
         "block": np.zeros((n, 3), np.int32),
         "is_copy": np.ones(n, np.bool_),
-    } | _collective_columns(args, strings)
+    }
 
 
 def _kernels(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
@@ -362,39 +389,34 @@ def _dimension(value: Any) -> list[int]:
     return [min(int(size), 2**31 - 1) for size in sizes] if len(sizes) == 3 else [0, 0, 0]
 
 
-def _collective_columns(args: list[Any], strings: _Codes) -> Columns:
-    """Nine columns, -1 throughout for rows that are no collective; cheap where the batch names none."""
-    n = len(args)
-    if not any(getattr(arg, "collective", None) for arg in args):
-        absent = np.full(n, ABSENT, np.int64)
-        return dict.fromkeys(COLLECTIVE_COLUMNS, absent)
-    full = [arg if isinstance(arg, RareArgs) else _NO_RARE_ARGS for arg in args]
+def _collectives(rows: list[Event], strings: _Codes) -> Columns:
+    """The arguments of the kernels that are collectives; `kernel` is their place among the batch's kernels."""
+    places = [place for place, event in enumerate(rows) if isinstance(event.args, RareArgs) and event.args.collective]
+    arguments = _collective_arguments([rows[place].args for place in places], strings)
+    return {"kernel": np.array(places, np.int64)} | arguments
+
+
+def _comm_ops(rows: list[Event], strings: _Codes) -> Columns:
+    """The arguments of operators that announce a collective."""
+    args = [event.args for event in rows if event.name == _COMM_OP and isinstance(event.args, RareArgs)]
+    return {"external_id": _external_ids(args)} | _collective_arguments(args, strings)
+
+
+def _collective_arguments(args: list[Any], strings: _Codes) -> Columns:
     return {
-        "collective": _optional_strings([arg.collective for arg in full], strings),
-        "dtype": _optional_strings([arg.dtype for arg in full], strings),
-        "in_elements": _integers(full, "in_elements"),
-        "out_elements": _integers(full, "out_elements"),
-        "group_size": _integers(full, "group_size"),
-        "group_name": _optional_strings([_text(arg.group_name) or None for arg in full], strings),
-        "group_ranks": _optional_strings([bytes(arg.group_ranks).decode() or None for arg in full], strings),
-        "seq": _integers(full, "seq"),
+        "collective": _optional_strings([arg.collective for arg in args], strings),
+        "dtype": _optional_strings([arg.dtype for arg in args], strings),
+        "in_elements": _integers(args, "in_elements"),
+        "out_elements": _integers(args, "out_elements"),
+        "group_size": _integers(args, "group_size"),
+        "group_name": _optional_strings([arg.group_name for arg in args], strings),
+        "group_ranks": _optional_strings([bytes(arg.group_ranks).decode() or None for arg in args], strings),
+        "seq": _integers(args, "seq"),
     }
 
 
-COLLECTIVE_COLUMNS: Final = (
-    "collective",
-    "dtype",
-    "in_elements",
-    "out_elements",
-    "group_size",
-    "group_name",
-    "group_ranks",
-    "seq",
-)
-
-
-def _optional_strings(values: list[str | None], strings: _Codes) -> NDArray[np.int64]:
-    return np.array([ABSENT if value is None else strings[value] for value in values], np.int64)
+def _optional_strings(values: list[Any], strings: _Codes) -> NDArray[np.int32]:
+    return np.array([ABSENT if value is None else strings[_text(value)] for value in values], np.int32)
 
 
 def _memory(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
@@ -425,7 +447,7 @@ _EXTRACTORS: Final[dict[str, Callable[[list[Event], _Codes, _Codes], Columns]]] 
 
 
 def _flows(groups: Groups, batch: Batch, threads: _Codes) -> None:
-    """Keep forward-to-backward arrows. Launch arrows (ac2g, async...) only repeat `correlation`: counted, not kept."""
+    """Keep the forward-to-backward arrows."""
     rows = [event for ph in ("s", "f") for event in groups.get(("fwdbwd", ph), ())]
     if rows:
         batch.tables["flows"] = {

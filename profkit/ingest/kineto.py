@@ -187,7 +187,9 @@ def _read_exact(path: Path, source: str, lenient: bool, size: int, progress: Pro
     raw.n_bytes = document.n_bytes
     if n_bad:
         raw.warnings.append(
-            TraceWarning(id="events.unreadable", message=f"{n_bad:,} events could not be read and were left out", count=n_bad)
+            TraceWarning(
+                id="events.unreadable", message=f"{n_bad:,} events could not be read and were left out", count=n_bad
+            )
         )
     if document.is_truncated:
         _note_cut(raw, document, lenient)

@@ -88,9 +88,7 @@ def not_a_trace(source: str, buffer: bytes) -> TraceFormatError:
 
 def _no_array(buffer: bytes, source: str) -> TraceFormatError:
     if not buffer.strip():
-        return TraceFormatError(
-            f"{source} is empty", hint="the profiler wrote nothing; was it stopped before export?"
-        )
+        return TraceFormatError(f"{source} is empty", hint="the profiler wrote nothing; was it stopped before export?")
     if _depth_at_end(buffer) > 0:
         return TruncatedTraceError(
             f"{source} ends before its first event (byte {len(buffer):,})",

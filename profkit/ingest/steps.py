@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
+from profkit.model.arrays import I64
 from profkit.model.table import Table
-from profkit.model.trace import CpuOps, GpuWork, I64, Kind, RuntimeCalls, SpanKind, Spans, Step
+from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step
 
 _NUMBER: Final = re.compile(r"#\s*(\d+)")
 _MIN_PERIODS: Final = 3

@@ -64,8 +64,11 @@ _SPANS: Final = (
     (SpanKind.STEP, re.compile(r"^ProfilerStep\s*#")),
     (
         SpanKind.LOADER,
-        re.compile(r"^enumerate\(DataLoader\)#|^enumerate\(DataPipe\)#|DataLoaderIter\.__next__"
-            r"|^(?:profkit\.)?(?:data_?load(?:er|ing)?|(?:get|next|load|fetch)_batch)$", re.IGNORECASE),
+        re.compile(
+            r"^enumerate\(DataLoader\)#|^enumerate\(DataPipe\)#|DataLoaderIter\.__next__"
+            r"|^(?:profkit\.)?(?:data_?load(?:er|ing)?|(?:get|next|load|fetch)_batch)$",
+            re.IGNORECASE,
+        ),
     ),
     (SpanKind.COMPILED, re.compile(r"^## Call CompiledFxGraph|^Torch-Compiled Region")),
     (SpanKind.OPTIMIZER, re.compile(r"^Optimizer\.step#")),
@@ -98,24 +101,45 @@ _PRECISIONS: Final = (
     (Precision.FP64, re.compile(r"dgemm|d884|f64|double", re.IGNORECASE)),
     (Precision.TF32, re.compile(r"tf32|s1688|s1684|gmma_tf32|_TF32", re.IGNORECASE)),
     (Precision.BF16, re.compile(r"bf16|bfloat16|_BBS_|Cijk_\w+_BB|nv_bfloat|nvjet_tst", re.IGNORECASE)),
-    (Precision.FP16, re.compile(r"fp16|f16|half|hgemm|h16816|h1688|h884|Cijk_\w+_HH|_HHS_|nvjet_hsh|hcudnn|s884|s16816", re.IGNORECASE)),
-    (Precision.FP32, re.compile(r"sgemm|simt|scudnn|\bf32|float|_SB_|Cijk_\w+_SB?_|nvjet_sss|fp32|f32f32", re.IGNORECASE)),
+    (
+        Precision.FP16,
+        re.compile(
+            r"fp16|f16|half|hgemm|h16816|h1688|h884|Cijk_\w+_HH|_HHS_|nvjet_hsh|hcudnn|s884|s16816",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        Precision.FP32,
+        re.compile(r"sgemm|simt|scudnn|\bf32|float|_SB_|Cijk_\w+_SB?_|nvjet_sss|fp32|f32f32", re.IGNORECASE),
+    ),
 )
 
 _FAMILIES: Final = (
     ("attention", re.compile(r"flash|fmha|attention|attn|sdpa|softmax_?dropout_?mm", re.IGNORECASE)),
-    ("matmul", re.compile(r"gemm|gemv|cutlass|nvjet|Cijk_|matmul|::mm\b|addmm|bmm|baddbmm|linear|splitKreduce|triton_tem", re.IGNORECASE)),
-    ("convolution", re.compile(r"conv|xmma|scudnn|wgrad|dgrad|winograd|cudnn.*(?:engine|kernel)", re.IGNORECASE)),
+    (
+        "matmul",
+        re.compile(
+            r"gemm|gemv|cutlass|nvjet|Cijk_|matmul|::mm\b|addmm|bmm|baddbmm|linear|splitKreduce|triton_tem",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "convolution",
+        re.compile(r"conv|xmma|scudnn|wgrad|dgrad|winograd|cudnn.*(?:engine|kernel)", re.IGNORECASE),
+    ),
     ("norm", re.compile(r"norm|RowwiseMoments|GammaBeta", re.IGNORECASE)),
     ("softmax", re.compile(r"softmax|nll_loss|cross_entropy", re.IGNORECASE)),
     ("optimizer", re.compile(r"multi_tensor|fused_adam|_foreach|adamw?_|fused_sgd|lamb", re.IGNORECASE)),
     ("embedding", re.compile(r"embedding|index|gather|scatter", re.IGNORECASE)),
     ("reduction", re.compile(r"reduce|sum|mean|cub::|scan|sort|topk|triton_red|triton_per", re.IGNORECASE)),
-    ("elementwise", re.compile(
-        r"elementwise|vectorized|pointwise|triton_poi|copy|cat|fill|gelu|relu|sigmoid|tanh|silu|dropout|where|::(?:add|mul|sub|div)"
-        r"|CUDAFunctor|direct_copy|aten::(?:add|mul|sub|div|exp|log|pow|sqrt|rsqrt|neg|abs|clamp|native_dropout|threshold)",
-        re.IGNORECASE,
-    )),
+    (
+        "elementwise",
+        re.compile(
+            r"elementwise|vectorized|pointwise|triton_poi|copy|cat|fill|gelu|relu|sigmoid|tanh|silu|dropout|where|::(?:add|mul|sub|div)"
+            r"|CUDAFunctor|direct_copy|aten::(?:add|mul|sub|div|exp|log|pow|sqrt|rsqrt|neg|abs|clamp|native_dropout|threshold)",
+            re.IGNORECASE,
+        ),
+    ),
 )
 MEMORY_FAMILIES: Final = frozenset({"norm", "softmax", "embedding", "reduction", "elementwise"})
 """Families whose speed is set by memory traffic, not by arithmetic; fusing removes the traffic (diagnosis 2.7)."""
@@ -158,7 +182,9 @@ def family_of(name: str) -> str:
 def short_name(name: str, max_length: int = 60) -> str:
     """Give a kernel name that people recognise: no template arguments, no signature, at most `max_length` long."""
     text = name.removeprefix("void ")
-    functor = re.search(r"(\w+(?:Functor|_kernel_cuda|_functor|Op)\w*)", text[text.find("<") :]) if "<" in text else None
+    functor = (
+        re.search(r"(\w+(?:Functor|_kernel_cuda|_functor|Op)\w*)", text[text.find("<") :]) if "<" in text else None
+    )
     base = re.split(r"[<(]", text.replace("(anonymous namespace)", "anon"), maxsplit=1)[0].strip() or text
     base = base.split("::")[-1] if len(base) > max_length // 2 and "::" in base else base
     if functor is not None and functor[1] not in base:

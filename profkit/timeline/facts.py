@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals
 from profkit.model.report import Budget
-from profkit.model.trace import CallKind, I64, Trace
+from profkit.model.trace import CallKind, Trace
 from profkit.timeline.activity import Activity, device_activity
 from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.host import HostStates, host_states

@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
-from profkit.model.trace import CallKind, CpuOps, I64, SpanKind, Trace
+from profkit.model.trace import CallKind, CpuOps, SpanKind, Trace
 
 _MAIN_SHARE: Final = 0.01
 """A thread counts as launching if it issues at least this share of the launches: watchdogs and pinning threads do not."""

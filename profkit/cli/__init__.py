@@ -1,0 +1,91 @@
+"""The command line: the only place that prints or exits. One file per command, imported when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from profkit import __version__
+from profkit.errors import ProfkitError
+
+COMMANDS: Final = ("triage", "info", "explain", "schema", "completion")
+
+
+class _Commands(click.Group):
+    """Loads a command's module only when that command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"profkit.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest the nearest command, or `triage` for a path."""
+        name = args[0] if args else ""
+        if name not in COMMANDS and not name.startswith("-"):
+            if os.path.exists(name):
+                ctx.fail(f"no such command {name!r}; to analyse that file: profkit triage {name}")
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COMMANDS, n=1)
+            ctx.fail(f"no such command {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="profkit")
+def group() -> None:
+    r"""Find out why a PyTorch training step is slow, how sure that is, and what to run next.
+
+    \b
+    Start here:
+      profkit triage trace.json.gz        the verdict on one trace
+      profkit triage traces/              every trace in a folder (one per rank)
+      profkit explain host.sync           what a finding means, and how to prove it
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 fine, 1 finding at or above --fail-on, 2 usage, 3 bad input, 4 missing tool."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code: Any = group.main(args=arguments, prog_name="profkit", standalone_mode=False)
+    except ProfkitError as error:
+        if "-v" in arguments or "--verbose" in arguments or "--debug" in arguments:
+            import traceback
+
+            traceback.print_exc()
+        complain(error)
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("profkit: stopped; nothing was written", err=True)
+        code = 130
+    except BrokenPipeError:  # `profkit ... | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def complain(error: ProfkitError) -> None:
+    """Print one line that says what and where, and one that says what next, to stderr."""
+    click.echo(f"profkit: {_one_line(error.message)}", err=True)
+    if error.hint:
+        click.echo(f"  hint: {_one_line(error.hint)}", err=True)
+
+
+def _one_line(text: str) -> str:
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    return printable if len(printable) <= 400 else printable[:397] + "..."

@@ -1,0 +1,124 @@
+"""`profkit info`: what is in a file, and which analyses it can feed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from profkit.cli.progress import ReadingProgress
+from profkit.model.finding import Skipped
+from profkit.model.trace import Trace
+from profkit.units import format_bytes, format_ns
+
+
+@click.command("info", short_help="What is in a trace, and what it can tell.")
+@click.argument("path", type=click.Path(allow_dash=True), metavar="TRACE")
+@click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
+@click.option("--lenient", is_flag=True, help="Read what is whole of a damaged file.")
+def command(path: str, fmt: str, lenient: bool) -> None:
+    r"""Say what a trace holds (events, devices, steps, options of the profiler), whether the capture is sound, and
+    which analyses it can feed; for the others, what is missing and how to get it.
+
+    \b
+    Example:
+      profkit info trace.json.gz
+    """
+    from profkit.ingest.kineto import read_trace
+
+    with ReadingProgress() as progress:
+        trace = read_trace(path, lenient=lenient, progress=progress)
+    contents = describe(trace)
+    if fmt == "json":
+        click.echo(json.dumps(contents, indent=1))
+        return
+    click.echo(_as_text(contents))
+
+
+def describe(trace: Trace) -> dict[str, Any]:
+    """Give what a trace holds as plain values."""
+    from profkit.analyzers import ANALYZERS, quality
+    from profkit.timeline import Facts
+
+    facts = Facts.of(trace)
+    results = {name: analyzer.measure(facts) for name, analyzer in ANALYZERS.items()}
+    gate = quality.measure(facts)
+    meta = trace.meta
+    return {
+        "source": meta.source,
+        "format": meta.format,
+        "n_bytes": meta.n_bytes,
+        "n_events": meta.n_events,
+        "rank": meta.rank,
+        "world_size": meta.world_size,
+        "backend": meta.backend or None,
+        "window_ns": trace.window_duration_ns,
+        "n_steps": len(trace.steps),
+        "step_source": trace.step_source,
+        "devices": [
+            {"device": d.index, "name": d.name, "n_sms": d.n_sms, "memory_bytes": d.memory_bytes} for d in meta.devices
+        ],
+        "active_devices": list(trace.device_indices),
+        "options": {
+            "with_stack": meta.has_stacks,
+            "record_shapes": meta.has_shapes,
+            "profile_memory": meta.has_memory,
+        },
+        "rows": {name: len(getattr(trace, name)) for name in _TABLES},
+        "categories": dict(meta.categories),
+        "checks": [{"id": c.id, "ok": c.ok, "value": c.value, "message": c.message} for c in quality.checks(gate)],
+        "analyses": {
+            name: None
+            if not isinstance(result, Skipped)
+            else {"missing": result.reason, "how_to_get": result.how_to_get}
+            for name, result in results.items()
+        },
+        "warnings": [warning.message for warning in trace.warnings],
+        "metadata": {str(key): value for key, value in meta.metadata.items() if key not in ("deviceProperties",)},
+    }
+
+
+_TABLES = (
+    "gpu",
+    "ops",
+    "calls",
+    "spans",
+    "python",
+    "collectives",
+    "device_spans",
+    "sync_rows",
+    "memory",
+    "flows",
+)
+
+
+def _as_text(contents: dict[str, Any]) -> str:
+    rank = "" if contents["rank"] is None else f", rank {contents['rank']} of {contents['world_size']}"
+    lines = [
+        f"{_clean(contents['source'])}: {contents['format']}, {contents['n_events']:,} events, {format_bytes(contents['n_bytes'])}{rank}",
+        f"window   {format_ns(contents['window_ns'])}, {contents['n_steps']} steps (from {contents['step_source']})",
+        "rows     " + ", ".join(f"{count:,} {name}" for name, count in contents["rows"].items() if count),
+    ]
+    active = set(contents["active_devices"])
+    for device in contents["devices"]:
+        if device["device"] in active:
+            size = format_bytes(device["memory_bytes"])
+            lines.append(f"device   {device['device']}: {_clean(device['name'])}, {device['n_sms']} SMs, {size}")
+    on = [name for name, is_on in contents["options"].items() if is_on]
+    lines += [f"options  {', '.join(on) or 'none'}", "", "checks"]
+    lines += [
+        f"  {'ok   ' if check['ok'] else 'FAILS'}  {check['id']:18} {check['message']}" for check in contents["checks"]
+    ]
+    lines += ["", "analyses"]
+    for name, missing in contents["analyses"].items():
+        lines.append(f"  {name:10} {'yes' if missing is None else 'no: ' + missing['missing']}")
+        if missing is not None:
+            lines.append(f"  {'':10} -> {missing['how_to_get']}")
+    if contents["warnings"]:
+        lines += ["", "warnings", *(f"  {_clean(message)}" for message in contents["warnings"])]
+    return "\n".join(lines)
+
+
+def _clean(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,113 @@
+"""`profkit triage`: from traces to a verdict."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from profkit.cli.output import FormatChoice, format_for, write
+from profkit.cli.progress import ReadingProgress
+from profkit.errors import UsageError
+from profkit.model.finding import Severity
+from profkit.model.report import Report
+
+_PARALLEL_FROM_BYTES = 16 * 2**20  # compressed; below, starting processes costs more than it gives
+_MAX_AUTO_JOBS = 4
+
+
+@click.command("triage", short_help="The verdict on one trace or several.")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="TRACE...")
+@click.option(
+    "-f",
+    "--format",
+    "fmt",
+    type=FormatChoice(),
+    help="terminal, json or markdown; by the suffix of -o otherwise.",
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
+@click.option("--steps", "step_text", metavar="A:B", help="Analyse only steps A to B-1, counted from 0.")
+@click.option(
+    "--command",
+    metavar="CMD",
+    help="What you run (python train.py ...), so that next commands are ready to paste.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([s.value for s in Severity]),
+    help="Exit 1 at a finding of this severity or worse.",
+)
+@click.option("--lenient", is_flag=True, help="Analyse what is whole of a damaged file; the report says so.")
+@click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Processes that decode; 0 chooses by size.")
+@click.option("-v", "--verbose", is_flag=True, help="Also every table: kernels, operators, calls, checks.")
+@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+def command(
+    paths: tuple[str, ...],
+    fmt: str | None,
+    output: Path | None,
+    step_text: str | None,
+    command: str | None,
+    fail_on: str | None,
+    lenient: bool,
+    jobs: int,
+    verbose: bool,
+    color: bool | None,
+) -> int:
+    r"""Read torch.profiler traces and say where the step time goes, what limits it, and what to run next.
+
+    TRACE is a .json, .json.gz or .json.zst that torch.profiler wrote, a folder of them, or - for standard input.
+
+    \b
+    Examples:
+      profkit triage trace.json.gz
+      profkit triage trace.json.gz -v                      with all tables
+      profkit triage trace.json.gz -f json | jq .verdict
+      profkit triage runs/ -o report.md                    markdown for an issue
+      profkit triage trace.json.gz --fail-on high          a gate for CI: exit code 1
+      ssh node cat trace.json.gz | profkit triage -
+    """
+    from profkit.ingest.discover import find_sources
+    from profkit.pipeline import triage
+
+    step_range = _parse_steps(step_text)
+    sources = find_sources(paths)
+    with ReadingProgress() as progress:
+        report = triage(
+            sources,
+            lenient=lenient,
+            jobs=jobs or _jobs_for(sources),
+            step_range=step_range,
+            command=command,
+            progress=progress,
+        )
+    write(report, fmt=format_for(fmt, output), output=output, verbose=verbose, color=color)
+    return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+
+
+def _parse_steps(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d*):(\d*)", text)
+    if match is None:
+        raise UsageError(f"--steps {text!r} is not of the form A:B", hint="--steps 2:8 analyses steps 2 to 7")
+    return int(match[1] or 0), int(match[2]) if match[2] else sys.maxsize
+
+
+def _jobs_for(sources: list[str]) -> int:
+    files = [Path(source) for source in sources if source != "-" and Path(source).is_file()]
+    if max((file.stat().st_size for file in files), default=0) < _PARALLEL_FROM_BYTES:
+        return 1
+    return max(
+        1,
+        min(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            _MAX_AUTO_JOBS,
+        ),
+    )
+
+
+def _reaches(report: Report, limit: Severity) -> bool:
+    return any(finding.severity.rank <= limit.rank for finding in report.findings)
