@@ -13,7 +13,7 @@ from typing import Final
 from profkit.analyzers.tools import nsys, recapture
 from profkit.model.finding import Finding, NextTool, Severity
 from profkit.model.report import Bottleneck, Budget, Verdict
-from profkit.units import format_fraction, format_ns, format_speedup
+from profkit.units import format_fraction
 
 BOTTLENECK_OF: Final = {
     "input.starved": Bottleneck.DATA,
@@ -221,16 +221,10 @@ _NOT_THIS: Final = (
 
 def _ruled_out(case: Case, bottleneck: Bottleneck) -> tuple[str, ...]:
     """Name what was looked at and is below its threshold, with its share."""
+    found = {BOTTLENECK_OF[finding.id] for finding in case.findings if finding.id in BOTTLENECK_OF}
     lines = []
     for label, parts, classes in _NOT_THIS:
         share = sum(case.budget.fraction(part) for part in parts)
-        if bottleneck not in classes and share < 0.05:
+        if bottleneck not in classes and not classes & found and share < 0.05:
             lines.append(f"{label} ({format_fraction(share)})")
     return tuple(lines)
-
-
-def gain_sentence(verdict: Verdict) -> str:
-    """Give "Removing it could give at most 1.74x (17.5 ms per step)", or "" where nothing is to be gained."""
-    if not verdict.recoverable_ns or verdict.speedup_ceiling is None:
-        return ""
-    return f"removing it could give at most {format_speedup(verdict.speedup_ceiling)} ({format_ns(verdict.recoverable_ns)} per step)"

@@ -12,7 +12,6 @@ from profkit.model.finding import Evidence, Explanation, Finding, severity_of
 from profkit.model.report import Section, TableView
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts
-from profkit.timeline.host import enclosing_op
 from profkit.units import format_count, format_fraction, format_ns
 
 MIN_FRACTION = 0.15
@@ -137,7 +136,7 @@ def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]
     trace = facts.trace
     rows = main.activity.rows[trace.gpu.launch_row[main.activity.rows] >= 0]
     launch = trace.gpu.launch_row[rows]
-    op = enclosing_op(trace.ops, trace.calls.thread[launch], trace.calls.start_ns[launch])
+    op = facts.op_of_call[launch]
     known = op >= 0
     names = trace.ops.name[op[known]]
     counts = np.bincount(names, minlength=1)

@@ -10,7 +10,6 @@ from profkit.analyzers.base import Analyzer
 from profkit.model.finding import Skipped
 from profkit.model.report import Section, TableView
 from profkit.timeline import Facts
-from profkit.timeline.host import enclosing_op
 
 _MAX_SHOWN = 15
 
@@ -37,7 +36,7 @@ def measure(facts: Facts) -> Operators | Skipped:
     duration = trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows]
     linked = trace.gpu.launch_row[rows] >= 0
     launch = trace.gpu.launch_row[rows[linked]]
-    op = enclosing_op(trace.ops, trace.calls.thread[launch], trace.calls.start_ns[launch])
+    op = facts.op_of_call[launch]
     known = op >= 0
     names = trace.ops.name[op[known]]
     total = np.bincount(names, weights=duration[linked][known], minlength=1).astype(np.int64)

@@ -13,7 +13,7 @@ from profkit.model.finding import Evidence, Explanation, Finding, Skipped, sever
 from profkit.model.report import Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
-from profkit.timeline.host import blocking_calls, enclosing_op
+from profkit.timeline.host import blocking_calls
 from profkit.units import format_count, format_fraction, format_ns
 
 MIN_FRACTION = 0.03
@@ -58,16 +58,15 @@ def measure(facts: Facts) -> Syncs | Skipped:
         n_calls=int(rows.size),
         blocked_ns=int(duration.sum()),
         cost_ns=main.budget.idle_sync,
-        callers=_callers(trace, rows, duration),
+        callers=_callers(trace, rows, facts.op_of_call[rows], duration),
         longest_span_ns=(int(calls.start_ns[worst]), int(calls.end_ns[worst])) if worst >= 0 else (0, 0),
         worst_share=int(main.idle.sync.lengths_ns.max()) / main.budget.idle_sync if main.idle.sync else 0.0,
     )
 
 
 def _callers(
-    trace: Trace, rows: NDArray[np.intp], duration: NDArray[np.int64]
+    trace: Trace, rows: NDArray[np.intp], op: NDArray[np.int32], duration: NDArray[np.int64]
 ) -> tuple[tuple[str, str, int, int], ...]:
-    op = enclosing_op(trace.ops, trace.calls.thread[rows], trace.calls.start_ns[rows])
     op_name = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)] if len(trace.ops) else -1, -1)
     pairs, place = np.unique(np.stack((trace.calls.name[rows], op_name)), axis=1, return_inverse=True)
     place = place.reshape(-1)

@@ -129,7 +129,7 @@ _FAMILIES: Final = (
     ),
     ("norm", re.compile(r"norm|RowwiseMoments|GammaBeta", re.IGNORECASE)),
     ("softmax", re.compile(r"softmax|nll_loss|cross_entropy", re.IGNORECASE)),
-    ("optimizer", re.compile(r"multi_tensor|fused_adam|_foreach|adamw?_|fused_sgd|lamb", re.IGNORECASE)),
+    ("optimizer", re.compile(r"multi_tensor|fused_adam|_foreach|adamw?_|fused_sgd|\blamb_", re.IGNORECASE)),
     ("embedding", re.compile(r"embedding|index|gather|scatter", re.IGNORECASE)),
     ("reduction", re.compile(r"reduce|sum|mean|cub::|scan|sort|topk|triton_red|triton_per", re.IGNORECASE)),
     (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
-from profkit.model.intervals import Intervals
 from profkit.model.report import Budget
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.activity import Activity, device_activity
 from profkit.timeline.cpu import CpuBudget, cpu_budget
-from profkit.timeline.host import HostStates, host_states
+from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, idle_causes
 from profkit.timeline.queue import Queue, launch_queue
 
@@ -37,6 +37,8 @@ class Facts:
     devices: tuple[DeviceFacts, ...]
     cpu: CpuBudget | None
     cpu_budget: Budget | None
+    op_of_call: NDArray[np.int32]
+    """Per runtime call, the row of the innermost operator around it, `NO_ROW` for none; empty without a device."""
 
     @classmethod
     def of(cls, trace: Trace) -> Facts:
@@ -44,9 +46,11 @@ class Facts:
         host = host_states(trace)
         devices = tuple(_device(trace, index, host) for index in trace.device_indices)
         if devices:
-            return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None)
+            inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
+            return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside)
         cpu = cpu_budget(trace)
-        return cls(trace=trace, host=host, devices=(), cpu=cpu, cpu_budget=_cpu_parts(trace, cpu))
+        none = np.empty(0, np.int32)
+        return cls(trace=trace, host=host, devices=(), cpu=cpu, cpu_budget=_cpu_parts(trace, cpu), op_of_call=none)
 
     @property
     def main_device(self) -> DeviceFacts | None:
@@ -126,8 +130,3 @@ def _cpu_parts(trace: Trace, cpu: CpuBudget) -> Budget:
         idle_dependency=0,
         idle_unknown=0,
     )
-
-
-def overlap(first: Intervals, second: Intervals) -> int:
-    """Give the time both sets hold, in ns."""
-    return (first & second).total_ns

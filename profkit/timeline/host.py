@@ -25,14 +25,14 @@ shape functions take under 20 us with the profiler on; in the reference traces n
 class Nesting:
     """Operators ordered by thread, then start, then longest first; `order[i]` is the row in `CpuOps`."""
 
-    order: NDArray[np.intp]
+    order: NDArray[np.int32]
     is_leaf: NDArray[np.bool_]
     is_top: NDArray[np.bool_]
 
 
 def nesting(ops: CpuOps) -> Nesting:
     """Give which operators enclose no other (leaves) and which are enclosed by none (tops), per thread."""
-    order = np.argsort(ops.thread, kind="stable")  # rows are sorted by start, the longer first
+    order = np.argsort(ops.thread, kind="stable").astype(np.int32)  # rows are sorted by start, the longer first
     thread, start, end = ops.thread[order], ops.start_ns[order], ops.end_ns[order]
     n = order.size
     is_leaf = np.ones(n, np.bool_)
@@ -73,8 +73,8 @@ def _parents(start: I64, end: I64) -> I64:
     Depth is the number of ranges begun before minus those ended before; the parent is the latest range one level up.
     """
     n = start.size
-    ended = np.searchsorted(np.sort(end), start, "right")
-    depth = np.arange(n) - ended
+    depth = np.arange(n) - np.searchsorted(np.sort(end), start, "right")
+    depth = np.minimum(depth, np.iinfo(np.int16).max).astype(np.int16)
     parent = np.full(n, -1, np.int64)
     order = np.argsort(depth, kind="stable")
     edges = np.searchsorted(depth[order], np.arange(int(depth.max()) + 2 if n else 1))
@@ -145,7 +145,8 @@ def blocking_calls(trace: Trace) -> NDArray[np.bool_]:
 
 
 def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
-    ops = trace.ops.take(np.flatnonzero(np.isin(trace.ops.thread, threads)))
+    on_thread = np.isin(trace.ops.thread, threads)
+    ops = trace.ops if on_thread.all() else trace.ops.take(np.flatnonzero(on_thread))
     if len(ops) == 0:
         return Intervals.empty()
     nested = nesting(ops)
