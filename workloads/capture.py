@@ -6,7 +6,9 @@ import gzip
 import json
 import math
 import re
+import shlex
 import socket
+import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,7 +92,8 @@ class Recorder:
         durations_ns = self._clock.durations_ns()[self._window.skip : self._window.wait]
         if not durations_ns:
             return
-        facts = {
+        facts: dict[str, int | str] = {
+            "profkit_command": command_line(sys.argv[1:]),
             "profkit_unprofiled_step_ns": round(percentile(durations_ns, 0.5)),
             "profkit_unprofiled_step_mean_ns": round(sum(durations_ns) / len(durations_ns)),
             "profkit_unprofiled_steps": len(durations_ns),
@@ -105,6 +108,21 @@ class Recorder:
             self._profiler.export_chrome_trace(str(raw))
             text = scrub_trace(raw.read_text(encoding="utf-8"), trace_name=path.name)
         write_trace(path, text)
+
+
+def command_line(arguments: list[str]) -> str:
+    """Gives the command that repeats this run, without the flags that only concern the recording."""
+    kept: list[str] = []
+    skip_next = False
+    for argument in arguments:
+        if skip_next or argument in RECORDING_FLAGS or argument.startswith("--profile="):
+            skip_next = argument in RECORDING_FLAGS
+            continue
+        kept.append(argument)
+    return shlex.join(["python", "-m", "workloads.train", *kept])
+
+
+RECORDING_FLAGS: Final = ("--profile", "--wait", "--warmup", "--active")
 
 
 def scrub_trace(text: str, *, trace_name: str) -> str:

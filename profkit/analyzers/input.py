@@ -47,24 +47,20 @@ def measure(facts: Facts) -> InputWaits | Skipped:
             reason="no DataLoader ranges in this trace",
             how_to_get="use torch's DataLoader, or wrap your own in record_function('data_loader')",
         )
-    duration = spans.end_ns[rows] - spans.start_ns[rows]
-    worst = rows[np.argmax(duration)]
+    waits = facts.cpu.data if facts.cpu is not None else facts.host.loader  # ranges within ranges are one wait
+    worst = int(waits.lengths_ns.argmax()) if waits else 0
     per_step = _per_step(trace, facts)
     return InputWaits(
         scope=scope_of(facts),
-        n_waits=int(rows.size),
-        waited_ns=_waited(facts),
+        n_waits=len(waits),
+        waited_ns=waits.total_ns,
         idle_ns=facts.budget.idle_data,
-        longest_ns=int(duration.max()),
-        longest_span_ns=(int(spans.start_ns[worst]), int(spans.end_ns[worst])),
+        longest_ns=int(waits.lengths_ns[worst]) if waits else 0,
+        longest_span_ns=(int(waits.start_ns[worst]), int(waits.end_ns[worst])) if waits else (0, 0),
         loader=_loader_kind(trace, rows),
         top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
         n_steps_waiting=int((per_step > 0).sum()),
     )
-
-
-def _waited(facts: Facts) -> int:
-    return facts.cpu.data.total_ns if facts.cpu is not None else facts.host.loader.total_ns
 
 
 def _per_step(trace: Trace, facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -98,7 +94,7 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
             expected=f"< {format_fraction(min_fraction)} of the window",
         ),
         Evidence(
-            statement=f"{result.n_waits:,} fetches took {format_ns(result.waited_ns)} in all, the longest {format_ns(result.longest_ns)}",
+            statement=f"{result.n_waits:,} waits took {format_ns(result.waited_ns)} in all, the longest {format_ns(result.longest_ns)}",
             metric="input.waited_ns",
             value=float(result.waited_ns),
             unit="ns",
