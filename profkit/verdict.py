@@ -27,6 +27,9 @@ DOMINANT: Final = 0.15
 """A cause with this share of the window is the bottleneck, whatever the rest does (severity "high")."""
 MOSTLY_WORK: Final = 0.5
 """Below that share of compute one cannot call a trace kernel-bound."""
+NEARLY_ALL_WORK: Final = 0.75
+"""From that share of compute on, the work is the bottleneck, and other causes are findings beside it (chosen: what is
+left can give 1.33x at most)."""
 UNEXPLAINED: Final = 0.3
 """Idle time of unknown or unresolved cause at which no verdict stands (chosen: twice the dominant share)."""
 HEALTHY_WORK: Final = 0.8
@@ -67,7 +70,8 @@ def decide(case: Case) -> Verdict:
     if unexplained >= max(UNEXPLAINED, top.fraction if top else 0):
         why = f"{format_fraction(unexplained)} of the window is idle time whose cause the trace does not show"
         return _inconclusive(case, causes, why, None)
-    if top is not None and top.fraction >= DOMINANT:
+    is_mostly_work = case.budget.fraction("compute") >= NEARLY_ALL_WORK
+    if top is not None and top.fraction >= DOMINANT and not is_mostly_work:
         return _bound(case, causes, top, BOTTLENECK_OF[top.id])
     if case.budget.fraction("compute") >= MOSTLY_WORK:
         return _kernel_bound(case, causes)
@@ -136,10 +140,10 @@ def _ceiling(case: Case, top: Finding) -> float | None:
 def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
     compute = case.budget.fraction("compute")
     work = [f for f in case.findings if f.id in ("precision.fallback", "kernel.unfused")]
-    work.sort(key=lambda f: -f.fraction * f.confidence)
-    weighty = [f for f in (*causes, *work) if f.severity in (Severity.HIGH, Severity.MEDIUM)]
+    weighty = [f for f in (*work, *causes) if f.severity in (Severity.HIGH, Severity.MEDIUM)]
+    weighty.sort(key=lambda f: -f.fraction * f.confidence)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
-    top = work[0] if work and work[0].severity in (Severity.HIGH, Severity.MEDIUM) else None
+    top = weighty[0] if weighty else None
     what = "operators" if case.is_cpu else "kernels"
     if is_healthy:
         headline = f"healthy: {format_fraction(compute)} of the window computes, {format_fraction(case.matrix_share or 0)} of that in matrix products"
@@ -162,7 +166,7 @@ def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
         fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE]
         or ("leave it alone: the next gain is algorithmic, a smaller model or a lower precision",),
         caveats=_caveats(case, top),
-        findings=_shown([*work, *causes], case),
+        findings=_shown(sorted((*work, *causes), key=lambda f: (f.severity.rank, -f.fraction * f.confidence)), case),
         ruled_out=_ruled_out(case, Bottleneck.KERNEL),
         rank=case.rank,
         source=case.source,

@@ -259,7 +259,8 @@ def _table(page: _Page, table: TableView) -> None:
     spare = page.width - 4 - 2 * (len(headers) - 1) - sum(w for i, w in enumerate(widths) if i not in texts)
     for place, i in enumerate(texts):  # the first text column shrinks last: it is the name
         others = sum(min(widths[j], 16) for j in texts[place + 1 :])
-        widths[i] = max(8, min(widths[i], spare - others if place == 0 else spare))
+        room = spare - others if place == 0 else spare
+        widths[i] = max(min(8, widths[i]), min(widths[i], room))
         spare -= widths[i]
     for number, row in enumerate([headers, *rows]):
         cells = []

@@ -1,0 +1,21 @@
+"""The JSON Schema of each document that profkit prints, as shipped in the package."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any, Final
+
+from profkit.errors import UsageError
+
+SCHEMAS: Final = ("triage",)
+"""Names of the documents with a schema."""
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Give the schema (draft 2020-12) of a document, by the name of its command; raises UsageError."""
+    if name not in SCHEMAS:
+        raise UsageError(f"no schema is known for {name!r}", hint=f"one of {', '.join(SCHEMAS)}")
+    file = resources.files("profkit.render") / "schema" / f"{name}.schema.json"
+    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return document

@@ -1,0 +1,275 @@
+"""Each finding has a trace that fires it and one that must not, an explanation, and evidence one can recompute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from profkit.analyzers import ANALYZERS, EXPLANATIONS
+from profkit.model.finding import Finding
+from profkit.model.trace import Trace
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, kernel, launch, span, trace_of
+
+US = 1000
+BASE = 10**9
+STEP_US = 1000
+
+
+def steps(n: int, step_us: int = STEP_US) -> list[Row]:
+    """Give n step markers."""
+    return [span(f"ProfilerStep#{k}", BASE + k * step_us * US, BASE + (k + 1) * step_us * US) for k in range(n)]
+
+
+class Job:
+    """Builds a GPU job row by row; times in us since the first step."""
+
+    def __init__(self, n_steps: int = 8, step_us: int = STEP_US) -> None:
+        self.rows = steps(n_steps, step_us)
+        self.starts = [k * step_us for k in range(n_steps)]
+        self._correlation = 0
+
+    def work(
+        self, name: str, start: float, end: float, *, issued: float | None = None, stream: int = 7, **args: object
+    ) -> None:
+        """Add a kernel, its launch call (5 us before, or at `issued`) and the operator around the call."""
+        self._correlation += 1
+        at = start - 5 if issued is None else issued
+        self.rows.append(kernel(name, _ns(start), _ns(end), correlation=self._correlation, stream=stream, **args))
+        self.rows.append(launch(_ns(at), _ns(at + 2), correlation=self._correlation))
+        self.rows.append(Row(name="aten::op", cat="cpu_op", start_ns=_ns(at - 1), end_ns=_ns(at + 3)))
+
+    def copy(self, name: str, start: float, end: float, n_bytes: int = 10**6) -> None:
+        """Add a copy and its call."""
+        self._correlation += 1
+        args = {"device": 0, "stream": 7, "correlation": self._correlation, "bytes": n_bytes}
+        self.rows.append(Row(name=name, cat="gpu_memcpy", start_ns=_ns(start), end_ns=_ns(end), args=args))
+        self.rows.append(launch(_ns(start - 6), _ns(start - 4), correlation=self._correlation, name="cudaMemcpyAsync"))
+
+    def host(self, name: str, start: float, end: float, cat: str = "cuda_runtime") -> None:
+        """Add a host row."""
+        self.rows.append(Row(name=name, cat=cat, start_ns=_ns(start), end_ns=_ns(end), args={"correlation": 10**6}))
+
+    def trace(self) -> Trace:
+        """Give the trace."""
+        return trace_of(self.rows)
+
+
+def _ns(time_us: float) -> int:
+    return BASE + round(time_us * US)
+
+
+def healthy() -> Job:
+    """A device that is never idle for long: bf16 matrix kernels, all queued ahead."""
+    job = Job()
+    for start in job.starts:
+        for k in range(10):
+            job.work(
+                "ampere_bf16_s16816gemm_bf16_128x128",
+                start + 100 * k + 1,
+                start + 100 * k + 99,
+                issued=max(start + 100 * k - 300, 1),
+            )
+    return job
+
+
+def starved() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.host(
+            "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", start, start + 500, cat="user_annotation"
+        )
+        job.work("gemm_bf16", start + 510, start + 990)
+    return job
+
+
+def launch_bound() -> Job:
+    job = Job()
+    for start in job.starts:
+        for k in range(25):
+            job.work("vectorized_elementwise_kernel", start + 40 * k + 20, start + 40 * k + 23)
+    return job
+
+
+def synchronising() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.work("gemm_bf16", start + 205, start + 900, issued=start + 200)
+        job.host("cudaStreamSynchronize", start + 210, start + 905)
+    return job
+
+
+def exposed_communication() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.work("gemm_bf16", start + 10, start + 600, issued=start + 2)
+        job.work("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start + 601, start + 990, issued=start + 5, stream=20)
+    return job
+
+
+def exposed_copies() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.copy("Memcpy HtoD (Pageable -> Device)", start + 20, start + 400)
+        job.work("gemm_bf16", start + 401, start + 990, issued=start + 30)
+    return job
+
+
+def under_memory_pressure() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.work("gemm_bf16", start + 10, start + 500, issued=start + 2)
+        job.host("cudaFree", start + 450, start + 700)
+        job.host("cudaMalloc", start + 705, start + 800)
+        job.work("gemm_bf16", start + 810, start + 995)
+    return job
+
+
+def unfused() -> Job:
+    job = Job()
+    for start in job.starts:
+        for k in range(9):
+            job.work("vectorized_elementwise_kernel<mul>", start + 100 * k + 1, start + 100 * k + 99, issued=start + 1)
+        job.work("gemm_bf16", start + 901, start + 999, issued=start + 1)
+    return job
+
+
+def fallen_back() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.work("ampere_bf16_s16816gemm_bf16_128x128", start + 1, start + 500, issued=max(start - 50, 1))
+        job.work("cutlass_80_simt_sgemm_256x128_8x4_tn_align1", start + 501, start + 999, issued=max(start - 40, 1))
+    return job
+
+
+def lossy() -> Job:
+    job = healthy()
+    for k in range(60):
+        job.host("cudaLaunchKernel", 100 * k + 50, 100 * k + 52)
+    return job
+
+
+def stalled() -> Job:
+    job = Job(n_steps=1, step_us=8000)
+    for k in range(40):
+        job.work("gemm_bf16", 7000 + 20 * k, 7015 + 20 * k)
+    return job
+
+
+PAIRS: dict[str, tuple[Callable[[], Job], Callable[[], Job]]] = {
+    "capture.quality": (lossy, healthy),
+    "input.starved": (starved, healthy),
+    "host.launch_bound": (launch_bound, healthy),
+    "host.stall": (stalled, launch_bound),
+    "host.sync": (synchronising, healthy),
+    "comm.exposed": (exposed_communication, healthy),
+    "h2d.exposed": (exposed_copies, healthy),
+    "memory.pressure": (under_memory_pressure, healthy),
+    "kernel.unfused": (unfused, healthy),
+    "precision.fallback": (fallen_back, healthy),
+}
+BOTTLENECKS = {
+    "input.starved": "data-bound",
+    "host.launch_bound": "overhead-bound",
+    "host.stall": "inconclusive",
+    "host.sync": "sync-bound",
+    "comm.exposed": "comm-bound",
+    "h2d.exposed": "copy-bound",
+    "memory.pressure": "memory-pressure",
+    "kernel.unfused": "kernel-bound",
+    "precision.fallback": "kernel-bound",
+    "capture.quality": "inconclusive",
+}
+
+
+def findings_of(job: Job) -> dict[str, Finding]:
+    """Give the findings by id."""
+    return {finding.id: finding for finding in triage_trace(job.trace())[0].findings}
+
+
+def test_the_catalogue_is_complete() -> None:
+    ids = [item.id for analyzer in ANALYZERS.values() for item in analyzer.explanations]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == set(PAIRS) == set(EXPLANATIONS)
+    for explanation in EXPLANATIONS.values():
+        assert all((explanation.meaning, explanation.measured, explanation.thresholds, explanation.lookalikes))
+        assert all((explanation.proof, explanation.fixes))
+
+
+@pytest.mark.parametrize("finding_id", PAIRS)
+def test_a_finding_fires_on_its_trace_and_not_on_the_healthy_one(finding_id: str) -> None:
+    sick, well = PAIRS[finding_id]
+    found = findings_of(sick())
+    assert finding_id in found
+    assert finding_id not in findings_of(well())
+    assert found[finding_id].evidence
+    assert 0 <= found[finding_id].fraction <= 1
+
+
+@pytest.mark.parametrize("finding_id", BOTTLENECKS)
+def test_the_verdict_names_the_cause(finding_id: str) -> None:
+    _, verdict = triage_trace(PAIRS[finding_id][0]().trace())
+    assert verdict.bottleneck == BOTTLENECKS[finding_id]
+    assert len(verdict.findings) <= 3
+    assert verdict.next_tool.command
+
+
+def test_a_healthy_job_is_healthy() -> None:
+    report, verdict = triage_trace(healthy().trace())
+    assert verdict.is_healthy
+    assert verdict.recoverable_ns == 0
+    assert verdict.findings == ()
+    assert report.findings == ()
+
+
+def test_what_can_be_recovered_is_the_interval_itself() -> None:
+    found = findings_of(starved())["input.starved"]
+    _, verdict = triage_trace(starved().trace())
+    assert found.recoverable_ns == 500 * US
+    assert found.fraction == 0.5
+    assert verdict.speedup_ceiling == pytest.approx(2.0)
+    assert verdict.step_ns == STEP_US * US
+
+
+def test_a_medium_cause_beside_a_busy_device_is_a_finding_not_the_bottleneck() -> None:
+    job = Job()
+    for start in job.starts:
+        job.host("enumerate(DataLoader)#x.__next__", start, start + 180, cat="user_annotation")
+        job.work("gemm_bf16_s16816", start + 190, start + 995)
+    _, verdict = triage_trace(job.trace())
+    assert verdict.bottleneck == "kernel-bound"
+    assert not verdict.is_healthy
+    assert verdict.findings[0].id == "input.starved"
+
+
+def test_failing_checks_cap_the_confidence() -> None:
+    job = Job(n_steps=1, step_us=8000)
+    job.host("enumerate(DataLoader)#x.__next__", 0, 4000, cat="user_annotation")
+    for k in range(30):
+        job.work("gemm_bf16", 4010 + 100 * k, 4100 + 100 * k, issued=4005)
+    report, verdict = triage_trace(job.trace())
+    assert verdict.bottleneck == "data-bound"
+    assert verdict.confidence <= 0.6
+    assert all(finding.confidence <= 0.6 for finding in report.findings if finding.id != "capture.quality")
+
+
+def test_stream_capture_is_no_loss() -> None:
+    job = healthy()
+    job.host("cudaStreamBeginCapture", 40, 41)
+    for k in range(60):
+        job.host("cudaLaunchKernel", 42 + k / 10, 42.05 + k / 10)
+    job.host("cudaStreamEndCapture", 60, 61)
+    assert "capture.quality" not in findings_of(job)
+
+
+def test_the_ceiling_is_computed_from_the_share_of_the_window() -> None:
+    for sick, _ in PAIRS.values():
+        report, verdict = triage_trace(sick().trace())
+        if verdict.speedup_ceiling is None or not verdict.recoverable_ns:
+            continue
+        window = report.window_ns[1] - report.window_ns[0]
+        lost = verdict.recoverable_ns * report.steps.n
+        assert verdict.speedup_ceiling == pytest.approx(window / (window - lost))
+        assert np.isfinite(verdict.speedup_ceiling)

@@ -1,0 +1,24 @@
+"""Fixtures that several test files use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED_TRACES = ROOT.parent / "shared" / "data" / "kineto"
+
+
+@pytest.fixture(scope="session")
+def traces() -> Path:
+    """The project's own captured traces."""
+    return ROOT / "traces"
+
+
+@pytest.fixture(scope="session")
+def shared_traces() -> Path:
+    """Real traces beside the repository, where there are any; skips the test where not."""
+    if not SHARED_TRACES.is_dir():
+        pytest.skip("no real traces beside this checkout")
+    return SHARED_TRACES
