@@ -1,3 +1,42 @@
-"""profkit: where the time of a PyTorch training step goes, what the bottleneck is, and what to run next."""
+"""profkit: where the time of a PyTorch training step goes, what the bottleneck is, and what to run next.
 
-__version__ = "0.1.0"
+    import profkit
+
+    report = profkit.triage(["trace.json.gz"])
+    report.verdict.bottleneck, report.verdict.headline, report.verdict.next_tool.command
+
+    trace = profkit.read_trace("trace.json.gz")
+    trace.gpu.to_pandas()
+
+Importing this loads neither numpy nor anything else: names are resolved when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from profkit.errors import ProfkitError
+    from profkit.ingest.kineto import read_trace
+    from profkit.model.report import Report
+    from profkit.model.trace import Trace
+    from profkit.pipeline import triage, triage_trace
+
+__version__: Final = "0.1.0"
+__all__ = ["ProfkitError", "Report", "Trace", "read_trace", "triage", "triage_trace"]
+
+_HOME: Final = {
+    "ProfkitError": "profkit.errors",
+    "Report": "profkit.model.report",
+    "Trace": "profkit.model.trace",
+    "read_trace": "profkit.ingest.kineto",
+    "triage": "profkit.pipeline",
+    "triage_trace": "profkit.pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'profkit' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -116,6 +114,9 @@ def _read_quick(path: Path, source: str, jobs: int, size: int, progress: Progres
 
 def _decoded(arrays: Iterator[bytes], jobs: int) -> Iterator[Batch]:
     """Decode in other processes, in order, with a bounded number of pieces under way."""
+    from concurrent.futures import Future, ProcessPoolExecutor  # 20 ms that a small trace need not pay
+    from multiprocessing import get_context
+
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         pending: list[Future[Batch]] = []
         try:

@@ -1,0 +1,40 @@
+"""What `import profkit` and a plain triage do not load: heavy packages cost a user half a second each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import profkit
+from tests.conftest import ROOT
+
+
+def loaded_after(code: str) -> set[str]:
+    """Give the top-level packages that a fresh interpreter has loaded after `code`."""
+    script = f"import sys\n{code}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("package", ["torch", "pandas", "rich", "numpy", "click", "msgspec", "hta", "nvtx"])
+def test_importing_profkit_loads_nothing_heavy(package: str) -> None:
+    assert package not in loaded_after("import profkit")
+
+
+def test_triage_as_json_loads_neither_torch_nor_pandas_nor_rich() -> None:
+    trace = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
+    code = f"from profkit.pipeline import triage; from profkit.render import renderer_for; renderer_for('json')(triage([{str(trace)!r}]))"
+    assert not {"torch", "pandas", "rich", "click", "multiprocessing"} & loaded_after(code)
+
+
+def test_public_names_exist_and_are_sorted() -> None:
+    assert list(profkit.__all__) == sorted(profkit.__all__)
+    for name in profkit.__all__:
+        assert getattr(profkit, name) is not None
+
+
+def test_unknown_public_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        profkit.nothing  # noqa: B018
