@@ -44,9 +44,7 @@ def contenders(trace: Path, hta_folder: Path | None, hta_rounds: int | None = No
 
 def profkit(name: str, trace: Path, *options: str) -> Contender:
     """Give a whole triage with its report as JSON."""
-    return Contender(
-        name=name, command=(sys.executable, "-m", "profkit", "triage", trace, "-f", "json", *options)
-    )
+    return Contender(name=name, command=(sys.executable, "-m", "profkit", "triage", trace, "-f", "json", *options))
 
 
 @contextmanager

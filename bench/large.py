@@ -54,12 +54,8 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.large", description=__doc__)
     parser.add_argument("--gb", type=float, default=1.0, help="least size of the text, in 10^9 bytes (1)")
-    parser.add_argument(
-        "--source", type=Path, help="the trace to repeat, in Kineto's layout; default: a real one"
-    )
-    parser.add_argument(
-        "--out", type=Path, help="keep the trace in this folder and use it again; not in the repo"
-    )
+    parser.add_argument("--source", type=Path, help="the trace to repeat, in Kineto's layout; default: a real one")
+    parser.add_argument("--out", type=Path, help="keep the trace in this folder and use it again; not in the repo")
     parser.add_argument("--repeats", type=int, default=3, help="rounds, each contender once in each (3)")
     parser.add_argument("--hta", action="store_true", help="run HTA too, once")
     return parser.parse_args()

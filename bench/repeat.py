@@ -85,8 +85,7 @@ class Template:
         pieces = [b""] * (2 * len(self._numbers) + 1)
         pieces[::2] = self._literals
         pieces[1::2] = [
-            b"%d" % (number + index * stride)
-            for number, stride in zip(self._numbers, self._strides, strict=True)
+            b"%d" % (number + index * stride) for number, stride in zip(self._numbers, self._strides, strict=True)
         ]
         return b"".join(pieces)
 

@@ -102,8 +102,7 @@ def _parts(name: str, usages: Iterable[Usage]) -> str:
     elif name == HTA:
         results = [child_result(usage) for usage in usages]
         parts = [
-            _pick(result, "import_s", "load_s") | {"four calls": sum(result["calls_s"].values())}
-            for result in results
+            _pick(result, "import_s", "load_s") | {"four calls": sum(result["calls_s"].values())} for result in results
         ]
     else:
         return ""
@@ -121,8 +120,7 @@ def format_ratios(ratios: Sequence[Ratio], runs: Runs) -> str:
         label = f"{ratio.over} / {ratio.under}, {ratio.quantity.label}"
         if runs[ratio.over] and runs[ratio.under]:
             over, under = (
-                median(ratio.quantity.of(name, usage) for usage in runs[name])
-                for name in (ratio.over, ratio.under)
+                median(ratio.quantity.of(name, usage) for usage in runs[name]) for name in (ratio.over, ratio.under)
             )
             wanted = format_wanted(over / under, least=ratio.least, most=ratio.most)
             lines.append(f"{label:<58} {over / under:>7.2f}{wanted}")

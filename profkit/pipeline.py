@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from profkit.analyzers import ANALYZERS, quality, steps
+from profkit.analyzers import ANALYZERS, EXPLANATIONS, quality, steps
 from profkit.analyzers.base import scope_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
@@ -128,6 +128,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         command=command,
         rank=rank.rank,
         source=rank.source,
+        proofs={item.id: item.proof for item in EXPLANATIONS.values()},
     )
 
 

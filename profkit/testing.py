@@ -9,9 +9,10 @@
 One character is one microsecond (`unit_ns`). A run of one letter is one row; a change of case ends a row, so that
 `KKkk` is two kernels back to back. Lines of one name are one lane, so ranges can be drawn inside ranges.
 
-    gpu s7, gpu1 s20    device (0 if left out) and stream:  K kernel  N NCCL kernel  C copy to the device
+    gpu s7, gpu1 s20    device (0 if left out) and stream:  K kernel  N NCCL kernel  C copy to device
                         D copy to the host  M memset  X synchronisation row
-    any other name      a host thread:  L cudaLaunchKernel  G cudaGraphLaunch  H cudaMemcpyAsync  S cudaStreamSynchronize
+    any other name      a host thread:  L cudaLaunchKernel  G cudaGraphLaunch  H cudaMemcpyAsync
+                        S cudaStreamSynchronize
                         A cudaMalloc  O operator  W DataLoader wait  R gloo range  U user range  P Python frame
     steps               a digit begins a step, which lasts to the next digit or the end of the line
 
@@ -25,7 +26,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Final
 
 from profkit.errors import UsageError
@@ -177,10 +178,7 @@ def _runs(cells: str) -> list[tuple[int, int, str]]:
 def _steps(cells: str, unit_ns: int, origin_ns: int) -> list[Row]:
     starts = [place for place, letter in enumerate(cells) if letter.isdigit()]
     edges = [origin_ns + unit_ns * place for place in (*starts, len(cells))]
-    return [
-        span(f"ProfilerStep#{number}", start, end)
-        for number, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True))
-    ]
+    return [span(f"ProfilerStep#{number}", start, end) for number, (start, end) in enumerate(pairwise(edges))]
 
 
 def _device_row(device: int, stream: int, start_ns: int, end_ns: int, letter: str) -> Row:

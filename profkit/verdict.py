@@ -1,12 +1,12 @@
-"""Findings to one answer: rank causes by what removing them could give, drop what another explains, choose the next tool.
+"""Findings to one answer: rank causes by what removing them could give, drop what another explains, choose a tool.
 
-Logic: design notes, diagnosis section 6, "Combination logic". Causes are ranked by their own confidence;
+Logic: docs/method.md, section 4. Causes are ranked by their own confidence;
 what is shown is capped by the quality of the capture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,7 +34,7 @@ UNEXPLAINED: Final = 0.3
 """Idle time of unknown or unresolved cause at which no verdict stands (chosen: twice the dominant share)."""
 HEALTHY_WORK: Final = 0.8
 HEALTHY_MATRIX: Final = 0.5
-"""Diagnosis 2.30 asks for 0.9 of compute on a device; 0.8 since a CPU's operators never reach it. Both chosen."""
+"""Chosen: the healthy workload shows 0.94 on a CPU; below 0.8 something else is worth a look."""
 MAX_HEADLINE: Final = 3
 
 
@@ -55,6 +55,8 @@ class Case:
     command: str
     rank: int | None
     source: str
+    proofs: Mapping[str, str]
+    """The experiment that proves each finding, by its id."""
 
 
 def decide(case: Case) -> Verdict:
@@ -106,6 +108,7 @@ def _bound(case: Case, causes: list[Finding], top: Finding, bottleneck: Bottlene
         speedup_ceiling=_ceiling(case, top),
         next_tool=top.next_tools[0] if top.next_tools else recapture("more evidence", "the same finding, sharper"),
         fixes=tuple(dict.fromkeys(finding.fix for finding in causes[:MAX_HEADLINE])),
+        proof=case.proofs.get(top.id, ""),
         caveats=_caveats(case, top),
         findings=_shown(shown, case),
         ruled_out=_ruled_out(case, bottleneck),
@@ -146,7 +149,8 @@ def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
     top = weighty[0] if weighty else None
     what = "operators" if case.is_cpu else "kernels"
     if is_healthy:
-        headline = f"healthy: {format_fraction(compute)} of the window computes, {format_fraction(case.matrix_share or 0)} of that in matrix products"
+        matrix = format_fraction(case.matrix_share or 0)
+        headline = f"healthy: {format_fraction(compute)} of the window computes, {matrix} of that in matrix products"
     elif top is not None:
         headline = f"{format_fraction(compute)} of the window computes; {top.title}"
     elif work:
@@ -165,6 +169,7 @@ def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
         next_tool=tool or recapture("which kernels, with shapes?", "the hottest names of --verbose"),
         fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE]
         or ("leave it alone: the next gain is algorithmic, a smaller model or a lower precision",),
+        proof=case.proofs.get(top.id, "") if top is not None else "",
         caveats=_caveats(case, top),
         findings=_shown(sorted((*work, *causes), key=lambda f: (f.severity.rank, -f.fraction * f.confidence)), case),
         ruled_out=_ruled_out(case, Bottleneck.KERNEL),
@@ -206,7 +211,7 @@ def _caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
     caveats = list(case.failed_checks)
     if case.is_cpu:
         caveats.append("CPU trace: dispatch cost is estimated from the smallest operators, not measured")
-    if case.n_steps <= 1:
+    if case.step_ns is None:
         caveats.append("no steps found: all numbers are of the whole recorded window")
     if top is not None and top.id == "comm.exposed":
         caveats.append("one rank alone: waiting for a late peer and transfer cannot be told apart")

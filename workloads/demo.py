@@ -1,7 +1,7 @@
 """`make demo`: run each regime on this machine, capture it with torch.profiler, triage it, show the verdicts.
 
-    python -m workloads.demo                    all regimes
-    python -m workloads.demo --only data
+python -m workloads.demo                    all regimes
+python -m workloads.demo --only data
 """
 
 from __future__ import annotations

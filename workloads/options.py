@@ -111,9 +111,7 @@ def resolve_device(parser: argparse.ArgumentParser, name: str) -> torch.device:
     return torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
 
 
-def resolve(
-    parser: argparse.ArgumentParser, args: argparse.Namespace, device_type: str
-) -> tuple[Doses, Window]:
+def resolve(parser: argparse.ArgumentParser, args: argparse.Namespace, device_type: str) -> tuple[Doses, Window]:
     """Gives the preset with the doses from the command line over it, and the window of steps to record.
 
     Ends with a usage error if the run has too few steps for its window or its timing.

@@ -50,12 +50,8 @@ PRESETS: Final[dict[tuple[str, str], Doses]] = {
     ("data", "cuda"): Doses(
         hidden=2048, batch=256, item_sleep_ms=2.0, item_rounds=6, samples=16384, steps=20, threads=0
     ),
-    ("overhead", "cuda"): Doses(
-        hidden=1024, batch=256, rounds=48, num_workers=2, samples=16384, steps=40, threads=0
-    ),
-    ("kernel", "cuda"): Doses(
-        hidden=4096, batch=512, rounds=8, num_workers=2, samples=16384, steps=40, threads=0
-    ),
+    ("overhead", "cuda"): Doses(hidden=1024, batch=256, rounds=48, num_workers=2, samples=16384, steps=40, threads=0),
+    ("kernel", "cuda"): Doses(hidden=4096, batch=512, rounds=8, num_workers=2, samples=16384, steps=40, threads=0),
 }
 
 

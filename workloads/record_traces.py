@@ -101,13 +101,9 @@ def record(recipe: Recipe, *, folder: Path, n_takes: int) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
         trace = folder / recipe.file
         shutil.copyfile(Path(name) / str(best) / recipe.file, trace)
-    means = ", ".join(
-        f"{taken['step_mean_ms']:.2f}/{taken['profiled_step_mean_ms']:.2f}" for taken, _ in takes
-    )
+    means = ", ".join(f"{taken['step_mean_ms']:.2f}/{taken['profiled_step_mean_ms']:.2f}" for taken, _ in takes)
     size_kb = trace.stat().st_size / 1e3
-    print(
-        f"{recipe.file}: {size_kb:.0f} kB, unprofiled/profiled {means} ms, kept {best + 1}", file=sys.stderr
-    )
+    print(f"{recipe.file}: {size_kb:.0f} kB, unprofiled/profiled {means} ms, kept {best + 1}", file=sys.stderr)
     return {
         "file": recipe.file,
         "sha256": hashlib.sha256(trace.read_bytes()).hexdigest(),
@@ -167,9 +163,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     names = [recipe.name for recipe in RECIPES]
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="traces to record (all)")
-    parser.add_argument(
-        "--takes", type=int, default=3, help="runs per trace, of which the calmest is kept (3)"
-    )
+    parser.add_argument("--takes", type=int, default=3, help="runs per trace, of which the calmest is kept (3)")
     parser.add_argument("--out", type=Path, default=ROOT / "traces", help="folder to write to (traces/)")
     return parser
 

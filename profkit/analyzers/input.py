@@ -1,4 +1,4 @@
-"""Does the step wait for its data? (diagnosis 2.1, rule 2)"""
+"""Does the step wait for its data? (docs/method.md)"""
 
 from __future__ import annotations
 
@@ -174,7 +174,9 @@ EXPLANATIONS = (
         measured="The union of loader ranges intersected with the device's idle time before the next launch, over the"
         " whole window: with workers the stall comes once per num_workers steps, so a per-step median hides it. On a"
         " CPU-only trace: the loader ranges themselves, with the operators that run inside them.",
-        thresholds=("fires at 5 % of the window, high at 15 %: diagnosis rule 2; XProf uses 5 % and 20 %",),
+        thresholds=(
+            "fires at 5 % of the window, high at 15 %: torch-tb-profiler fires at 5 %; XProf uses 5 % and 20 %",
+        ),
         lookalikes=(
             "the end of an epoch or the first batch: the wait sits in one step (the worst step's share says so)",
             "another rank is slow and this one waits in a collective: that is communication, not loader time",

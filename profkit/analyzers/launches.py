@@ -1,4 +1,4 @@
-"""Is the host too slow for the device? Launches, their lag, and the idle time they leave (diagnosis 2.4, 3.3; rule 3)."""
+"""Is the host too slow for the device? Launches, their lag, and the idle time they leave (docs/method.md)."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ EXPLANATIONS = (
         " CPU: the median duration of leaf operators up to 10 us is taken as the fixed cost of each.",
         thresholds=(
             "launch + host idle >= 15 % of the window, and rho by time >= 0.5 or >= 25 % of the window idle before launches:"
-            " diagnosis rule 3 and 3.3 (host-bound public traces show rho 0.65-1.00, GPU-ahead ones 0.01-0.03)",
+            " host-bound public traces show rho 0.65-1.00, GPU-ahead ones 0.01-0.03; 15 % is XProf's high mark for launches",
         ),
         lookalikes=(
             "the profiler's own cost of 1-3 us per operator, more with stacks and shapes: the share is an upper bound",

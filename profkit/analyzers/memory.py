@@ -1,4 +1,4 @@
-"""Allocator calls inside the steps: the sign of memory pressure that occupancy does not show (diagnosis 2.21, rule 9)."""
+"""Allocator calls inside the steps: the sign of memory pressure that occupancy does not show (docs/method.md)."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ EXPLANATIONS = (
         measured="Calls of cudaMalloc, cudaFree, cuMem* and their HIP twins in the window, the steps that hold one, and the"
         " union of the calls with the device idle time that begins inside them.",
         thresholds=(
-            "calls in two steps or more, cost >= 2 % of the window: diagnosis rule 9",
-            "occupancy is context only: a published case sat at 81 % of memory and was under pressure (diagnosis, fact 9)",
+            "calls in two steps or more, cost >= 2 % of the window: chosen; torchtitan warns at the first retry",
+            "occupancy is context only: a published case sat at 81 % of memory and was under pressure",
         ),
         lookalikes=(
             "varying shapes allocate legitimately",

@@ -1,4 +1,4 @@
-"""How much communication is hidden under compute, and how much is exposed (diagnosis 2.11, rule 5)."""
+"""How much communication is hidden under compute, and how much is exposed (docs/method.md)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import nsys
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.names import short_name
 from profkit.model.report import Section, TableView
 from profkit.model.trace import Kind, SpanKind
 from profkit.timeline import Facts
@@ -98,13 +99,13 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
     if fraction < min_fraction:
         return ()
     hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
-    biggest = result.top[0][0] if result.top else ""
+    biggest = short_name(result.top[0][0]) if result.top else ""
     return (
         Finding(
             id="comm.exposed",
             title="communication is not hidden under compute",
             severity=severity_of(fraction),
-            confidence=0.6,  # one rank cannot split waiting for peers from transfer (rule 5)
+            confidence=0.6,  # one rank cannot split waiting for peers from transfer
             recoverable_ns=scope.per_step(result.exposed_ns),
             fraction=fraction,
             evidence=(
@@ -175,7 +176,7 @@ EXPLANATIONS = (
         " it is waiting for a late rank, and an exposed collective need not delay anything.",
         measured="The union of communication (by kernel name or collective arguments, never by stream) without compute."
         " On a CPU: gloo ranges of background threads without operators.",
-        thresholds=("fires at 5 % of the window: diagnosis rule 5",),
+        thresholds=("fires at 5 % of the window: chosen between XProf's 3 % and torch-tb-profiler's 10 %",),
         lookalikes=(
             "a late peer: the collective is long here and short there; the rank with the most NCCL time is the victim",
             "a collective launched late because this host was late",

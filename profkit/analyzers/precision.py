@@ -1,4 +1,4 @@
-"""In which number format do the matrix kernels run? (diagnosis 2.10, rule 8)"""
+"""In which number format do the matrix kernels run? (docs/method.md)"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import ncu
 from profkit.model.finding import Evidence, Explanation, Finding, Severity, Skipped, severity_of
-from profkit.model.names import Precision, precision_of
+from profkit.model.names import Precision, precision_of, short_name
 from profkit.model.report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
@@ -101,7 +101,7 @@ def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tupl
                     expected=f"< {format_fraction(min_share)} if bf16 or fp16 is meant",
                 ),
                 Evidence(
-                    statement=f"hottest: {result.hottest_full}",
+                    statement=f"hottest: {short_name(result.hottest_full)}",
                     metric="precision.full_ns",
                     value=float(full_ns),
                     unit="ns",
@@ -150,7 +150,7 @@ EXPLANATIONS = (
         measured="Kernel names tell the format (sgemm and simt are fp32 without tensor cores; s1688 is tf32; bf16, h16816,"
         " nvjet, e4m3...). Time by format over all matrix kernels of the window.",
         thresholds=(
-            "full precision >= 5 % of matrix time, unknown names <= 20 %: diagnosis rule 8",
+            "full precision >= 5 % of matrix time, unknown names <= 20 %: chosen",
             "bound: 1 - 1/16, the largest FP32 to BF16 ratio of current devices (A100: 19.5 against 312 TFLOP/s)",
         ),
         lookalikes=(

@@ -1,4 +1,4 @@
-"""Can this capture be trusted? Run first: what fails here caps the confidence of everything else (diagnosis 1)."""
+"""Can this capture be trusted? Run first: what fails here caps the confidence of everything else (docs/method.md)."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             id="steps.few",
             ok=q.n_steps_marked >= MIN_STEPS,
             value=float(q.n_steps_marked),
-            message=f"{q.n_steps_marked} marked steps"
+            message=f"{q.n_steps_marked} marked step{'' if q.n_steps_marked == 1 else 's'}"
             + ("" if q.n_steps_marked >= MIN_STEPS else f"; fewer than {MIN_STEPS} cannot show what varies"),
         ),
         Check(
@@ -213,7 +213,11 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             ok=q.n_rows >= MIN_ROWS or q.n_steps_marked > 0,
             value=float(q.n_rows),
             message=f"{q.n_rows:,} rows of activity recorded"
-            + ("" if q.n_rows >= MIN_ROWS else f": fewer than {MIN_ROWS}, and no step, show nothing of a job"),
+            + (
+                ""
+                if q.n_rows >= MIN_ROWS or q.n_steps_marked
+                else f": fewer than {MIN_ROWS}, and no step, show nothing of a job"
+            ),
         ),
         Check(
             id="profiler.cost",
@@ -295,11 +299,11 @@ EXPLANATIONS = (
         " overlap; zero timestamps and overflowed durations; marked steps; p5 of launch-to-start on a drained device;"
         " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones.",
         thresholds=(
-            "launches lost <= 2 %, unlinked rows <= 2 %, early rows <= 1 %: design notes, diagnosis section 1",
+            "launches lost <= 2 %, unlinked rows <= 2 %, early rows <= 1 %: chosen; sound reference traces show 0",
             "overlapping rows <= 1 %: chosen; healthy reference traces show 0 outside CUDA graphs",
-            "lag floor <= 25 us: bare metal shows 4-20 us, WSL2 42-47 us (diagnosis, fact 1)",
+            "lag floor <= 25 us: bare metal shows 4-20 us, WSL2 42-47 us",
             "at least 20 rows of activity, or a marked step: chosen",
-            "profiler cost <= 5 %: diagnosis section 1; >= 3 marked steps",
+            "profiler cost <= 5 %, >= 3 marked steps: chosen",
         ),
         lookalikes=(
             "launches recorded into a CUDA graph run nothing: they are not lost",

@@ -1,4 +1,4 @@
-"""Which calls make the host wait for the device, and what that costs (diagnosis 2.3, rule 4)."""
+"""Which calls make the host wait for the device, and what that costs (docs/method.md)."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ EXPLANATIONS = (
         measured="For each blocking call that ends in idle device time: the smaller of that idle time and of the time the"
         " host had been held while the device still worked. A call on a drained device costs nothing; a long call"
         " over useful work costs only the bubble behind it. Loader waits in that bubble count as data.",
-        thresholds=("fires at 3 % of the window and one call per step: diagnosis rule 4",),
+        thresholds=("fires at 3 % of the window and one call per step: chosen; nsys-ai uses 2 % of GPU time",),
         lookalikes=(
             "the profiler's own synchronisation at the window's edge",
             "allocator calls (cudaFree synchronises): see memory.pressure",

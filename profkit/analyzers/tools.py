@@ -1,4 +1,4 @@
-"""The next captures, as commands that run as printed; flags from the design's notes on nsys, ncu and py-spy.
+"""The next captures, as commands that run as printed.
 
 Order of cost of evidence: torch.profiler knows operators and Python, nsys the OS and dependencies, ncu one kernel.
 """

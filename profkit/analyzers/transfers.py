@@ -1,4 +1,4 @@
-"""Copies: how much, how fast, from what memory, and how much of it nothing hides (diagnosis 2.2, rule 12)."""
+"""Copies: how much, how fast, from what memory, and how much of it nothing hides (docs/method.md)."""
 
 from __future__ import annotations
 
@@ -177,8 +177,8 @@ EXPLANATIONS = (
         meaning="Batches travel to the device while it has nothing else to do. Copies under kernels are free.",
         measured="The union of host-to-device copies without compute or communication.",
         thresholds=(
-            "fires at 3 % of the window: diagnosis rule 12",
-            "small copies: median below 64 KiB and more than 20 per step (diagnosis 2.2)",
+            "fires at 3 % of the window: chosen; TraceLens flags 5 % of time, or ten copies of any size",
+            "small copies: median below 64 KiB and more than 20 per step (docs/method.md)",
         ),
         lookalikes=(
             "a copy that waits for its batch is loader time: see input.starved",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -33,7 +35,7 @@ class _Commands(click.Group):
         """Suggest the nearest command, or `triage` for a path."""
         name = args[0] if args else ""
         if name not in COMMANDS and not name.startswith("-"):
-            if os.path.exists(name):
+            if Path(name).exists():
                 ctx.fail(f"no such command {name!r}; to analyse that file: profkit triage {name}")
             from difflib import get_close_matches
 
@@ -58,6 +60,8 @@ def group() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 fine, 1 finding at or above --fail-on, 2 usage, 3 bad input, 4 missing tool."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a console without box characters shows ?, not a traceback
     try:
         code: Any = group.main(args=arguments, prog_name="profkit", standalone_mode=False)
     except ProfkitError as error:
@@ -76,7 +80,17 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # `profkit ... | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+    _leave(code if isinstance(code, int) else 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without taking a million objects apart first: a tenth of a second that nobody needs to wait."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # the reader of a pipe has gone
+        code = code or 1
+    os._exit(code)
 
 
 def complain(error: ProfkitError) -> None:

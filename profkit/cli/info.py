@@ -75,7 +75,7 @@ def describe(trace: Trace) -> dict[str, Any]:
             for name, result in results.items()
         },
         "warnings": [warning.message for warning in trace.warnings],
-        "metadata": {str(key): value for key, value in meta.metadata.items() if key not in ("deviceProperties",)},
+        "metadata": {str(key): value for key, value in meta.metadata.items() if key != "deviceProperties"},
     }
 
 
@@ -95,8 +95,9 @@ _TABLES = (
 
 def _as_text(contents: dict[str, Any]) -> str:
     rank = "" if contents["rank"] is None else f", rank {contents['rank']} of {contents['world_size']}"
+    head = f"{_clean(contents['source'])}: {contents['format']}"
     lines = [
-        f"{_clean(contents['source'])}: {contents['format']}, {contents['n_events']:,} events, {format_bytes(contents['n_bytes'])}{rank}",
+        f"{head}, {contents['n_events']:,} events, {format_bytes(contents['n_bytes'])}{rank}",
         f"window   {format_ns(contents['window_ns'])}, {contents['n_steps']} steps (from {contents['step_source']})",
         "rows     " + ", ".join(f"{count:,} {name}" for name, count in contents["rows"].items() if count),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from profkit.ingest.events import Batch, Columns
 from profkit.ingest.redact import redacted
 from profkit.ingest.steps import find_steps, find_window
 from profkit.model import names
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct_codes
 from profkit.model.table import NO_ROW
 from profkit.model.trace import (
     CallKind,
@@ -151,6 +150,8 @@ class _Merged:
 def _return_free_memory() -> None:
     """Hand the freed columns of a thousand batches back to the system; glibc keeps such small blocks otherwise."""
     if sys.platform == "linux":
+        import ctypes  # 5 ms that a small trace need not pay
+
         with suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
 
@@ -253,8 +254,7 @@ def _spans(merged: _Merged, table: str, warnings: list[TraceWarning]) -> Spans:
 def code_table(codes: NDArray[Any], strings: tuple[str, ...], kind_of: Callable[[str], int]) -> NDArray[np.int8]:
     """Give `kind_of` per string code, computed once for each code that occurs."""
     table = np.zeros(len(strings) + 1, np.int8)  # the last is for "no string"
-    present = np.unique(codes)
-    for code in present[present >= 0]:
+    for code in distinct_codes(codes):
         table[code] = kind_of(strings[code])
     return table
 
@@ -366,7 +366,7 @@ def _mtia(merged: _Merged, strings: tuple[str, ...], warnings: list[TraceWarning
     warnings.append(
         TraceWarning(
             id="device.mtia",
-            message=f"{int((kinds > 0).sum()):,} of {kinds.size:,} MTIA rows taken as activity (execution, dma) by name",
+            message=f"{int((kinds > 0).sum()):,} of {kinds.size:,} MTIA rows taken as activity, by name",
         )
     )
     columns = {name: column[kinds > 0] for name, column in columns.items()}

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
-from isal import igzip, isal_zlib
+from isal import isal_zlib
 
 from profkit.errors import (
     MissingCapabilityError,
@@ -25,6 +25,11 @@ from profkit.errors import (
 # Real traces expand 8 to 40 times; a repeated one 1000 times is a bomb, or not worth the wait.
 MAX_EXPANSION: Final = 300  # chosen: ten times what the reference traces need
 FREE_EXPANSION_BYTES: Final = 512 * 2**20  # small files may expand as they like up to here
+
+_GZIP_WBITS: Final = 31
+_COMPRESSED_BYTES: Final = 256 * 1024
+
+_DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
 _MAGIC: Final = (
     (b"\x1f\x8b", "gzip"),
@@ -105,7 +110,7 @@ def _decompressed(raw: BinaryIO, source: str, chunk_bytes: int, progress: Progre
                 f"{source} ends early (compressed stream cut at byte {raw.tell():,})",
                 hint="--lenient analyses the whole events before the cut and says so in the report",
             ) from None
-        except (zlib.error, isal_zlib.IsalError, OSError) as error:
+        except _DAMAGED as error:
             if lenient:
                 return
             raise TraceFormatError(
@@ -137,10 +142,47 @@ def _refuse_other_formats(head: bytes, source: str) -> None:
             )
 
 
-def _open_stream(raw: BinaryIO, head: bytes, source: str) -> BinaryIO:
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes:
+        """Give up to `size` bytes, none at the end."""
+
+
+class _GzipStream:
+    """Gzip members one after the other; a cut stream gives all it holds before it raises EOFError."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+        self._pending = b""
+
+    def read(self, size: int) -> bytes:
+        """Give up to `size` plain bytes, none at the end."""
+        parts: list[bytes] = []
+        wanted = size
+        while wanted > 0:
+            if not self._pending:
+                self._pending = self._raw.read(_COMPRESSED_BYTES)
+            if self._inflate.eof:  # another member, or the zeros that tapes are padded with
+                self._pending = self._pending.lstrip(b"\0")
+                if not self._pending:
+                    break
+                self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+            is_dry = not self._pending
+            part = self._inflate.decompress(self._pending, wanted)
+            self._pending = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+            if is_dry and not part and not self._inflate.eof:
+                if parts:
+                    break  # give what there is; the next call finds the cut
+                raise EOFError
+            parts.append(part)
+            wanted -= len(part)
+        return b"".join(parts)
+
+
+def _open_stream(raw: BinaryIO, head: bytes, source: str) -> _Stream:
     kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "plain")
     if kind == "gzip":
-        return igzip.IGzipFile(fileobj=raw, mode="rb")  # type: ignore[return-value]
+        return _GzipStream(raw)
     if kind == "zstd":
         return _open_zstd(raw, source)
     return raw

@@ -54,7 +54,7 @@ def _parse_integers(text: bytes, n: int) -> I64 | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # an empty or odd field: the caller goes the slow way
         try:
-            values = np.fromstring(text, np.int64, sep="\n")  # type: ignore[call-overload]
+            values = np.fromstring(text, np.int64, sep="\n")
         except ValueError:
             return None
     return values if values.size == n else None

@@ -6,6 +6,7 @@ Field meanings: Kineto's `output_json.cpp` and `ActivityType.h`; older spellings
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -38,16 +39,16 @@ class Args(msgspec.Struct, gc=False):
     graph_node: Any = msgspec.field(name="graph node id", default=0)
     old_external_id: Any = msgspec.field(name="external id", default=ABSENT)
     collective: Any = msgspec.field(name="Collective name", default=None)
-
-
-class RareArgs(Args, gc=False):
-    """The arguments of memory events, metadata rows and collectives: decoded only in batches that hold such rows."""
-
     memory_bytes: Any = msgspec.field(name="Bytes", default=0)
     allocated: Any = msgspec.field(name="Total Allocated", default=ABSENT)
     reserved: Any = msgspec.field(name="Total Reserved", default=ABSENT)
     device_type: Any = msgspec.field(name="Device Type", default=0)
     device_id: Any = msgspec.field(name="Device Id", default=ABSENT)
+
+
+class RareArgs(Args, gc=False):
+    """The arguments of metadata rows and collectives: decoded only in batches that hold such rows."""
+
     dtype: Any = None
     in_elements: Any = msgspec.field(name="In msg nelems", default=ABSENT)
     out_elements: Any = msgspec.field(name="Out msg nelems", default=ABSENT)
@@ -145,15 +146,43 @@ class _Codes(dict[Any, int]):
         return code
 
 
-def decode_batch(array: bytes | msgspec.Raw) -> Batch:
-    """Give the columns of a JSON array of whole events; raises BadEventError."""
-    groups = _grouped(_decode(_COMMON, array))
+def decode_batch(array: bytes, *, unique_keys: bool = False) -> Batch:
+    """Give the columns of a JSON array of whole events; raises BadEventError.
+
+    `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
+    """
+    events = _decode(_COMMON, array)
+    if unique_keys:
+        _refuse_repeated_keys(array, events)
+    groups = _grouped(events)
     if _needs_rare_arguments(groups):
         groups = _grouped(_decode(_RARE, array))
     return _batch_of(groups)
 
 
-def _decode(decoder: Any, array: bytes | msgspec.Raw) -> list[Event]:
+_COUNTED_KEYS: Final = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
+
+
+def _refuse_repeated_keys(array: bytes, events: list[Event]) -> None:
+    """Compare how often each key stands in the text with how many events carry it; look closely where they differ."""
+    absent = Event()
+    for key in _COUNTED_KEYS:
+        without = getattr(absent, key)
+        n_with = sum(getattr(event, key) is not without for event in events)
+        if array.count(b'"%b"' % key.encode()) != n_with:
+            json.loads(array, object_pairs_hook=_unique)
+            return
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise BadEventError(f"key {twice[:40]!r} stands there twice")
+    return dict(pairs)
+
+
+def _decode(decoder: Any, array: bytes) -> list[Event]:
     try:
         events: list[Event] = decoder.decode(array)
     except RecursionError:
@@ -164,7 +193,7 @@ def _decode(decoder: Any, array: bytes | msgspec.Raw) -> list[Event]:
 
 
 def _needs_rare_arguments(groups: Groups) -> bool:
-    if any(ph in "iM" for _, ph in groups):
+    if any(ph == "M" for _, ph in groups):
         return True
     if _COMM_OP in map(attrgetter("name"), groups.get(("cpu_op", "X"), ())):
         return True
@@ -234,11 +263,11 @@ def _rows_by_table(groups: Groups) -> dict[str, list[Event]]:
                 table = "copies" if cat in _COPY_CATEGORIES else "kernels"
         elif ph == "i":
             table = "memory"
-            rows = [event for event in rows if event.name == "[memory]"]
         else:
             continue
-        if table is not None and rows:
-            tables.setdefault(table, []).extend(rows)
+        kept = [event for event in rows if event.name == "[memory]"] if table == "memory" else rows
+        if table is not None and kept:
+            tables.setdefault(table, []).extend(kept)
     return tables
 
 
@@ -283,7 +312,6 @@ def _threads(rows: list[Event], threads: _Codes) -> NDArray[np.int32]:
 
 
 _NO_ARGS = Args()
-_NO_RARE_ARGS = RareArgs()
 
 
 def _args(rows: list[Event]) -> list[Any]:
@@ -317,21 +345,18 @@ def _external_ids(args: list[Any]) -> NDArray[np.int64]:
     return ids
 
 
+def _spans(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
+    return _times(rows) | {"name": _names(rows, strings), "thread": _threads(rows, threads)}
+
+
 def _ops(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
-    external_id = _external_ids(_args(rows))
-    return _times(rows) | {
-        "name": _names(rows, strings),
-        "thread": _threads(rows, threads),
-        "external_id": external_id,
-    }
+    return _spans(rows, strings, threads) | {"external_id": _external_ids(_args(rows))}
 
 
 def _calls(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
-    return _ops(rows, strings, threads) | {"correlation": _integers(_args(rows), "correlation")}
-
-
-def _spans(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
-    return _times(rows) | {"name": _names(rows, strings), "thread": _threads(rows, threads)}
+    args = _args(rows)
+    ids = {"external_id": _external_ids(args), "correlation": _integers(args, "correlation")}
+    return _spans(rows, strings, threads) | ids
 
 
 def _lanes(rows: list[Event], args: list[Any]) -> Columns:
@@ -347,13 +372,20 @@ def _lanes(rows: list[Event], args: list[Any]) -> Columns:
 
 
 def _device_spans(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
-    return _times(rows) | {"name": _names(rows, strings)} | _lanes(rows, _args(rows))
+    return _device_rows(rows, _args(rows), strings)
+
+
+def _device_rows(rows: list[Event], args: list[Any], strings: _Codes) -> Columns:
+    return _times(rows) | {"name": _names(rows, strings)} | _lanes(rows, args)
 
 
 def _copies(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
-    args = _args(rows)
+    return _device_work(rows, _args(rows), strings)
+
+
+def _device_work(rows: list[Event], args: list[Any], strings: _Codes) -> Columns:
     n = len(rows)
-    return _device_spans(rows, strings, threads) | {
+    return _device_rows(rows, args, strings) | {
         "correlation": _integers(args, "correlation"),
         "external_id": _external_ids(args),
         "n_bytes": _integers(args, "n_bytes"),
@@ -366,7 +398,7 @@ def _copies(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
 
 def _kernels(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
     args = _args(rows)
-    columns = _copies(rows, strings, threads)
+    columns = _device_work(rows, args, strings)
     columns["grid"] = _dimensions([arg.grid for arg in args])
     columns["block"] = _dimensions([arg.block for arg in args])
     columns["is_copy"] = np.zeros(len(rows), np.bool_)
@@ -420,7 +452,7 @@ def _optional_strings(values: list[Any], strings: _Codes) -> NDArray[np.int32]:
 
 
 def _memory(rows: list[Event], strings: _Codes, threads: _Codes) -> Columns:
-    args = [event.args if isinstance(event.args, RareArgs) else _NO_RARE_ARGS for event in rows]
+    args = _args(rows)
     return {
         "start_ns": _parse(rows, attrgetter("ts"), "ts"),
         "n_bytes": _integers(args, "memory_bytes"),

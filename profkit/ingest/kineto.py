@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -23,7 +24,12 @@ from profkit.model.trace import Trace, TraceWarning
 CHUNK_BYTES: Final = 2**20
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache."""
 PARALLEL_CHUNK_BYTES: Final = 4 * CHUNK_BYTES
+UNIQUE_KEYS_UP_TO_BYTES: Final = 2**18
+"""Files (as they lie on disk) up to here are also searched for keys that stand twice in an event; beyond, the search
+would cost a twentieth of the reading, and the last one counts."""
 _IN_FLIGHT_PER_JOB: Final = 2
+
+Decode = Callable[[bytes], Batch]
 
 
 @dataclass
@@ -84,35 +90,36 @@ def read_raw(
 ) -> RawTrace:
     """Give the batches and metadata of a file: quickly if it is whole and laid out as usual, else exactly."""
     size = chunk_bytes or (PARALLEL_CHUNK_BYTES if jobs > 1 else CHUNK_BYTES)
+    decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)
     try:
-        return _read_quick(path, source, jobs, size, progress)
+        return _read_quick(path, source, decode, jobs, size, progress)
     except (BadEventError, _NotAsUsualError):
         pass  # damaged, or brackets where none are expected: the exact way says which
     except TruncatedTraceError:
         if not lenient:
-            n_whole = _read_exact(path, source, True, size, progress).n_events
+            n_whole = _read_exact(path, source, decode, True, size, progress).n_events
             _raise_cut(path, source, n_whole, size)
-    return _read_exact(path, source, lenient, size, progress)
+    return _read_exact(path, source, decode, lenient, size, progress)
 
 
 class _NotAsUsualError(Exception):
     """The quick cut did not fit this file."""
 
 
-def _read_quick(path: Path, source: str, jobs: int, size: int, progress: Progress | None) -> RawTrace:
+def _read_quick(path: Path, source: str, decode: Decode, jobs: int, size: int, progress: Progress | None) -> RawTrace:
     document = Document()
     chunks = bytesource.read_chunks(path, source=source, chunk_bytes=size, progress=progress)
     arrays = split.pieces(chunks, document, source=source, exact=False)
     raw = RawTrace(source)
-    raw.batches = list(_decoded(arrays, jobs) if jobs > 1 else map(decode_batch, arrays))
+    raw.batches = list(_decoded(arrays, decode, jobs) if jobs > 1 else map(decode, arrays))
     last, tail = _take_apart(document)
-    raw.batches.append(decode_batch(last))
+    raw.batches.append(decode(last))
     raw.metadata = _metadata(document.head, tail, source)
     raw.n_bytes = document.n_bytes
     return raw
 
 
-def _decoded(arrays: Iterator[bytes], jobs: int) -> Iterator[Batch]:
+def _decoded(arrays: Iterator[bytes], decode: Decode, jobs: int) -> Iterator[Batch]:
     """Decode in other processes, in order, with a bounded number of pieces under way."""
     from concurrent.futures import Future, ProcessPoolExecutor  # 20 ms that a small trace need not pay
     from multiprocessing import get_context
@@ -121,7 +128,7 @@ def _decoded(arrays: Iterator[bytes], jobs: int) -> Iterator[Batch]:
         pending: list[Future[Batch]] = []
         try:
             for array in arrays:
-                pending.append(pool.submit(decode_batch, array))
+                pending.append(pool.submit(decode, array))
                 if len(pending) >= jobs * _IN_FLIGHT_PER_JOB:
                     yield pending.pop(0).result()
             for future in pending:
@@ -175,16 +182,18 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-def _read_exact(path: Path, source: str, lenient: bool, size: int, progress: Progress | None) -> RawTrace:
+def _read_exact(
+    path: Path, source: str, decode: Decode, lenient: bool, size: int, progress: Progress | None
+) -> RawTrace:
     document = Document()
     chunks = bytesource.read_chunks(path, source=source, chunk_bytes=size, progress=progress, lenient=lenient)
     raw = RawTrace(source)
     n_bad = 0
     for array in split.pieces(chunks, document, source=source, exact=True):
         try:
-            raw.batches.append(decode_batch(array))
+            raw.batches.append(decode(array))
         except BadEventError as error:
-            n_bad += _salvage(array, raw, error, lenient)
+            n_bad += _salvage(array, raw, decode, error, lenient)
     raw.n_bytes = document.n_bytes
     if n_bad:
         raw.warnings.append(
@@ -206,14 +215,14 @@ def _read_exact(path: Path, source: str, lenient: bool, size: int, progress: Pro
     return raw
 
 
-def _salvage(array: bytes, raw: RawTrace, error: BadEventError, lenient: bool) -> int:
+def _salvage(array: bytes, raw: RawTrace, decode: Decode, error: BadEventError, lenient: bool) -> int:
     """Find the bad events of an array one by one: keep the good ones if lenient, else say which is the first bad."""
     n_before = raw.n_events
     n_bad = 0
     good: list[bytes] = []
     for row, text in enumerate(split.elements(array)):
         try:
-            decode_batch(b"[" + text + b"]")
+            decode(b"[" + text + b"]")
             good.append(text)
         except BadEventError as bad:
             if not lenient:
@@ -224,7 +233,7 @@ def _salvage(array: bytes, raw: RawTrace, error: BadEventError, lenient: bool) -
             n_bad += 1
     if n_bad == 0:  # every element is whole, what joins them is not
         raise TraceFormatError(f"{raw.source}: not JSON after event {n_before:,}: {error}")
-    raw.batches.append(decode_batch(b"[" + b",".join(good) + b"]"))
+    raw.batches.append(decode(b"[" + b",".join(good) + b"]"))
     return n_bad
 
 

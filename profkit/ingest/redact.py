@@ -1,6 +1,6 @@
 """Secrets out of a trace's metadata, on load: nothing downstream ever sees them.
 
-A public trace was found that carried its job's whole environment, an access token in it (diagnosis, section 0).
+A public trace was found that carried its job's whole environment, an access token in it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from profkit.errors import TraceFormatError, TruncatedTraceError
+from profkit.errors import TraceError, TraceFormatError, TruncatedTraceError
 
 MAX_ELEMENT_BYTES: Final = 64 * 2**20
 """One event, or the metadata before or after the events, may not be larger (the largest seen is 0.4 MB)."""
@@ -86,7 +86,7 @@ def not_a_trace(source: str, buffer: bytes) -> TraceFormatError:
     )
 
 
-def _no_array(buffer: bytes, source: str) -> TraceFormatError:
+def _no_array(buffer: bytes, source: str) -> TraceError:
     if not buffer.strip():
         return TraceFormatError(f"{source} is empty", hint="the profiler wrote nothing; was it stopped before export?")
     if _depth_at_end(buffer) > 0:
@@ -195,7 +195,7 @@ def _without_comma(elements: bytes, is_first: bool) -> bytes:
 
 
 def _at_least(chunks: Iterator[bytes], n_bytes: int) -> bytes:
-    """Give at least as many bytes as asked for, so that a growing element is rescanned a logarithmic number of times."""
+    """Give at least as many bytes as asked for: a growing element is then rescanned a logarithmic number of times."""
     parts: list[bytes] = []
     while sum(map(len, parts)) < n_bytes and (chunk := next(chunks, b"")):
         parts.append(chunk)

@@ -2,12 +2,13 @@
 
 With `ProfilerStep#` markers they are the steps and their extent is the window. Without, the window is the extent of
 device activity, and steps are looked for: by optimizer ranges, then by the period of the launch sequence with an
-anchor that occurs once per period (diagnosis 3.9: without an anchor a period may be a layer, not a step).
+anchor that occurs once per period (without an anchor a period may be a layer, not a step).
 """
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, S
 
 _NUMBER: Final = re.compile(r"#\s*(\d+)")
 _MIN_PERIODS: Final = 3
-_MIN_MATCH: Final = 0.9  # diagnosis 3.9: markers and period agreed on five public traces at a match of 1.0
+_MIN_MATCH: Final = 0.9  # markers and period agreed on five public traces at a match of 1.0
 _MAX_ROWS: Final = 200_000  # enough for any period that repeats three times in a profile
 _MAX_CANDIDATES: Final = 64
 
@@ -74,7 +75,7 @@ def _marked_steps(spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
 def _steps_between(edges: I64) -> tuple[Step, ...]:
     return tuple(
         Step(index=index, number=index, start_ns=int(start), end_ns=int(end))
-        for index, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True))
+        for index, (start, end) in enumerate(pairwise(edges))
     )
 
 

@@ -2,10 +2,12 @@
 
 The bottom of the house: no domain words, no tables, no loops over rows. A *set* below is a pair of arrays
 `(start, end)` that is sorted, disjoint, non-touching and without empty intervals; `union` makes one of anything.
-Formulas: profkit's design notes 3.1; every function is tested against a boolean-mask oracle.
+Every function is tested against a boolean-mask oracle.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,13 @@ def union(start: I64, end: I64) -> IntervalArrays:
 def is_sorted(values: NDArray[np.generic]) -> bool:
     """Tell whether values never decrease."""
     return bool(values.size < 2 or (values[1:] >= values[:-1]).all())  # type: ignore[operator]
+
+
+def distinct_codes(codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
+    """Give the codes that occur, in order; codes are small integers from 0 on, negative ones stand for none."""
+    if codes.size == 0:
+        return np.empty(0, np.intp)
+    return np.flatnonzero(np.bincount(codes[codes >= 0] if int(codes.min()) < 0 else codes))
 
 
 def measure(start: I64, end: I64) -> int:

@@ -95,7 +95,7 @@ class Explanation:
 def severity_of(fraction: float) -> Severity:
     """Give the severity of a share of the window: high from 15 %, medium from 5 %, low from 2 %, else info.
 
-    The first two are rule 2 of the design's diagnosis, close to XProf's 20 % and 5 % for input; the last its floor.
+    Chosen close to XProf's 20 % and 5 % for input; below 2 % lies the run-to-run noise of a quiet machine.
     """
     for limit, severity in ((0.15, Severity.HIGH), (0.05, Severity.MEDIUM), (0.02, Severity.LOW)):
         if fraction >= limit:

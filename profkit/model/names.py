@@ -12,7 +12,7 @@ from typing import Final
 from profkit.model.trace import CallKind, Kind, SpanKind
 
 # Anchored where a bare word would also match compute kernels: "dispatch" alone is in cub's DispatchReduceByKey,
-# "SyncBN" and "fused_dma_gemm" are compute, "hipblaslt" is not "hip communication". Probe J of the peers.
+# "SyncBN" and "fused_dma_gemm" are compute, "hipblaslt" is not "hip communication".
 _COMMUNICATION: Final = re.compile(
     r"""
     \bnccl | ncclDevKernel | ncclKernel | \brccl | rcclGenericKernel | \bmsccl | mscclpp
@@ -21,7 +21,8 @@ _COMMUNICATION: Final = re.compile(
     | \bdeep_ep\b | deep_ep:: | dpsk::ep:: | hybrid_ep
     | cross_device_reduce | (?:one|two)_?shot_?all_?reduce | all_?reduce_(?:one|two)_?shot
     | (?:one|two)ShotAllReduce | AllReduce(?:One|Two)Shot | allreduce_fusion_kernel
-    | multimem_(?:all|one_shot|two_shot|reduce|broadcast) | symm_mem::\w*(?:all_?reduce|all_?gather|barrier|reduce_scatter)
+    | multimem_(?:all|one_shot|two_shot|reduce|broadcast)
+    | symm_mem::\w*(?:all_?reduce|all_?gather|barrier|reduce_scatter)
     | quick_?reduce::allreduce | \bpeer_?reduce_kernel
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -142,7 +143,7 @@ _FAMILIES: Final = (
     ),
 )
 MEMORY_FAMILIES: Final = frozenset({"norm", "softmax", "embedding", "reduction", "elementwise"})
-"""Families whose speed is set by memory traffic, not by arithmetic; fusing removes the traffic (diagnosis 2.7)."""
+"""Families whose speed is set by memory traffic, not by arithmetic; fusing removes the traffic (docs/method.md)."""
 
 
 def kind_of(name: str, *, is_copy: bool) -> Kind:

@@ -180,6 +180,7 @@ class Verdict:
     ruled_out: tuple[str, ...]  # what was looked at and is not it, with its number
     rank: int | None = None
     source: str = ""
+    proof: str = ""  # the experiment that would prove it, "" where none is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import Any, Final
 
 from profkit import __version__
@@ -14,7 +16,7 @@ SCHEMA_ID: Final = "profkit.triage/1"
 
 
 def render(report: Report) -> str:
-    """Give the document as text, one line per level, with a newline at its end."""
+    """Give the document as text in a fixed order of keys, with a newline at its end."""
     return json.dumps(report_to_dict(report), indent=1, allow_nan=False) + "\n"
 
 
@@ -41,6 +43,21 @@ def _number(value: float | None) -> float | int | None:
     return None if value is None or not math.isfinite(value) else value
 
 
+def _plain(value: object) -> Any:
+    """Give what an analyzer shows as values that JSON has: numpy's numbers, enums and tuples become its own kinds."""
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Iterable):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # a scalar of numpy
+        return _plain(value.item())
+    if isinstance(value, Integral):
+        return int(value)
+    return _number(float(value)) if isinstance(value, Real) else str(value)
+
+
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "bottleneck": verdict.bottleneck.value,
@@ -55,6 +72,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "healthy": verdict.is_healthy,
         "findings": [finding.id for finding in verdict.findings],
         "ruled_out": list(verdict.ruled_out),
+        "proof": verdict.proof,
         "rank": verdict.rank,
         "source": verdict.source,
     }
@@ -76,6 +94,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "evidence": [_evidence(evidence) for evidence in finding.evidence],
         "fix": finding.fix,
         "next_tools": [_tool(tool) for tool in finding.next_tools],
+        "device": finding.device,
     }
 
 
@@ -166,7 +185,7 @@ def _section(section: Section) -> dict[str, Any]:
     return {
         "analyzer": section.analyzer,
         "title": section.title,
-        "values": section.values,
+        "values": _plain(section.values),
         "tables": [_table(table) for table in section.tables],
     }
 
@@ -176,6 +195,6 @@ def _table(table: TableView) -> dict[str, Any]:
         "title": table.title,
         "headers": list(table.headers),
         "units": list(table.units),
-        "rows": [list(row) for row in table.rows],
+        "rows": _plain(table.rows),
         "note": table.note,
     }

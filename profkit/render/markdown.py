@@ -2,70 +2,134 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
 from profkit.model.finding import Finding, confidence_label
-from profkit.model.report import Bottleneck, RankReport, Report
-from profkit.render.text import LABELS, clean, gain_sentence, main_budget, shares_of, source_name, step_sentence
+from profkit.model.report import Bottleneck, RankReport, Report, Verdict
+from profkit.render import text
 from profkit.units import format_fraction, format_ns
+
+_SPECIAL: Final = re.compile(r"[\\`*\[\]|<&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""What would become code, emphasis, a link, a table cell, HTML or strikethrough; not the `_` inside snake_case."""
+_LINE_START: Final = re.compile(r"^(?:[#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
 def render(report: Report) -> str:
-    """Give the report as GitHub-flavoured markdown."""
+    """Give the report as GitHub-flavoured markdown: verdict, budget, evidence, what to do, next command, caveats."""
+    rank = text.shown_rank(report)
+    paragraphs = [
+        *_verdict(report),
+        _budget(rank) if rank is not None else "",
+        _ranks(report.ranks) if len(report.ranks) > 1 else "",
+        *_findings(report),
+        *_advice(report.verdict),
+        *_limits(report),
+        f"_{escaped(text.origin(rank))}_" if rank is not None else "",
+    ]
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def escaped(raw: str) -> str:
+    """Give text that markdown shows as it is, on one line: no table broken, no HTML, no emphasis by accident."""
+    out = _SPECIAL.sub(lambda match: "\\" + match[0], text.clean(raw))
+    start = _LINE_START.match(out)
+    if start is None:
+        return out
+    # "1." would begin a list: the mark to escape is the one after the number.
+    return f"{start[0]}\\{out[start.end() :]}" if start[0].isdigit() else "\\" + out
+
+
+def _verdict(report: Report) -> Iterable[str]:
     verdict = report.verdict
     is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
-    name = "healthy" if verdict.is_healthy else verdict.bottleneck.value
     sure = "" if is_open else f" (confidence {confidence_label(verdict.confidence)})"
-    lines = [f"## profkit: {name}{sure}", "", f"**{escaped(verdict.headline)}**", ""]
-    lines += [". ".join(filter(None, (step_sentence(report), gain_sentence(verdict)))) + ".", ""]
-    for rank in report.ranks:
-        lines += _budget(rank, is_alone=len(report.ranks) == 1)
-    lines += _findings(verdict.findings)
-    if verdict.fixes:
-        lines += ["**What to do**", "", *(f"- {escaped(fix)}" for fix in verdict.fixes), ""]
-    tool = verdict.next_tool
-    lines += [f"**Next tool: {tool.name}**, {escaped(tool.purpose)}", "", "```sh", clean(tool.command), "```", ""]
-    lines += [f"Look for: {escaped(tool.look_for)}", ""]
-    if verdict.ruled_out:
-        lines += [f"Not this: {escaped(', '.join(verdict.ruled_out))}", ""]
-    warnings = [warning for rank in report.ranks for warning in rank.warnings]
-    lines += ["**Caveats**", "", *(f"- {escaped(text)}" for text in (*verdict.caveats, *warnings)), ""]
-    if report.failures:
-        lines += ["**Not analysed**", "", *(f"- {escaped(failure.message)}" for failure in report.failures), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    of = f", rank {verdict.rank}" if len(report.ranks) > 1 and verdict.rank is not None else ""
+    yield f"## profkit: {text.verdict_name(verdict).lower()}{sure}{of}"
+    yield f"**{escaped(text.headline(verdict))}**"
+    facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
+    yield escaped(". ".join(facts)) + "." if facts else ""
 
 
-def escaped(text: str) -> str:
-    """Give text that markdown prints as it is: no tables broken, no HTML, no emphasis by accident."""
-    out = clean(text).replace("\\", "\\\\")
-    for character in "|`*_[]":
-        out = out.replace(character, "\\" + character)
-    return out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _budget(rank: RankReport, *, is_alone: bool) -> list[str]:
-    budget = main_budget(rank)
-    if budget is None:
-        return []
+def _budget(rank: RankReport) -> str:
+    device = text.main_device(rank)
+    if device is None or device.budget.window_ns == 0:
+        return ""
+    labels, shares = text.labels_of(device), text.shares_of(device.budget)
     per_step = max(rank.steps.n, 1)
-    shares = shares_of(budget)
-    title = (
-        []
-        if is_alone
-        else [f"### rank {'?' if rank.rank is None else rank.rank}: {escaped(source_name(rank.source))}", ""]
-    )
-    unit = "per step" if rank.steps.n else "in the window"
     rows = [
-        f"| {LABELS[name]} | {format_ns(part / per_step)} | {shares[name]:.1f} % |"
-        for name, part in budget.parts.items()
+        (labels[name] if name in text.WORK_PARTS else f"idle: {labels[name]}", format_ns(part / per_step), shares[name])
+        for name, part in device.budget.parts.items()
         if part
     ]
-    return [*title, f"| where the time goes | {unit} | share |", "|---|---:|---:|", *rows, ""]
+    whole = ("**all**", format_ns(device.budget.window_ns / per_step), 1000)
+    unit = "per step" if rank.steps.n else "in the window"
+    cells = [(label, size, text.percent(share) if share else "<0.1 %") for label, size, share in (*rows, whole)]
+    return _table(("where the time goes", unit, "share"), cells, n_left=1)
 
 
-def _findings(findings: tuple[Finding, ...]) -> list[str]:
-    lines: list[str] = []
-    for finding in findings:
-        head = f"**{escaped(finding.title)}** (`{finding.id}`, {finding.severity.value}"
-        lines += [f"{head}, {format_fraction(finding.fraction)} of the window)", ""]
-        lines += [f"- {escaped(evidence.statement)}" for evidence in finding.evidence]
-        lines.append("")
-    return lines
+def _ranks(ranks: Sequence[RankReport]) -> str:
+    rows = [tuple(escaped(cell) for cell in text.rank_row(rank)) for rank in ranks]
+    return _table(text.RANK_HEADERS, rows, n_left=1)
+
+
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
+    rule = "|".join("---" if place < n_left else "---:" for place in range(len(headers)))
+    lines = [" | ".join(cells) for cells in (headers, *rows)]
+    return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
+
+
+def _findings(report: Report) -> Iterable[str]:
+    for reason in text.reasons(report.verdict, is_full=True):
+        finding = reason.finding
+        items = [f"- {escaped(statement)}" for statement in reason.statements]
+        yield f"**{escaped(finding.title)}** ({_weight(finding)})"
+        yield "\n".join(items)
+    others = [f"- {escaped(finding.title)} ({_weight(finding)})" for finding in text.other_findings(report)]
+    if others:
+        yield "**Also found**"
+        yield "\n".join(others)
+
+
+def _weight(finding: Finding) -> str:
+    share = f", {format_fraction(finding.fraction)} of the window" if finding.fraction > 0 else ""
+    return f"`{finding.id}`, {finding.severity.value}{share}"
+
+
+def _advice(verdict: Verdict) -> Iterable[str]:
+    if verdict.fixes:
+        yield "**What to do**"
+        yield "\n".join(f"- {escaped(fix)}" for fix in verdict.fixes)
+    if verdict.proof:
+        yield f"**Prove it first**: {escaped(verdict.proof)}"
+    tool = verdict.next_tool
+    yield f"**Next tool**: {escaped(tool.name)}, {escaped(tool.purpose)}"
+    if tool.command:
+        yield _fenced(text.clean(tool.command))
+    if tool.look_for:
+        yield f"Look for: {escaped(tool.look_for)}"
+    if verdict.ruled_out:
+        yield f"Not this: {escaped(', '.join(verdict.ruled_out))}"
+
+
+def _fenced(command: str) -> str:
+    """Give a fenced block whose fence is longer than any run of backticks inside."""
+    longest = max((len(run) for run in re.findall(r"`+", command)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{command}\n{fence}"
+
+
+def _limits(report: Report) -> Iterable[str]:
+    rank = text.shown_rank(report)
+    warnings = rank.warnings if rank is not None else ()
+    notes = [*text.caveats(report), *warnings]
+    if notes:
+        yield "**Caveats**"
+        yield "\n".join(f"- {escaped(note)}" for note in notes)
+    if report.failures:
+        yield "**Not read**"
+        yield "\n".join(f"- {escaped(failure.source)}: {escaped(failure.message)}" for failure in report.failures)
+    if report.skipped:
+        yield "**Not analysed**"
+        yield "\n".join(f"- {escaped(skip.analyzer)}: {escaped(skip.reason)}" for skip in report.skipped)

@@ -4,66 +4,57 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.finding import confidence_label
-from profkit.model.report import Bottleneck, RankReport, Report, TableView
-from profkit.render.text import (
-    LABELS,
-    cell,
-    clean,
-    evidence_lines,
-    gain_sentence,
-    kernel_cell,
-    main_budget,
-    shares_of,
-    shown_rank,
-    source_name,
-    step_sentence,
-)
+from profkit.model.finding import Finding, confidence_label
+from profkit.model.report import Bottleneck, DeviceReport, RankReport, Report, TableView
+from profkit.render import layout, text
+from profkit.render.layout import MARGIN, Line, Segment
 from profkit.units import format_fraction, format_ns
 
-_STYLES: Final = {
+Block = list[Line]
+"""Lines that belong together; blocks are set apart by an empty line."""
+
+_PARTS: Final = {  # what works is solid, what idles is thin: legible without colour
     "compute": ("█", "green"),
     "comm_exposed": ("▓", "magenta"),
     "copy_exposed": ("▒", "cyan"),
-    "idle_data": ("d", "yellow"),
-    "idle_sync": ("s", "red"),
-    "idle_launch": ("l", "bright_red"),
-    "idle_host": ("h", "blue"),
-    "idle_dependency": ("w", "white"),
+    "idle_data": ("░", "yellow"),
+    "idle_sync": ("=", "red"),
+    "idle_launch": ("·", "bright_red"),
+    "idle_host": ("-", "bright_blue"),
+    "idle_dependency": (":", "white"),
     "idle_unknown": ("?", "bright_black"),
 }
-_UNIT: Final = re.compile(r"(?<=\d) (%|ns|us|ms|s\b|[kMGT]?B\b)")
-_MAX_EVIDENCE: Final = 5
-_MAX_WIDTH: Final = 110
-_MIN_WIDTH: Final = 50
+_STYLES: Final = {
+    "bad": "bold white on red",
+    "good": "bold white on green",
+    "open": "bold black on yellow",
+    "label": "bold",
+    "strong": "bold",
+    "dim": "dim",
+    "command": "bold cyan",
+}
+_MIN_WIDTH: Final = 40
+_PROSE_WIDTH: Final = 110
+_MAX_STREAMS: Final = 6
+_MAX_RANKS: Final = 16
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the report as text of at most `width` columns (the terminal's by default); commands are never broken."""
-    page = _Page(width or _terminal_width(), _is_colored(color))
-    _headline(page, report)
-    rank = shown_rank(report)
-    if rank is not None:
-        _budget(page, rank)
-    _why(page, report)
-    _advice(page, report)
-    if rank is not None:
-        _streams(page, rank)
-    if len(report.ranks) > 1 or report.failures:
-        _ranks(page, report)
-    _caveats(page, report, verbose=verbose)
-    if verbose and rank is not None:
-        _details(page, rank)
-    return page.text()
+    """Give the report as text of at most `width` columns (the terminal's by default); commands are never broken.
 
-
-def _terminal_width() -> int:
-    return max(_MIN_WIDTH, min(shutil.get_terminal_size((80, 24)).columns, _MAX_WIDTH))
+    Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every table, check and warning.
+    """
+    columns = max(width or shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH)
+    blocks = [*_headline_blocks(report, columns, is_full=verbose)]
+    if verbose:
+        blocks += _detail_blocks(report, columns)
+    blocks.append(_more(report, columns, verbose=verbose))
+    return _text(blocks, is_colored=_is_colored(color))
 
 
 def _is_colored(color: bool | None) -> bool:
@@ -72,204 +63,283 @@ def _is_colored(color: bool | None) -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-class _Page:
-    """Lines of styled text; everything is literal, nothing is read as markup."""
+def _text(blocks: Iterable[Block], *, is_colored: bool) -> str:
+    """Give the blocks as text; every character is literal, none is read as markup."""
+    from rich.console import Console
+    from rich.text import Text
 
-    def __init__(self, width: int, is_colored: bool) -> None:
-        from rich.console import Console
-
-        self.width = width
-        self._out = io.StringIO()
-        self._console = Console(
-            file=self._out,
-            width=width,
-            force_terminal=is_colored,
-            color_system="standard" if is_colored else None,
-            no_color=not is_colored,
-            markup=False,
-            highlight=False,
-            emoji=False,
-            legacy_windows=False,
-        )
-        self.blank()
-
-    def blank(self) -> None:
-        """Add an empty line."""
-        self._console.print()
-
-    def line(self, *parts: tuple[str, str], keep: bool = False) -> None:
-        """Add a line of (text, style) parts; `keep` forbids to break it."""
-        from rich.text import Text
-
-        text = Text()
-        for content, style in parts:
-            text.append(content, style=style or None)
-        self._console.print(text, soft_wrap=keep, no_wrap=keep, crop=False)
-
-    def wrapped(self, first: str, text: str, *, style: str = "", label_style: str = "bold") -> None:
-        """Add a label and text that wraps under itself."""
-        import textwrap
-
-        indent = " " * len(first)
-        bound = _UNIT.sub("\u00a0\\1", text)  # a number stays with its unit
-        lines = textwrap.wrap(bound, max(self.width - len(first), 20), break_long_words=True, break_on_hyphens=False)
-        for index, line in enumerate(lines or [""]):
-            piece = line.replace("\u00a0", " ")
-            self.line((first if index == 0 else indent, label_style if index == 0 else ""), (piece, style), keep=True)
-
-    def text(self) -> str:
-        """Give the page."""
-        lines = [line.rstrip() for line in self._out.getvalue().split("\n")]
-        return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _headline(page: _Page, report: Report) -> None:
-    verdict = report.verdict
-    is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
-    name = "HEALTHY" if verdict.is_healthy else verdict.bottleneck.value.upper()
-    style = (
-        "bold black on yellow" if is_open else ("bold white on green" if verdict.is_healthy else "bold white on red")
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=10_000,  # lines are broken already, and commands must not be
+        force_terminal=is_colored,
+        force_jupyter=False,
+        color_system="standard" if is_colored else None,
+        no_color=not is_colored,
+        legacy_windows=False,
     )
-    sure = "" if is_open else f"confidence {confidence_label(verdict.confidence)}"
-    rank = f", rank {verdict.rank}" if len(report.ranks) > 1 and verdict.rank is not None else ""
-    page.line(("  ", ""), (f" {name} ", style), (f"  {sure}{rank}", "dim"), keep=True)
-    page.wrapped("  ", clean(verdict.headline), style="bold")
-    page.wrapped("  ", ". ".join(filter(None, (step_sentence(report), gain_sentence(verdict)))))
+    for block in filter(None, blocks):
+        console.print()
+        for line in block:
+            styled = Text.assemble(*((content, _STYLES.get(style, style)) for content, style in line))
+            styled.rstrip()
+            console.print(styled, soft_wrap=True, highlight=False)
+    return out.getvalue()
 
 
-def _budget(page: _Page, rank: RankReport) -> None:
-    budget = main_budget(rank)
-    if budget is None or budget.window_ns == 0:
-        return
-    page.blank()
-    is_cpu = rank.devices[0].kind == "cpu"
-    label = "where the step goes" if rank.steps.n else "where the window goes"
-    page.line(("  " + label, "bold"), ("  (CPU, dispatch estimated)" if is_cpu else "", "dim"))
-    shares = shares_of(budget)
-    cells = page.width - 4
-    bar: list[tuple[str, str]] = [("  ", "")]
-    taken = 0
-    position = 0.0
-    for name, share in shares.items():
-        position += share
-        until = round(position / 100 * cells)
-        glyph, style = _STYLES[name]
-        bar.append((glyph * (until - taken), style))
-        taken = until
-    page.line(*bar, keep=True)
-    legend = [(name, f"{_STYLES[name][0]} {LABELS[name]} {share:.1f} %") for name, share in shares.items() if share]
-    row: list[tuple[str, str]] = [("  ", "")]
-    used = 2
-    for name, entry in legend:
-        if used + len(entry) + 3 > page.width and len(row) > 1:
-            page.line(*row, keep=True)
-            row, used = [("  ", "")], 2
-        row += [(entry, _STYLES[name][1]), ("   ", "")]
-        used += len(entry) + 3
-    page.line(*row, keep=True)
+def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[Block]:
+    """Give what everyone reads, in the order in which it is needed."""
+    prose = min(width, _PROSE_WIDTH)
+    rank = text.shown_rank(report)
+    is_open = report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    yield _verdict(report, prose)
+    if is_open:
+        yield _next_tool(report, prose)
+    yield _budget(report, rank, width) if rank is not None else []
+    yield _why(report, prose, is_full=is_full)
+    yield _what_to_do(report, prose)
+    if not is_open:
+        yield _next_tool(report, prose)
+    yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 else []
+    yield _around(report, rank, prose) if rank is not None else []
+    yield _limits(report, rank, prose, is_full=is_full)
 
 
-def _why(page: _Page, report: Report) -> None:
-    lines = evidence_lines(report.verdict.findings, _MAX_EVIDENCE)
-    if not lines:
-        return
-    page.blank()
-    page.line(
-        ("  why we think so" if report.verdict.bottleneck is not Bottleneck.INCONCLUSIVE else "  what we saw", "bold")
-    )
-    for number, statement in enumerate(lines, 1):
-        page.wrapped(f"  {number:2} ", statement, label_style="dim")
-
-
-def _advice(page: _Page, report: Report) -> None:
+def _verdict(report: Report, width: int) -> Block:
     verdict = report.verdict
-    page.blank()
-    for index, fix in enumerate(verdict.fixes[:3]):
-        page.wrapped("  what to do   " if index == 0 else "          then ", clean(fix))
-    tool = verdict.next_tool
-    page.wrapped("  next tool    ", f"{tool.name}: {clean(tool.purpose)}")
-    page.line(("    ", ""), (clean(tool.command), "bold cyan"), keep=True)
-    page.wrapped("    look for   ", clean(tool.look_for), label_style="dim")
-    if verdict.ruled_out:
-        page.wrapped("  not this     ", ", ".join(verdict.ruled_out))
+    meaning = text.headline(verdict)
+    name = f" {text.verdict_name(verdict)} "
+    if verdict.bottleneck is Bottleneck.INCONCLUSIVE:
+        return [(("  ", ""), (name, "open")), *layout.wrapped(MARGIN, meaning, width, style="strong")]
+    sure = f"confidence {confidence_label(verdict.confidence)}"
+    if len(report.ranks) > 1 and verdict.rank is not None:
+        sure += f", rank {verdict.rank}"
+    style = "good" if verdict.is_healthy else "bad"
+    one_line: Line = (("  ", ""), (name, style), (f"  {meaning}  ", "strong"), (f"  {sure}", "dim"))
+    if sum(layout.cell_width(content) for content, _ in one_line) <= width:
+        block: Block = [one_line]
+    else:
+        block = layout.flowed(("  ", ""), [(name, style), (sure, "dim")], width)
+        block += layout.wrapped(MARGIN, meaning, width, style="strong")
+    facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
+    if sum(layout.cell_width(fact) + len(MARGIN) for fact in facts) <= width:
+        facts = [".  ".join(facts)] if facts else []
+    return block + [line for fact in facts for line in layout.wrapped(MARGIN, fact, width)]
 
 
-def _streams(page: _Page, rank: RankReport) -> None:
-    if not any(device.streams for device in rank.devices):
-        return
-    page.blank()
+def _budget(report: Report, rank: RankReport, width: int) -> Block:
+    device = text.main_device(rank)
+    if device is None or device.budget.window_ns == 0:
+        return []
+    title = "where the step goes" if rank.steps.n else "where the window goes"
+    if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
+        title = "what was recorded"
+    of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
+    shares = text.shares_of(device.budget)
+    work = {name: shares[name] for name in text.WORK_PARTS}
+    idle = {name: share for name, share in shares.items() if name not in work}
+    idle = dict(sorted(idle.items(), key=lambda item: -item[1]))
+    bar = layout.bar(((share, *_PARTS[name]) for name, share in (work | idle).items()), width)
+    head: Line = ((MARGIN + title, "label"), (f"   {text.clean(of)}" if of else "", "dim"))
+    if sum(layout.cell_width(content) for content, _ in head) > width:
+        head = head[:1]
+    idle_word = "rest" if device.kind == "cpu" else "idle"
+    return [head, bar, *_legend(device, "busy", work, width), *_legend(device, idle_word, idle, width)]
+
+
+def _legend(device: DeviceReport, word: str, shares: dict[str, int], width: int) -> Block:
+    """Give a sum and the parts that it adds up from; parts that round to 0.0 are left out."""
+    labels = text.labels_of(device)
+    first: Segment = (f"{MARGIN}{word} {text.percent(sum(shares.values())):>7}   ", "label")
+    entries = [
+        (f"{_PARTS[name][0]} {labels[name]} {text.percent(share)}", _PARTS[name][1])
+        for name, share in shares.items()
+        if share
+    ]
+    return layout.flowed(first, entries, width) or [(first,)]
+
+
+def _why(report: Report, width: int, *, is_full: bool) -> Block:
+    reasons = text.reasons(report.verdict, is_full=is_full)
+    if not reasons:
+        return []
+    block = _title("why we think so" if text.is_explained(report.verdict) else "what we saw", width)
+    number = 0
+    for place, reason in enumerate(reasons):
+        if place > 0 and reason.statements:
+            block += layout.wrapped("  also  ", _finding_line(reason.finding), width, first_style="dim")
+        for statement in reason.statements:
+            number += 1
+            block += layout.wrapped(f"   {number}  ", statement, width, first_style="dim")
+    return block
+
+
+def _finding_line(finding: Finding) -> str:
+    return f"{text.clean(finding.title)} ({text.weight(finding)})"
+
+
+def _what_to_do(report: Report, width: int) -> Block:
+    verdict = report.verdict
+    block: Block = []
+    for place, fix in enumerate(verdict.fixes):
+        head = layout.label("what to do") if place == 0 else "then".rjust(layout.LABEL_WIDTH - 2) + "  "
+        block += layout.wrapped(head, text.clean(fix), width, first_style="label" if place == 0 else "dim")
+    if verdict.proof:
+        block += layout.wrapped(layout.label("prove it"), text.clean(verdict.proof), width)
+    return block
+
+
+def _next_tool(report: Report, width: int) -> Block:
+    tool = report.verdict.next_tool
+    block = layout.wrapped(layout.label("next tool"), text.clean(f"{tool.name}: {tool.purpose}"), width)
+    if tool.command:
+        block.append((("    ", ""), (text.clean(tool.command), "command")))
+    if tool.look_for:
+        block += layout.wrapped("    look for   ", text.clean(tool.look_for), width, first_style="dim")
+    if report.verdict.ruled_out:
+        block += layout.wrapped(layout.label("not this"), text.clean(", ".join(report.verdict.ruled_out)), width)
+    return block
+
+
+def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
+    ranks = report.ranks if is_full else report.ranks[:_MAX_RANKS]
+    hidden = report.ranks[len(ranks) :]
+    chosen = text.shown_rank(report)
+    if chosen in hidden and chosen is not None:
+        ranks = (*ranks, chosen)
+    rows = [text.rank_row(rank) for rank in ranks]
+    is_text = [True, *([False] * (len(text.RANK_HEADERS) - 2)), True]
+    lines = layout.table(text.RANK_HEADERS, rows, is_text, width)
+    title = f"{len(report.ranks)} ranks, each of its own window; comm and copies where exposed"
+    more = len(report.ranks) - len(ranks)
+    tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
+    return [*_title(title, width), *lines, *tail]
+
+
+def _around(report: Report, rank: RankReport, width: int) -> Block:
+    """Give streams, devices, step times and other findings: what one looks at after the verdict."""
+    block: Block = []
     for device in rank.devices:
-        hidden = device.comm_hidden_fraction
-        note = f"   comm hidden under compute {format_fraction(hidden)}" if hidden is not None else ""
-        uses = ", ".join(
-            f"{use.stream} {use.label} {format_fraction(use.occupancy)}" for use in device.streams[:6] if use.busy_ns
-        )
-        more = f" and {len(device.streams) - 6} more" if len(device.streams) > 6 else ""
-        name = f"device {device.device}" if len(rank.devices) > 1 else "streams"
-        page.wrapped(f"  {name:<11}  ", f"{uses}{more}{note}")
+        if device.streams:
+            name = f"device {device.device}" if len(rank.devices) > 1 else "streams"
+            block += layout.flowed((layout.label(name), "label"), _stream_entries(device), width)
+    if len(rank.devices) > 1:
+        headers = ("device", *text.RANK_HEADERS[2:])
+        rows = [(str(device.device), *text.device_shares(device)) for device in rank.devices]
+        block += layout.table(headers, rows, [True, *([False] * 4), True], width)
+    spread = text.spread_sentence(rank)
+    if spread:
+        block += layout.wrapped(layout.label("steps"), spread, width)
+    others = text.other_findings(report)
+    if others:
+        named = ", ".join(f"{finding.id} ({finding.severity.value})" for finding in others)
+        block += layout.wrapped(layout.label("also found"), text.clean(named), width)
+    return block
 
 
-def _ranks(page: _Page, report: Report) -> None:
-    page.blank()
-    page.line((f"  {'rank':>6}  {'step':>9}  {'compute':>8}  {'comm':>8}  {'copies':>8}  {'idle':>8}  source", "bold"))
-    for rank in report.ranks:
-        budget = main_budget(rank)
-        if budget is None:
-            continue
-        step = format_ns(rank.steps.mean_ns) if rank.steps.mean_ns is not None else "-"
-        shares = [budget.fraction(part) for part in ("compute", "comm_exposed", "copy_exposed")]
-        idle = budget.idle_ns / budget.window_ns if budget.window_ns else 0.0
-        columns = "  ".join(f"{format_fraction(share):>8}" for share in (*shares, idle))
-        name = source_name(rank.source)[: max(8, page.width - 60)]
-        page.line((f"  {'-' if rank.rank is None else rank.rank:>6}  {step:>9}  {columns}  {name}", ""), keep=True)
-    for failure in report.failures:
-        page.wrapped("  failed  ", clean(failure.message), style="red")
+def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
+    hidden = device.comm_hidden_fraction
+    for use in device.streams[:_MAX_STREAMS]:
+        yield f"{use.stream} {text.clean(use.label)} {format_fraction(use.occupancy)}", ""
+    if len(device.streams) > _MAX_STREAMS:
+        yield f"and {len(device.streams) - _MAX_STREAMS} more", "dim"
+    if hidden is not None:
+        yield f"({format_fraction(hidden)} of comm is under compute)", "dim"
 
 
-def _caveats(page: _Page, report: Report, *, verbose: bool) -> None:
-    page.blank()
-    rank = shown_rank(report)
-    warnings = [clean(message) for message in rank.warnings] if rank is not None else []
-    for index, caveat in enumerate((*report.verdict.caveats, *warnings)):
-        page.wrapped("  caveats      " if index == 0 else " " * 15, clean(caveat), style="dim")
-    top = report.verdict.findings[0].id if report.verdict.findings else "capture.quality"
-    more = f"profkit explain {top}" + ("" if verbose else "    -v for all tables    -f json")
-    page.line(("  more         ", "bold"), (more, ""), keep=True)
+def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: bool) -> Block:
+    """Give caveats, sources that failed, and what was not analysed."""
+    block: Block = []
+    notes = text.caveats(report)
+    if rank is not None and rank.warnings and not is_full:
+        notes.append(f"{len(rank.warnings)} warning{'s' if len(rank.warnings) > 1 else ''} while reading: -v")
+    for place, note in enumerate(notes):
+        head = layout.label("caveats") if place == 0 else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(f"{head}- ", note, width, style="dim")
+    for place, failure in enumerate(report.failures):
+        head = layout.label("not read") if place == 0 else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(f"{head}- ", _failure_line(failure.source, failure.message), width, style="red")
+    if report.skipped and not is_full:
+        names = ", ".join(dict.fromkeys(text.clean(skip.analyzer) for skip in report.skipped))
+        block += layout.wrapped(layout.label("not analysed"), names, width, style="dim")
+    return block
 
 
-def _details(page: _Page, rank: RankReport) -> None:
-    for section in rank.sections:
-        for table in section.tables:
-            if table.rows:
-                page.blank()
-                _table(page, table)
-    if rank.skipped:
-        page.blank()
-        page.line(("  not analysed", "bold"))
-        for skip in rank.skipped:
-            page.wrapped(f"    {skip.analyzer:<10} ", skip.reason, label_style="")
+def _failure_line(source: str, message: str) -> str:
+    name = text.source_name(source)
+    return text.clean(message) if name in message else f"{name}: {text.clean(message)}"
 
 
-def _table(page: _Page, table: TableView) -> None:
-    page.line((f"  {clean(table.title)}", "bold"))
-    rows = [[cell(value, unit) for value, unit in zip(row, table.units, strict=True)] for row in table.rows]
-    headers = list(table.headers)
-    widths = [max(len(headers[i]), *(len(row[i]) for row in rows)) for i in range(len(headers))]
-    texts = [i for i, unit in enumerate(table.units) if unit == "text"]
-    spare = page.width - 4 - 2 * (len(headers) - 1) - sum(w for i, w in enumerate(widths) if i not in texts)
-    for place, i in enumerate(texts):  # the first text column shrinks last: it is the name
-        others = sum(min(widths[j], 16) for j in texts[place + 1 :])
-        room = spare - others if place == 0 else spare
-        widths[i] = max(min(8, widths[i]), min(widths[i], room))
-        spare -= widths[i]
-    for number, row in enumerate([headers, *rows]):
-        cells = []
-        for i, value in enumerate(row):
-            if i in texts:
-                shown = value if len(value) <= widths[i] else kernel_cell(value, widths[i])[: widths[i]]
-                cells.append(f"{shown:<{widths[i]}}")
-            else:
-                cells.append(f"{value:>{widths[i]}}")
-        page.line(("    " + "  ".join(cells), "dim" if number == 0 else ""), keep=True)
-    if table.note:
-        page.wrapped("    ", clean(table.note), style="dim")
+def _more(report: Report, width: int, *, verbose: bool) -> Block:
+    """Give what was read and where to go from here; commands stay whole."""
+    rank = text.shown_rank(report)
+    prose = min(width, _PROSE_WIDTH)
+    block = layout.wrapped(layout.label("read"), text.origin(rank), prose, style="dim") if rank is not None else []
+    ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
+    entries = [(f"profkit explain {text.clean(ids[0])}", "")] if ids else []
+    entries += [] if verbose else [("-v (all tables)", "")]
+    entries += [("-f json", ""), ("-o report.md", "")]
+    return block + layout.flowed((layout.label("more"), "label"), entries, prose)
+
+
+def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
+    """Give everything else that is known of the shown rank: checks, tables, other findings, warnings, gaps."""
+    prose = min(width, _PROSE_WIDTH)
+    rank = text.shown_rank(report)
+    if rank is not None:
+        yield _checks(rank, prose)
+        known = {check.id for check in rank.checks}
+        for table in (table for section in rank.sections for table in section.tables):
+            if table.rows and not {row[0] for row in table.rows} <= known:  # the checks stand above already
+                yield _table(table, width)
+    for finding in text.other_findings(report):
+        yield _finding(finding, prose)
+    if rank is not None and rank.warnings:
+        lines = [layout.wrapped("    - ", text.clean(warning), prose) for warning in rank.warnings]
+        yield [*_title("warnings", prose), *(line for group in lines for line in group)]
+    if report.skipped:
+        block = _title("not analysed", prose)
+        for skip in report.skipped:
+            block += layout.wrapped("    - ", text.clean(f"{skip.analyzer}: {skip.reason}"), prose)
+            block += (
+                layout.wrapped("      -> ", text.clean(skip.how_to_get), prose, style="dim") if skip.how_to_get else []
+            )
+        yield block
+
+
+def _title(title: str, width: int) -> Block:
+    return layout.wrapped(MARGIN, text.clean(title), width, style="label")
+
+
+def _checks(rank: RankReport, width: int) -> Block:
+    if not rank.checks:
+        return []
+    block = _title("checks of the capture", width)
+    for check in rank.checks:
+        head = f"{MARGIN}{'ok' if check.ok else 'FAILS':<7}"
+        said = text.clean(f"{check.id}: {check.message}")
+        block += layout.wrapped(head, said, width, first_style="dim" if check.ok else "bold red")
+    return block
+
+
+def _table(table: TableView, width: int) -> Block:
+    is_text = [unit not in ("ns", "fraction", "count", "bytes") for unit in table.units]
+    rows = [
+        [
+            text.name_cell(str(value)) if flag and value is not None else text.cell(value, unit)
+            for value, unit, flag in zip(row, table.units, is_text, strict=True)
+        ]
+        for row in table.rows
+    ]
+    headers = [text.clean(header) for header in table.headers]
+    block: Block = [*_title(table.title, width), *layout.table(headers, rows, is_text, width)]
+    return block + (layout.wrapped(MARGIN, text.clean(table.note), width, style="dim") if table.note else [])
+
+
+def _finding(finding: Finding, width: int) -> Block:
+    block = _title(f"{finding.id}: {_finding_line(finding)}", width)
+    if finding.recoverable_ns > 0:
+        block += layout.wrapped("    - ", f"at most {format_ns(finding.recoverable_ns)} per step to win", width)
+    for item in finding.evidence:
+        block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
+    return block + layout.wrapped("    -> ", text.clean(finding.fix), width)

@@ -1,106 +1,238 @@
-"""What the text renderers share: labels, shares that add up, cells, and names made harmless."""
+"""What the text renderers share: words for parts, shares that add up, sentences, and names made harmless."""
 
 from __future__ import annotations
 
-import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Final
 
-from profkit.model.finding import Finding
+from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
-from profkit.model.report import Budget, RankReport, Report, Verdict
+from profkit.model.report import Bottleneck, Budget, Check, DeviceReport, RankReport, Report, Verdict
 from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_speedup
 
-LABELS: Final = {
+WORK_PARTS: Final = ("compute", "comm_exposed", "copy_exposed")
+"""The parts of the budget in which the device works; the others are idle."""
+
+_LABELS: Final = {
     "compute": "compute",
     "comm_exposed": "exposed comm",
     "copy_exposed": "exposed copies",
-    "idle_data": "waiting for data",
-    "idle_sync": "after syncs",
-    "idle_launch": "launch/dispatch",
+    "idle_data": "data",
+    "idle_sync": "sync",
+    "idle_launch": "launch",
     "idle_host": "other host work",
     "idle_dependency": "dependency",
     "idle_unknown": "unknown",
 }
-"""Parts of the budget as people read them."""
+_CPU_LABELS: Final = {**_LABELS, "idle_launch": "dispatch (estimated)", "idle_host": "between operators"}
+_MAX_MAIN_EVIDENCE: Final = 4
+_NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """A finding with the statements that are shown for it."""
+
+    finding: Finding
+    statements: tuple[str, ...]
 
 
 def clean(text: str) -> str:
-    """Give text without control characters: names come from files, and a terminal obeys what it is sent."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    """Give text on one line without control characters: names come from files, and a terminal obeys what it is sent."""
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
-def shares_of(budget: Budget) -> dict[str, float]:
-    """Give the parts in percent with one decimal, rounded so that they add up to exactly 100.0 (largest remainder)."""
+def labels_of(device: DeviceReport) -> Mapping[str, str]:
+    """Give the words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
+    return _CPU_LABELS if device.kind == "cpu" else _LABELS
+
+
+def shares_of(budget: Budget) -> dict[str, int]:
+    """Give the parts in tenths of a percent, rounded so that they add up to exactly 1000 (largest remainder)."""
     if budget.window_ns == 0:
-        return dict.fromkeys(budget.parts, 0.0)
-    exact = {name: part * 1000 / budget.window_ns for name, part in budget.parts.items()}
-    tenths = {name: int(value) for name, value in exact.items()}
-    missing = 1000 - sum(tenths.values())
-    for name in sorted(exact, key=lambda key: tenths[key] - exact[key])[:missing]:
-        tenths[name] += 1
-    return {name: value / 10 for name, value in tenths.items()}
+        return dict.fromkeys(budget.parts, 0)
+    scaled = {name: divmod(1000 * part, budget.window_ns) for name, part in budget.parts.items()}
+    shares = {name: whole for name, (whole, _) in scaled.items()}
+    missing = 1000 - sum(shares.values())
+    for name in sorted(scaled, key=lambda part: -scaled[part][1])[:missing]:
+        shares[name] += 1
+    return shares
+
+
+def percent(tenths: int) -> str:
+    """Give tenths of a percent as people read them: `46.1 %`."""
+    return format_fraction(tenths / 1000)
 
 
 def cell(value: object, unit: str) -> str:
-    """Give a table cell in its column's unit."""
+    """Give a table cell in its column's unit (ns, fraction, count, bytes, text); "-" for what is absent."""
     if value is None:
         return "-"
-    if unit == "text" or isinstance(value, str):
-        return clean(str(value))
-    number = float(value)  # type: ignore[arg-type]
     formats = {"ns": format_ns, "fraction": format_fraction, "count": format_count, "bytes": format_bytes}
-    return formats[unit](number) if unit in formats else str(value)
+    if unit not in formats or not isinstance(value, (int, float)):
+        return clean(str(value))
+    return formats[unit](value)
 
 
-def kernel_cell(name: str, width: int) -> str:
-    """Give a kernel or operator name that fits, template arguments left out."""
-    return clean(short_name(name, max(width, 16)))
+def name_cell(name: str) -> str:
+    """Give a kernel's, operator's or call's name on one line; a C++ one without namespaces and template arguments."""
+    if "<" not in name and "(" not in name:
+        return clean(name)
+    return clean(_NAMESPACES.sub("", short_name(name, 200)))
+
+
+def verdict_name(verdict: Verdict) -> str:
+    """Give the verdict's word: `OVERHEAD-BOUND`, `HEALTHY (kernel-bound)`, `INCONCLUSIVE`."""
+    return f"HEALTHY ({verdict.bottleneck.value})" if verdict.is_healthy else verdict.bottleneck.value.upper()
+
+
+def headline(verdict: Verdict) -> str:
+    """Give the one line of meaning, without the word that the verdict's name already says."""
+    return clean(verdict.headline).removeprefix("healthy: ")
 
 
 def step_sentence(report: Report) -> str:
-    """Give "Step 41.2 ms (5 steps, cv 2 %)", or what stands for it where no steps are known."""
+    """Give `Step 41.2 ms (5 steps, cv 2.0 %)`, or what stands for it without steps; "" without any rank."""
     rank = shown_rank(report)
-    if rank is None or report.verdict.step_ns is None:
-        window = rank.window_ns[1] - rank.window_ns[0] if rank is not None else 0
-        return f"Window {format_ns(window)}, no steps found"
-    spread = f", cv {100 * (rank.steps.cv or 0):.0f} %" if rank.steps.n > 1 else ""
-    plural = "s" if rank.steps.n != 1 else ""
-    source = "" if rank.steps.source == "ProfilerStep" else ", found by period"
-    return f"Step {format_ns(report.verdict.step_ns)} ({rank.steps.n} step{plural}{spread}{source})"
+    if rank is None:
+        return ""
+    if report.verdict.step_ns is None:
+        return f"Window {format_ns(rank.window_ns[1] - rank.window_ns[0])}, no steps found"
+    known = [f"{rank.steps.n} step" + ("s" if rank.steps.n != 1 else "")]
+    if rank.steps.n > 1 and rank.steps.cv is not None:
+        known.append(f"cv {format_fraction(rank.steps.cv)}")
+    if rank.steps.source == "period":
+        known.append("found by their period")
+    return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
 
 
 def gain_sentence(verdict: Verdict) -> str:
-    """Give what removing the cause could give at most, "" where nothing is to be gained."""
-    if not verdict.recoverable_ns or verdict.speedup_ceiling is None:
+    """Give what fixing the cause could give at most, "" where nothing is to be gained."""
+    if verdict.recoverable_ns <= 0:
         return ""
-    per = "per step" if verdict.step_ns is not None else "in all"
-    gain = f"{format_speedup(verdict.speedup_ceiling)} (-{format_ns(verdict.recoverable_ns)} {per})"
-    return f"Removing it could give at most {gain}"
+    saved = f"-{format_ns(verdict.recoverable_ns)}" + (" per step" if verdict.step_ns is not None else "")
+    if verdict.speedup_ceiling is None:
+        return f"Fixing it could save at most {saved.removeprefix('-')}"
+    return f"Fixing it could give at most {format_speedup(verdict.speedup_ceiling)} ({saved})"
+
+
+def spread_sentence(rank: RankReport) -> str:
+    """Give the step times of a rank, "" where there are too few to speak of."""
+    steps = rank.steps
+    if steps.n < 2 or steps.mean_ns is None:
+        return ""
+    times = (("mean", steps.mean_ns), ("p50", steps.p50_ns), ("p95", steps.p95_ns))
+    shown = [f"{name} {format_ns(value)}" for name, value in times if value is not None]
+    return f"{steps.n} from {clean(steps.source)}: {', '.join(shown)}"
 
 
 def shown_rank(report: Report) -> RankReport | None:
     """Give the rank that the verdict speaks of."""
-    for rank in report.ranks:
-        if rank.source == report.verdict.source:
-            return rank
-    return report.ranks[0] if report.ranks else None
+    wanted = (report.verdict.source, report.verdict.rank)
+    exact = [rank for rank in report.ranks if (rank.source, rank.rank) == wanted]
+    near = [rank for rank in report.ranks if rank.source == report.verdict.source]
+    return next(iter((*exact, *near, *report.ranks)), None)
 
 
-def main_budget(rank: RankReport) -> Budget | None:
-    """Give the budget of the busiest device."""
-    device = max(rank.devices, key=lambda item: item.busy_any_ns, default=None)
-    return device.budget if device is not None else None
+def main_device(rank: RankReport) -> DeviceReport | None:
+    """Give the busiest device: the one the verdict speaks of."""
+    return max(rank.devices, key=lambda device: device.busy_any_ns, default=None)
 
 
-def evidence_lines(findings: tuple[Finding, ...], most: int) -> list[str]:
-    """Give the statements of the findings in order, at least one of each."""
-    first = [finding.evidence[0].statement for finding in findings]
-    rest = [item.statement for finding in findings for item in finding.evidence[1:]]
-    chosen = set(first + rest[: max(0, most - len(first))])
-    ordered = [item.statement for finding in findings for item in finding.evidence]
-    return [clean(statement) for statement in dict.fromkeys(ordered) if statement in chosen]
+def reasons(verdict: Verdict, *, is_full: bool = False) -> list[Reason]:
+    """Give the verdict's findings with their statements: the first finding's four, one of each other, or all."""
+    seen: set[str] = set()
+    shown = []
+    for place, finding in enumerate(verdict.findings):
+        most = len(finding.evidence) if is_full else _MAX_MAIN_EVIDENCE if place == 0 else 1
+        statements = [statement(item, is_full=is_full) for item in finding.evidence[:most]]
+        new = tuple(text for text in dict.fromkeys(statements) if text not in seen)
+        seen.update(new)
+        shown.append(Reason(finding=finding, statements=new))
+    return shown
+
+
+def statement(evidence: Evidence, *, is_full: bool) -> str:
+    """Give what was seen, and in full also what was expected."""
+    expected = f" (expected {evidence.expected})" if is_full and evidence.expected else ""
+    return clean(evidence.statement + expected)
+
+
+def is_explained(verdict: Verdict) -> bool:
+    """Tell whether the verdict's findings are why it was given; otherwise they are only what was seen."""
+    return verdict.bottleneck is not Bottleneck.INCONCLUSIVE and verdict.recoverable_ns > 0
+
+
+def other_findings(report: Report) -> list[Finding]:
+    """Give the findings that the verdict does not stand on, one of each id, the worst first."""
+    shown = {finding.id for finding in report.verdict.findings} | {"capture.quality"}
+    ordered = sorted(report.findings, key=lambda finding: (finding.severity.rank, -finding.fraction))
+    return list({finding.id: finding for finding in reversed(ordered) if finding.id not in shown}.values())[::-1]
+
+
+def weight(finding: Finding) -> str:
+    """Give how much a finding weighs: `medium, 6.1 % of the window`."""
+    share = f", {format_fraction(finding.fraction)} of the window" if finding.fraction > 0 else ""
+    return ("worth knowing" if finding.severity is Severity.INFO else finding.severity.value) + share
+
+
+def caveats(report: Report) -> list[str]:
+    """Give the failing checks of the shown rank, then what else limits the verdict; nothing that the headline says."""
+    rank = shown_rank(report)
+    failing = [check for check in rank.checks if not check.ok] if rank is not None else []
+    said = {check.message for check in failing}
+    rest = [note for note in report.verdict.caveats if note not in said]
+    new = [check_sentence(check) for check in failing if check.message not in report.verdict.headline]
+    return [*new, *(clean(note) for note in rest if note not in report.verdict.headline)]
+
+
+def check_sentence(check: Check) -> str:
+    """Give a failing check with its name."""
+    return clean(f"check {check.id} fails: {check.message}")
+
+
+RANK_HEADERS: Final = ("rank", "step", "compute", "comm", "copies", "idle", "most idle")
+"""Columns of `rank_row`; `comm` and `copies` are the exposed parts."""
+
+
+def rank_row(rank: RankReport) -> tuple[str, ...]:
+    """Give a rank's step time, shares that add up to 100 %, and its largest cause of idle time."""
+    step = "-" if rank.steps.mean_ns is None else format_ns(rank.steps.mean_ns)
+    device = main_device(rank)
+    return (rank_label(rank), step, *(device_shares(device) if device is not None else ("-",) * 5))
+
+
+def device_shares(device: DeviceReport) -> tuple[str, ...]:
+    """Give compute, exposed communication, copies and idle in percent, and the largest cause of idle time."""
+    shares = shares_of(device.budget)
+    idle = {name: share for name, share in shares.items() if name not in WORK_PARTS}
+    worst = max(idle, key=lambda name: idle[name])
+    cause = f"{labels_of(device)[worst]} {percent(idle[worst])}" if idle[worst] else "-"
+    return (*(percent(shares[name]) for name in WORK_PARTS), percent(sum(idle.values())), cause)
+
+
+def rank_label(rank: RankReport) -> str:
+    """Give the rank's number, or its file's name where it has none."""
+    return source_name(rank.source) if rank.rank is None else str(rank.rank)
 
 
 def source_name(source: str) -> str:
     """Give a source's file name."""
-    return clean(os.path.basename(source) or source)
+    return clean(PurePath(source).name or source)
+
+
+def origin(rank: RankReport) -> str:
+    """Give what was read, in one line: file, rank, device, torch, number of events."""
+    device = main_device(rank)
+    parts = [source_name(rank.source)]
+    if rank.rank is not None:
+        parts.append(f"rank {rank.rank}" + (f" of {rank.world_size}" if rank.world_size else ""))
+    if device is not None and device.name:
+        parts.append(clean(device.name))
+    if rank.torch_version:
+        parts.append(f"torch {clean(rank.torch_version)}")
+    parts.append(f"{format_count(rank.n_events)} events")
+    return ", ".join(parts)

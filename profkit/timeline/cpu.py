@@ -1,4 +1,4 @@
-"""A CPU as the device: traces without GPU rows. What counts as work, waiting, dispatch and Python (report contract).
+"""A CPU as the device: what counts as work, waiting, dispatch and Python (docs/method.md, section 3).
 
 An estimate where the GPU case is an account: the profiler sees operators, not what they do inside, so the fixed cost
 of an operator is taken from the smallest ones.
@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.model.arrays import distinct_codes
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CpuOps, SpanKind, Trace
 from profkit.timeline.host import nesting
@@ -46,7 +47,7 @@ def training_threads(trace: Trace) -> tuple[int, ...]:
     """Give the threads of the step: those with step markers or operators, without background communication threads."""
     spans = trace.spans
     comm_only = set(np.unique(spans.thread[spans.kind == SpanKind.COMM]).tolist())
-    with_ops = set(np.unique(trace.ops.thread).tolist())
+    with_ops = set(distinct_codes(trace.ops.thread).tolist())
     with_steps = set(np.unique(spans.thread[spans.kind == SpanKind.STEP]).tolist())
     threads = (with_ops | with_steps) - (comm_only - with_steps - with_ops)
     return tuple(sorted(int(thread) for thread in threads))

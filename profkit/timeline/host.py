@@ -8,17 +8,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct_codes
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Trace
 
 _MAIN_SHARE: Final = 0.01
-"""A thread counts as launching if it issues at least this share of the launches: watchdogs and pinning threads do not."""
+"""A thread counts as launching from this share of the launches on: watchdogs and pinning threads do not."""
 
 QUIET_OP_NS: Final = 100_000
-"""A top-level operator that launches nothing and lasts longer is host work (CPU tensors), not dispatch. Chosen: views and
-shape functions take under 20 us with the profiler on; in the reference traces nothing lies between 60 and 200 us."""
+"""A top-level operator that launches nothing and lasts longer is host work (CPU tensors), not dispatch. Chosen: views
+and shape functions take under 20 us with the profiler on; the reference traces have none of 60 to 200 us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def nesting(ops: CpuOps) -> Nesting:
     if n > 1:
         same = thread[1:] == thread[:-1]
         is_leaf[:-1] = ~(same & (start[1:] < end[:-1]))
-        for code in np.unique(thread):
+        for code in distinct_codes(thread):
             rows = slice(*np.searchsorted(thread, [code, code + 1]))
             reach = np.maximum.accumulate(end[rows])
             is_top[rows][1:] = start[rows][1:] >= reach[:-1]
@@ -50,7 +50,7 @@ def nesting(ops: CpuOps) -> Nesting:
 def enclosing_op(ops: CpuOps, thread: NDArray[np.int32], at_ns: I64) -> I64:
     """Give, for each (thread, time), the row of the innermost operator running there, `NO_ROW` for none."""
     out = np.full(at_ns.size, NO_ROW, np.int64)
-    for code in np.unique(thread):
+    for code in distinct_codes(thread):
         rows = np.flatnonzero(ops.thread == code)
         wanted = np.flatnonzero(thread == code)
         if rows.size == 0:
@@ -166,9 +166,10 @@ def self_times_ns(ops: CpuOps) -> I64:
     """Give each operator's time outside the operators it encloses, per row of `CpuOps`."""
     own = ops.end_ns - ops.start_ns
     out = own.copy()
-    for code in np.unique(ops.thread):
+    for code in distinct_codes(ops.thread):
         rows = np.flatnonzero(ops.thread == code)
         parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
         inside = parent >= 0
         np.subtract.at(out, rows[parent[inside]], own[rows[inside]])
-    return np.maximum(out, 0)
+    positive: I64 = np.maximum(out, 0)
+    return positive

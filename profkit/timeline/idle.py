@@ -1,4 +1,4 @@
-"""Why a device was idle: every idle nanosecond gets exactly one cause (report contract, "Idle causes"; diagnosis 3.2).
+"""Why a device was idle: every idle nanosecond gets exactly one cause (docs/method.md, section 2).
 
 For each idle interval [a, b) of the *device* let k be the operation that ends it, L..Le its launch call:
 

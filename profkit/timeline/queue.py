@@ -1,6 +1,6 @@
-"""Is the device ahead of the host or behind? Launch lag, its floor on this platform, and launches into a drained device.
+"""Is the device ahead of the host? Launch lag, its floor on this platform, and launches into a drained device.
 
-A fixed lag threshold does not tell: the floor is 4-6 us on bare metal and 42-47 us under WSL2 (diagnosis, facts 1-2).
+A fixed lag threshold does not tell: the floor is 4-6 us on bare metal and 42-47 us under WSL2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from profkit.timeline.activity import Activity
 _MIN_DRAINED: Final = 5
 DEFAULT_LATENCY_NS: Final = 10_000
 """Launch to start on an idle device where the trace has too few such launches: medians of 6.4 to 12.8 us on four
-bare-metal platforms (diagnosis, fact 1)."""
+bare-metal platforms (H100, A100, B200, RTX 4090)."""
 MIN_LATENCY_NS: Final = 2_000
 DEFAULT_TURNAROUND_NS: Final = 2_000
 _MAX_TURNAROUND_NS: Final = 5_000
@@ -45,7 +45,7 @@ class Queue:
 
 
 def launch_queue(trace: Trace, activity: Activity) -> Queue:
-    """Give the queue facts of one device (diagnosis 3.2 and 3.3)."""
+    """Give the queue facts of one device (docs/method.md)."""
     gpu, calls = trace.gpu, trace.calls
     rows = activity.rows
     previous_end = _previous_end(gpu.start_ns[rows], gpu.end_ns[rows])

@@ -1,0 +1,125 @@
+"""Fit for a pull request: headings, tables and code survive whatever names a trace holds."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profkit.model.report import Report
+from profkit.render.markdown import escaped, render
+from tests.render import reports
+
+DATA = """## profkit: data-bound (confidence high)
+
+**the step waits for its input pipeline: 93.1 % of each step**
+
+Step 37.4 ms (8 steps, cv 2.0 %). Fixing it could give at most 14.47x (-34.9 ms per step).
+
+| where the time goes | per step | share |
+|---|---:|---:|
+| compute | 972 us | 2.6 % |
+| idle: data | 34.8 ms | 93.1 % |
+| idle: dispatch (estimated) | 523 us | 1.4 % |
+| idle: between operators | 1.08 ms | 2.9 % |
+| **all** | 37.4 ms | 100.0 % |
+
+**the step waits for its input pipeline** (`input.starved`, high, 93.1 % of the window)
+
+- the training thread waits for the DataLoader 34.9 ms per step: 93.1 % of the window (expected \\< 5.0 %)
+- the DataLoader runs in the training process (num_workers=0): every batch is made inside the step (expected \\< 5.0 %)
+
+**What to do**
+
+- num_workers=4 or more, persistent_workers=True
+
+**Next tool**: py-spy, see what the input pipeline does while the step waits: decoding, reading or waiting for locks
+
+```sh
+py-spy record --subprocesses --duration 30 --output loader.svg -- python train.py
+```
+
+Look for: wide frames below Dataset.\\_\\_getitem\\_\\_ and collate; read() means storage, numpy or PIL means CPU
+
+**Caveats**
+
+- one run: it shows where time goes, not whether a change helped
+
+_llama_rank0.json.gz, CPU, torch 2.9.1, 81,204 events_
+"""
+
+
+def test_a_report_reads_like_this() -> None:
+    assert render(reports.data_bound_cpu()) == DATA
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("overhead", "## profkit: overhead-bound (confidence high)"),
+        ("inconclusive", "## profkit: inconclusive"),
+        ("healthy", "## profkit: healthy (kernel-bound) (confidence high)"),
+        ("two_ranks", "## profkit: overhead-bound (confidence high), rank 1"),
+    ],
+)
+def test_the_verdict_is_the_heading(name: str, first: str) -> None:
+    assert render(reports.ALL[name]).split("\n")[0] == first
+
+
+def test_ranks_failures_warnings_and_gaps_are_told() -> None:
+    text = render(reports.two_ranks())
+    assert "| 0 | 41.2 ms | 55.3 % | 43.7 % | 0.0 % | 1.0 % | launch 1.0 % |\n" in text
+    assert "**Not read**\n\n- runs/llama_rank2.json.gz: runs/llama_rank2.json.gz ends inside event 81,204" in text
+    assert "- 12 events of an unknown category were ignored\n" in text
+    assert "**Not analysed**\n\n- memory: no memory events\n" in text
+    assert "**Prove it first**: Double the micro-batch." in text
+
+
+@pytest.mark.parametrize("report", reports.ALL.values(), ids=reports.ALL)
+def test_tables_keep_their_columns_and_lines_their_meaning(report: Report) -> None:
+    text = render(report)
+    for block in re.split(r"\n\n", text):
+        if block.startswith("|"):
+            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.split("\n")}) == 1
+    assert len(re.findall(r"^## ", text, re.MULTILINE)) == 1
+    assert len(re.findall(r"^#", text, re.MULTILINE)) == 1
+
+
+def test_hostile_names_stay_text() -> None:
+    text = render(reports.hostile())
+    prose = re.sub(r"^(`{3,})sh\n.*\n\1$", "", text, flags=re.MULTILINE)
+    assert prose != text
+    assert not re.search(r"(?<!\\)<", prose)
+    assert "\\[bold red\\]x\\[/\\] \\<script>alert(1)\\</script> \\|\\`\\*\\_a\\_\\*\\`\\|" in prose
+    assert "````sh\npython train.py  rm ``` [bold red]x[/] <script>" in text
+    assert [char for char in text if not char.isprintable() and char != "\n"] == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("snake_case and aten::_foo_", "snake_case and aten::\\_foo\\_"),
+        ("# no heading", "\\# no heading"),
+        ("1. no list", "1\\. no list"),
+        ("1.5 ms", "1.5 ms"),
+        ("- no list", "\\- no list"),
+        ("-> arrow -> arrow", "\\-> arrow -> arrow"),
+        ("a|b `c` *d* [e](f) ~~g~~ &amp; <h>", "a\\|b \\`c\\` \\*d\\* \\[e\\](f) \\~\\~g\\~\\~ \\&amp; \\<h>"),
+        ("back\\slash\nnew line", "back\\\\slash new line"),
+    ],
+)
+def test_escaping(raw: str, shown: str) -> None:
+    assert escaped(raw) == shown
+
+
+@given(st.text())
+def test_escaping_only_adds_backslashes(raw: str) -> None:
+    shown = escaped(raw)
+    assert "\n" not in shown
+    assert re.sub(r"\\(.)", r"\1", shown) == escaped_is_clean(raw)
+
+
+def escaped_is_clean(raw: str) -> str:
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in raw)

@@ -1,0 +1,126 @@
+"""Shares add up, sentences say what they should, names do no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profkit.model.finding import Severity
+from profkit.model.report import Budget
+from profkit.render import text
+from tests.render import reports
+
+PARTS = tuple(reports.budget(9).parts)
+
+
+@given(st.lists(st.integers(min_value=0, max_value=10**12), min_size=9, max_size=9))
+def test_shares_add_up_and_are_near_the_truth(sizes: list[int]) -> None:
+    budget = Budget(window_ns=sum(sizes), **dict(zip(PARTS, sizes, strict=True)))
+    shares = text.shares_of(budget)
+    assert list(shares) == list(PARTS)
+    assert sum(shares.values()) == (1000 if budget.window_ns else 0)
+    for name, share in shares.items():
+        assert share / 1000 == pytest.approx(budget.fraction(name), abs=0.001)
+        assert share == 0 or budget.parts[name] > 0
+
+
+def test_thirds_add_up() -> None:
+    shares = text.shares_of(reports.budget(3, idle_data=1, idle_sync=1))
+    assert [shares["compute"], shares["idle_data"], shares["idle_sync"]] == [334, 333, 333]
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain [bold]name[/]", "plain [bold]name[/]"),
+        ("a\x1b[31mb", "a?[31mb"),
+        ("two\nlines\tand\r\n", "two lines and  "),
+        ("\u202egnp.exe\u200b\x9b\ud800", "?gnp.exe???"),
+        ("核 and é", "核 and é"),
+    ],
+)
+def test_names_are_made_harmless(raw: str, shown: str) -> None:
+    assert text.clean(raw) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("aten::add_", "aten::add_"),
+        (
+            "void at::native::elementwise_kernel<4, at::native::FillFunctor<int> >(int)",
+            "elementwise_kernel<FillFunctor>",
+        ),
+        ("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevComm*)", "ncclDevKernel_AllReduce_Sum_f16_RING_LL"),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD"),
+    ],
+)
+def test_names_lose_what_nobody_reads(name: str, shown: str) -> None:
+    assert text.name_cell(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (41_200_000, "ns", "41.2 ms"),
+        (0.461, "fraction", "46.1 %"),
+        (3264, "count", "3,264"),
+        (12_900_000_000, "bytes", "12.9 GB"),
+        ("a\nb", "text", "a b"),
+        (None, "ns", "-"),
+        ("mixed", "count", "mixed"),
+    ],
+)
+def test_cells(value: object, unit: str, shown: str) -> None:
+    assert text.cell(value, unit) == shown
+
+
+def test_step_sentences() -> None:
+    report = reports.overhead()
+    assert text.step_sentence(report) == "Step 41.2 ms (5 steps, cv 2.0 %)"
+    assert text.step_sentence(reports.no_steps()) == "Window 206 ms, no steps found"
+    assert text.step_sentence(reports.failure_only()) == ""
+    found = replace(report.ranks[0].steps, source="period", n=1)
+    one = replace(report, ranks=(replace(report.ranks[0], steps=found),))
+    assert text.step_sentence(one) == "Step 41.2 ms (1 step, found by their period)"
+
+
+def test_gain_sentences() -> None:
+    answer = reports.overhead().verdict
+    assert text.gain_sentence(answer) == "Fixing it could give at most 1.74x (-17.5 ms per step)"
+    assert text.gain_sentence(replace(answer, speedup_ceiling=None)) == (
+        "Fixing it could save at most 17.5 ms per step"
+    )
+    assert text.gain_sentence(replace(answer, recoverable_ns=0)) == ""
+
+
+def test_the_verdict_speaks_of_its_own_rank() -> None:
+    report = reports.two_ranks()
+    shown = text.shown_rank(report)
+    assert shown is not None
+    assert shown.rank == 1
+    assert text.shown_rank(reports.failure_only()) is None
+
+
+def test_other_findings_are_one_per_id_the_worst_first() -> None:
+    report = reports.overhead()
+    mild = replace(reports.UNFUSED, severity=Severity.LOW, rank=3)
+    other = replace(reports.UNFUSED, id="precision.fallback", severity=Severity.HIGH)
+    more = replace(report, findings=(mild, *report.findings, other))
+    assert [(item.id, item.severity) for item in text.other_findings(more)] == [
+        ("precision.fallback", Severity.HIGH),
+        ("kernel.unfused", Severity.MEDIUM),
+    ]
+
+
+def test_a_failed_check_is_said_once() -> None:
+    report = reports.inconclusive()
+    assert text.caveats(report) == ["one run: it shows where time goes, not whether a change helped"]
+    quiet = replace(report, verdict=replace(report.verdict, headline="no"))
+    assert text.caveats(quiet) == [
+        "check launches.lost fails: 94.7 % of 3,264 kernel launches have no kernel in the trace",
+        "one run: it shows where time goes, not whether a change helped",
+    ]
