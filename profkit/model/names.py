@@ -187,6 +187,7 @@ def short_name(name: str, max_length: int = 60) -> str:
         re.search(r"(\w+(?:Functor|_kernel_cuda|_functor|Op)\w*)", text[text.find("<") :]) if "<" in text else None
     )
     base = re.split(r"[<(]", text.replace("(anonymous namespace)", "anon"), maxsplit=1)[0].strip() or text
+    base = base.removeprefix("at::native::").removeprefix("anon::")
     base = base.split("::")[-1] if len(base) > max_length // 2 and "::" in base else base
     if functor is not None and functor[1] not in base:
         base = f"{base}<{functor[1]}>"

@@ -1,0 +1,94 @@
+"""Interval algebra equals a boolean mask, on any intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profkit.model import arrays
+from profkit.model.intervals import Intervals
+
+SIZE = 60
+pairs = st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)), max_size=12)
+
+
+def mask_of(intervals: list[tuple[int, int]]) -> np.ndarray:
+    mask = np.zeros(SIZE, np.bool_)
+    for start, end in intervals:
+        mask[start:end] = True
+    return mask
+
+
+def set_of(mask: np.ndarray) -> Intervals:
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
+    return Intervals.of(edges[::2].astype(np.int64), edges[1::2].astype(np.int64))
+
+
+@given(pairs, pairs)
+def test_the_algebra_is_that_of_masks(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    a, b = Intervals.pairs(first), Intervals.pairs(second)
+    mask_a, mask_b = mask_of(first), mask_of(second)
+    assert a == set_of(mask_a)
+    assert a | b == set_of(mask_a | mask_b)
+    assert a & b == set_of(mask_a & mask_b)
+    assert a - b == set_of(mask_a & ~mask_b)
+    assert a.gaps(0, SIZE) == set_of(~mask_a)
+    assert a.total_ns == int(mask_a.sum())
+    assert (a - b).total_ns + (a & b).total_ns == a.total_ns
+
+
+@given(pairs)
+def test_a_set_is_sorted_disjoint_and_without_empty_or_touching_parts(intervals: list[tuple[int, int]]) -> None:
+    made = Intervals.pairs(intervals)
+    assert (made.end_ns > made.start_ns).all()
+    assert (made.start_ns[1:] > made.end_ns[:-1]).all()
+    assert not made.start_ns.flags.writeable
+
+
+@given(pairs, st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)), max_size=6))
+def test_coverage_and_membership(intervals: list[tuple[int, int]], wanted: list[tuple[int, int]]) -> None:
+    made, mask = Intervals.pairs(intervals), mask_of(intervals)
+    start = np.array([low for low, high in wanted if high >= low], np.int64)
+    end = np.array([high for low, high in wanted if high >= low], np.int64)
+    assert made.covered_ns(start, end).tolist() == [
+        int(mask[low:high].sum()) for low, high in zip(start, end, strict=True)
+    ]
+    at = np.arange(SIZE)
+    assert made.contains(at).tolist() == mask.tolist()
+    rows = arrays.enclosing_row(made.sets, at)
+    assert (rows >= 0).tolist() == mask.tolist()
+    inside = np.flatnonzero(mask)
+    assert (made.start_ns[rows[inside]] <= inside).all()
+    assert (inside < made.end_ns[rows[inside]]).all()
+
+
+@given(pairs, st.integers(0, SIZE), st.integers(0, SIZE))
+def test_clipping(intervals: list[tuple[int, int]], low: int, high: int) -> None:
+    low, high = min(low, high), max(low, high)
+    mask = mask_of(intervals)
+    mask[:low] = mask[high:] = False
+    assert Intervals.pairs(intervals).clip(low, high) == set_of(mask)
+
+
+@given(pairs, pairs)
+def test_overlapping_pairs_are_all_of_them(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    a, b = Intervals.pairs(first), Intervals.pairs(second)
+    rows = list(zip(*(row.tolist() for row in arrays.overlapping_pairs(a.sets, b.sets)), strict=True))
+    expected = [
+        (i, j)
+        for i in range(len(a))
+        for j in range(len(b))
+        if a.start_ns[i] < b.end_ns[j] and b.start_ns[j] < a.end_ns[i]
+    ]
+    assert rows == expected
+
+
+def test_nothing_in_nothing_out() -> None:
+    none = Intervals.empty()
+    assert not none
+    assert none | none == none & none == none - none == none
+    assert none.gaps(3, 3) == none
+    assert none.covered_ns(np.array([1]), np.array([2])).tolist() == [0]
+    assert arrays.distinct_codes(np.empty(0, np.int32)).size == 0
+    assert arrays.distinct_codes(np.array([3, -1, 1, 3])).tolist() == [1, 3]
