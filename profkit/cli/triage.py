@@ -15,7 +15,7 @@ from profkit.errors import UsageError
 from profkit.model.finding import Severity
 from profkit.model.report import Report
 
-_PARALLEL_FROM_BYTES = 16 * 2**20  # compressed; below, starting processes costs more than it gives
+_PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs more than it gives
 _MAX_AUTO_JOBS = 4
 
 

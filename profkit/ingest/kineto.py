@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import msgspec
-
 from profkit.errors import TraceFormatError, TruncatedTraceError
 from profkit.ingest import bytesource, split
 from profkit.ingest.build import build_trace
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.events import BadEventError, Batch, decode_batch
+from profkit.ingest.quick import Decode, NotAsUsualError, Task, read_quick
 from profkit.ingest.split import Document
 from profkit.model.trace import Trace, TraceWarning
 
 CHUNK_BYTES: Final = 2**20
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache."""
-PARALLEL_CHUNK_BYTES: Final = 4 * CHUNK_BYTES
 UNIQUE_KEYS_UP_TO_BYTES: Final = 2**18
 """Files (as they lie on disk) up to here are also searched for keys that stand twice in an event; beyond, the search
 would cost a twentieth of the reading, and the last one counts."""
-_IN_FLIGHT_PER_JOB: Final = 2
-
-Decode = Callable[[bytes], Batch]
 
 
 @dataclass
@@ -89,69 +84,23 @@ def read_raw(
     progress: Progress | None = None,
 ) -> RawTrace:
     """Give the batches and metadata of a file: quickly if it is whole and laid out as usual, else exactly."""
-    size = chunk_bytes or (PARALLEL_CHUNK_BYTES if jobs > 1 else CHUNK_BYTES)
     decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)
+    task = Task(path, source, decode, chunk_bytes or CHUNK_BYTES)
     try:
-        return _read_quick(path, source, decode, jobs, size, progress)
-    except (BadEventError, _NotAsUsualError):
+        return _read_quick(task, jobs=jobs, progress=progress)
+    except (BadEventError, NotAsUsualError):
         pass  # damaged, or brackets where none are expected: the exact way says which
     except TruncatedTraceError:
         if not lenient:
-            n_whole = _read_exact(path, source, decode, True, size, progress).n_events
-            _raise_cut(path, source, n_whole, size)
-    return _read_exact(path, source, decode, lenient, size, progress)
+            n_whole = _read_exact(task, lenient=True, progress=progress).n_events
+            _raise_cut(task, n_whole)
+    return _read_exact(task, lenient=lenient, progress=progress)
 
 
-class _NotAsUsualError(Exception):
-    """The quick cut did not fit this file."""
-
-
-def _read_quick(path: Path, source: str, decode: Decode, jobs: int, size: int, progress: Progress | None) -> RawTrace:
-    document = Document()
-    chunks = bytesource.read_chunks(path, source=source, chunk_bytes=size, progress=progress)
-    arrays = split.pieces(chunks, document, source=source, exact=False)
-    raw = RawTrace(source)
-    raw.batches = list(_decoded(arrays, decode, jobs) if jobs > 1 else map(decode, arrays))
-    last, tail = _take_apart(document)
-    raw.batches.append(decode(last))
-    raw.metadata = _metadata(document.head, tail, source)
-    raw.n_bytes = document.n_bytes
-    return raw
-
-
-def _decoded(arrays: Iterator[bytes], decode: Decode, jobs: int) -> Iterator[Batch]:
-    """Decode in other processes, in order, with a bounded number of pieces under way."""
-    from concurrent.futures import Future, ProcessPoolExecutor  # 20 ms that a small trace need not pay
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        pending: list[Future[Batch]] = []
-        try:
-            for array in arrays:
-                pending.append(pool.submit(decode, array))
-                if len(pending) >= jobs * _IN_FLIGHT_PER_JOB:
-                    yield pending.pop(0).result()
-            for future in pending:
-                yield future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _take_apart(document: Document) -> tuple[bytes, bytes]:
-    """Give (the last elements as an array, what follows the array) of a quick reading's tail."""
-    prefix = b"[" if document.is_list else b'{"traceEvents":['
-    text = prefix + document.tail
-    if document.is_list:
-        return text.rstrip(), b""
-    try:
-        top = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        raise _NotAsUsualError from None
-    array = bytes(top["traceEvents"])
-    start = len(prefix) - 1
-    if text[start : start + len(array)] != array:
-        raise _NotAsUsualError  # a second traceEvents after the first
-    return array, text[start + len(array) :]
+def _read_quick(task: Task, *, jobs: int, progress: Progress | None) -> RawTrace:
+    share = read_quick(task, jobs=jobs, progress=progress)
+    metadata = _metadata(share.head, share.tail, task.source)
+    return RawTrace(task.source, batches=share.batches, metadata=metadata, n_bytes=share.n_bytes)
 
 
 def _metadata(head: bytes, tail: bytes, source: str) -> dict[str, Any]:
@@ -182,11 +131,12 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-def _read_exact(
-    path: Path, source: str, decode: Decode, lenient: bool, size: int, progress: Progress | None
-) -> RawTrace:
+def _read_exact(task: Task, *, lenient: bool, progress: Progress | None) -> RawTrace:
+    source, decode = task.source, task.decode
     document = Document()
-    chunks = bytesource.read_chunks(path, source=source, chunk_bytes=size, progress=progress, lenient=lenient)
+    chunks = bytesource.read_chunks(
+        task.path, source=source, chunk_bytes=task.chunk_bytes, progress=progress, lenient=lenient
+    )
     raw = RawTrace(source)
     n_bad = 0
     for array in split.pieces(chunks, document, source=source, exact=True):
@@ -250,10 +200,11 @@ def _note_cut(raw: RawTrace, document: Document, lenient: bool) -> None:
     )
 
 
-def _raise_cut(path: Path, source: str, n_whole: int, size: int) -> NoReturn:
+def _raise_cut(task: Task, n_whole: int) -> NoReturn:
     """Say where a compressed stream is cut, with the number of events before the cut."""
+    source = task.source
     try:
-        for _ in bytesource.read_chunks(path, source=source, chunk_bytes=size):
+        for _ in bytesource.read_chunks(task.path, source=source, chunk_bytes=task.chunk_bytes):
             pass
     except TruncatedTraceError as error:
         raise _cut_error(source, n_whole, error.message.partition("(")[2].rstrip(")")) from None

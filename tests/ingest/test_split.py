@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from profkit.errors import ProfkitError, TraceFormatError, TruncatedTraceError
 from profkit.ingest.events import decode_batch
 from profkit.ingest.kineto import CHUNK_BYTES, _read_exact, _read_quick, read_raw, read_trace
+from profkit.ingest.quick import Task
 from profkit.ingest.split import elements
 from profkit.model.trace import Trace
 from profkit.testing import Row, to_json
@@ -56,10 +57,11 @@ def test_layout_and_chunk_size_do_not_matter(layout: str, chunk_bytes: int, tmp_
 def test_quick_and_exact_agree(layout: str, chunk_bytes: int, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(to_json(ROWS, layout=layout))
-    exact = _read_exact(path, "t", decode_batch, False, chunk_bytes, None)
+    task = Task(path, "t", decode_batch, chunk_bytes)
+    exact = _read_exact(task, lenient=False, progress=None)
     assert exact.n_events == len(ROWS)
     try:
-        quick = _read_quick(path, "t", decode_batch, 1, chunk_bytes, None)
+        quick = _read_quick(task, jobs=1, progress=None)
     except Exception:  # noqa: BLE001 - quick may give up on odd layouts; it may not give other events
         return
     assert quick.n_events == exact.n_events
