@@ -8,6 +8,7 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import nsys, py_spy_main
+from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Explanation, Finding, severity_of
 from profkit.model.report import Section, TableView
 from profkit.model.trace import CallKind, Kind
@@ -80,7 +81,7 @@ def _measure_device(facts: Facts) -> Launches:
         host_idle_ns=main.budget.idle_host,
         sync_idle_ns=main.budget.idle_sync,
         data_idle_ns=main.budget.idle_data,
-        median_kernel_ns=int(np.median(duration)) if duration.size else 0,
+        median_kernel_ns=median(duration) if duration.size else 0,
         shorter_than_launch=float((duration[linked] < call).mean()) if call.size else None,
         few_gaps_share=share,
         longest_gap_ns=longest,

@@ -8,6 +8,7 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import nsys
+from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.intervals import Intervals
 from profkit.model.report import Section, TableView
@@ -62,7 +63,7 @@ def measure(facts: Facts) -> Transfers | Skipped:
         exposed_to_device_ns=(copied - (main.activity.compute | main.activity.comm)).total_ns,
         exposed_ns=main.budget.copy_exposed,
         to_device_bytes=int(n_bytes.sum()),
-        median_bytes=int(np.median(n_bytes)) if n_bytes.size else 0,
+        median_bytes=median(n_bytes) if n_bytes.size else 0,
         n_to_device=int(wanted.size),
         pageable_fraction=float(pageable.sum() / max(to_device.sum(), 1)),
         by_name=_by_name(facts, rows),

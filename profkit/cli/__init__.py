@@ -58,14 +58,15 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 fine, 1 finding at or above --fail-on, 2 usage, 3 bad input, 4 missing tool."""
+    """Run the command line and exit: 0 fine, 1 by --fail-on, 2 usage, 3 bad input, 4 missing tool, 70 a bug."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a console without box characters shows ?, not a traceback
+    wants_traceback = "-v" in arguments or "--verbose" in arguments
     try:
         code: Any = group.main(args=arguments, prog_name="profkit", standalone_mode=False)
     except ProfkitError as error:
-        if "-v" in arguments or "--verbose" in arguments or "--debug" in arguments:
+        if wants_traceback:
             import traceback
 
             traceback.print_exc()
@@ -80,6 +81,12 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # `profkit ... | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except Exception as error:
+        if not wants_traceback:
+            where = f"{type(error).__name__}: {error}"
+            complain(ProfkitError(f"internal error, {where}", hint="please report it; -v prints the traceback"))
+            _leave(70)
+        raise
     _leave(code if isinstance(code, int) else 0)
 
 

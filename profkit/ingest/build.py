@@ -15,7 +15,7 @@ from profkit.ingest.events import Batch, Columns
 from profkit.ingest.redact import redacted
 from profkit.ingest.steps import find_steps, find_window
 from profkit.model import names
-from profkit.model.arrays import I64, distinct_codes
+from profkit.model.arrays import I64, distinct_codes, median
 from profkit.model.table import NO_ROW
 from profkit.model.trace import (
     CallKind,
@@ -198,7 +198,7 @@ def _cleaned(columns: Columns, warnings: list[TraceWarning], what: str) -> Colum
     if start.size == 0:
         return columns
     too_long = columns["end_ns"] - start > LONGEST_PLAUSIBLE_NS if "end_ns" in columns else np.zeros(start.size, bool)
-    at_zero = (start == 0) & (int(np.median(start)) > 10**9)
+    at_zero = (start == 0) & (median(start) > 10**9)
     _warn(warnings, too_long, "dur.overflow", f"{what} with a duration of more than 11 days (an overflow) left out")
     _warn(warnings, at_zero, "ts.zero", f"{what} with a zero timestamp left out")
     bad = too_long | at_zero

@@ -56,6 +56,15 @@ def distinct_codes(codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     return np.flatnonzero(np.bincount(codes[codes >= 0] if int(codes.min()) < 0 else codes))
 
 
+def median(values: NDArray[np.integer[Any]]) -> int:
+    """Give the middle value (of an even number the mean of two, rounded down); `np.median` loads numpy.ma, 9 ms."""
+    middle = values.size // 2
+    if values.size % 2:
+        return int(np.partition(values, middle)[middle])
+    low, high = np.partition(values, (middle - 1, middle))[middle - 1 : middle + 1]
+    return (int(low) + int(high)) // 2
+
+
 def measure(start: I64, end: I64) -> int:
     """Give the sum of lengths (the measure, if the intervals are a set)."""
     return int((end - start).sum())

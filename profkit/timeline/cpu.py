@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import distinct_codes
+from profkit.model.arrays import distinct_codes, median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CpuOps, SpanKind, Trace
 from profkit.timeline.host import nesting
@@ -100,7 +100,7 @@ def _compiled(trace: Trace) -> Intervals:
 
 def _op_cost_ns(durations_ns: NDArray[np.int64]) -> int:
     small = durations_ns[durations_ns <= SMALL_OP_NS]
-    return int(np.median(small)) if small.size >= _MIN_SMALL_OPS else 0
+    return median(small) if small.size >= _MIN_SMALL_OPS else 0
 
 
 def leaf_ops(ops: CpuOps) -> NDArray[np.intp]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, median
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.activity import Activity
 
@@ -60,7 +60,7 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
     drained = previous_end[linked][counted] < issued
     lag = np.maximum(start - issued, 0)[drained]
     has_floor = lag.size >= _MIN_DRAINED
-    median = int(np.median(lag)) if has_floor else DEFAULT_LATENCY_NS
+    usual = median(lag) if has_floor else DEFAULT_LATENCY_NS
     busy = int((end - start).sum())
     return Queue(
         n_linked=int(start.size),
@@ -68,8 +68,8 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
         rho_count=float(drained.mean()) if start.size else None,
         rho_time=float((end - start)[drained].sum() / busy) if busy else None,
         floor_p5_ns=int(np.percentile(lag, 5)) if has_floor else None,
-        floor_median_ns=median if has_floor else None,
-        latency_ns=max(MIN_LATENCY_NS, median * 3 // 2),
+        floor_median_ns=usual if has_floor else None,
+        latency_ns=max(MIN_LATENCY_NS, usual * 3 // 2),
         turnaround_ns=_turnaround_ns(trace, activity),
         n_early=int((start < issued).sum()),
     )

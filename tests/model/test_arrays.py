@@ -92,3 +92,8 @@ def test_nothing_in_nothing_out() -> None:
     assert none.covered_ns(np.array([1]), np.array([2])).tolist() == [0]
     assert arrays.distinct_codes(np.empty(0, np.int32)).size == 0
     assert arrays.distinct_codes(np.array([3, -1, 1, 3])).tolist() == [1, 3]
+
+
+@given(st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=40))
+def test_median_is_that_of_numpy_rounded_down(values: list[int]) -> None:
+    assert arrays.median(np.array(values)) == int(np.floor(np.median(values)))
