@@ -13,7 +13,7 @@ from profkit.analyzers.base import scope_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
-from profkit.analyzers.tools import ncu, py_spy_main
+from profkit.analyzers.tools import kernel_profile, py_spy_main
 from profkit.errors import ProfkitError, UsageError
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.kineto import read_trace
@@ -113,7 +113,7 @@ def _judged(found: dict[str, Any], rank: int | None) -> tuple[Finding, ...]:
 
 def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, kernels: Kernels | None) -> Case:
     failed = [check for check in rank.checks if not check.ok]
-    command = scope_of(facts).command
+    scope = scope_of(facts)
     return Case(
         budget=facts.budget,
         step_ns=rank.steps.mean_ns,
@@ -124,21 +124,22 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         confidence_cap=cap,
         is_cpu=facts.cpu is not None,
         matrix_share=kernels.matrix_share if kernels is not None else None,
-        hottest_kernel_tool=_hottest_tool(kernels, command),
-        command=command,
+        hottest_kernel_tool=_hottest_tool(kernels),
+        scope=scope,
+        is_unlinked=any(check.id == "device.unlinked" and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,
         source=rank.source,
         proofs={item.id: item.proof for item in EXPLANATIONS.values()},
     )
 
 
-def _hottest_tool(kernels: Kernels | None, command: str) -> NextTool | None:
+def _hottest_tool(kernels: Kernels | None) -> NextTool | None:
     if kernels is None or not kernels.top:
         return None
     if kernels.scope.is_cpu:
-        return py_spy_main(command)
-    return ncu(
-        command,
+        return py_spy_main(kernels.scope.command)
+    return kernel_profile(
+        kernels.scope,
         kernels.top[0].name,
         "why is the hottest kernel as slow as it is?",
         "Speed of Light: memory or compute above 80 % is near the roof; both below 40 % is latency or occupancy",

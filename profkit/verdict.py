@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profkit.analyzers.tools import nsys, recapture
+from profkit.analyzers.base import Scope
+from profkit.analyzers.tools import recapture, system_timeline
 from profkit.model.finding import Finding, NextTool, Severity
 from profkit.model.report import Bottleneck, Budget, Verdict
 from profkit.units import format_fraction
@@ -52,7 +53,9 @@ class Case:
     is_cpu: bool
     matrix_share: float | None
     hottest_kernel_tool: NextTool | None
-    command: str
+    scope: Scope
+    is_unlinked: bool
+    """Whether most device rows have no launch call: the host side was not recorded."""
     rank: int | None
     source: str
     proofs: Mapping[str, str]
@@ -180,11 +183,11 @@ def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
 
 def _inconclusive(case: Case, causes: list[Finding], why: str, stall: Finding | None) -> Verdict:
     quality = next((finding for finding in case.findings if finding.id == "capture.quality"), None)
-    if case.refusals or stall is not None:
+    if case.refusals or stall is not None or case.is_unlinked:
         tool = recapture("get a capture that can carry a verdict", "steady steps after warm-up, all checks ok")
     else:
-        tool = nsys(
-            case.command,
+        tool = system_timeline(
+            case.scope,
             "resolve what the idle device waits for: events, streams, other processes",
             "CUDA event waits and OS runtime rows under the gaps of the kernel row",
         )

@@ -41,6 +41,8 @@ class Scope:
     is_cpu: bool
     command: str
     """What the user runs, for commands that can be pasted."""
+    is_amd: bool = False
+    """Whether the device is AMD's: its tools are other ones."""
 
     def fraction(self, total_ns: int) -> float:
         """Give a total as a share of the window (0-1)."""
@@ -63,4 +65,12 @@ def scope_of(facts: Facts) -> Scope:
         has_steps=bool(facts.trace.steps),
         is_cpu=facts.cpu is not None,
         command=command if isinstance(command, str) else DEFAULT_COMMAND,
+        is_amd=_is_amd(facts),
+    )
+
+
+def _is_amd(facts: Facts) -> bool:
+    meta = facts.trace.meta
+    return any("hip" in key for key in meta.metadata) or any(
+        device.name.startswith(("AMD", "Radeon", "MI")) for device in meta.devices
     )

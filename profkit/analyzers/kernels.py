@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import ncu, py_spy_main
+from profkit.analyzers.tools import kernel_profile, py_spy_main
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
 from profkit.model.report import Section, TableView
@@ -176,8 +176,8 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
     tool = (
         py_spy_main(scope.command)
         if scope.is_cpu or not memory
-        else ncu(
-            scope.command,
+        else kernel_profile(
+            scope,
             memory[0].name,
             "is it at the memory roof?",
             "memory throughput above 80 % of peak, compute far below",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import nsys, py_spy_main
+from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Explanation, Finding, severity_of
 from profkit.model.report import Section, TableView
@@ -175,8 +175,8 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     tool = (
         py_spy_main(scope.command)
         if scope.is_cpu or mostly_host
-        else nsys(
-            scope.command,
+        else system_timeline(
+            scope,
             "is it Python, the dispatcher or the driver?",
             "the CPU row between cuda API calls: Python frames, futex waits, or back-to-back API calls",
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import nsys
+from profkit.analyzers.tools import system_timeline
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.names import short_name
 from profkit.model.report import Section, TableView
@@ -135,8 +135,8 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
             fix="find out first who is late: triage all ranks together; then bucket sizes, prefetch, gradient accumulation,"
             " lower-precision communication",
             next_tools=(
-                nsys(
-                    scope.command,
+                system_timeline(
+                    scope,
                     "all ranks in one report: who arrives last at each collective?",
                     "the NCCL rows of all ranks: short on one rank and long on the others means that rank is late",
                 ),

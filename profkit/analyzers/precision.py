@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import ncu
+from profkit.analyzers.tools import kernel_profile
 from profkit.model.finding import Evidence, Explanation, Finding, Severity, Skipped, severity_of
 from profkit.model.names import Precision, precision_of, short_name
 from profkit.model.report import Section, TableView
@@ -110,8 +110,8 @@ def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tupl
             fix="cast the module at load (torch_dtype=torch.bfloat16) or widen torch.autocast; for fp32 on purpose:"
             " torch.set_float32_matmul_precision('high')",
             next_tools=(
-                ncu(
-                    result.scope.command,
+                kernel_profile(
+                    result.scope,
                     result.hottest_full,
                     "does the kernel use tensor cores at all?",
                     "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions: the FP32 path",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import nsys
+from profkit.analyzers.tools import system_timeline
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.report import Section, TableView
 from profkit.model.trace import CallKind, Trace
@@ -121,8 +121,8 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
             fix="keep metrics on the device and read them every N steps; non_blocking=True copies from pinned memory;"
             " torch.where instead of boolean indexing",
             next_tools=(
-                nsys(
-                    scope.command,
+                system_timeline(
+                    scope,
                     "see which Python line makes each waiting call (add --python-backtrace=cuda)",
                     "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, with the gap behind them",
                 ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 
+from profkit.analyzers.base import Scope
 from profkit.model.finding import NextTool
 
 
@@ -38,30 +39,31 @@ def py_spy_main(command: str) -> NextTool:
     )
 
 
-def nsys(command: str, purpose: str, look_for: str) -> NextTool:
-    """Give a system timeline of the whole run; `--kill=none` leaves the job alone when the window closes."""
-    return NextTool(
-        name="nsys",
-        command=(
-            "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --cpuctxsw=process-tree "
-            f"--delay=30 --duration=20 --kill=none --output=profkit_nsys --force-overwrite=true {command}"
-        ),
-        purpose=purpose,
-        look_for=look_for,
+def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
+    """Give a timeline of host, device and operating system over the whole run.
+
+    nsys: `--kill=none` leaves the job alone when the window closes. rocprofv3 on AMD devices.
+    """
+    if scope.is_amd:
+        command = f"rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof -- {scope.command}"
+        return NextTool(name="rocprofv3", command=command, purpose=purpose, look_for=look_for)
+    command = (
+        "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --cpuctxsw=process-tree "
+        f"--delay=30 --duration=20 --kill=none --output=profkit_nsys --force-overwrite=true {scope.command}"
     )
+    return NextTool(name="nsys", command=command, purpose=purpose, look_for=look_for)
 
 
-def ncu(command: str, kernel: str, purpose: str, look_for: str) -> NextTool:
-    """Give a profile of three launches of one kernel by its base name; it replays the kernel and destroys timing."""
-    return NextTool(
-        name="ncu",
-        command=(
-            f"ncu --target-processes all --kernel-name-base function -k {shlex.quote('regex:' + base_name(kernel))} "
-            f"--launch-skip 20 --launch-count 3 --set full -o profkit_ncu {command}"
-        ),
-        purpose=purpose,
-        look_for=look_for,
+def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str) -> NextTool:
+    """Give a profile of a few launches of one kernel by its base name; it replays the kernel and destroys timing."""
+    if scope.is_amd:
+        command = f"rocprof-compute profile --name profkit --kernel {base_name(kernel).strip("^$")} -- {scope.command}"
+        return NextTool(name="rocprof-compute", command=command, purpose=purpose, look_for=look_for)
+    command = (
+        f"ncu --target-processes all --kernel-name-base function -k {shlex.quote('regex:' + base_name(kernel))} "
+        f"--launch-skip 20 --launch-count 3 --set full -o profkit_ncu {scope.command}"
     )
+    return NextTool(name="ncu", command=command, purpose=purpose, look_for=look_for)
 
 
 def base_name(kernel: str) -> str:

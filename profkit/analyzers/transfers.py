@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import nsys
+from profkit.analyzers.tools import system_timeline
 from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.intervals import Intervals
@@ -127,8 +127,8 @@ def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Fin
             evidence=tuple(evidence),
             fix=_fix(result),
             next_tools=(
-                nsys(
-                    scope.command,
+                system_timeline(
+                    scope,
                     "are the copies slow, or issued at the wrong time?",
                     "memcpy HtoD rows against the kernels: same stream in sequence, or a stream of their own",
                 ),

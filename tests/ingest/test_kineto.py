@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from profkit.errors import MissingCapabilityError
 from profkit.ingest.kineto import read_trace
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Kind, Trace
@@ -265,3 +266,17 @@ def test_tables_are_read_only_and_become_data_frames() -> None:
     frame = trace.gpu.to_pandas()
     assert frame["end_ns"].tolist() == [BASE + 10]
     assert list(frame["grid"][0]) == [1, 2, 3]
+
+
+def test_zstd_is_read_or_the_missing_decoder_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.json.zst"
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        path.write_bytes(b"\x28\xb5\x2f\xfd" + b"\0" * 20)
+        with pytest.raises(MissingCapabilityError, match="zstd") as caught:
+            read_trace(str(path))
+        assert caught.value.exit_code == 4
+        return
+    path.write_bytes(zstd.compress(to_json([span("ProfilerStep#0", BASE, BASE + 10)])))
+    assert len(read_trace(str(path)).steps) == 1

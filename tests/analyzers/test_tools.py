@@ -1,0 +1,52 @@
+"""The next commands run as printed, on NVIDIA's tools and on AMD's."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from profkit.analyzers.base import Scope
+from profkit.analyzers.tools import base_name, kernel_profile, system_timeline
+from profkit.pipeline import triage_trace
+from profkit.testing import kernel, launch, span, trace_of
+
+SCOPE = Scope(window_ns=1, n_steps=1, has_steps=True, is_cpu=False, command="python train.py --lr 1")
+KERNELS = [
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, float)",
+    "void at::native::(anonymous namespace)::layer_norm_kernel<float>(int)",
+    "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
+    "triton_poi_fused_add_0",
+    "Cijk_Alik_Bljk_SB_MT64x16x32",
+]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_kernel_filter_matches_the_function_and_survives_the_shell(name: str) -> None:
+    words = shlex.split(kernel_profile(SCOPE, name, "p", "l").command)
+    pattern = words[words.index("-k") + 1].removeprefix("regex:")
+    function = re.split(r"[<(]", name.replace("(anonymous namespace)::", "").removeprefix("void "))[0].split("::")[-1]
+    assert re.search(pattern, function)
+    assert words[-4:] == ["python", "train.py", "--lr", "1"]
+
+
+def test_amd_devices_get_amds_tools() -> None:
+    amd = replace(SCOPE, is_amd=True)
+    assert system_timeline(amd, "p", "l").command.startswith("rocprofv3 ")
+    assert kernel_profile(amd, KERNELS[0], "p", "l").name == "rocprof-compute"
+    assert base_name(KERNELS[0]).strip("^$") in kernel_profile(amd, KERNELS[0], "p", "l").command
+    assert system_timeline(SCOPE, "p", "l").name == "nsys"
+
+
+def test_the_vendor_is_read_from_the_trace() -> None:
+    start = 10**9
+    rows = [span("ProfilerStep#0", start, start + 10**6)]
+    for n in range(30):
+        at = start + 30_000 * n
+        rows += [kernel("k", at + 6000, at + 26_000, correlation=n + 1), launch(at, at + 2000, correlation=n + 1)]
+    _, plain = triage_trace(trace_of(rows))
+    _, rocm = triage_trace(trace_of(rows, hip_runtime_version=60200))
+    assert plain.next_tool.name in {"ncu", "nsys"}
+    assert rocm.next_tool.name.startswith("rocprof")
