@@ -57,7 +57,8 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
 def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str) -> NextTool:
     """Give a profile of a few launches of one kernel by its base name; it replays the kernel and destroys timing."""
     if scope.is_amd:
-        command = f"rocprof-compute profile --name profkit --kernel {base_name(kernel).strip("^$")} -- {scope.command}"
+        function = base_name(kernel).strip("^$")
+        command = f"rocprof-compute profile --name profkit --kernel {function} -- {scope.command}"
         return NextTool(name="rocprof-compute", command=command, purpose=purpose, look_for=look_for)
     command = (
         f"ncu --target-processes all --kernel-name-base function -k {shlex.quote('regex:' + base_name(kernel))} "
