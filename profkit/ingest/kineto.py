@@ -16,8 +16,8 @@ from profkit.ingest import bytesource, split
 from profkit.ingest.build import build_trace
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.events import BadEventError, Batch, decode_batch
-from profkit.ingest.quick import Decode, NotAsUsualError, Task, read_quick
-from profkit.ingest.split import Document
+from profkit.ingest.quick import Decode, Task, read_quick
+from profkit.ingest.split import Document, NotAsUsualError
 from profkit.model.trace import Trace, TraceWarning
 
 CHUNK_BYTES: Final = 2**20

@@ -19,13 +19,9 @@ import msgspec
 from profkit.ingest import bytesource, split
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.events import Batch
-from profkit.ingest.split import Document
+from profkit.ingest.split import Document, NotAsUsualError
 
 Decode = Callable[[bytes], Batch]
-
-
-class NotAsUsualError(Exception):
-    """The quick cut does not fit this file; the exact one will."""
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,22 @@ import numpy as np
 
 from profkit.errors import TraceError, TraceFormatError, TruncatedTraceError
 
-MAX_ELEMENT_BYTES: Final = 64 * 2**20
-"""One event, or the metadata before or after the events, may not be larger (the largest seen is 0.4 MB)."""
+MAX_ELEMENT_BYTES: Final = 8 * 2**20
+"""One event, or the metadata before or after the events, may not be larger (the largest seen is 0.4 MB): the exact cut
+needs up to 40 bytes per byte of it."""
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _ARRAY_START: Final = re.compile(rb"\s*:\s*\[")
+_MOST_BRACES: Final = 10_000
+"""So many objects inside one event are looked back over for the quick cut; the exact one has no such limit."""
 _SPACE: Final = b" \t\r\n"
 _SHIFT = np.zeros(256, np.int8)
 _SHIFT[[0x7B, 0x5B]] = 1  # { [
 _SHIFT[[0x7D, 0x5D]] = -1  # } ]
+
+
+class NotAsUsualError(Exception):
+    """The quick cut does not fit this file; the exact one will, or says what is wrong."""
 
 
 @dataclass
@@ -133,7 +140,8 @@ def _quick(buffer: bytes, chunks: Iterator[bytes], document: Document, source: s
             buffer = buffer[_after_comma(buffer, end) :] + chunk
         else:
             buffer += chunk
-            _refuse_giant(buffer, source)
+            if len(buffer) > MAX_ELEMENT_BYTES:
+                raise NotAsUsualError
     document.tail = buffer
 
 
@@ -144,7 +152,10 @@ def _array(buffer: bytes, end: int) -> bytes:
 def _last_boundary(buffer: bytes) -> int:
     """Give the end of the last `}` that is followed by a comma and a `{`, or 0."""
     position = len(buffer)
-    while (position := buffer.rfind(b"{", 0, position)) > 0:
+    for _ in range(_MOST_BRACES):
+        position = buffer.rfind(b"{", 0, position)
+        if position <= 0:
+            break
         end = len(buffer[max(0, position - 64) : position].rstrip(_SPACE)) + max(0, position - 64)
         if end and buffer[end - 1] == 0x2C:
             end -= 1
@@ -177,7 +188,7 @@ def _exact(buffer: bytes, chunks: Iterator[bytes], document: Document, source: s
             yield _array(whole, len(whole))
             buffer, is_first = buffer[end:], False
         _refuse_giant(buffer, source)
-        more = _at_least(chunks, max(len(buffer), 1))
+        more = _at_least(chunks, min(max(len(buffer), 1), MAX_ELEMENT_BYTES // 4))
         if not more:
             document.is_truncated = True
             document.tail = buffer
