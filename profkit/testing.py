@@ -30,8 +30,8 @@ from itertools import groupby, pairwise
 from typing import Any, Final
 
 from profkit.errors import UsageError
+from profkit.ingest.batch import decode_batch
 from profkit.ingest.build import build_trace
-from profkit.ingest.events import decode_batch
 from profkit.ingest.kineto import RawTrace
 from profkit.model.trace import Trace
 

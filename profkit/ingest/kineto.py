@@ -13,9 +13,10 @@ from typing import Any, Final, NoReturn
 
 from profkit.errors import TraceFormatError, TruncatedTraceError
 from profkit.ingest import bytesource, split
+from profkit.ingest.batch import Batch, decode_batch
 from profkit.ingest.build import build_trace
 from profkit.ingest.bytesource import Progress
-from profkit.ingest.events import BadEventError, Batch, decode_batch
+from profkit.ingest.events import BadEventError
 from profkit.ingest.quick import Decode, Task, read_quick
 from profkit.ingest.split import Document, NotAsUsualError
 from profkit.model.trace import Trace, TraceWarning

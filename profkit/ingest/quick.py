@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from profkit.ingest import bytesource, split
+from profkit.ingest.batch import Batch
 from profkit.ingest.bytesource import Progress
-from profkit.ingest.events import Batch
 from profkit.ingest.split import Document, NotAsUsualError
 
 Decode = Callable[[bytes], Batch]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError, TraceFormatError, TruncatedTraceError
-from profkit.ingest.events import decode_batch
+from profkit.ingest.batch import decode_batch
 from profkit.ingest.kineto import CHUNK_BYTES, _read_exact, _read_quick, read_raw, read_trace
 from profkit.ingest.quick import Task
 from profkit.ingest.split import elements

@@ -1,0 +1,54 @@
+"""One batch of events as columns: a pure function, so that any process can do it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from profkit.ingest.columns import (
+    EXTRACTORS,
+    Codes,
+    Columns,
+    flows,
+    kernel_collectives,
+    operator_collectives,
+    rows_by_table,
+    text_of,
+    thread_names,
+)
+from profkit.ingest.events import COMM_OP, decode_groups
+
+
+@dataclass
+class Batch:
+    """Raw columns per table with strings of the batch's own; codes index `strings`, threads index `threads`."""
+
+    n_events: int = 0
+    tables: dict[str, Columns] = field(default_factory=dict)
+    strings: list[str] = field(default_factory=list)
+    threads: list[tuple[str, str]] = field(default_factory=list)
+    thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
+    categories: dict[str, int] = field(default_factory=dict)
+
+
+def decode_batch(array: bytes, *, unique_keys: bool = False) -> Batch:
+    """Give the columns of a JSON array of whole events; raises BadEventError.
+
+    `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
+    """
+    groups = decode_groups(array, unique_keys=unique_keys)
+    batch = Batch(n_events=sum(map(len, groups.values())))
+    strings, threads = Codes(), Codes()
+    for (cat, ph), rows in groups.items():
+        batch.categories[cat or ph] = batch.categories.get(cat or ph, 0) + len(rows)
+    for table, rows in rows_by_table(groups).items():
+        batch.tables[table] = EXTRACTORS[table](rows, strings, threads)
+        if table == "kernels" and any(event.args is not None and event.args.collective for event in rows):
+            batch.tables["collectives"] = kernel_collectives(rows, strings)
+        if table == "ops" and COMM_OP in strings:
+            batch.tables["comm_ops"] = operator_collectives(rows, strings)
+    if arrows := flows(groups, threads):
+        batch.tables["flows"] = arrows
+    batch.thread_names = thread_names(groups)
+    batch.strings = list(strings)
+    batch.threads = [(text_of(pid), text_of(tid)) for pid, tid in threads]
+    return batch

@@ -1,0 +1,307 @@
+"""Groups of events to columns, one function per table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.ingest.decimals import DecimalError, us_to_ns
+from profkit.ingest.events import ABSENT, COMM_OP, Args, BadEventError, Event, Groups, RareArgs
+
+Columns = dict[str, NDArray[Any]]
+
+DEVICE_CATEGORIES: Final = {
+    "kernel": "gpu",
+    "Kernel": "gpu",
+    "gpu_memcpy": "gpu",
+    "Memcpy": "gpu",
+    "gpu_memset": "gpu",
+    "Memset": "gpu",
+}
+_TABLE_OF_CATEGORY: Final = {
+    **DEVICE_CATEGORIES,
+    "cpu_op": "ops",
+    "Operator": "ops",
+    "cuda_runtime": "calls",
+    "cuda_driver": "calls",
+    "hip_runtime": "calls",
+    "hip_driver": "calls",
+    "mtia_runtime": "calls",
+    "xpu_runtime": "calls",
+    "Runtime": "calls",
+    "user_annotation": "spans",
+    "python_function": "python",
+    "overhead": "overhead",
+    "gpu_user_annotation": "device_spans",
+    "cuda_sync": "sync_rows",
+    "mtia_ccp_events": "mtia",
+}
+
+_COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
+
+
+class Codes(dict[Any, int]):
+    """Gives the same small integer for the same value: 0, 1, 2... in order of first sight."""
+
+    def __missing__(self, value: Any) -> int:
+        code = self[value] = len(self)
+        return code
+
+
+def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
+    """Give the events of each table; what belongs to none (arrows, counters, markers of the profiler) is left out."""
+    tables: dict[str, list[Event]] = {}
+    for (cat, ph), rows in groups.items():
+        if ph == "X":
+            table = _TABLE_OF_CATEGORY.get(cat)
+            if table is None and not cat:
+                table = "ops"  # the autograd profiler's own export has no categories
+            if table == "gpu":
+                table = "copies" if cat in _COPY_CATEGORIES else "kernels"
+        elif ph == "i":
+            table = "memory"
+        else:
+            continue
+        kept = [event for event in rows if event.name == "[memory]"] if table == "memory" else rows
+        if table is not None and kept:
+            tables.setdefault(table, []).extend(kept)
+    return tables
+
+
+def _times(rows: list[Event]) -> Columns:
+    start = _parse(rows, attrgetter("ts"), "ts")
+    duration = _parse(rows, attrgetter("dur"), "dur")
+    if duration.size and int(duration.min()) < 0:
+        row = int(np.argmax(duration < 0))
+        raise _bad(rows[row], f"negative dur {bytes(rows[row].dur).decode()}")
+    with np.errstate(over="ignore"):
+        end = start + duration
+    if (end < start).any():
+        row = int(np.argmax(end < start))
+        raise _bad(rows[row], f"dur {bytes(rows[row].dur).decode()} overflows int64 nanoseconds")
+    return {"start_ns": start, "end_ns": end}
+
+
+def _parse(rows: list[Event], column: Callable[[Event], Any], field_name: str) -> NDArray[np.int64]:
+    try:
+        return us_to_ns(list(map(column, rows)))
+    except DecimalError as error:
+        raise _bad(rows[error.row], f"{field_name} {error}") from None
+
+
+def _bad(event: Event, message: str) -> BadEventError:
+    return BadEventError(f"{message} in event {str(event.name)[:60]!r}")
+
+
+def _names(rows: list[Event], strings: Codes) -> NDArray[np.int32]:
+    try:
+        return _coded(map(attrgetter("name"), rows), strings, len(rows))
+    except TypeError:
+        raise BadEventError("name is not text") from None
+
+
+def _coded(values: Iterable[Any], codes: Codes, n: int) -> NDArray[np.int32]:
+    return np.fromiter(map(codes.__getitem__, values), np.int32, n)
+
+
+def _threads(rows: list[Event], threads: Codes) -> NDArray[np.int32]:
+    return _coded(map(attrgetter("pid", "tid"), rows), threads, len(rows))
+
+
+_NO_ARGS = Args()
+
+
+def _args(rows: list[Event]) -> list[Any]:
+    return [event.args or _NO_ARGS for event in rows]
+
+
+def _integers(args: list[Any], name: str, absent: int = ABSENT) -> NDArray[np.int64]:
+    values = map(attrgetter(name), args)
+    try:
+        return np.fromiter(values, np.int64, len(args))
+    except (TypeError, ValueError, OverflowError):  # null, text, a float or beyond int64 somewhere: one by one
+        return np.array([_integer(getattr(arg, name), absent) for arg in args], np.int64)
+
+
+def _integer(value: object, absent: int) -> int:
+    try:
+        number = int(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        digits = "".join(filter(str.isdigit, str(value)))
+        number = int(digits) if digits else absent
+    if not -(2**63) <= number < 2**63:
+        return int(np.uint64(number % 2**64).astype(np.int64))  # unsigned 64-bit ids wrap, as they do in C
+    return int(number)
+
+
+def _external_ids(args: list[Any]) -> NDArray[np.int64]:
+    ids = _integers(args, "external_id")
+    if ids.size and int(ids.min()) < 0:
+        old = _integers(args, "old_external_id")
+        ids = np.where(ids < 0, old, ids)
+    return ids
+
+
+def _spans(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+    return _times(rows) | {"name": _names(rows, strings), "thread": _threads(rows, threads)}
+
+
+def _ops(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+    return _spans(rows, strings, threads) | {"external_id": _external_ids(_args(rows))}
+
+
+def _calls(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+    args = _args(rows)
+    ids = {"external_id": _external_ids(args), "correlation": _integers(args, "correlation")}
+    return _spans(rows, strings, threads) | ids
+
+
+def _lanes(rows: list[Event], args: list[Any]) -> Columns:
+    """Device and stream from the arguments; where they are missing, from pid and tid ("stream 7")."""
+    device, stream = _integers(args, "device"), _integers(args, "stream")
+    if device.size and int(device.min()) < 0:
+        pid = np.array([_integer(event.pid, ABSENT) for event in rows], np.int64)
+        device = np.where(device < 0, pid, device)
+    if stream.size and int(stream.min()) < 0:
+        tid = np.array([_integer(event.tid, ABSENT) for event in rows], np.int64)
+        stream = np.where(stream < 0, tid, stream)
+    return {"device": device.astype(np.int32), "stream": stream}
+
+
+def _device_spans(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+    return _device_rows(rows, _args(rows), strings)
+
+
+def _device_rows(rows: list[Event], args: list[Any], strings: Codes) -> Columns:
+    return _times(rows) | {"name": _names(rows, strings)} | _lanes(rows, args)
+
+
+def _copies(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+    return _device_work(rows, _args(rows), strings)
+
+
+def _device_work(rows: list[Event], args: list[Any], strings: Codes) -> Columns:
+    n = len(rows)
+    return _device_rows(rows, args, strings) | {
+        "correlation": _integers(args, "correlation"),
+        "external_id": _external_ids(args),
+        "n_bytes": _integers(args, "n_bytes"),
+        "graph_node": _integers(args, "graph_node", 0),
+        "grid": np.zeros((n, 3), np.int32),
+        "block": np.zeros((n, 3), np.int32),
+        "is_copy": np.ones(n, np.bool_),
+    }
+
+
+def _kernels(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+    args = _args(rows)
+    columns = _device_work(rows, args, strings)
+    columns["grid"] = _dimensions([arg.grid for arg in args])
+    columns["block"] = _dimensions([arg.block for arg in args])
+    columns["is_copy"] = np.zeros(len(rows), np.bool_)
+    return columns
+
+
+def _dimensions(values: list[Any]) -> NDArray[np.int32]:
+    try:
+        table = np.array(values, np.int64)
+        if table.shape == (len(values), 3):
+            return np.clip(table, 0, 2**31 - 1).astype(np.int32)
+    except (ValueError, TypeError, OverflowError):
+        pass
+    return np.array([_dimension(value) for value in values], np.int32).reshape(-1, 3)
+
+
+def _dimension(value: Any) -> list[int]:
+    """Give three sizes from `[x, y, z]` or the text `"[x, y, z]"`; zeros for anything else."""
+    sizes = re.findall(r"\d+", str(value))
+    return [min(int(size), 2**31 - 1) for size in sizes] if len(sizes) == 3 else [0, 0, 0]
+
+
+def kernel_collectives(rows: list[Event], strings: Codes) -> Columns:
+    """The arguments of the kernels that are collectives; `kernel` is their place among the batch's kernels."""
+    places = [place for place, event in enumerate(rows) if isinstance(event.args, RareArgs) and event.args.collective]
+    arguments = _collective_arguments([rows[place].args for place in places], strings)
+    return {"kernel": np.array(places, np.int64)} | arguments
+
+
+def operator_collectives(rows: list[Event], strings: Codes) -> Columns:
+    """The arguments of operators that announce a collective."""
+    args = [event.args for event in rows if event.name == COMM_OP and isinstance(event.args, RareArgs)]
+    return {"external_id": _external_ids(args)} | _collective_arguments(args, strings)
+
+
+def _collective_arguments(args: list[Any], strings: Codes) -> Columns:
+    return {
+        "collective": _optional_strings([arg.collective for arg in args], strings),
+        "dtype": _optional_strings([arg.dtype for arg in args], strings),
+        "in_elements": _integers(args, "in_elements"),
+        "out_elements": _integers(args, "out_elements"),
+        "group_size": _integers(args, "group_size"),
+        "group_name": _optional_strings([arg.group_name for arg in args], strings),
+        "group_ranks": _optional_strings([bytes(arg.group_ranks).decode() or None for arg in args], strings),
+        "seq": _integers(args, "seq"),
+    }
+
+
+def _optional_strings(values: list[Any], strings: Codes) -> NDArray[np.int32]:
+    return np.array([ABSENT if value is None else strings[text_of(value)] for value in values], np.int32)
+
+
+def _memory(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+    args = _args(rows)
+    return {
+        "start_ns": _parse(rows, attrgetter("ts"), "ts"),
+        "n_bytes": _integers(args, "memory_bytes"),
+        "allocated_bytes": _integers(args, "allocated"),
+        "reserved_bytes": _integers(args, "reserved"),
+        "device_type": _integers(args, "device_type"),
+        "device": _integers(args, "device_id"),
+    }
+
+
+EXTRACTORS: Final[dict[str, Callable[[list[Event], Codes, Codes], Columns]]] = {
+    "kernels": _kernels,
+    "copies": _copies,
+    "ops": _ops,
+    "calls": _calls,
+    "spans": _spans,
+    "python": _spans,
+    "overhead": _spans,
+    "device_spans": _device_spans,
+    "sync_rows": _device_spans,
+    "mtia": _device_spans,
+    "memory": _memory,
+}
+
+
+def flows(groups: Groups, threads: Codes) -> Columns:
+    """Give the forward-to-backward arrows; {} if there are none."""
+    rows = [event for ph in ("s", "f") for event in groups.get(("fwdbwd", ph), ())]
+    if not rows:
+        return {}
+    return {
+        "start_ns": _parse(rows, attrgetter("ts"), "ts"),
+        "flow_id": np.array([_integer(event.id, ABSENT) for event in rows], np.int64),
+        "thread": _threads(rows, threads),
+        "is_start": np.array([event.ph == "s" for event in rows], np.int8),
+    }
+
+
+def thread_names(groups: Groups) -> dict[tuple[str, str], str]:
+    """Give the names of threads by (pid, tid)."""
+    return {
+        (text_of(event.pid), text_of(event.tid)): text_of(event.args.label)
+        for event in groups.get(("", "M"), ())
+        if event.name == "thread_name" and isinstance(event.args, RareArgs) and event.args.label
+    }
+
+
+def text_of(value: object) -> str:
+    """Give an id or a label as text, "" for none."""
+    return "" if value is None else str(value)
