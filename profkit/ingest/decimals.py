@@ -7,9 +7,10 @@ went through another JSON library have any number of digits. Numbers are kept as
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Final
 
 import numpy as np
@@ -17,8 +18,7 @@ import numpy as np
 from profkit.model.arrays import I64
 
 _INT64_MAX: Final = 2**63 - 1
-# More digits than this could overflow int64 as ns; such a number is parsed one by one, and refused if it does.
-_MAX_SAFE_US: Final = _INT64_MAX // 1000
+_JSON_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 class DecimalError(ValueError):
@@ -38,16 +38,23 @@ def us_to_ns(numbers: Sequence[bytes]) -> I64:
     if n == 0:
         return np.empty(0, np.int64)
     text = b"\n".join(numbers)
-    other = text.translate(None, b"0123456789\n")
-    if not other:
-        values = _parse_integers(text, n)
-        if values is not None and int(np.abs(values).max()) <= _MAX_SAFE_US:
-            return values * 1000
-    elif other == b"." * n and _all_have_three_decimals(text, n):
-        values = _parse_integers(text.replace(b".", b""), n)
-        if values is not None and int(values.max()) < _INT64_MAX:  # strtoll saturates
-            return values
-    return np.array([_one_to_ns(bytes(number), row) for row, number in enumerate(numbers)], np.int64)
+    values = _parse_plain(text, n)
+    if values is None:
+        values = np.array([_one_to_ns(bytes(number), row) for row, number in enumerate(numbers)], np.int64)
+    return values
+
+
+def _parse_plain(text: bytes, n: int) -> I64 | None:
+    """Give ns for `n` lines of digits with at most three decimals, all at once; None where the slow way must look."""
+    if text.translate(None, b"-0123456789.\n") or text.count(b"-") != text.count(b"\n-") + text.startswith(b"-"):
+        return None
+    values = _parse_integers(text.replace(b".", b""), n)
+    decimals = _count_decimals(text, n)
+    if values is None or decimals is None:
+        return None
+    scale = 10 ** (3 - decimals)
+    limit = _INT64_MAX // scale  # strtoll saturates, so its extreme values are in doubt too
+    return None if ((values >= limit) | (values <= -limit)).any() else values * scale
 
 
 def _parse_integers(text: bytes, n: int) -> I64 | None:
@@ -60,23 +67,36 @@ def _parse_integers(text: bytes, n: int) -> I64 | None:
     return values if values.size == n else None
 
 
-def _all_have_three_decimals(text: bytes, n: int) -> bool:
+def _count_decimals(text: bytes, n: int) -> I64 | None:
+    """Give the digits after the point per line, 0 to 3; None if a line has more, two points, or one at its edge."""
     characters = np.frombuffer(text, np.uint8)
+    decimals = np.zeros(n, np.int64)
+    dots = np.flatnonzero(characters == 0x2E)
     ends = np.append(np.flatnonzero(characters == 0x0A), characters.size)
-    starts = np.concatenate(([0], ends[:-1] + 1))
-    if int((ends - starts).min()) < 5:  # "0.000" is the shortest
-        return False
-    return ends.size == n and bool((characters[ends - 4] == 0x2E).all())
+    if ends.size != n:
+        return None
+    if dots.size == 0:
+        return decimals
+    lines = np.arange(n) if dots.size == n else np.searchsorted(ends, dots)
+    starts = np.concatenate(([0], ends[:-1] + 1))[lines]
+    after = ends[lines] - dots - 1
+    if (after < 1).any() or (after > 3).any() or (dots <= starts).any() or (characters[dots - 1] < 0x30).any():
+        return None
+    decimals[lines] = after
+    return None if (lines[1:] == lines[:-1]).any() else decimals
 
 
 def _one_to_ns(number: bytes, row: int) -> int:
+    if not _JSON_NUMBER.fullmatch(number):
+        raise DecimalError(f"{_shown(number)} is not a number", row)
     try:
         value = Decimal(number.decode("ascii"))
-        if not value.is_finite() or value.adjusted() > 18:  # 10^18 us: keep Decimal from writing out huge integers
-            raise DecimalError(f"{_shown(number)} is outside the range of int64 nanoseconds", row)
-        nanoseconds = int((value * 1000).to_integral_value(ROUND_HALF_EVEN))
-    except (InvalidOperation, UnicodeDecodeError):
-        raise DecimalError(f"{_shown(number)} is not a number", row) from None
+    except InvalidOperation:  # an exponent of more digits than Decimal takes
+        raise DecimalError(f"{_shown(number)} is outside the range of int64 nanoseconds", row) from None
+    if value.adjusted() > 18:  # 10^18 us: keep Decimal from writing out huge integers
+        raise DecimalError(f"{_shown(number)} is outside the range of int64 nanoseconds", row)
+    exact = Context(prec=len(number) + 3)
+    nanoseconds = int(exact.multiply(value, Decimal(1000)).to_integral_value(ROUND_HALF_EVEN))
     if abs(nanoseconds) > _INT64_MAX:
         raise DecimalError(f"{_shown(number)} is outside the range of int64 nanoseconds", row)
     return nanoseconds

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profkit.errors import MissingCapabilityError
+from profkit.errors import MissingCapabilityError, TraceFormatError
 from profkit.ingest.kineto import read_trace
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Kind, Trace
@@ -280,3 +280,11 @@ def test_zstd_is_read_or_the_missing_decoder_is_named(tmp_path: Path) -> None:
         return
     path.write_bytes(zstd.compress(to_json([span("ProfilerStep#0", BASE, BASE + 10)])))
     assert len(read_trace(str(path)).steps) == 1
+
+
+def test_a_bad_event_in_another_process_is_named_all_the_same(tmp_path: Path) -> None:
+    rows = [span(f"range{n}", BASE + 1000 * n, BASE + 1000 * n + 500) for n in range(300)]
+    path = tmp_path / "t.json"
+    path.write_bytes(to_json(rows).replace(b'"range250", "pid": 1000', b'"range250", "pid": {}'))
+    with pytest.raises(TraceFormatError, match="event 251"):
+        read_trace(str(path), jobs=3, chunk_bytes=3000)
