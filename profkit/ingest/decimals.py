@@ -38,10 +38,30 @@ def us_to_ns(numbers: Sequence[bytes]) -> I64:
     if n == 0:
         return np.empty(0, np.int64)
     text = b"\n".join(numbers)
-    values = _parse_plain(text, n)
+    values = _parse_usual(text, n)
+    if values is None:
+        values = _parse_plain(text, n)
     if values is None:
         values = np.array([_one_to_ns(bytes(number), row) for row, number in enumerate(numbers)], np.int64)
     return values
+
+
+def _parse_usual(text: bytes, n: int) -> I64 | None:
+    """Give ns for what Kineto writes, whole numbers or three decimals throughout, at half the cost of below."""
+    other = text.translate(None, b"0123456789\n")
+    if not other:
+        values = _parse_integers(text, n)
+        return None if values is None or int(values.max()) >= _INT64_MAX // 1000 else values * 1000
+    if other != b"." * n:
+        return None
+    characters = np.frombuffer(text, np.uint8)
+    ends = np.append(np.flatnonzero(characters == 0x0A), characters.size)
+    if ends.size != n or int(ends[0]) < 5 or (n > 1 and int(np.diff(ends).min()) < 6):  # "0.000" is the shortest
+        return None
+    if not (characters[ends - 4] == 0x2E).all():
+        return None
+    values = _parse_integers(text.replace(b".", b""), n)
+    return None if values is None or int(values.max()) == _INT64_MAX else values  # strtoll saturates
 
 
 def _parse_plain(text: bytes, n: int) -> I64 | None:
