@@ -214,6 +214,8 @@ def _caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
     caveats = list(case.failed_checks)
     if case.is_cpu:
         caveats.append("CPU trace: dispatch cost is estimated from the smallest operators, not measured")
+        if top is not None:  # measured: analyses/data_removal
+            caveats.append("on a CPU the ceiling is soft: a core that waits works slower in between")
     if case.step_ns is None:
         caveats.append("no steps found: all numbers are of the whole recorded window")
     if top is not None and top.id == "comm.exposed":

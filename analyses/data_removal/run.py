@@ -71,10 +71,8 @@ def measure(repeats: int) -> list[dict[str, Any]]:
                         "confidence": report.verdict.confidence,
                     }
                 )
-                print(
-                    f"{len(rows):3} sleep {sleep_ms} ms, {workers} workers: {step / 1e6:.2f} ms, {report.verdict.headline}",
-                    flush=True,
-                )
+                cell = f"sleep {sleep_ms} ms, {workers} workers: {step / 1e6:.2f} ms"
+                print(f"{len(rows):3} {cell}, {report.verdict.headline}", flush=True)
     return rows
 
 
