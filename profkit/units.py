@@ -1,22 +1,6 @@
-"""Formats and parses quantities. The only module that rounds; everything below it is integer nanoseconds."""
+"""Formats quantities. The only module that rounds; everything below it is integer nanoseconds."""
 
 from __future__ import annotations
-
-import re
-
-_NS_PER_UNIT = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_BYTES_PER_UNIT = {
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
-_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Zµ]+)\s*")
 
 
 def format_ns(duration_ns: float) -> str:
@@ -54,29 +38,6 @@ def format_bytes(n_bytes: float) -> str:
 def format_speedup(ratio: float) -> str:
     """Give a speed-up: `1.74x`."""
     return f"{ratio:.2f}x"
-
-
-def parse_duration_ns(text: str) -> int:
-    """Read `20ms`, `1.5 s`, `350us` as integer nanoseconds; raise ValueError on anything else."""
-    value, unit = _split_quantity(text)
-    if unit not in _NS_PER_UNIT:
-        raise ValueError(f"unknown unit of time {unit!r} in {text!r}: use ns, us, ms or s")
-    return round(value * _NS_PER_UNIT[unit])
-
-
-def parse_bytes(text: str) -> int:
-    """Read `16GB` (10^9) or `16GiB` (2^30) as bytes; raise ValueError on anything else."""
-    value, unit = _split_quantity(text)
-    if unit.lower() not in _BYTES_PER_UNIT:
-        raise ValueError(f"unknown unit of size {unit!r} in {text!r}: use B, kB, MB, GB, KiB, MiB or GiB")
-    return round(value * _BYTES_PER_UNIT[unit.lower()])
-
-
-def _split_quantity(text: str) -> tuple[float, str]:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a number with a unit")
-    return float(match[1]), match[2]
 
 
 def _three_digits(value: float) -> str:

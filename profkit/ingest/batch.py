@@ -49,6 +49,6 @@ def decode_batch(array: bytes, *, unique_keys: bool = False) -> Batch:
     if arrows := flows(groups, threads):
         batch.tables["flows"] = arrows
     batch.thread_names = thread_names(groups)
-    batch.strings = list(strings)
+    batch.strings = list(map(text_of, strings))
     batch.threads = [(text_of(pid), text_of(tid)) for pid, tid in threads]
     return batch

@@ -59,20 +59,29 @@ class Progress:
 
 @contextmanager
 def spooled(source: str) -> Iterator[Path]:
-    """Give a path for a source; standard input ("-") is copied to a temporary file, since a retry must reread it."""
+    """Give a path for a source; a stream ("-", a named pipe) is copied to a file, since a retry must reread it."""
+    path = Path(source)
     if source != "-":
-        path = Path(source)
         _refuse_missing(path)
-        yield path
-        return
+        if not path.is_fifo():
+            yield path
+            return
     with tempfile.NamedTemporaryFile(prefix="profkit-stdin-") as spool:
-        shutil.copyfileobj(sys.stdin.buffer, spool)
+        if source == "-":
+            shutil.copyfileobj(sys.stdin.buffer, spool)
+        else:
+            with path.open("rb") as pipe:
+                shutil.copyfileobj(pipe, spool)
         spool.flush()
         yield Path(spool.name)
 
 
 def _refuse_missing(path: Path) -> None:
-    if not path.exists():
+    try:
+        is_there = path.exists()
+    except OSError as error:  # a name too long, a folder one may not look into
+        raise TraceNotFoundError(f"{path}: {(error.strerror or 'unreadable').lower()}", hint="check the path") from None
+    if not is_there:
         raise TraceNotFoundError(f"{path}: no such file", hint="give a .json or .json.gz that torch.profiler wrote")
     if path.is_dir():
         raise TraceNotFoundError(f"{path} is a folder", hint="give the trace files in it")
@@ -89,8 +98,9 @@ def read_chunks(
     try:
         with path.open("rb") as raw:
             yield from _decompressed(raw, source, chunk_bytes, progress or Progress(), lenient)
-    except PermissionError:
-        raise TraceNotFoundError(f"{source}: permission denied", hint="check the file's owner and mode") from None
+    except OSError as error:  # permission, a socket, a file that went away
+        reason = (error.strerror or "unreadable").lower()
+        raise TraceNotFoundError(f"{source}: {reason}", hint="check the file's owner and mode") from None
 
 
 def _decompressed(raw: BinaryIO, source: str, chunk_bytes: int, progress: Progress, lenient: bool) -> Iterator[bytes]:

@@ -45,6 +45,10 @@ _TABLE_OF_CATEGORY: Final = {
 _COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 
 
+_MOST_DIGITS: Final = 20  # as many as 2^64 has; Python refuses to read more than 4,300
+_INT32: Final = np.iinfo(np.int32)
+
+
 class Codes(dict[Any, int]):
     """Gives the same small integer for the same value: 0, 1, 2... in order of first sight."""
 
@@ -129,11 +133,12 @@ def _integers(args: list[Any], name: str, absent: int = ABSENT) -> NDArray[np.in
 
 
 def _integer(value: object, absent: int) -> int:
+    """Give a whole number, also from text ("stream 7"); `absent` for anything else."""
     try:
         number = int(value)  # type: ignore[call-overload]
     except (TypeError, ValueError, OverflowError):
-        digits = "".join(filter(str.isdigit, str(value)))
-        number = int(digits) if digits else absent
+        digits = "".join(re.findall("[0-9]", value)) if isinstance(value, str) else ""
+        number = int(digits[:_MOST_DIGITS]) if digits else absent
     if not -(2**63) <= number < 2**63:
         return int(np.uint64(number % 2**64).astype(np.int64))  # unsigned 64-bit ids wrap, as they do in C
     return int(number)
@@ -170,6 +175,9 @@ def _lanes(rows: list[Event], args: list[Any]) -> Columns:
     if stream.size and int(stream.min()) < 0:
         tid = np.array([_integer(event.tid, ABSENT) for event in rows], np.int64)
         stream = np.where(stream < 0, tid, stream)
+    if device.size and not (_INT32.min <= int(device.min()) and int(device.max()) <= _INT32.max):
+        row = int(np.argmax((device < _INT32.min) | (device > _INT32.max)))
+        raise _bad(rows[row], f"device {device[row]} is no device number")
     return {"device": device.astype(np.int32), "stream": stream}
 
 
@@ -219,8 +227,10 @@ def _dimensions(values: list[Any]) -> NDArray[np.int32]:
 
 def _dimension(value: Any) -> list[int]:
     """Give three sizes from `[x, y, z]` or the text `"[x, y, z]"`; zeros for anything else."""
-    sizes = re.findall(r"\d+", str(value))
-    return [min(int(size), 2**31 - 1) for size in sizes] if len(sizes) == 3 else [0, 0, 0]
+    sizes = re.findall("[0-9]+", value) if isinstance(value, str) else value
+    if not isinstance(sizes, list) or len(sizes) != 3:
+        return [0, 0, 0]
+    return [min(max(_integer(size, 0), 0), _INT32.max) for size in sizes]
 
 
 def kernel_collectives(rows: list[Event], strings: Codes) -> Columns:
@@ -244,9 +254,16 @@ def _collective_arguments(args: list[Any], strings: Codes) -> Columns:
         "out_elements": _integers(args, "out_elements"),
         "group_size": _integers(args, "group_size"),
         "group_name": _optional_strings([arg.group_name for arg in args], strings),
-        "group_ranks": _optional_strings([bytes(arg.group_ranks).decode() or None for arg in args], strings),
+        "group_ranks": _optional_strings([_raw_text(arg.group_ranks) for arg in args], strings),
         "seq": _integers(args, "seq"),
     }
+
+
+def _raw_text(value: Any) -> str | None:
+    try:
+        return bytes(value).decode() or None
+    except UnicodeDecodeError:
+        raise BadEventError("Process Group Ranks is not text") from None
 
 
 def _optional_strings(values: list[Any], strings: Codes) -> NDArray[np.int32]:

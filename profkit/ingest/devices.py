@@ -75,7 +75,7 @@ def _kernel_collectives(merged: Merged, source_row: NDArray[np.int64]) -> Collec
     if not columns:
         return _no_collectives()
     kernel = columns.pop("kernel")
-    gpu_row = np.full(int(max(kernel.max(), source_row.max())) + 1, NO_ROW, np.int64)
+    gpu_row = np.full(int(max(kernel.max(), source_row.max(initial=NO_ROW))) + 1, NO_ROW, np.int64)
     kernels = np.flatnonzero(source_row >= 0)
     gpu_row[source_row[kernels]] = kernels
     rows = gpu_row[kernel]

@@ -25,11 +25,18 @@ def find_sources(paths: Iterable[str]) -> list[str]:
     sources: list[str] = []
     for text in paths:
         path = Path(text)
-        if text != "-" and path.is_dir():
+        if text != "-" and _is_folder(path):
             sources += _in_folder(path)
         else:
             sources.append(text)
     return list(dict.fromkeys(sources))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name too long for the system: the reader says so
+        return False
 
 
 def _in_folder(folder: Path) -> list[str]:

@@ -7,11 +7,15 @@ Field meanings: Kineto's `output_json.cpp` and `ActivityType.h`; older spellings
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+
+from profkit.ingest import split
 
 Id = int | str | None
 ABSENT: Final = -1
@@ -76,6 +80,7 @@ Groups = dict[tuple[str, str], list[Event]]
 
 _COMMON = msgspec.json.Decoder(list[Event])
 _RARE = msgspec.json.Decoder(list[RareEvent])
+_MEMBERS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 COMM_OP: Final = "record_param_comms"
 
@@ -95,41 +100,37 @@ def decode_groups(array: bytes, *, unique_keys: bool) -> Groups:
     """Give the events of a JSON array by (category, phase); see `batch.decode_batch`."""
     events = _decode(_COMMON, array)
     if unique_keys:
-        _refuse_repeated_keys(array, events)
+        _refuse_repeated_keys(array)
     groups = _grouped(events)
     return _grouped(_decode(_RARE, array)) if _needs_rare_arguments(groups) else groups
 
 
-_COUNTED_KEYS: Final = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
+def _refuse_repeated_keys(array: bytes) -> None:
+    """Compare the members of each event, as its text has them, with its distinct keys (those of `args` are free)."""
+    distinct = np.fromiter(map(len, _decode(_MEMBERS, array)), np.int64)
+    repeated = np.flatnonzero(split.count_members(array) > np.maximum(distinct, 1))
+    if repeated.size:
+        row = int(repeated[0])
+        raise BadEventError(f"key {_repeated_key(split.elements(array)[row])!r} stands there twice", row)
 
 
-def _refuse_repeated_keys(array: bytes, events: list[Event]) -> None:
-    """Compare how often each key stands in the text with how many events carry it; look closely where they differ."""
-    absent = Event()
-    for key in _COUNTED_KEYS:
-        without = getattr(absent, key)
-        n_with = sum(getattr(event, key) is not without for event in events)
-        if array.count(b'"%b"' % key.encode()) != n_with:
-            json.loads(array, object_pairs_hook=_unique)
-            return
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise BadEventError(f"key {twice[:40]!r} stands there twice")
-    return dict(pairs)
-
-
-def _decode(decoder: Any, array: bytes) -> list[Event]:
+def _repeated_key(event: bytes) -> str:
     try:
-        events: list[Event] = decoder.decode(array)
+        members: list[tuple[str, Any]] = json.loads(event, object_pairs_hook=list)
+    except (ValueError, RecursionError):  # an integer too long for Python, bytes that are no text: not our question
+        return "?"
+    keys = [key for key, _ in members]
+    return next((key[:40] for key in keys if keys.count(key) > 1), "?")
+
+
+def _decode(decoder: Any, array: bytes) -> list[Any]:
+    try:
+        rows: list[Any] = decoder.decode(array)
     except RecursionError:
         raise BadEventError("nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadEventError(_readable(error)) from None
-    return events
+    return rows
 
 
 def _needs_rare_arguments(groups: Groups) -> bool:
@@ -142,7 +143,7 @@ def _needs_rare_arguments(groups: Groups) -> bool:
 
 
 def _readable(error: Exception) -> str:
-    return str(error).replace("$[...]", "event").replace("`", "'")
+    return re.sub(r"\$\[(?:\.\.\.|\d+)\]", "event", str(error)).replace("`", "'")
 
 
 class _Appends(dict[str | None, Callable[[Event], None]]):
@@ -168,7 +169,7 @@ def _grouped(events: list[Event]) -> Groups:
         if cat in _LAUNCH_ARROWS:
             groups[cat or "", "s"] = rows
             continue
-        phases = set(map(attrgetter("ph"), rows))
+        phases = dict.fromkeys(map(attrgetter("ph"), rows))  # in order, so that codes are the same in every run
         for ph in phases:
             groups[cat or "", ph] = rows if len(phases) == 1 else [event for event in rows if event.ph == ph]
     return groups

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
+
+import msgspec
 
 from profkit.errors import TraceFormatError, TruncatedTraceError
 from profkit.ingest import bytesource, split
@@ -24,8 +26,10 @@ from profkit.model.trace import Trace, TraceWarning
 CHUNK_BYTES: Final = 2**20
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache."""
 UNIQUE_KEYS_UP_TO_BYTES: Final = 2**18
-"""Files (as they lie on disk) up to here are also searched for keys that stand twice in an event; beyond, the search
-would cost a twentieth of the reading, and the last one counts."""
+"""Files (as they lie on disk) up to here are also searched for keys that stand twice in an event; beyond, the last one
+counts. The search takes as long again as the decoding, and to count even one key in the text a fifth of it."""
+MOST_NESTED: Final = 100
+"""Metadata nested more deeply (the deepest seen is 6) is refused before Python's own limit is met somewhere inside."""
 
 
 @dataclass
@@ -91,6 +95,9 @@ def read_raw(
         return _read_quick(task, jobs=jobs, progress=progress)
     except (BadEventError, NotAsUsualError):
         pass  # damaged, or brackets where none are expected: the exact way says which
+    except TraceFormatError:
+        if not lenient:
+            raise
     except TruncatedTraceError:
         if not lenient:
             n_whole = _read_exact(task, lenient=True, progress=progress).n_events
@@ -108,12 +115,12 @@ def _metadata(head: bytes, tail: bytes, source: str) -> dict[str, Any]:
     """Give the top-level keys around the events; raises TraceFormatError if they are not JSON or stand there twice."""
     if not head:
         return {}
+    text = head + b"null" + tail
+    if split.depths(text)[0] > MOST_NESTED:
+        raise TraceFormatError(f"{source}: metadata is nested too deeply")
     try:
-        top: dict[str, Any] = json.loads(
-            head + b"null" + tail, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
-        )
-    except RecursionError:
-        raise TraceFormatError(f"{source}: metadata is nested too deeply") from None
+        top: dict[str, Any] = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        msgspec.json.decode(text)  # stricter: lone surrogates, which cannot be printed, and numbers beyond a float
     except (ValueError, UnicodeDecodeError) as error:
         raise TraceFormatError(f"{source}: broken metadata beside the events ({error})") from None
     top.pop("traceEvents", None)
@@ -153,45 +160,73 @@ def _read_exact(task: Task, *, lenient: bool, progress: Progress | None) -> RawT
             )
         )
     if document.is_truncated:
-        _note_cut(raw, document, lenient)
-    elif not document.is_list:
-        try:
-            raw.metadata = _metadata(document.head, document.tail[1:], source)
-        except TraceFormatError as error:
-            if not lenient:
-                raise
-            raw.warnings.append(TraceWarning(id="metadata.unreadable", message=error.message))
-    elif document.tail[1:].strip() and not lenient:
-        raise TraceFormatError(f"{source}: {document.tail[1:25]!r} follows the end of the trace")
+        _note_cut(raw, f"inside event {raw.n_events + 1:,} (at byte {document.n_bytes:,})", lenient)
+    _read_surroundings(raw, document, lenient)
     return raw
 
 
-def _salvage(array: bytes, raw: RawTrace, decode: Decode, error: BadEventError, lenient: bool) -> int:
-    """Find the bad events of an array one by one: keep the good ones if lenient, else say which is the first bad."""
-    n_before = raw.n_events
-    n_bad = 0
-    good: list[bytes] = []
-    for row, text in enumerate(split.elements(array)):
+def _read_surroundings(raw: RawTrace, document: Document, lenient: bool) -> None:
+    """Read what surrounds the events into `raw.metadata`: of a damaged file, if lenient, what stands before them."""
+    head, tail = document.head, document.tail[1:]
+    if document.is_list:
+        if tail.strip() and not document.is_truncated and not lenient:
+            raise TraceFormatError(f"{raw.source}: {tail[:24]!r} follows the end of the trace")
+        return
+    if not document.is_truncated:
         try:
-            decode(b"[" + text + b"]")
-            good.append(text)
-        except BadEventError as bad:
-            if not lenient:
-                raise TraceFormatError(
-                    f"{raw.source}: event {n_before + row + 1:,}: {bad}",
-                    hint="--lenient leaves out such events and says so in the report",
-                ) from None
-            n_bad += 1
-    if n_bad == 0:  # every element is whole, what joins them is not
-        raise TraceFormatError(f"{raw.source}: not JSON after event {n_before:,}: {error}")
+            raw.metadata = _metadata(head, tail, raw.source)
+            return
+        except TraceFormatError as error:
+            if split.depths(head + b"null" + tail)[1] > 0:
+                _note_cut(raw, f"after its last event, {raw.n_events:,} (at byte {document.n_bytes:,})", lenient)
+            elif not lenient:
+                raise
+            else:
+                raw.warnings.append(TraceWarning(id="metadata.unreadable", message=error.message))
+    with suppress(TraceFormatError):
+        raw.metadata = _metadata(head, b"}", raw.source)
+
+
+def _salvage(array: bytes, raw: RawTrace, decode: Decode, error: BadEventError, lenient: bool) -> int:
+    """Find the bad events of an array: keep the good ones if lenient, else say which is the first bad."""
+    n_before = raw.n_events
+    texts = split.elements(array)
+    bad_rows = set()
+    for row, bad in _bad_events(texts, decode):
+        if not lenient:
+            raise TraceFormatError(
+                f"{raw.source}: event {n_before + row + 1:,}: {bad}",
+                hint="--lenient leaves out such events and says so in the report",
+            )
+        bad_rows.add(row)
+    n_bad = len(bad_rows)
+    good = [text for row, text in enumerate(texts) if row not in bad_rows]
     raw.batches.append(decode(b"[" + b",".join(good) + b"]"))
+    if n_bad == 0:  # every element is whole, what joins them is not
+        message = f"between events {n_before + 1:,} and {raw.n_events:,} a comma is missing or one too many ({error})"
+        if not lenient:
+            raise TraceFormatError(f"{raw.source}: {message}", hint="--lenient reads the events all the same")
+        raw.warnings.append(TraceWarning(id="events.separators", message=message))
     return n_bad
 
 
-def _note_cut(raw: RawTrace, document: Document, lenient: bool) -> None:
+def _bad_events(texts: list[bytes], decode: Decode, first_row: int = 0) -> Iterator[tuple[int, BadEventError]]:
+    """Give the place and the error of each bad event, in order, by halving what does not decode."""
+    try:
+        decode(b"[" + b",".join(texts) + b"]")
+    except BadEventError as error:
+        half = len(texts) // 2
+        if half == 0:
+            yield first_row, error
+        else:
+            yield from _bad_events(texts[:half], decode, first_row)
+            yield from _bad_events(texts[half:], decode, first_row + half)
+
+
+def _note_cut(raw: RawTrace, where: str, lenient: bool) -> None:
     n_whole = raw.n_events
     if not lenient:
-        raise _cut_error(raw.source, n_whole, f"at byte {document.n_bytes:,}")
+        raise _cut_error(raw.source, n_whole, where)
     raw.warnings.append(
         TraceWarning(
             id="trace.truncated",
@@ -208,13 +243,14 @@ def _raise_cut(task: Task, n_whole: int) -> NoReturn:
         for _ in bytesource.read_chunks(task.path, source=source, chunk_bytes=task.chunk_bytes):
             pass
     except TruncatedTraceError as error:
-        raise _cut_error(source, n_whole, error.message.partition("(")[2].rstrip(")")) from None
+        where = error.message.partition("(")[2].rstrip(")")
+        raise _cut_error(source, n_whole, f"inside event {n_whole + 1:,} ({where})") from None
     raise _cut_error(source, n_whole, "before the first event")
 
 
 def _cut_error(source: str, n_whole: int, where: str) -> TruncatedTraceError:
     return TruncatedTraceError(
-        f"{source} ends inside event {n_whole + 1:,} ({where})",
+        f"{source} ends {where}",
         hint=f"--lenient analyses the {n_whole:,} whole events and says so in the report",
         n_whole_events=n_whole,
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.ingest.batch import Batch
 from profkit.ingest.columns import Columns
-from profkit.model.arrays import I64, distinct_codes, median
+from profkit.model.arrays import I64, distinct_codes
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Thread, TraceWarning
 
@@ -123,7 +123,8 @@ def cleaned(columns: Columns, warnings: list[TraceWarning], what: str) -> Column
     if start.size == 0:
         return columns
     too_long = columns["end_ns"] - start > LONGEST_PLAUSIBLE_NS if "end_ns" in columns else np.zeros(start.size, bool)
-    at_zero = (start == 0) & (median(start) > 10**9)
+    later = start[start > 0]  # in a trace that begins at zero the next row follows soon
+    at_zero = (start == 0) & bool(later.size and int(later.min()) > 10**9)
     _warn(warnings, too_long, "dur.overflow", f"{what} with a duration of more than 11 days (an overflow) left out")
     _warn(warnings, at_zero, "ts.zero", f"{what} with a zero timestamp left out")
     bad = too_long | at_zero

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import distinct_codes, median
 from profkit.model.intervals import Intervals
-from profkit.model.trace import CpuOps, SpanKind, Trace
+from profkit.model.trace import SpanKind, Trace
 from profkit.timeline.host import nesting
 
 SMALL_OP_NS: Final = 10_000
@@ -101,9 +101,3 @@ def _compiled(trace: Trace) -> Intervals:
 def _op_cost_ns(durations_ns: NDArray[np.int64]) -> int:
     small = durations_ns[durations_ns <= SMALL_OP_NS]
     return median(small) if small.size >= _MIN_SMALL_OPS else 0
-
-
-def leaf_ops(ops: CpuOps) -> NDArray[np.intp]:
-    """Give the rows of operators that enclose no other."""
-    nested = nesting(ops)
-    return np.sort(nested.order[nested.is_leaf])

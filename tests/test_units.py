@@ -1,0 +1,38 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_speedup
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 us"),
+        (7_350, "7.35 us"),
+        (41_200_000, "41.2 ms"),
+        (999_499, "999 us"),
+        (999_600, "1.00 ms"),
+        (12_500_000_000, "12.5 s"),
+        (-3_000, "-3.00 us"),
+    ],
+)
+def test_durations(value: int, text: str) -> None:
+    assert format_ns(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0.0 %"), (0.0001, "<0.1 %"), (0.461, "46.1 %"), (1, "100.0 %")])
+def test_fractions(value: float, text: str) -> None:
+    assert format_fraction(value) == text
+
+
+def test_the_rest() -> None:
+    assert format_count(3264) == "3,264"
+    assert format_count(0.5) == "0.5"
+    assert format_bytes(12_900_000_000) == "12.9 GB"
+    assert format_bytes(640) == "640 B"
+    assert format_speedup(1.736) == "1.74x"
