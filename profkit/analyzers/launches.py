@@ -183,13 +183,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     )
     return Finding(
         id="host.launch_bound",
-        title="the host is busy outside operators while the device waits"
-        if mostly_host
-        else (
-            "dispatching operators costs more than running them"
-            if scope.is_cpu
-            else "the device waits for the host to launch work"
-        ),
+        title=_title(result, mostly_host=mostly_host),
         severity=severity_of(fraction),
         confidence=(0.85 if clear else 0.6) - (0.1 if scope.is_cpu else 0),
         recoverable_ns=scope.per_step(late),
@@ -200,6 +194,20 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         if not mostly_host
         else "take the Python work out of the loop: hooks, logging, metrics, per-item loops; or give it to another process",
         next_tools=(tool,),
+    )
+
+
+def _title(result: Launches, *, mostly_host: bool) -> str:
+    if result.scope.is_cpu:
+        return (
+            "Python between operators takes more than dispatching them"
+            if mostly_host
+            else "dispatching operators costs more than running them"
+        )
+    return (
+        "the host is busy outside operators while the device waits"
+        if mostly_host
+        else "the device waits for the host to launch work"
     )
 
 
