@@ -30,12 +30,14 @@ class Batch:
     categories: dict[str, int] = field(default_factory=dict)
 
 
-def decode_batch(array: bytes, *, unique_keys: bool = False) -> Batch:
+def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:
     """Give the columns of a JSON array of whole events; raises BadEventError.
 
     `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
+    `every_argument` reads also those that these events do not need, as happens when others of their batch need them:
+    what is good then is good in any company.
     """
-    groups = decode_groups(array, unique_keys=unique_keys)
+    groups = decode_groups(array, unique_keys=unique_keys, every_argument=every_argument)
     batch = Batch(n_events=sum(map(len, groups.values())))
     strings, threads = Codes(), Codes()
     for (cat, ph), rows in groups.items():

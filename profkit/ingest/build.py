@@ -76,7 +76,8 @@ def build_trace(raw: RawTrace) -> Trace:
         "flows": _table(Flows, merged, "flows", warnings),
     }
     steps, source = find_steps(gpu=gpu, spans=spans, strings=strings)
-    window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=mapped["python"])
+    python = mapped["python"]
+    window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
     return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=tuple(warnings))
 
 

@@ -53,7 +53,7 @@ def device_work(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWa
 def _operator_collectives(merged: Merged, rows: NDArray[np.intp], external_id: I64) -> Collectives:
     """Give the arguments that `record_param_comms` operators carry for their kernels (before torch 2.3 only there)."""
     columns = merged.take("comm_ops")
-    if not columns or rows.size == 0:
+    if not columns or rows.size == 0 or columns["external_id"].size == 0:
         return _no_collectives()
     ids = columns.pop("external_id")
     order = np.argsort(ids, kind="stable")

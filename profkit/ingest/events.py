@@ -96,13 +96,13 @@ class BadEventError(ValueError):
         self.row = row
 
 
-def decode_groups(array: bytes, *, unique_keys: bool) -> Groups:
+def decode_groups(array: bytes, *, unique_keys: bool, every_argument: bool) -> Groups:
     """Give the events of a JSON array by (category, phase); see `batch.decode_batch`."""
     events = _decode(_COMMON, array)
     if unique_keys:
         _refuse_repeated_keys(array)
     groups = _grouped(events)
-    return _grouped(_decode(_RARE, array)) if _needs_rare_arguments(groups) else groups
+    return _grouped(_decode(_RARE, array)) if every_argument or _needs_rare_arguments(groups) else groups
 
 
 def _refuse_repeated_keys(array: bytes) -> None:

@@ -27,7 +27,8 @@ CHUNK_BYTES: Final = 2**20
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache."""
 UNIQUE_KEYS_UP_TO_BYTES: Final = 2**18
 """Files (as they lie on disk) up to here are also searched for keys that stand twice in an event; beyond, the last one
-counts. The search takes as long again as the decoding, and to count even one key in the text a fifth of it."""
+counts. The search takes twice as long as the decoding itself; to count even one key in the text takes a fifth of it."""
+_PARTS: Final = 16
 MOST_NESTED: Final = 100
 """Metadata nested more deeply (the deepest seen is 6) is refused before Python's own limit is met somewhere inside."""
 
@@ -211,16 +212,17 @@ def _salvage(array: bytes, raw: RawTrace, decode: Decode, error: BadEventError, 
 
 
 def _bad_events(texts: list[bytes], decode: Decode, first_row: int = 0) -> Iterator[tuple[int, BadEventError]]:
-    """Give the place and the error of each bad event, in order, by halving what does not decode."""
-    try:
-        decode(b"[" + b",".join(texts) + b"]")
-    except BadEventError as error:
-        half = len(texts) // 2
-        if half == 0:
-            yield first_row, error
-        else:
-            yield from _bad_events(texts[:half], decode, first_row)
-            yield from _bad_events(texts[half:], decode, first_row + half)
+    """Give the place and the error of each bad event, in order: a part that decodes holds none."""
+    size = max(len(texts) // _PARTS, 1)
+    for start in range(0, len(texts), size):
+        part = texts[start : start + size]
+        try:
+            decode(b"[" + b",".join(part) + b"]", every_argument=True)
+        except BadEventError as error:
+            if len(part) == 1:
+                yield first_row + start, error
+            else:
+                yield from _bad_events(part, decode, first_row + start)
 
 
 def _note_cut(raw: RawTrace, where: str, lenient: bool) -> None:

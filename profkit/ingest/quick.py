@@ -10,12 +10,12 @@ import gc
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-Decode = Callable[[bytes], Batch]
+
+class Decode(Protocol):
+    """`decode_batch`, with or without the search for repeated keys."""
+
+    def __call__(self, array: bytes, *, every_argument: bool = False) -> Batch:
+        """Give the columns of a JSON array of whole events; raises BadEventError."""
 
 
 @dataclass(frozen=True)

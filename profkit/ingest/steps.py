@@ -26,7 +26,9 @@ _MAX_ROWS: Final = 200_000  # enough for any period that repeats three times in 
 _MAX_CANDIDATES: Final = 64
 
 
-def find_window(*, gpu: GpuWork, spans: Spans, ops: CpuOps, calls: RuntimeCalls, python: Spans) -> tuple[int, int]:
+def find_window(
+    *, gpu: GpuWork, spans: Spans, ops: CpuOps, calls: RuntimeCalls, python: Spans, source: str
+) -> tuple[int, int]:
     """Give `(start_ns, end_ns)` under analysis: the markers' extent, else device activity's, else the host's."""
     markers = spans.kind == SpanKind.STEP
     if markers.any():
@@ -39,7 +41,7 @@ def find_window(*, gpu: GpuWork, spans: Spans, ops: CpuOps, calls: RuntimeCalls,
             low = min(int(column["start_ns"].min()) for column in columns)
             return low, max(int(column["end_ns"].max()) for column in columns)
     raise UnsupportedTraceError(
-        "the trace holds neither host nor device ranges",
+        f"{source} holds neither host nor device ranges",
         hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and export_chrome_trace",
     )
 
