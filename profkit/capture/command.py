@@ -1,0 +1,39 @@
+"""The user's command as one line that can be shown and pasted: without secrets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from profkit.ingest.redact import REDACTED, redacted
+
+_FLAG: Final = re.compile(r"^(-{0,2})([A-Za-z_][\w.-]*)=(.*)$", re.DOTALL)
+_WORDS_OF_TEXT: Final = re.compile(r"tokeni[sz]|tokens|author", re.IGNORECASE)  # --tokenizer, --max-tokens
+
+
+def redacted_command(arguments: Sequence[str]) -> str:
+    """Give the command line quoted for a shell, values that look like secrets replaced."""
+    shown: list[str] = []
+    is_secret_next = False
+    for argument in arguments:
+        pair = _FLAG.match(argument)
+        if is_secret_next and not argument.startswith("-"):
+            shown.append(REDACTED)
+        elif pair is not None:
+            shown.append(f"{pair[1]}{pair[2]}={_value(pair[3], pair[2])}")
+        else:
+            shown.append(_value(argument, ""))
+        name = argument.lstrip("-")
+        is_secret_next = argument.startswith("-") and pair is None and _value("x", name) == REDACTED
+    return shlex.join(shown)
+
+
+def _value(text: str, name: str) -> str:
+    """Give the value, or what stands for a secret; an existing path or a plain word is none."""
+    key = "" if _WORDS_OF_TEXT.search(name) else name.replace("-", "_")
+    if not key and (not any(character.isdigit() for character in text) or Path(text).exists()):
+        return text
+    return str(redacted(text, key)[0])

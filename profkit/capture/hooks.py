@@ -1,0 +1,247 @@
+"""The places in torch that a capture watches, and their return to what they were.
+
+Eight functions are wrapped while a capture looks for steps; each wrapper tells the watcher and calls what it wraps.
+Under torch.compile the wrappers vanish: `is_compiling()` is a constant there. Standard library and torch only.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch.autograd.profiler import profile as autograd_profile
+from torch.optim.optimizer import Optimizer
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+_MARK = "_profkit_wrapped"
+
+
+class Watcher(Protocol):
+    """What is told about the training loop."""
+
+    phase: Any
+    """`None`, or a function that gives a context manager around a phase, while steps are recorded."""
+
+    def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None: ...  # noqa: D102
+    def gradients_zeroed(self) -> None: ...  # noqa: D102
+    def backward_began(self) -> None: ...  # noqa: D102
+    def data_wanted(self, iterator: Any) -> None: ...  # noqa: D102
+    def forward_began(self) -> None: ...  # noqa: D102
+    def profiler_begins(self, profiler: Any) -> None: ...  # noqa: D102
+    def profiler_ended(self, profiler: Any) -> None: ...  # noqa: D102
+
+
+class Hooks:
+    """The wrappers of one process; `install` puts them in, `remove` takes every one out."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher: Watcher | None = watcher
+        self._undo: list[Callable[[], None]] = []
+        self._main_thread = threading.main_thread().ident
+        self.optimizer_depth = 0
+        self._forward_depth = 0
+        self._call: Any = torch.nn.Module.__call__
+        self._watched_call = self._wrapped_call()
+        self.is_watching_forward = False
+
+    def install(self) -> None:
+        """Wrap optimizer steps (of classes used from now on), loader, backward and the start of profilers."""
+        self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())
+        self._replace(Optimizer, "zero_grad", self._wrapped_zero_grad())
+        self._replace(_BaseDataLoaderIter, "__next__", self._wrapped_next())
+        self._replace(torch.autograd, "backward", self._wrapped_backward())
+        self._replace(autograd_profile, "_prepare_trace", self._wrapped_prepare())
+        self._replace(autograd_profile, "__exit__", self._wrapped_exit())
+        for optimizer_class in _subclasses(Optimizer):  # session(): optimizers made before
+            if getattr(optimizer_class.step, "hooked", False):
+                self._wrap_step_of(optimizer_class)
+
+    def remove(self) -> None:
+        """Put everything back; a wrapper that somebody else has wrapped or bound passes on without a word."""
+        self.watch_forward(wanted=False)
+        self._watcher = None
+        while self._undo:
+            self._undo.pop()()
+
+    def watch_forward(self, *, wanted: bool) -> None:
+        """Begin or end watching calls of modules; off where nothing waits for them, as they are many."""
+        if wanted == self.is_watching_forward:
+            return
+        if wanted and torch.nn.Module.__call__ is self._call:
+            torch.nn.Module.__call__ = self._watched_call
+            self.is_watching_forward = True
+        elif not wanted and torch.nn.Module.__call__ is self._watched_call:
+            torch.nn.Module.__call__ = self._call
+            self.is_watching_forward = False
+
+    def _is_recording(self) -> bool:
+        return self._watcher is not None and self._watcher.phase is not None
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        watcher = self._watcher
+        with watcher.phase(name) if watcher is not None and watcher.phase is not None else nullcontext():
+            yield
+
+    def _replace(self, owner: Any, name: str, wrapper: Any) -> None:
+        original = getattr(owner, name)
+        setattr(wrapper, _MARK, True)
+        setattr(owner, name, wrapper)
+
+        def put_back() -> None:
+            if getattr(owner, name) is wrapper:
+                setattr(owner, name, original)
+
+        self._undo.append(put_back)
+
+    # ------------------------------------------------------------------------------------------------ wrappers
+
+    def _wrapped_patching(self) -> Any:
+        original: Any = Optimizer._patch_step_function  # noqa: SLF001
+
+        @functools.wraps(original)
+        def _patch_step_function(optimizer: Any) -> None:
+            original(optimizer)
+            if self._watcher is not None:
+                self._wrap_step_of(type(optimizer))
+
+        return _patch_step_function
+
+    def _wrap_step_of(self, optimizer_class: Any) -> None:
+        if getattr(optimizer_class.step, _MARK, False):
+            return
+        inner = optimizer_class.step
+
+        @functools.wraps(inner)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or self._watcher is None:
+                return inner(*args, **kwargs)
+            self.optimizer_depth += 1
+            try:
+                if not self._is_recording():
+                    result = inner(*args, **kwargs)
+                else:
+                    with self._phase("optimizer"):
+                        result = inner(*args, **kwargs)
+            finally:
+                self.optimizer_depth -= 1
+            if self.optimizer_depth == 0 and self._watcher is not None:
+                closure = args[1] if len(args) > 1 else kwargs.get("closure")
+                self._watcher.optimizer_stepped(args[0], closure is not None)
+            return result
+
+        own = "step" in vars(optimizer_class)
+        setattr(step, _MARK, True)
+        optimizer_class.step = step
+
+        def put_back() -> None:
+            # A compiled function may guard on the class: to change it now would compile it anew.
+            if _has_compiled() or vars(optimizer_class).get("step") is not step:
+                return
+            if own:
+                optimizer_class.step = inner
+            else:
+                del optimizer_class.step
+
+        self._undo.append(put_back)
+
+    def _wrapped_zero_grad(self) -> Any:
+        original: Any = Optimizer.zero_grad
+
+        @functools.wraps(original)
+        def zero_grad(*args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_compiling() and self._watcher is not None:
+                self._watcher.gradients_zeroed()
+            return original(*args, **kwargs)
+
+        return zero_grad
+
+    def _wrapped_next(self) -> Any:
+        original: Any = _BaseDataLoaderIter.__next__
+
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            if self._watcher is None:
+                return original(iterator)
+            self._watcher.data_wanted(iterator)
+            if not self._is_recording():
+                return original(iterator)
+            with self._phase("data_loader"):
+                return original(iterator)
+
+        return __next__
+
+    def _wrapped_backward(self) -> Any:
+        original: Any = torch.autograd.backward
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or self._watcher is None:
+                return original(*args, **kwargs)
+            self._watcher.backward_began()
+            if not self._is_recording():
+                return original(*args, **kwargs)
+            with self._phase("backward"):
+                return original(*args, **kwargs)
+
+        return backward
+
+    def _wrapped_prepare(self) -> Any:
+        original: Any = autograd_profile._prepare_trace  # noqa: SLF001
+
+        @functools.wraps(original)
+        def _prepare_trace(profiler: Any) -> Any:
+            if self._watcher is not None:
+                self._watcher.profiler_begins(profiler)
+            return original(profiler)
+
+        return _prepare_trace
+
+    def _wrapped_exit(self) -> Any:
+        original: Any = autograd_profile.__exit__
+
+        @functools.wraps(original)
+        def __exit__(profiler: Any, *error: Any) -> Any:  # noqa: N807
+            if self._watcher is not None:
+                self._watcher.profiler_ended(profiler)
+            return original(profiler, *error)
+
+        return __exit__
+
+    def _wrapped_call(self) -> Any:
+        original = self._call
+
+        @functools.wraps(original)
+        def __call__(*args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if torch.compiler.is_compiling() or self._forward_depth or self._watcher is None:
+                return original(*args, **kwargs)
+            if threading.get_ident() != self._main_thread:
+                return original(*args, **kwargs)
+            self._watcher.forward_began()
+            self._forward_depth += 1
+            try:
+                if not self._is_recording():
+                    return original(*args, **kwargs)
+                with self._phase("forward"):
+                    return original(*args, **kwargs)
+            finally:
+                self._forward_depth -= 1
+
+        return __call__
+
+
+def _has_compiled() -> bool:
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"])
+
+
+def _subclasses(root: Any) -> list[Any]:
+    found: list[Any] = []
+    for child in root.__subclasses__():
+        found += [child, *_subclasses(child)]
+    return found

@@ -1,0 +1,110 @@
+"""What a capture was asked for: one value, handed to the traced process by one environment variable.
+
+This file runs in the traced process too: standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+VARIABLE: Final = "PROFKIT_CAPTURE"
+STEP_SOURCES: Final = ("auto", "optimizer", "loader", "forward", "time")
+OLDEST_TORCH: Final = (2, 1)
+"""The first with `torch._C._current_graph_task_id`, without which a profiler could be started inside backward."""
+SETTLING_STEPS: Final = 3
+"""First steps that no time is taken of: allocator, autotuning, compilation, first batches (chosen)."""
+STEPS_AFTER: Final = 6
+"""Unprofiled steps timed after the window (chosen: as many as the prototype took)."""
+DEFAULT_BASELINE: Final = 10
+DEFAULT_WARMUP: Final = 1
+DEFAULT_STEPS: Final = 5
+MAX_WAIT_STEPS: Final = 32
+"""Steps that profkit adds by itself at most, to let the loader's queue run dry (chosen)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The window of a capture and what is recorded in it; numbers of 0 are chosen in the process.
+
+    `baseline` unprofiled steps are timed, `warmup` steps run with the profiler prepared, `steps` are recorded.
+    `finishes` is true where no runner waits for the process: it then compresses its own trace.
+    """
+
+    folder: str
+    baseline: int = 0
+    warmup: int = 0
+    steps: int = 0
+    shapes: bool = False
+    stacks: bool = False
+    memory: bool = False
+    ranks: str = "all"
+    step_on: str = "auto"
+    command: str = ""
+    capture_id: str = ""
+    finishes: bool = False
+    strict: bool = False
+
+    def to_text(self) -> str:
+        """Give the value of the environment variable."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    def wants_rank(self, rank: int) -> bool:
+        """Whether this rank is to be captured."""
+        return self.ranks == "all" or str(rank) in [part.strip() for part in self.ranks.split(",")]
+
+
+def from_text(text: str) -> Options:
+    """Give the options that `to_text` wrote; keys of a newer profkit are ignored."""
+    given: Mapping[str, Any] = json.loads(text)
+    known = {field.name for field in fields(Options)}
+    return Options(**{key: value for key, value in given.items() if key in known})
+
+
+@dataclass(frozen=True)
+class Window:
+    """How many steps of each kind one process takes, once it is known how its data is loaded."""
+
+    settling: int
+    baseline: int
+    warmup: int
+    steps: int
+    after: int
+
+    @property
+    def n_needed(self) -> int:
+        """The steps a run needs until its trace is written."""
+        return self.settling + self.baseline + self.warmup + self.steps
+
+
+def window_for(options: Options, *, n_workers: int, n_queued: int) -> Window:
+    """Give the window for a run with so many loader workers and batches queued by them.
+
+    Starting the profiler stalls the loop, and the workers fill their queue meanwhile: recorded at once, a starved run
+    would look fed. So the warm-up lasts until the queue is used up; and as N saturated workers deliver in bursts of
+    N batches, baseline and window hold whole bursts. What the user asked for is taken as it is.
+    """
+    burst = n_workers if 1 < n_workers <= MAX_WAIT_STEPS // 2 else 1
+    drained = min(n_queued + 1, MAX_WAIT_STEPS) if n_workers else 0
+    return Window(
+        settling=SETTLING_STEPS,
+        baseline=options.baseline or _whole(DEFAULT_BASELINE, burst),
+        warmup=options.warmup or max(DEFAULT_WARMUP, drained),
+        steps=options.steps or _whole(DEFAULT_STEPS, burst),
+        after=STEPS_AFTER,
+    )
+
+
+def _whole(count: int, burst: int) -> int:
+    return -(-count // burst) * burst
+
+
+def torch_problem(version: str) -> str:
+    """Say why this torch cannot be captured, "" if it can."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
+        return f"torch {version} is too old for profkit (needs {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or newer)"
+    return ""

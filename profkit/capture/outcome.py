@@ -1,0 +1,49 @@
+"""What a capture came to: the manifest, and the lines a user reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from profkit import __version__
+from profkit.capture import export
+from profkit.units import format_ns
+
+
+def outcomes_of(folder: Path, *, command: str = "", details: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Write the traces and the manifest of a capture that is over, and give the facts of its processes, by rank.
+
+    Processes that came to no step are left out where another one did. Raises OSError if the folder is gone.
+    """
+    facts = export.finish(str(folder), command=command)
+    trained = [one for one in facts if one.get("label") or one.get("n_seen")]
+    failed = [one for one in facts if one.get("is_failure")]
+    kept = sorted(trained or failed or facts[:1], key=lambda one: (one.get("rank", 0), one.get("pid", 0)))
+    export.write_manifest(
+        str(folder), export.manifest(kept, command=command, details={"profkit_version": __version__, **(details or {})})
+    )
+    export.clean(str(folder))
+    return kept
+
+
+def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    """Give a line for each process: what was recorded and what the profiler cost, or why there is nothing."""
+    if not facts:
+        return ["no trace: the command never imported torch, or ran Python with -I, -E or -S"]
+    return [_line(one, folder) for one in facts]
+
+
+def _line(one: dict[str, Any], folder: Path) -> str:
+    name = f"rank {one.get('rank', 0)}"
+    if not one.get("trace"):
+        return f"{name}: no trace: {one.get('reason') or 'nothing was recorded'}"
+    baseline, profiled, after = one["baseline"], one["profiled"], one["after"]
+    parts = [f"{name}: {one['n_steps']} steps from step {one['first_step']} on, by {one['step_source']}"]
+    if baseline["n"] and profiled["n"]:
+        ratio = profiled["median_ns"] / max(baseline["median_ns"], 1)
+        times = f"{format_ns(baseline['median_ns'])} a step before, {format_ns(profiled['median_ns'])} profiled"
+        parts.append(f"{times} (x{ratio:.2f})" + (f", {format_ns(after['median_ns'])} after" if after["n"] else ""))
+    parts.append(f"stalled {format_ns(one['stop_ns'] + one['export_ns'])} to write")
+    cut = "; CUT: the run ended inside the window" if one.get("is_cut") else ""
+    return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"

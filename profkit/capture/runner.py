@@ -1,0 +1,106 @@
+"""Runs a command with the capture put into every Python it starts, and stays out of its way."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from profkit.capture.options import VARIABLE, Options
+from profkit.errors import MissingCapabilityError, UsageError
+
+SITE: Final = Path(__file__).resolve().parent / "site"
+_MIN_FREE_BYTES: Final = 64 * 2**20  # chosen: a trace of a few small steps
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a command ended: its exit code, negative for the signal that killed it, and how long it took."""
+
+    code: int
+    duration_ns: int
+
+
+def environment(options: Options, outer: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables that bring the capture into a Python process; nothing else is changed."""
+    path = outer.get("PYTHONPATH")
+    given = {VARIABLE: options.to_text(), "PYTHONPATH": f"{SITE}{os.pathsep}{path}" if path else str(SITE)}
+    if "KINETO_LOG_LEVEL" not in outer:
+        given["KINETO_LOG_LEVEL"] = "99"  # else Kineto writes USDT lines to the script's stderr
+    return given
+
+
+def exports(options: Options, outer: Mapping[str, str]) -> str:
+    """Give shell lines that bring the capture into whatever is started after them."""
+    given = environment(options, outer)
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())
+
+
+def checked_folder(folder: Path) -> str:
+    """Make the folder and say what is wrong with it: "" if a trace can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".profkit-probe"
+        probe.write_bytes(b"profkit")
+        probe.unlink()
+        free_bytes = shutil.disk_usage(folder).free
+    except OSError as error:
+        return f"cannot write to {folder}: {error.strerror}"
+    if free_bytes < _MIN_FREE_BYTES:
+        return f"{folder} has {free_bytes >> 20} MiB left, a trace may need more"
+    return ""
+
+
+def run(command: Sequence[str], *, options: Options | None) -> Ran:
+    """Run the command with the capture in it (without, if there are no options) and give how it ended.
+
+    Its standard streams are ours; signals sent to us reach it. Raises UsageError if there is no such program.
+    """
+    outer = dict(os.environ)
+    env = {**outer, **environment(options, outer)} if options is not None else outer
+    begun_ns = time.perf_counter_ns()
+    try:
+        child = subprocess.Popen(list(command), env=env)  # noqa: S603 - to run the user's command is the task
+    except FileNotFoundError:
+        hint = f"python {command[0]} ..." if command[0].endswith(".py") else "check the spelling and PATH"
+        raise UsageError(f"there is no program {command[0]!r}", hint=hint) from None
+    except OSError as error:
+        raise UsageError(f"cannot run {command[0]!r}: {error.strerror}", hint=f"python {command[0]} ...") from None
+    old = {number: signal.signal(number, lambda n, _frame: child.send_signal(n)) for number in _PASSED_ON}
+    old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+    return Ran(code=code, duration_ns=time.perf_counter_ns() - begun_ns)
+
+
+def leave_like(code: int) -> int:
+    """Give the exit code of the command; if a signal killed it, die by the same one."""
+    if code >= 0:
+        return code
+    number = -code
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def require_torch(command: Sequence[str]) -> None:
+    """Raise MissingCapabilityError if the command's own Python has no torch (what `--strict` asks first)."""
+    program = Path(shutil.which(command[0]) or command[0])
+    if not program.name.startswith("python"):
+        return
+    test = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    asked: Any = subprocess.run([str(program), "-c", test], check=False, capture_output=True)  # noqa: S603
+    if asked.returncode:
+        raise MissingCapabilityError(f"{program} has no torch", hint=f"{program} -m pip install torch")

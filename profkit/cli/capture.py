@@ -1,0 +1,170 @@
+"""`profkit capture`: profile a training script that knows nothing of it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from profkit.errors import MissingCapabilityError, UsageError
+
+DEFAULT_FOLDER = "profkit-capture"
+
+
+def window_options(function: Any) -> Any:
+    """Add the options that say what is recorded, which `capture` and `run` share."""
+    options = (
+        click.option("--baseline", type=click.IntRange(1), help="Unprofiled steps timed before (10)."),
+        click.option(
+            "--warmup", type=click.IntRange(1), help="Steps with the profiler prepared (1, or the loader's queue)."
+        ),
+        click.option(
+            "--steps", type=click.IntRange(1), help="Steps recorded (5, or whole rounds of the loader's workers)."
+        ),
+        click.option("--shapes", is_flag=True, help="Record operator shapes: needed for FLOPs; doubles the stall."),
+        click.option("--stacks", is_flag=True, help="Record Python stacks."),
+        click.option("--memory", is_flag=True, help="Record every allocation."),
+        click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to capture (all)."),
+        click.option(
+            "--step-on",
+            type=click.Choice(["auto", "optimizer", "loader", "forward", "time"]),
+            default="auto",
+            help="What ends a step; auto finds it.",
+        ),
+        click.option("--strict", is_flag=True, help="Stop instead of running the script without a capture."),
+        click.option("--overwrite", is_flag=True, help="Replace the capture that lies in -o."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command("capture", short_help="Profile a training script without changing it.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the traces ({DEFAULT_FOLDER}).")
+@window_options
+@click.option("--inject", type=click.Choice(["env"]), help="Print the variables for another launcher; run nothing.")
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+def command(
+    output: Path | None,
+    inject: str | None,
+    command_line: tuple[str, ...],
+    overwrite: bool,
+    **chosen: Any,
+) -> int:
+    r"""Run COMMAND and record a few of its training steps: no changed line, same output, same exit code.
+
+    Steps before and after the recorded ones are timed without the profiler, so the report knows what it cost.
+    Works for python x.py, python -m pkg and torchrun, one trace for each rank.
+
+    \b
+    Examples:
+      profkit capture -- python train.py --lr 3e-4
+      profkit capture -o out/run1 --steps 10 -- torchrun --nproc-per-node 4 train.py
+      profkit triage profkit-capture/
+      eval "$(profkit capture --inject env)"; srun python train.py; profkit triage profkit-capture/
+    """
+    if inject is not None:
+        folder = folder_for(output, overwrite=overwrite)
+        click.echo(_exports(folder, chosen))
+        return 0
+    if not command_line:
+        raise UsageError("no command to run", hint="profkit capture -- python train.py")
+    return captured(command_line, folder_for(output, overwrite=overwrite), chosen).leave()
+
+
+command.allow_interspersed_args = False
+
+
+def _exports(folder: Path, chosen: dict[str, Any]) -> str:
+    from profkit.capture import runner
+
+    return runner.exports(_options(folder, chosen, command="", finishes=True), os.environ)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A capture that is over: how the command ended, whether a capability was missing, where a trace lies."""
+
+    code: int
+    folder: Path
+    has_trace: bool
+    is_lacking: bool
+
+    def leave(self) -> int:
+        """Give the exit code: the command's own, 4 if that is 0 and profkit could not do its part.
+
+        Where a signal ended the command, it ends this process as well.
+        """
+        from profkit.capture import runner
+
+        return runner.leave_like(self.code) or 4 * self.is_lacking
+
+
+def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) -> Captured:
+    """Run the command with the capture in it, put the traces together, say how it went on stderr."""
+    from profkit.capture import runner
+    from profkit.capture.command import redacted_command
+    from profkit.capture.outcome import outcomes_of, told
+
+    shown = redacted_command(command_line)
+    problem = runner.checked_folder(folder)
+    if chosen["strict"]:
+        if problem:
+            raise MissingCapabilityError(problem, hint="choose another folder with -o")
+        runner.require_torch(command_line)
+    if problem:
+        click.echo(f"profkit: {problem}; running without a capture", err=True)
+    options = _options(folder, chosen, command=shown, finishes=False)
+    ran = runner.run(command_line, options=None if problem else options)
+    if problem:
+        return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
+    details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, **_circumstances(options)}
+    try:
+        facts = outcomes_of(folder, command=shown, details=details)
+    except OSError as error:
+        click.echo(f"profkit: the traces could not be put together ({error})", err=True)
+        return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
+    for line in told(facts, folder):
+        click.echo(f"profkit: {line}", err=True)
+    lacks = not facts or any(one.get("is_failure") for one in facts)
+    has_trace = any(one.get("trace") for one in facts)
+    return Captured(code=ran.code, folder=folder, has_trace=has_trace, is_lacking=lacks)
+
+
+def folder_for(output: Path | None, *, overwrite: bool) -> Path:
+    """Give the folder to write to, absolute: the one asked for if no capture lies in it, else a new one."""
+    folder = (output or Path(DEFAULT_FOLDER)).absolute()
+    if not (folder / "capture.json").exists():
+        return folder
+    if overwrite:
+        for old in [*folder.glob("rank*.pt.trace.json.gz"), folder / "capture.json"]:
+            old.unlink(missing_ok=True)
+        return folder
+    if output is not None:
+        raise UsageError(f"{output} holds a capture already", hint="name another folder with -o, or add --overwrite")
+    taken = {path.name for path in folder.parent.glob(f"{DEFAULT_FOLDER}-*")}
+    number = next(number for number in range(2, len(taken) + 3) if f"{DEFAULT_FOLDER}-{number}" not in taken)
+    return folder.with_name(f"{DEFAULT_FOLDER}-{number}")
+
+
+def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bool) -> Any:
+    from profkit.capture.options import Options
+
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return Options(folder=str(folder), command=command, capture_id=uuid.uuid4().hex, finishes=finishes, **given)
+
+
+def _circumstances(options: Any) -> dict[str, Any]:
+    """Give what the manifest says of the machine and the request."""
+    from profkit.capture.doctor import gpu_facts
+    from profkit.ingest.redact import redacted
+
+    known = ("CUDA_", "NCCL_", "TORCH_", "PYTORCH_", "OMP_", "MKL_", "TORCHINDUCTOR_", "GLOO_")
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(known)}
+    asked = {key: value for key, value in asdict(options).items() if key not in ("folder", "command", "finishes")}
+    return {"asked": asked, "variables": redacted(variables)[0], "gpus": list(gpu_facts())}

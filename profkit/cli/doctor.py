@@ -1,0 +1,34 @@
+"""`profkit doctor`: what this machine can capture."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+
+@click.command("doctor", short_help="What this machine can capture, and how to get the rest.")
+@click.option("--python", metavar="PROGRAM", help="The Python that runs your scripts (default: python on PATH).")
+@click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
+def command(python: str | None, fmt: str) -> int:
+    r"""Look at torch, CUDA, CUPTI, the Nsight tools, permissions and frameworks; for each missing piece, the command.
+
+    Exit code 4 if something a capture needs is missing.
+
+    \b
+    Example:
+      profkit doctor --python .venv/bin/python
+    """
+    from profkit.capture.doctor import checks
+
+    found = checks(python)
+    if fmt == "json":
+        click.echo(json.dumps([asdict(check) for check in found], indent=1))
+    else:
+        for check in found:
+            mark = {True: "ok     ", False: "MISSING", None: "-      "}[check.is_ok]
+            click.echo(f"{mark} {check.name:12} {check.seen}")
+            if check.fix:
+                click.echo(f"{'':21}-> {check.fix}")
+    return 4 if any(check.is_ok is False for check in found) else 0

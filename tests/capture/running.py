@@ -1,0 +1,124 @@
+"""Scripts run plain and captured, and what their traces hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+FORKING = """
+import json, os, runpy, sys
+import torch._dynamo  # an optimizer imports it: once for all of them
+for number, line in enumerate(sys.stdin):
+    script, *arguments = json.loads(line)
+    if os.fork() == 0:
+        os.dup2(os.open(f"{sys.argv[1]}/{number}.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        print(os.getpid(), flush=True)
+        sys.argv = [script, *arguments]
+        runpy.run_path(script, run_name="__main__")
+        sys.exit(0)
+    os.wait()
+"""
+"""Runs scripts one by one, each in a child forked from a Python that has imported torch: seconds less for each."""
+
+
+@dataclass
+class Done:
+    """How a process ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str = ""
+
+
+@dataclass
+class Forked:
+    """A script that `run_forked` ran."""
+
+    pid: int
+    out: str
+
+
+def run_forked(folder: Path, scripts: list[tuple[str, ...]], *, out: Path | None = None) -> list[Forked]:
+    """Run scripts to their ends, under one `profkit capture` if `out` names its folder; give what they wrote."""
+    folder.mkdir()
+    lines = "".join(json.dumps([str(SCRIPTS / script), *arguments]) + "\n" for script, *arguments in scripts)
+    command = [sys.executable, "-c", FORKING, str(folder)]
+    if out is not None:
+        command = [sys.executable, "-m", "profkit", "capture", "-o", str(out), "--", *command]
+    subprocess.run(command, env=ENVIRONMENT, input=lines, text=True, check=False, capture_output=True, timeout=120)
+    texts = [(folder / f"{number}.out").read_text() for number in range(len(scripts))]
+    return [Forked(pid=int(text.partition("\n")[0]), out=text.partition("\n")[2]) for text in texts]
+
+
+def trace_of(folder: Path, pid: int) -> dict[str, Any]:
+    """Give the trace of a process, as JSON."""
+    name = next(one["trace"] for one in manifest(folder)["ranks"] if one["pid"] == pid)
+    with gzip.open(folder / name) as file:
+        return json.load(file)
+
+
+def capture(folder: Path, *command: str, options: tuple[str, ...] = (), **environment: str) -> Done:
+    """Run a command under `profkit capture`."""
+    line = [sys.executable, "-m", "profkit", "capture", "-o", str(folder), *options, "--", *command]
+    return run(*line, **environment)
+
+
+def run(*command: str, cwd: Path | None = None, **environment: str) -> Done:
+    """Run a command."""
+    done = subprocess.run(
+        command, env={**ENVIRONMENT, **environment}, cwd=cwd, capture_output=True, text=True, check=False, timeout=120
+    )
+    return Done(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def trace(folder: Path, rank: int = 0) -> dict[str, Any]:
+    """Give the trace of a rank as JSON."""
+    with gzip.open(folder / f"rank{rank}.pt.trace.json.gz") as file:
+        return json.load(file)
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """Give capture.json."""
+    return json.loads((folder / "capture.json").read_text())
+
+
+def steps(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the step markers in order of time."""
+    found = [event for event in content["traceEvents"] if str(event.get("name", "")).startswith("ProfilerStep#")]
+    return sorted(found, key=lambda event: event["ts"])
+
+
+def names(content: dict[str, Any]) -> list[str]:
+    """Give the names of the step markers."""
+    return [event["name"] for event in steps(content)]
+
+
+def per_step(content: dict[str, Any], name: str) -> list[int]:
+    """Give how many ranges of this name begin in each step."""
+    ranges = [event for event in content["traceEvents"] if event.get("name") == name and event["ph"] == "X"]
+    return [sum(step["ts"] <= event["ts"] < step["ts"] + step["dur"] for event in ranges) for step in steps(content)]
+
+
+def crossing(content: dict[str, Any]) -> list[str]:
+    """Give the names of the host's ranges that lie across a step's edge."""
+    kinds = ("cpu_op", "user_annotation")
+    found: list[str] = []
+    for step in steps(content):
+        begin, end, row = step["ts"], step["ts"] + step["dur"], (step["pid"], step["tid"])
+        for event in content["traceEvents"]:
+            if event.get("cat") in kinds and event["ph"] == "X" and (event["pid"], event["tid"]) == row:
+                first, last = event["ts"], event["ts"] + event["dur"]
+                if first < begin < last < end or begin < first < end < last:
+                    found.append(event["name"])
+    return found

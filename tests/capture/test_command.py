@@ -1,0 +1,75 @@
+"""The command as it is shown: pasteable, without secrets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from profkit.capture.command import redacted_command
+from profkit.capture.export import top_level, write_trace
+from profkit.capture.outcome import told
+from profkit.ingest.kineto import read_trace
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["python", "train.py", "--lr", "3e-4"], "python train.py --lr 3e-4"),
+        (
+            ["python", "t.py", "--tokenizer", "gpt2", "--max-tokens=512"],
+            "python t.py --tokenizer gpt2 --max-tokens=512",
+        ),
+        (["python", "t.py", "--api-key", "abc"], "python t.py --api-key '[redacted]'"),
+        (["python", "t.py", "--api_key=abc", "x"], "python t.py '--api_key=[redacted]' x"),
+        (["env", "HF_TOKEN=abc", "python", "a b.py"], "env 'HF_TOKEN=[redacted]' python 'a b.py'"),
+        (["python", "skeleton_training_script.py"], "python skeleton_training_script.py"),
+        (["python", "t.py", "hf_" + "a1" * 12], "python t.py '[redacted]'"),
+    ],
+)
+def test_secrets_go_and_the_rest_stays(arguments, shown):
+    assert redacted_command(arguments) == shown
+
+
+RAW = """{
+  "schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 1000000,
+  "traceEvents": [
+  {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 7, "tid": 7, "ts": 12.125, "dur": 3.000,
+   "args": {"External id": 1}}
+  ], "traceName": "x"
+}"""
+
+
+def test_what_a_capture_knows_is_spliced_around_the_profilers_own_text(tmp_path):
+    (tmp_path / "raw").write_text(RAW)
+    facts = {
+        "pid": 7,
+        "torch": "2.13.0",
+        "command": "python t.py",
+        "baseline": {"n": 2, "mean_ns": 50, "median_ns": 49},
+        "fetches": [[11, 0, 1_012_000, 1_014_500, 8]],
+        "counters": [[1_013_000, {"tokens": 100}]],
+    }
+    write_trace(tmp_path / "raw", tmp_path / "rank0.pt.trace.json.gz", facts)
+    trace = read_trace(str(tmp_path / "rank0.pt.trace.json.gz"))
+    assert trace.meta.unprofiled_step_ns == 50
+    assert trace.meta.torch_version == "2.13.0"
+    assert trace.meta.metadata["profkit_command"] == "python t.py"
+    assert [int(end - start) for start, end in zip(trace.ops.start_ns, trace.ops.end_ns, strict=True)] == [3000]
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_raw_file_that_is_no_trace_leaves_no_file(tmp_path):
+    (tmp_path / "raw").write_text("{}")
+    with pytest.raises(ValueError, match="no traceEvents"):
+        write_trace(tmp_path / "raw", tmp_path / "x.gz", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_what_is_not_known_is_absent_not_zero():
+    assert json.dumps(top_level({"baseline": {"n": 0}})) == '{"profkit_unprofiled_steps": 0}'
+
+
+def test_without_a_process_that_has_torch_one_line_says_so(tmp_path):
+    (line,) = told([], tmp_path)
+    assert "never imported torch" in line

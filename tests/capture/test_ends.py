@@ -1,0 +1,100 @@
+"""The ways a run ends, and what is missing: the script's own end comes first, and one line says what was lost."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from tests.capture.running import ROOT, SCRIPTS, capture, manifest, names, run, run_forked, steps, trace, trace_of
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+PLAIN = str(SCRIPTS / "plain.py")
+
+
+@pytest.mark.parametrize(("end", "code"), [("raise", 1), ("exit", 3), ("sigterm", -signal.SIGTERM)])
+def test_an_early_end_keeps_its_code_and_what_was_recorded(end, code, tmp_path):
+    done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", end)
+    assert (done.code, done.out) == (code, "")
+    assert names(trace(tmp_path / "out"))[:2] == ["ProfilerStep#15", "ProfilerStep#16"]
+    assert trace(tmp_path / "out")["profkit_is_cut"] is True
+    assert "CUT: the run ended inside the window" in done.err
+
+
+def test_os_exit_is_told_from_what_it_left(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", "os_exit")
+    assert done.code == 5
+    assert "left without its exit handlers" in done.err
+
+
+def test_a_run_shorter_than_the_window_says_how_much_was_missing(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, PLAIN, "8")
+    assert done.code == 0
+    assert done.out.startswith("loss")
+    assert "the run ended after 8 of the 19 steps" in done.err
+    assert not list((tmp_path / "out").glob("*.gz"))
+
+
+def test_a_scripts_own_profiler_goes_first(tmp_path):
+    scripts = [("own_profiler.py", "window"), ("own_profiler.py", "all")]
+    plain = run_forked(tmp_path / "plain", scripts)
+    window, whole = captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
+    assert [one.out for one in captured] == [one.out for one in plain]
+    assert len(steps(trace_of(tmp_path / "out", window.pid))) >= 5  # its own was over before the run was
+    reasons = {one["pid"]: one["reason"] for one in manifest(tmp_path / "out")["ranks"]}
+    assert "own profiler was running all the time" in reasons[whole.pid]
+
+
+def test_a_full_disk_costs_the_trace_alone(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", "full_disk")
+    assert done.out.startswith("loss")
+    assert done.code == 4
+    assert "is the disk full?" in done.err
+
+
+def test_an_unwritable_folder_costs_the_trace_alone(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = capture(tmp_path / "file" / "out", sys.executable, "-c", "print(7)")
+    assert (done.code, done.out) == (4, "7\n")
+    assert done.err.count("profkit:") == 1
+    assert "cannot write" in done.err
+    strict = capture(tmp_path / "file" / "out", sys.executable, "-c", "print(7)", options=("--strict",))
+    assert (strict.code, strict.out) == (4, "")
+
+
+def test_no_torch_old_torch_and_no_python_are_said_in_a_line(tmp_path):
+    (tmp_path / "old" / "torch").mkdir(parents=True)
+    (tmp_path / "old" / "torch" / "__init__.py").write_text("__version__ = '1.13.1'\n")
+    hook = f"{tmp_path / 'old'}:{ROOT}"
+    old = capture(tmp_path / "a", sys.executable, "-c", "import torch; print(7)", PYTHONPATH=hook)
+    assert (old.code, old.out) == (4, "7\n")
+    assert "torch 1.13.1 is too old" in old.err
+    none = capture(tmp_path / "b", sys.executable, "-c", "print(7)")
+    assert (none.code, none.out) == (4, "7\n")
+    assert "never imported torch" in none.err
+    absent = capture(tmp_path / "c", "no-such-program")
+    assert absent.code == 2
+    assert "there is no program 'no-such-program'" in absent.err
+
+
+def test_another_sitecustomize_is_run_and_sys_path_is_as_before(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.mark = 'theirs'\n")
+    script = "import sys, sitecustomize; print(mark, sitecustomize.__file__, sys.path, sys.argv)"
+    expected = run(sys.executable, "-c", script, "a", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    done = capture(tmp_path / "out", sys.executable, "-c", script, "a", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert done.out == expected.out
+    assert done.out.startswith("theirs")
+
+
+def test_a_secret_on_the_command_line_stays_out_of_every_file(tmp_path):
+    secret = "hf_" + "a1B2" * 8
+    line = (PLAIN, "30", "0", f"--token={secret}")
+    done = capture(tmp_path / "out", sys.executable, *line)
+    assert done.code == 0
+    assert secret not in (tmp_path / "out" / "capture.json").read_text()
+    assert secret not in str(trace(tmp_path / "out"))
+    assert "[redacted]" in manifest(tmp_path / "out")["command"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["capture.json", "rank0.pt.trace.json.gz"]

@@ -1,0 +1,100 @@
+"""The capture from code, in this process: what it writes, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, per_step, run, trace
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+LOOP = """
+import torch
+from profkit.capture import session, step
+from torch.nn import Module
+from torch.optim import SGD, Optimizer
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+places = [(Module, "__call__"), (Optimizer, "_patch_step_function"), (Optimizer, "zero_grad"), (SGD, "step"),
+          (_BaseDataLoaderIter, "__next__"), (torch.autograd, "backward")]
+model = torch.nn.Linear(4, 1)
+optimizer = SGD(model.parameters(), lr=0.1)
+before = [getattr(owner, name) for owner, name in places]
+with session("out", baseline=4, steps=3):
+    for index in range(24):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        step(tokens=100 + index, padded_tokens=256)
+step(tokens=1)
+print([getattr(owner, name) for owner, name in places] == before)
+"""
+
+
+def test_a_session_captures_counts_and_unhooks(tmp_path):
+    done = run(sys.executable, "-c", LOOP, cwd=tmp_path)
+    assert (done.code, done.out) == (0, "True\n"), done.err
+    assert "3 steps from step 9 on, by profkit.capture.step()" in done.err
+    content = trace(tmp_path / "out")
+    assert names(content) == ["ProfilerStep#9", "ProfilerStep#10", "ProfilerStep#11"]
+    assert per_step(content, "optimizer") == [1, 1, 1]
+    counters = [event for event in content["traceEvents"] if event.get("ph") == "C"]
+    tokens = {event["args"]["tokens"] for event in counters if event["name"] == "profkit.tokens"}
+    assert {109, 110, 111} <= tokens
+    assert manifest(tmp_path / "out")["schema"] == "profkit.capture/1"
+
+
+def test_workers_have_rows_inside_the_window(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "plain.py"), "60", "2")
+    assert done.code == 0, done.err
+    content = trace(tmp_path / "out")
+    assert len(names(content)) == 6, "whole rounds of two workers"
+    fetches = [event for event in content["traceEvents"] if event.get("name") == "profkit.worker_fetch"]
+    assert {event["args"]["worker"] for event in fetches} == {0, 1}
+    assert {event["args"]["samples"] for event in fetches} == {8}
+    window = [event for event in content["traceEvents"] if str(event.get("name", "")).startswith("ProfilerStep#")]
+    begin, end = min(step["ts"] for step in window), max(step["ts"] + step["dur"] for step in window)
+    assert sum(begin <= event["ts"] <= end for event in fetches) >= 4
+
+
+def test_the_variables_do_the_same_for_any_launcher(tmp_path):
+    script = SCRIPTS / "plain.py"
+    command = f'eval "$({sys.executable} -m profkit capture --inject env -o out)"; {sys.executable} {script}'
+    done = subprocess.run(
+        ["bash", "-c", command], env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(names(trace(tmp_path / "out"))) == 5
+    assert manifest(tmp_path / "out")["ranks"][0]["n_steps"] == 5
+
+
+def test_run_captures_and_triages(tmp_path):
+    line = (sys.executable, "-m", "profkit", "run", "-o", str(tmp_path / "out"), "--steps", "4", "--")
+    done = run(*line, sys.executable, str(SCRIPTS / "plain.py"))
+    assert done.code == 0
+    assert done.out.startswith("loss")
+    assert "4 from ProfilerStep" in done.out
+    again = run(*line, sys.executable, "-c", "print(7)")
+    assert (again.code, again.out) == (2, ""), "a capture is not overwritten by accident"
+
+
+def test_a_rank_not_asked_for_is_left_alone(tmp_path):
+    done = capture(
+        tmp_path / "out",
+        sys.executable,
+        str(SCRIPTS / "plain.py"),
+        options=("--ranks", "1,2"),
+        RANK="3",
+        WORLD_SIZE="4",
+    )
+    assert done.code == 0
+    assert "rank 3: no trace: rank 3 was not asked for" in done.err
+
+
+def test_importing_the_capture_loads_no_torch():
+    script = (
+        "import sys, profkit.capture; print([name for name in ('torch', 'numpy', 'msgspec') if name in sys.modules])"
+    )
+    assert run(sys.executable, "-c", script).out == "[]\n"

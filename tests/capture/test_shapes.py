@@ -1,0 +1,98 @@
+"""Scripts of every shape: captured, they end as they would have, and their steps are their steps."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.capture.running import (
+    SCRIPTS,
+    capture,
+    crossing,
+    manifest,
+    names,
+    per_step,
+    run,
+    run_forked,
+    trace,
+    trace_of,
+)
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+WINDOW = [f"ProfilerStep#{number}" for number in range(15, 20)]
+"""3 settling steps, 10 timed, 1 warm-up: the first one recorded is the 16th."""
+
+LOOPS = {
+    "plain": (("plain.py",), {"data_loader": 1, "forward": 1, "backward": 1, "optimizer": 1}),
+    "accumulation": (("accumulation.py",), {"data_loader": 4, "forward": 4, "backward": 4, "optimizer": 1}),
+    "two optimizers": (("gan.py", "1"), {"forward": 5, "backward": 2, "optimizer": 2}),
+    "five to one": (("gan.py", "5"), {"forward": 17, "backward": 6, "optimizer": 6}),
+    "in backward": (("in_backward.py",), {"forward": 1, "backward": 1, "optimizer": 6}),
+    "like ZeRO": (("zero_like.py",), {"forward": 1, "backward": 1, "optimizer": 4}),
+    "closure": (("lbfgs.py",), {"forward": 3, "backward": 3, "optimizer": 1}),
+    "inference, loader": (("inference.py", "loader"), {"data_loader": 1, "forward": 1, "optimizer": 0}),
+    "inference, none": (("inference.py", "none"), {"forward": 1, "optimizer": 0}),
+}
+
+
+def test_loops_of_every_shape_are_captured_and_not_changed(tmp_path):
+    scripts = [script for script, _ in LOOPS.values()]
+    plain = run_forked(tmp_path / "plain", scripts)
+    captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
+    assert [one.out for one in captured] == [one.out for one in plain]
+    for shape, one in zip(LOOPS, captured, strict=True):
+        content, expected = trace_of(tmp_path / "out", one.pid), LOOPS[shape][1]
+        assert (shape, names(content)) == (shape, WINDOW)
+        assert (shape, crossing(content)) == (shape, [])
+        assert {name: per_step(content, name) for name in expected} == {name: [n] * 5 for name, n in expected.items()}
+        assert (content["profkit_first_step"], content["profkit_unprofiled_steps"]) == (15, 10)
+        assert content["profkit_unprofiled_step_mean_ns"] > 0
+    assert {one["after"]["n"] for one in manifest(tmp_path / "out")["ranks"]} == {6}
+
+
+def test_what_is_compiled_is_not_compiled_again(tmp_path):
+    scripts = [("compiled.py", "module"), ("compiled.py", "optimizer")]
+    plain = run_forked(tmp_path / "plain", scripts)
+    captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
+    assert [_loss_and_graphs(one.out) for one in captured] == [_loss_and_graphs(one.out) for one in plain]
+    for one in captured:
+        content = trace_of(tmp_path / "out", one.pid)
+        assert names(content) == WINDOW
+        assert per_step(content, "backward") == [1] * 5
+        assert crossing(content) == []
+
+
+def _loss_and_graphs(text: str) -> tuple[str, str]:
+    return text.split()[1], text.partition("'unique_graphs': ")[2][:1]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_every_rank_of_torchrun_has_its_trace(kind, tmp_path):
+    command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = capture(tmp_path / "out", *command, str(SCRIPTS / "distributed.py"), kind)
+    assert (done.code, done.out) == (0, "equal\n"), done.err
+    for rank in (0, 1):
+        content = trace(tmp_path / "out", rank)
+        assert names(content) == WINDOW
+        assert per_step(content, "optimizer") == [1] * 5
+        assert content["distributedInfo"]["rank"] == rank
+        assert crossing(content) == []
+    assert [one["rank"] for one in manifest(tmp_path / "out")["ranks"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("package", "script", "loads"), [("transformers", "hf_trainer.py", 2), ("lightning", "lightning_trainer.py", 1)]
+)
+def test_a_trainer_is_captured(package, script, loads, tmp_path):
+    pytest.importorskip(package, reason=f"{package} is not installed here")
+    expected = run(sys.executable, str(SCRIPTS / script))
+    done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / script))
+    assert (done.code, done.out.splitlines()[-1]) == (expected.code, expected.out.splitlines()[-1]), done.err
+    content = trace(tmp_path / "out")
+    assert names(content) == WINDOW
+    assert per_step(content, "optimizer") == [1] * 5
+    assert per_step(content, "data_loader") == [loads] * 5
+    assert crossing(content) == []

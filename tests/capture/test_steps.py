@@ -1,0 +1,120 @@
+"""The finder of steps, fed with what a loop does; no torch."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.capture.options import Options, from_text, window_for
+from profkit.capture.steps import StepFinder
+
+
+class Loop:
+    """A finder and the boundaries it has told."""
+
+    def __init__(self, *, step_on: str = "auto") -> None:
+        self.is_safe = True
+        self.told: list[tuple[str, bool]] = []
+        self.finder = StepFinder(
+            step_on=step_on, is_safe=lambda: self.is_safe, on_candidate=lambda *what: self.told.append(what)
+        )
+
+    def play(self, script: str, *, times: int) -> Loop:
+        """`l` fetch, `f` forward, `b` backward, `z` zero_grad, `!` step(), capitals an optimizer each."""
+        acts = {
+            "l": self.finder.data_wanted,
+            "f": self.finder.forward_began,
+            "b": self.finder.backward_began,
+            "z": self.finder.gradients_zeroed,
+            "!": self.finder.step_called,
+        }
+        for mark in script * times:
+            if mark.isupper():
+                self.finder.optimizer_stepped(ord(mark), has_closure=False)
+            else:
+                acts[mark]()
+        return self
+
+
+@pytest.mark.parametrize(
+    ("script", "times", "n_steps"),
+    [
+        ("lfbA", 20, 19),
+        ("lfblfblfbA", 20, 19),
+        ("fbAfbB", 20, 19),
+        ("fbAfbAfbAfbAfbAfbB", 20, 19),
+        ("fbABCD", 20, 19),
+        ("fbAAAA", 20, 19),
+        ("fbAzfbBz", 20, 19),
+    ],
+)
+def test_one_round_is_one_step(script, times, n_steps):
+    loop = Loop().play(script, times=times)
+    assert len(loop.finder.step_rows()) == n_steps
+
+
+def test_an_optimizer_that_hardly_ever_steps_marks_no_step():
+    loop = Loop().play("fbA" * 30 + "fbAB", times=3)
+    assert len(loop.finder.step_rows()) == 92
+
+
+def test_who_leads_is_open_until_a_second_optimizer_has_come_twice():
+    loop = Loop().play("fbA" * 5 + "fbB" + "fbA" * 4, times=1)
+    assert loop.finder.leader() is None
+    assert loop.play("fbA" + "fbB", times=1).finder.leader() == ord("B")
+
+
+def test_after_the_freeze_only_the_leader_ends_steps():
+    loop = Loop().play("fbAfbB", times=10)
+    loop.finder.freeze()
+    loop.told.clear()
+    loop.play("fbAfbB", times=4)
+    assert [is_step for _, is_step in loop.told] == [True] * 4
+
+
+def test_an_unsafe_place_is_passed_over():
+    loop = Loop().play("fbA", times=10)
+    n_before = len(loop.told)
+    loop.is_safe = False
+    loop.play("f", times=1)
+    assert len(loop.told) == n_before
+    loop.is_safe = True
+    loop.play("f", times=1)
+    assert len(loop.told) == n_before + 1
+
+
+@pytest.mark.parametrize(
+    ("script", "mode"), [("lf", "loader"), ("f", "forward"), ("fbz", "zero_grad"), ("lfb", "loader"), ("fbA!", "call")]
+)
+def test_without_an_optimizer_something_else_marks_steps(script, mode):
+    loop = Loop().play(script, times=80)
+    assert loop.finder.mode == mode
+    assert len(loop.finder.step_rows()) >= 15
+
+
+def test_long_accumulation_is_not_taken_for_inference():
+    loop = Loop().play("lfb" * 50 + "A", times=12)
+    assert loop.finder.mode == "optimizer"
+    assert len(loop.finder.step_rows()) == 11
+
+
+def test_a_loop_that_fetches_first_needs_no_watch_on_modules():
+    assert Loop().play("lfbA", times=6).finder.wants_forward is False
+    assert Loop().play("fbA", times=6).finder.wants_forward is True
+    assert Loop().play("l" + "fbA" * 6, times=1).finder.wants_forward is True
+
+
+def test_the_window_waits_for_the_loaders_queue_and_holds_whole_rounds():
+    asked = Options(folder="x")
+    assert window_for(asked, n_workers=0, n_queued=0).n_needed == 3 + 10 + 1 + 5
+    window = window_for(asked, n_workers=4, n_queued=8)
+    assert (window.baseline, window.warmup, window.steps) == (12, 9, 8)
+    given = Options(folder="x", baseline=3, warmup=2, steps=4)
+    window = window_for(given, n_workers=4, n_queued=8)
+    assert (window.baseline, window.warmup, window.steps) == (3, 2, 4)
+
+
+def test_options_survive_the_environment_and_newer_keys():
+    options = Options(folder="a b", ranks="0, 3", shapes=True)
+    assert from_text(options.to_text()) == options
+    assert from_text('{"folder": "x", "from_the_future": 1}') == Options(folder="x")
+    assert [options.wants_rank(rank) for rank in range(4)] == [True, False, False, True]
