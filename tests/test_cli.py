@@ -148,6 +148,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert done.returncode == 0
     assert b"profkit" in done.stdout
     assert b"xample" in done.stdout or not name
+    assert b"\\b" not in done.stdout
 
 
 def test_a_bug_of_ours_is_a_line_and_exit_code_70() -> None:

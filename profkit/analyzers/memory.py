@@ -133,8 +133,10 @@ def judge(result: Memory) -> tuple[Finding, ...]:
             " checkpointing; fixed shapes",
             next_tools=(
                 recapture(
-                    "with profile_memory=True: who allocates, and does the reserve shrink?",
+                    scope.command,
+                    "with every allocation: who allocates, and does the reserve shrink?",
                     "[memory] events whose Total Reserved falls: the cache was flushed",
+                    flags="--memory",
                 ),
             ),
         ),

@@ -252,7 +252,13 @@ def judge(result: Quality) -> tuple[Finding, ...]:
                 for check in failed
             ),
             fix="capture again: wait 10 steps, warm up 5, record 12, stop before the job's end",
-            next_tools=(recapture("get a capture that can carry a verdict", "all checks of `profkit info` pass"),),
+            next_tools=(
+                recapture(
+                    result.scope.command,
+                    "get a capture that can carry a verdict",
+                    "all checks of `profkit info` pass",
+                ),
+            ),
         ),
     )
 
@@ -311,7 +317,10 @@ EXPLANATIONS = (
             "programmatic dependent launch on Hopper lets rows of one stream overlap on purpose",
         ),
         proof="Capture again as below; the check passes, and the verdict stays or changes.",
-        fixes=("Paste this into the training script:\n" + RECAPTURE,),
+        fixes=(
+            "profkit capture --baseline 10 --warmup 5 --steps 12 -- python train.py",
+            "or paste this into the training script:\n" + RECAPTURE,
+        ),
     ),
 )
 

@@ -12,10 +12,11 @@ from profkit.analyzers.base import Scope
 from profkit.model.finding import NextTool
 
 
-def recapture(purpose: str, look_for: str) -> NextTool:
-    """Give the way to a better torch.profiler capture: `explain` prints the code to paste."""
+def recapture(command: str, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
+    """Give a better torch.profiler capture of the same job; `flags` are further options of `profkit capture`."""
+    options = f"--baseline 10 --warmup 5 --steps 12{flags and ' ' + flags}"
     return NextTool(
-        name="torch.profiler", command="profkit explain capture.quality", purpose=purpose, look_for=look_for
+        name="torch.profiler", command=f"profkit capture {options} -- {command}", purpose=purpose, look_for=look_for
     )
 
 

@@ -47,7 +47,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="profkit")
 def group() -> None:
-    r"""Find out why a PyTorch training step is slow, how sure that is, and what to run next.
+    """Find out why a PyTorch training step is slow, how sure that is, and what to run next.
 
     \b
     Start here:

@@ -56,7 +56,7 @@ def command(
     overwrite: bool,
     **chosen: Any,
 ) -> int:
-    r"""Run COMMAND and record a few of its training steps: no changed line, same output, same exit code.
+    """Run COMMAND and record a few of its training steps: no changed line, same output, same exit code.
 
     Steps before and after the recorded ones are timed without the profiler, so the report knows what it cost.
     Works for python x.py, python -m pkg and torchrun, one trace for each rank.

@@ -11,7 +11,7 @@ from profkit.errors import MissingCapabilityError
 @click.command("completion", short_help="Tab completion for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    r"""Print the completion script for a shell.
+    """Print the completion script for a shell.
 
     \b
     Examples:

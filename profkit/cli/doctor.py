@@ -12,7 +12,7 @@ import click
 @click.option("--python", metavar="PROGRAM", help="The Python that runs your scripts (default: python on PATH).")
 @click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
 def command(python: str | None, fmt: str) -> int:
-    r"""Look at torch, CUDA, CUPTI, the Nsight tools, permissions and frameworks; for each missing piece, the command.
+    """Look at torch, CUDA, CUPTI, the Nsight tools, permissions and frameworks; for each missing piece, the command.
 
     Exit code 4 if something a capture needs is missing.
 

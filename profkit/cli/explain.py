@@ -29,7 +29,7 @@ class _FindingId(click.ParamType):  # type: ignore[type-arg]
 @click.command("explain", short_help="What a finding means and how to prove it.")
 @click.argument("finding_id", required=False, type=_FindingId(), metavar="[ID]")
 def command(finding_id: str | None) -> None:
-    r"""Print what a finding means, how it is measured, its thresholds and their source, what else could look like it,
+    """Print what a finding means, how it is measured, its thresholds and their source, what else could look like it,
     the experiment that proves it, and the fix. Without ID: list all findings.
 
     \b

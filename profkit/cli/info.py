@@ -18,7 +18,7 @@ from profkit.units import format_bytes, format_ns
 @click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
 @click.option("--lenient", is_flag=True, help="Read what is whole of a damaged file.")
 def command(path: str, fmt: str, lenient: bool) -> None:
-    r"""Say what a trace holds (events, devices, steps, options of the profiler), whether the capture is sound, and
+    """Say what a trace holds (events, devices, steps, options of the profiler), whether the capture is sound, and
     which analyses it can feed; for the others, what is missing and how to get it.
 
     \b

@@ -23,7 +23,7 @@ def command(
     overwrite: bool,
     **chosen: Any,
 ) -> int:
-    r"""Run COMMAND to its end, record a few of its training steps, and say where their time goes.
+    """Run COMMAND to its end, record a few of its training steps, and say where their time goes.
 
     The exit code is the command's own.
 

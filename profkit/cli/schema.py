@@ -10,7 +10,7 @@ import click
 @click.command("schema", short_help="The JSON Schema of a report.")
 @click.argument("name", type=click.Choice(["triage"]), default="triage")
 def command(name: str) -> None:
-    r"""Print the JSON Schema that `profkit NAME -f json` obeys.
+    """Print the JSON Schema that `profkit NAME -f json` obeys.
 
     \b
     Example:

@@ -56,7 +56,7 @@ def command(
     verbose: bool,
     color: bool | None,
 ) -> int:
-    r"""Read torch.profiler traces and say where the step time goes, what limits it, and what to run next.
+    """Read torch.profiler traces and say where the step time goes, what limits it, and what to run next.
 
     TRACE is a .json, .json.gz or .json.zst that torch.profiler wrote, a folder of them, or - for standard input.
 

@@ -91,57 +91,79 @@ class Precision(StrEnum):
     UNKNOWN = "unknown"
 
 
-_MATMUL: Final = re.compile(
-    r"gemm|gemv|cutlass|xmma|\bwgrad|dgrad|implicit_convolve|\bconv\d?d?_|scudnn|h?cudnn.*conv|nvjet|Cijk_|flash|fmha|attention"
-    r"|mma_|winograd|ck::.*(?:conv|gemm)",
+# Libraries, argument types and epilogues that sound like work: fbgemm's embedding kernels, cublas parameter structs,
+# cutlass's number types, cudnn's descriptors, vLLM's _typeConvert.
+_NOISE: Final = re.compile(
+    r"fbgemm(?:_gpu)?::|cublas\w*Params|cublasGemv\w+|cutlass\w*::\w+_t\b|cudnn\w+(?:Struct|_t)\b|_typeConvert",
     re.IGNORECASE,
 )
+# What stands around a matrix kernel and is none: gathering of split sums, changes of layout, tables of offsets.
+_AROUND_MATMUL: Final = re.compile(
+    r"^triton_(?:poi|red|per)_|splitKreduce|ReduceSplitK|convertTensor|im2col|compute\w*Offsets|kernel_helper_stage",
+    re.IGNORECASE,
+)
+_ATTENTION: Final = (
+    r"(?<!cache_)flash(?!infer)|fmha|attention|attn|sdpa|softmax_?dropout_?mm"
+    r"|flashinfer[^(<]*(?:prefill|decode|mla)"
+)
+_CONVOLUTION: Final = (
+    r"convol|conv\d?d|conv_|AsmConv|OpenConv|scudnn|\d+cudnn_|fprop|wgrad|dgrad|winograd|implicit_?gemm|fft2d"
+    r"|igemm_(?:fwd|bwd|wrw)|im2col|col2im|cask_\w*cudnn|cudnn::cnn"
+)
+_MATMUL: Final = re.compile(
+    r"gemm|gemv|cutlass|xmma|\bwgrad|dgrad|fprop|convolve|\bconv\d?d?_|scudnn|\d+cudnn_|cudnn[^(]*conv|nvjet|Cijk_"
+    rf"|(?<!ga)mma_|winograd|ck::.*conv|{_ATTENTION}",
+    re.IGNORECASE,
+)
+# Tensile and hipBLASLt: Cijk_<index>_<index>_<types>; cublas from CUDA 12: nvjet_[sm100_]<types>.
+_TENSILE: Final = r"Cijk_[^_]+_[^_]+_"
+_NVJET: Final = r"nvjet_(?:sm\d+_)?"
+# In this order: what is said in words comes before what the shape of the instruction (s1688, s16816) only suggests,
+# since Turing and Ampere run half precision through s1688 too.
 _PRECISIONS: Final = (
-    (Precision.FP8, re.compile(r"e4m3|e5m2|qgmma|fp8|_f8", re.IGNORECASE)),
-    (Precision.INT8, re.compile(r"\bi8|int8|imma|s8_?s8|i8816|i16832", re.IGNORECASE)),
-    (Precision.FP64, re.compile(r"dgemm|d884|f64|double", re.IGNORECASE)),
-    (Precision.TF32, re.compile(r"tf32|s1688|s1684|gmma_tf32|_TF32", re.IGNORECASE)),
-    (Precision.BF16, re.compile(r"bf16|bfloat16|_BBS_|Cijk_\w+_BB|nv_bfloat|nvjet_tst", re.IGNORECASE)),
-    (
-        Precision.FP16,
-        re.compile(
-            r"fp16|f16|half|hgemm|h16816|h1688|h884|Cijk_\w+_HH|_HHS_|nvjet_hsh|hcudnn|s884|s16816",
-            re.IGNORECASE,
-        ),
-    ),
+    (Precision.FP8, re.compile(rf"e4m3|e5m2|qgmma|fp8|_f8|{_NVJET}q|{_TENSILE}(?:F8|B8)", re.IGNORECASE)),
+    (Precision.INT8, re.compile(rf"\bi8|int8|imma|s8_?s8|i8816|i16832|{_TENSILE}I8", re.IGNORECASE)),
+    (Precision.FP64, re.compile(rf"dgemm|d884|f64|double|{_TENSILE}D", re.IGNORECASE)),
+    (Precision.TF32, re.compile(r"tf32", re.IGNORECASE)),
+    (Precision.BF16, re.compile(rf"bf16|bfloat16|bhalf|DF16b|{_TENSILE}B|{_NVJET}t", re.IGNORECASE)),
+    (Precision.FP16, re.compile(rf"fp16|f16|half|hgemm|hcudnn|h16816|h1688|h884|{_TENSILE}H|{_NVJET}h", re.IGNORECASE)),
+    (Precision.TF32, re.compile(r"s1688|s1684", re.IGNORECASE)),
+    (Precision.FP16, re.compile(r"s884|s16816", re.IGNORECASE)),
     (
         Precision.FP32,
-        re.compile(r"sgemm|simt|scudnn|\bf32|float|_SB_|Cijk_\w+_SB?_|nvjet_sss|fp32|f32f32", re.IGNORECASE),
+        re.compile(rf"sgemm|simt|scudnn|(?<![a-z0-9])f32|float|fp32|f32f32|{_TENSILE}S|{_NVJET}s", re.IGNORECASE),
     ),
 )
 
 _FAMILIES: Final = (
-    ("attention", re.compile(r"flash|fmha|attention|attn|sdpa|softmax_?dropout_?mm", re.IGNORECASE)),
+    ("attention", re.compile(_ATTENTION, re.IGNORECASE)),
+    ("convolution", re.compile(_CONVOLUTION, re.IGNORECASE)),
     (
         "matmul",
         re.compile(
-            r"gemm|gemv|cutlass|nvjet|Cijk_|matmul|::mm\b|addmm|bmm|baddbmm|linear|splitKreduce|triton_tem",
+            r"gemm|gemv|cutlass|xmma|nvjet|Cijk_|matmul|::mm\b|addmm|bmm|baddbmm|(?<![a-z])linear(?!1d)|splitKreduce"
+            r"|triton_tem|triton_mm",
             re.IGNORECASE,
         ),
     ),
-    (
-        "convolution",
-        re.compile(r"conv|xmma|scudnn|wgrad|dgrad|winograd|cudnn.*(?:engine|kernel)", re.IGNORECASE),
-    ),
-    ("norm", re.compile(r"norm|RowwiseMoments|GammaBeta", re.IGNORECASE)),
+    ("norm", re.compile(r"norm|RowwiseMoments|GammaBeta|\bbn_[fb]w_", re.IGNORECASE)),
     ("softmax", re.compile(r"softmax|nll_loss|cross_entropy", re.IGNORECASE)),
     ("optimizer", re.compile(r"multi_tensor|fused_adam|_foreach|adamw?_|fused_sgd|\blamb_", re.IGNORECASE)),
-    ("embedding", re.compile(r"embedding|index|gather|scatter", re.IGNORECASE)),
-    ("reduction", re.compile(r"reduce|sum|mean|cub::|scan|sort|topk|triton_red|triton_per", re.IGNORECASE)),
+    ("embedding", re.compile(r"embedding|index|(?:check|permute)_indices|gather|scatter", re.IGNORECASE)),
+    ("reduction", re.compile(r"reduce(?!d_)|sum|mean|cub::|scan|sort|topk|triton_red|triton_per", re.IGNORECASE)),
     (
         "elementwise",
         re.compile(
             r"elementwise|vectorized|pointwise|triton_poi|copy|cat|fill|gelu|relu|sigmoid|tanh|silu|dropout|where|::(?:add|mul|sub|div)"
-            r"|CUDAFunctor|direct_copy|aten::(?:add|mul|sub|div|exp|log|pow|sqrt|rsqrt|neg|abs|clamp|native_dropout|threshold)",
+            r"|CUDAFunctor|direct_copy|aten::(?:add|mul|sub|div|exp|log|pow|sqrt|rsqrt|neg|abs|clamp|native_dropout|threshold)"
+            r"|nchwToNhwc|nhwcToNchw|nhwcToFolded|foldedNhwc|convertTensor|scalePackedTensor",
             re.IGNORECASE,
         ),
     ),
 )
+_FUSED: Final = re.compile(r"^triton_(poi|red|per)_")
+"""Inductor's kernels list all they fused; only the prefix tells what they are: point by point, or along a row."""
+_ALONG_ROWS: Final = ("norm", "softmax", "reduction")
 MEMORY_FAMILIES: Final = frozenset({"norm", "softmax", "embedding", "reduction", "elementwise"})
 """Families whose speed is set by memory traffic, not by arithmetic; fusing removes the traffic (docs/method.md)."""
 
@@ -170,14 +192,19 @@ def span_kind_of(name: str) -> SpanKind:
 
 def precision_of(name: str) -> Precision | None:
     """Give the number format of a matrix kernel from its name; None for kernels that multiply no matrices."""
-    if not _MATMUL.search(name):
+    if _AROUND_MATMUL.search(name) or not _MATMUL.search(_NOISE.sub("", name)):
         return None
     return next((precision for precision, pattern in _PRECISIONS if pattern.search(name)), Precision.UNKNOWN)
 
 
 def family_of(name: str) -> str:
     """Give the family of a kernel or operator: matmul, attention, elementwise...; "other" if the name tells nothing."""
-    return next((family for family, pattern in _FAMILIES if pattern.search(name)), "other")
+    fused = _FUSED.match(name)
+    if fused and fused[1] == "poi":
+        return "elementwise"
+    text = _NOISE.sub("", name)
+    families = (family for family, pattern in _FAMILIES if pattern.search(text))
+    return next((family for family in families if not fused or family in _ALONG_ROWS), "other")
 
 
 def short_name(name: str, max_length: int = 60) -> str:
