@@ -27,13 +27,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from profkit.errors import UsageError
 from profkit.ingest.batch import decode_batch
 from profkit.ingest.build import build_trace
 from profkit.ingest.kineto import RawTrace
 from profkit.model.trace import Trace
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn, SearchStrategy
 
 HOST_PID: Final = 1000
 
@@ -228,3 +231,37 @@ def _with_correlation(row: Row, correlation: int) -> Row:
         tid=row.tid,
         args={**row.args, "correlation": correlation},
     )
+
+
+def interval_lists(*, size: int = 60, max_size: int = 12) -> SearchStrategy[list[tuple[int, int]]]:
+    """Give a hypothesis strategy for lists of `(start, end)` within `[0, size]`, empty and reversed ones among them."""
+    from hypothesis import strategies as st  # a test-time package
+
+    return st.lists(st.tuples(st.integers(0, size), st.integers(0, size)), max_size=max_size)
+
+
+def row_lists(*, max_size: int = 20, origin_ns: int = 10**9) -> SearchStrategy[list[Row]]:
+    """Give a hypothesis strategy for the rows of a small trace: one step, and kernels, copies, calls, ranges in it.
+
+    Rows overlap and share start times at will; every device row has one launch call of its own correlation.
+    """
+    from hypothesis import strategies as st  # a test-time package
+
+    times = st.tuples(st.integers(0, 200), st.integers(0, 50))
+    device_rows = st.tuples(st.sampled_from("KNCDM"), st.integers(0, 2), st.sampled_from([0, 7, 20]), times)
+    host_rows = st.tuples(st.sampled_from("SAOWRUP"), st.integers(0, 2), times)
+
+    @st.composite
+    def rows(draw_from: DrawFn) -> list[Row]:
+        device = [
+            _device_row(number, stream, origin_ns + start, origin_ns + start + length, letter)
+            for letter, number, stream, (start, length) in draw_from(st.lists(device_rows, max_size=max_size))
+        ]
+        host = [
+            _host_row(HOST_PID + thread, origin_ns + start, origin_ns + start + length, letter)
+            for letter, thread, (start, length) in draw_from(st.lists(host_rows, max_size=max_size))
+        ]
+        step = span("ProfilerStep#0", origin_ns, origin_ns + 300)
+        return [step, *_linked(device, host, lag_ns=draw_from(st.integers(0, 40)), call_ns=3)]
+
+    return rows()

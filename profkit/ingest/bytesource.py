@@ -27,7 +27,8 @@ MAX_EXPANSION: Final = 300  # chosen: ten times what the reference traces need
 FREE_EXPANSION_BYTES: Final = 512 * 2**20  # small files may expand as they like up to here
 
 _GZIP_WBITS: Final = 31
-_COMPRESSED_BYTES: Final = 256 * 1024
+_COMPRESSED_BYTES: Final = 64 * 1024
+_PLAIN_BYTES: Final = 64 * 1024
 
 _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
@@ -158,15 +159,18 @@ class _Stream(Protocol):
 
 
 class _GzipStream:
-    """Gzip members one after the other; a cut stream gives all it holds before it raises EOFError."""
+    """Gzip members one after the other; a cut or damaged stream gives what comes before, then raises."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
         self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
         self._pending = b""
+        self._damage: Exception | None = None
 
     def read(self, size: int) -> bytes:
         """Give up to `size` plain bytes, none at the end."""
+        if self._damage is not None:
+            raise self._damage
         parts: list[bytes] = []
         wanted = size
         while wanted > 0:
@@ -178,7 +182,13 @@ class _GzipStream:
                     break
                 self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
             is_dry = not self._pending
-            part = self._inflate.decompress(self._pending, wanted)
+            try:
+                part = self._inflate.decompress(self._pending, min(wanted, _PLAIN_BYTES))
+            except _DAMAGED as damage:
+                self._damage = damage
+                if parts:
+                    break  # as at a cut; only the step with the damage in it is lost
+                raise
             self._pending = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
             if is_dry and not part and not self._inflate.eof:
                 if parts:

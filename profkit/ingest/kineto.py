@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import msgspec
-
 from profkit.errors import TraceFormatError, TruncatedTraceError
 from profkit.ingest import bytesource, split
 from profkit.ingest.batch import Batch, decode_batch
@@ -121,7 +119,7 @@ def _metadata(head: bytes, tail: bytes, source: str) -> dict[str, Any]:
         raise TraceFormatError(f"{source}: metadata is nested too deeply")
     try:
         top: dict[str, Any] = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-        msgspec.json.decode(text)  # stricter: lone surrogates, which cannot be printed, and numbers beyond a float
+        json.dumps(top, ensure_ascii=False, allow_nan=False).encode()  # refuses lone surrogates and 1e999
     except (ValueError, UnicodeDecodeError) as error:
         raise TraceFormatError(f"{source}: broken metadata beside the events ({error})") from None
     top.pop("traceEvents", None)
