@@ -29,7 +29,7 @@ class Mark:
 
 def cuda_in_use() -> bool:
     """Whether this process has used CUDA; asking does not start it."""
-    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+    return bool(torch.cuda.is_initialized())
 
 
 def is_capturing_graph() -> bool:

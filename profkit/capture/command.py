@@ -1,14 +1,19 @@
-"""The user's command as one line that can be shown and pasted: without secrets."""
+"""The user's command as one line that can be shown and pasted: without secrets.
+
+Runs in the traced process too where no runner has told it the command: standard library only, Python 3.9 syntax.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from profkit.ingest.redact import REDACTED, redacted
+REDACTED: Final = "[redacted]"
 
 _FLAG: Final = re.compile(r"^(-{0,2})([A-Za-z_][\w.-]*)=(.*)$", re.DOTALL)
 _WORDS_OF_TEXT: Final = re.compile(r"tokeni[sz]|tokens|author", re.IGNORECASE)  # --tokenizer, --max-tokens
@@ -36,4 +41,16 @@ def _value(text: str, name: str) -> str:
     key = "" if _WORDS_OF_TEXT.search(name) else name.replace("-", "_")
     if not key and (not any(character.isdigit() for character in text) or Path(text).exists()):
         return text
-    return str(redacted(text, key)[0])
+    return str(_rules().redacted(text, key)[0])
+
+
+@cache
+def _rules() -> Any:
+    """Give profkit.ingest.redact, by its path: the package may not be installed in the traced interpreter."""
+    path = Path(__file__).resolve().parent.parent / "ingest" / "redact.py"
+    spec = spec_from_file_location("_profkit_redact", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is gone")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -77,9 +77,8 @@ class Controller:
     def begin(self) -> None:
         """Put the hooks in and wait for the first steps."""
         store.note_begun(self.options)
-        with suppress(OSError):
-            self._log = FetchLog.create()
-            self._log.install()
+        self._log = FetchLog()
+        self._log.install()
         self._hooks.install()
         self._hooks.watch_forward(wanted=self._finder.wants_forward)
 
@@ -207,7 +206,8 @@ class Controller:
         self._label = store.claim_label(self.options)
         self._guard_exit()
         if self._log is not None:
-            self._log.open()
+            with suppress(OSError):
+                self._log.open()
         self._recorder = Recorder(self.options, first_step=len(rows), n_warmup=window.warmup)
         self._recorder.start()
         self.stage, self._n_boundaries = "warmup", 0

@@ -61,8 +61,9 @@ class Check:
 
 
 def checks(python: str | None = None) -> list[Check]:
-    """Give the checks of this machine, for scripts run by this Python (default: `python` on PATH, else ours)."""
-    program = python or shutil.which("python") or sys.executable
+    """Give the checks of this machine, for scripts run by this Python (default: ours with torch, else PATH)."""
+    has_torch_here = find_spec("torch") is not None
+    program = python or (sys.executable if has_torch_here else shutil.which("python") or sys.executable)
     facts, problem = _asked(program)
     found = [Check(name="python", is_ok=not problem, seen=problem or f"{facts['python']} ({facts['executable']})")]
     if not problem:

@@ -77,7 +77,7 @@ def finish_own(folder: str, pid: int) -> None:
 
 def manifest(facts: Sequence[dict[str, Any]], *, command: str, details: dict[str, Any]) -> dict[str, Any]:
     """Give what `capture.json` holds; times in ns, keys absent where nothing is known."""
-    dropped = ("fetches", "counters", "argv", "command")
+    dropped = ("fetches", "counters", "command")
     ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
     return {"schema": "profkit.capture/1", "command": command, **details, "ranks": ranks}
 

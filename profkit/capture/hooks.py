@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -82,11 +82,10 @@ class Hooks:
     def _is_recording(self) -> bool:
         return self._watcher is not None and self._watcher.phase is not None
 
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        watcher = self._watcher
-        with watcher.phase(name) if watcher is not None and watcher.phase is not None else nullcontext():
-            yield
+    def _phase(self, name: str) -> AbstractContextManager[Any]:
+        phase = self._watcher.phase if self._watcher is not None else None
+        found: AbstractContextManager[Any] = phase(name) if phase is not None else nullcontext()
+        return found
 
     def _replace(self, owner: Any, name: str, wrapper: Any) -> None:
         original = getattr(owner, name)

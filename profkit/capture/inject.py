@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -27,7 +28,14 @@ def start() -> None:
         note_problem(options, problem)
         print(f"profkit: {problem}", file=sys.stderr)  # noqa: T201
         return
-    begin(options)
+    begin(options if options.command else replace(options, command=_own_command()))
+
+
+def _own_command() -> str:
+    """Give the command of this process without secrets: no runner has told it."""
+    from .command import redacted_command
+
+    return redacted_command(getattr(sys, "orig_argv", ["python", *sys.argv]))
 
 
 def begin(options: Options) -> Any:

@@ -1,13 +1,13 @@
 """What DataLoader workers do, seen from inside: each fetch as a row in a file of the worker, read when all is over.
 
-The main process opens and shuts the log through one shared byte; a worker looks at it once per batch.
+The log is open while its folder is there: a worker, forked or spawned, looks for that once per batch.
 Runs in the traced process and its workers: standard library and torch only.
 """
 
 from __future__ import annotations
 
 import functools
-import mmap
+import multiprocessing
 import os
 import shutil
 import struct
@@ -23,31 +23,26 @@ _ROW: Final = struct.Struct("<qqqq")  # worker, start and end (Unix ns), rows fe
 
 
 class FetchLog:
-    """The fetches of all workers of one process, in a temporary folder."""
+    """The fetches of all workers of this process, in a temporary folder that is there while they are wanted."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with (folder / "wanted").open("r+b") as file:
-            self._wanted = mmap.mmap(file.fileno(), 1)
-        self._file = -1
-        self._file_owner = 0
+    def __init__(self) -> None:
+        self._folder = folder_of(os.getpid())
+        self._shut_folder = self._folder.with_suffix(".shut")
+        self._is_open = False
         self._undo: list[tuple[Any, Any, Any]] = []
-
-    @staticmethod
-    def create() -> FetchLog:
-        """Make the log of this process, shut."""
-        folder = folder_of(os.getpid())
-        folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / "wanted").write_bytes(b"\0")
-        return FetchLog(folder)
+        self._worker = _Worker()
 
     def open(self) -> None:
-        """From now on workers write."""
-        self._wanted[0] = 1
+        """From now on workers write. Raises OSError if there is no place for that."""
+        self.delete()
+        self._folder.mkdir(mode=0o700)
+        self._is_open = True
 
     def shut(self) -> None:
         """From now on workers do not write."""
-        self._wanted[0] = 0
+        if self._is_open:
+            self._is_open = False
+            self._folder.replace(self._shut_folder)
 
     def install(self) -> None:
         """Wrap the two fetchers of torch; workers started from now on inherit that."""
@@ -68,7 +63,7 @@ class FetchLog:
     def rows(self) -> list[tuple[int, int, int, int, int]]:
         """Give (process, worker, start, end, number of samples) of every fetch, times in Unix ns."""
         found: list[tuple[int, int, int, int, int]] = []
-        for path in sorted(self.folder.glob("*.rows")):
+        for path in sorted(self._shut_folder.glob("*.rows")):
             data = path.read_bytes()
             whole = data[: len(data) - len(data) % _ROW.size]
             found += [(int(path.stem), *row) for row in _ROW.iter_unpack(whole)]
@@ -76,31 +71,51 @@ class FetchLog:
 
     def delete(self) -> None:
         """Remove the files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._shut_folder, ignore_errors=True)
 
     def _wrapped(self, original: Any) -> Any:
+        worker = self._worker
+
         @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
             info = get_worker_info()
-            if info is None or not self._wanted[0]:
+            if info is None or not worker.is_wanted():
                 return original(fetcher, index)
             start_ns = time.time_ns()
             data = original(fetcher, index)
             n_samples = len(index) if isinstance(index, (list, tuple)) else 1
-            self._write(info.id, start_ns, time.time_ns(), n_samples)
+            worker.write(info.id, start_ns, time.time_ns(), n_samples)
             return data
 
         return fetch
 
-    def _write(self, worker: int, start_ns: int, end_ns: int, n_samples: int) -> None:
+
+class _Worker:
+    """The worker's end of the log: made before the fork, it finds out in the worker where it is."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._folder = ""
+        self._file = -1
+
+    def is_wanted(self) -> bool:
+        """Whether the process that reads this worker's batches records now."""
+        if self._pid != os.getpid():
+            parent = multiprocessing.parent_process()
+            self._pid, self._file = os.getpid(), -1
+            self._folder = str(folder_of((parent.pid if parent is not None else None) or os.getppid()))
+        return os.path.isdir(self._folder)  # noqa: PTH112 - a microsecond, once per batch
+
+    def write(self, worker: int, start_ns: int, end_ns: int, n_samples: int) -> None:
+        """Write a row, or let it be."""
         try:
-            if self._file_owner != os.getpid():
-                path = self.folder / f"{os.getpid()}.rows"
-                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-                self._file_owner = os.getpid()
+            if self._file < 0:
+                name = f"{self._folder}/{self._pid}.rows"
+                self._file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.write(self._file, _ROW.pack(worker, start_ns, end_ns, n_samples))
         except OSError:
-            self._file_owner, self._file = os.getpid(), -1
+            self._folder = ""
 
 
 def folder_of(process: int) -> Path:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-MAX_CANDIDATES: Final = 100_000
 _MIN_UNDECIDED_CALLS: Final = 64  # chosen: so long a second optimizer may come to its second call
 _MIN_CALLS: Final = 8  # chosen: covers one round of 5 + 1
 _MAX_CALLS_RATIO: Final = 16  # chosen: an optimizer called more rarely than that marks no step
@@ -53,7 +52,8 @@ class StepFinder:
         self._is_frozen = False
         self._is_pending = False
         self._since: set[int] = set()
-        self._candidates: list[set[int]] = []
+        self._n_candidates = 0
+        self._rows: dict[int | None, list[int]] = {}
         self._ticked_ns = time.perf_counter_ns()
 
     # ------------------------------------------------------------------------------------------ what happens
@@ -125,14 +125,14 @@ class StepFinder:
     @property
     def n_candidates(self) -> int:
         """The boundaries so far, whoever leads."""
-        return len(self._candidates)
+        return self._n_candidates
 
     def step_rows(self) -> list[int]:
         """Give the indices of the candidates that are step boundaries by what is known now; [] if undecided."""
         if self.mode != "optimizer":
-            return list(range(len(self._candidates)))
+            return self._rows.get(None, [])
         leader = self._leader if self._is_frozen else self.leader()
-        return [row for row, keys in enumerate(self._candidates) if leader in keys]
+        return self._rows.get(leader, []) if leader is not None else []
 
     def leader(self) -> int | None:
         """Give the optimizer whose call ends a step, None while that cannot be told."""
@@ -178,11 +178,13 @@ class StepFinder:
     def _fire(self, source: str) -> None:
         self._is_pending = False
         self.sources[source] = self.sources.get(source, 0) + 1
-        if not self._is_frozen and len(self._candidates) < MAX_CANDIDATES:
-            self._candidates.append(self._since)
-            self._since = set()
+        if not self._is_frozen:
+            for key in (None, *self._since):
+                self._rows.setdefault(key, []).append(self._n_candidates)
+            self._n_candidates += 1
+            self._since.clear()
         rows = [] if self._is_frozen else self.step_rows()
-        is_step = self._is_frozen or bool(rows and rows[-1] == len(self._candidates) - 1)
+        is_step = self._is_frozen or bool(rows and rows[-1] == self._n_candidates - 1)
         self._on_candidate(source, is_step)
 
     def _is_lost(self) -> bool:
@@ -198,7 +200,8 @@ class StepFinder:
         self.mode = mode
         self.calls = {}
         self.sources = {}
-        self._candidates = []
+        self._n_candidates = 0
+        self._rows = {}
         self._since = set()
         self._is_pending = False
         self._on_candidate("restart", False)

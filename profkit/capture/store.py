@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,7 +87,6 @@ def _process() -> dict[str, Any]:
         "pid": os.getpid(),
         "rank": rank(),
         "world_size": world_size(),
-        "argv": list(sys.argv),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
@@ -98,7 +96,7 @@ def _process() -> dict[str, Any]:
 
 
 def _device() -> dict[str, Any]:
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not torch.cuda.is_initialized():
         return {"type": "cpu", "name": platform.processor() or platform.machine(), "n_threads": torch.get_num_threads()}
     found: dict[str, Any] = {"type": "cuda", "index": torch.cuda.current_device()}
     questions: dict[str, Any] = {
@@ -121,7 +119,7 @@ def _memory() -> dict[str, Any]:
     import resource
 
     found: dict[str, Any] = {"peak_host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         found["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
         found["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
         found["n_alloc_retries"] = torch.cuda.memory_stats().get("num_alloc_retries", 0)

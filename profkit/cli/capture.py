@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -155,6 +156,8 @@ def folder_for(output: Path | None, *, overwrite: bool) -> Path:
 def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bool) -> Any:
     from profkit.capture.options import Options
 
+    if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", chosen["ranks"]):
+        raise UsageError(f"--ranks {chosen['ranks']!r} is neither all nor a list of ranks", hint="--ranks 0,3")
     given = {name: value for name, value in chosen.items() if value is not None}
     return Options(folder=str(folder), command=command, capture_id=uuid.uuid4().hex, finishes=finishes, **given)
 

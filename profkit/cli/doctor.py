@@ -9,7 +9,9 @@ import click
 
 
 @click.command("doctor", short_help="What this machine can capture, and how to get the rest.")
-@click.option("--python", metavar="PROGRAM", help="The Python that runs your scripts (default: python on PATH).")
+@click.option(
+    "--python", metavar="PROGRAM", help="The Python that runs your scripts (default: this one if it has torch)."
+)
 @click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
 def command(python: str | None, fmt: str) -> int:
     """Look at torch, CUDA, CUPTI, the Nsight tools, permissions and frameworks; for each missing piece, the command.

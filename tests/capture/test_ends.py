@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.capture.running import ROOT, SCRIPTS, capture, manifest, names, run, run_forked, steps, trace, trace_of
+from tests.capture.running import ROOT, SCRIPTS, capture, manifest, names, run, trace
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -36,16 +36,6 @@ def test_a_run_shorter_than_the_window_says_how_much_was_missing(tmp_path):
     assert done.out.startswith("loss")
     assert "the run ended after 8 of the 19 steps" in done.err
     assert not list((tmp_path / "out").glob("*.gz"))
-
-
-def test_a_scripts_own_profiler_goes_first(tmp_path):
-    scripts = [("own_profiler.py", "window"), ("own_profiler.py", "all")]
-    plain = run_forked(tmp_path / "plain", scripts)
-    window, whole = captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
-    assert [one.out for one in captured] == [one.out for one in plain]
-    assert len(steps(trace_of(tmp_path / "out", window.pid))) >= 5  # its own was over before the run was
-    reasons = {one["pid"]: one["reason"] for one in manifest(tmp_path / "out")["ranks"]}
-    assert "own profiler was running all the time" in reasons[whole.pid]
 
 
 def test_a_full_disk_costs_the_trace_alone(tmp_path):

@@ -63,7 +63,7 @@ def test_the_variables_do_the_same_for_any_launcher(tmp_path):
     script = SCRIPTS / "plain.py"
     command = f'eval "$({sys.executable} -m profkit capture --inject env -o out)"; {sys.executable} {script}'
     done = subprocess.run(
-        ["bash", "-c", command], env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False
+        ["/bin/bash", "-c", command], env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(names(trace(tmp_path / "out"))) == 5

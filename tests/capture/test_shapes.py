@@ -15,6 +15,7 @@ from tests.capture.running import (
     per_step,
     run,
     run_forked,
+    steps,
     trace,
     trace_of,
 )
@@ -27,6 +28,7 @@ WINDOW = [f"ProfilerStep#{number}" for number in range(15, 20)]
 
 LOOPS = {
     "plain": (("plain.py",), {"data_loader": 1, "forward": 1, "backward": 1, "optimizer": 1}),
+    "epochs": (("epochs.py",), {"forward": 1, "backward": 1, "optimizer": 1}),
     "accumulation": (("accumulation.py",), {"data_loader": 4, "forward": 4, "backward": 4, "optimizer": 1}),
     "two optimizers": (("gan.py", "1"), {"forward": 5, "backward": 2, "optimizer": 2}),
     "five to one": (("gan.py", "5"), {"forward": 17, "backward": 6, "optimizer": 6}),
@@ -38,35 +40,43 @@ LOOPS = {
 }
 
 
-def test_loops_of_every_shape_are_captured_and_not_changed(tmp_path):
-    scripts = [script for script, _ in LOOPS.values()]
-    plain = run_forked(tmp_path / "plain", scripts)
-    captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
-    assert [one.out for one in captured] == [one.out for one in plain]
-    for shape, one in zip(LOOPS, captured, strict=True):
-        content, expected = trace_of(tmp_path / "out", one.pid), LOOPS[shape][1]
-        assert (shape, names(content)) == (shape, WINDOW)
-        assert (shape, crossing(content)) == (shape, [])
-        assert {name: per_step(content, name) for name in expected} == {name: [n] * 5 for name, n in expected.items()}
-        assert (content["profkit_first_step"], content["profkit_unprofiled_steps"]) == (15, 10)
-        assert content["profkit_unprofiled_step_mean_ns"] > 0
-    assert {one["after"]["n"] for one in manifest(tmp_path / "out")["ranks"]} == {6}
+COMPILED = [("compiled.py", "module"), ("compiled.py", "optimizer")]
+OWN_PROFILER = [("own_profiler.py", "window"), ("own_profiler.py", "all")]
 
 
-def test_what_is_compiled_is_not_compiled_again(tmp_path):
-    scripts = [("compiled.py", "module"), ("compiled.py", "optimizer")]
+def test_scripts_of_every_shape_are_captured_and_not_changed(tmp_path):
+    scripts = [*(script for script, _ in LOOPS.values()), *OWN_PROFILER, *COMPILED]
     plain = run_forked(tmp_path / "plain", scripts)
     captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
-    assert [_loss_and_graphs(one.out) for one in captured] == [_loss_and_graphs(one.out) for one in plain]
-    for one in captured:
+    assert [_as_compiled(one.out) for one in captured] == [_as_compiled(one.out) for one in plain]
+    for shape, one in zip(LOOPS, captured, strict=False):
+        check_loop(shape, trace_of(tmp_path / "out", one.pid))
+    check_own_profiler(tmp_path / "out", *captured[len(LOOPS) : len(LOOPS) + 2])
+    for one in captured[-2:]:
         content = trace_of(tmp_path / "out", one.pid)
-        assert names(content) == WINDOW
-        assert per_step(content, "backward") == [1] * 5
-        assert crossing(content) == []
+        assert (names(content), crossing(content), per_step(content, "backward")) == (WINDOW, [], [1] * 5)
 
 
-def _loss_and_graphs(text: str) -> tuple[str, str]:
-    return text.split()[1], text.partition("'unique_graphs': ")[2][:1]
+def check_loop(shape, content):
+    expected = LOOPS[shape][1]
+    assert (shape, names(content)) == (shape, WINDOW)
+    assert (shape, crossing(content)) == (shape, [])
+    assert {name: per_step(content, name) for name in expected} == {name: [n] * 5 for name, n in expected.items()}
+    assert (content["profkit_first_step"], content["profkit_unprofiled_steps"]) == (15, 10)
+    assert content["profkit_unprofiled_step_mean_ns"] > 0
+    assert content["profkit_after_steps"] == 6
+
+
+def check_own_profiler(folder, window, whole):
+    assert len(steps(trace_of(folder, window.pid))) >= 5  # its own was over before the run was
+    reasons = {one["pid"]: one["reason"] for one in manifest(folder)["ranks"]}
+    assert "own profiler was running all the time" in reasons[whole.pid]
+
+
+def _as_compiled(text: str) -> str:
+    """The loss and the number of graphs; dynamo also counts profkit's wrapper of a compiled step as a frame."""
+    loss, graphs = text.splitlines()[-1].partition("{")[0], text.partition("'unique_graphs': ")[2][:1]
+    return loss + graphs
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
