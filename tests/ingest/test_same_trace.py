@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profkit.errors import ProfkitError
 from profkit.ingest.batch import decode_batch
 from profkit.ingest.build import build_trace
 from profkit.ingest.kineto import RawTrace, _read_exact, read_trace
@@ -135,3 +136,19 @@ def test_integers_and_decimals_and_exponents_are_the_same_time(tmp_path: Path) -
     trace = read_bytes(f"[{','.join(events)}]".encode(), tmp_path)
     assert set(trace.ops.start_ns.tolist()) == {1_700_000_000_000_001_000}
     assert set((trace.ops.end_ns - trace.ops.start_ns).tolist()) == {2500}
+
+
+@pytest.mark.shared
+def test_real_traces_exactly_as_quickly(shared_traces: Path) -> None:
+    """One of every kind of writer: torch 1.8 to 2.13, ROCm, MTIA, bare lists, re-indented, minified."""
+    small = sorted(path for path in shared_traces.rglob("*.json.gz") if path.stat().st_size < 30_000)
+    n_read = 0
+    for path in small:
+        try:
+            quick = read_trace(str(path))
+        except ProfkitError:
+            continue
+        raw = _read_exact(Task(path, "t", partial(decode_batch), 50_000), lenient=False, progress=None)
+        assert canonical(build_trace(raw)) == canonical(quick), path
+        n_read += 1
+    assert n_read > 20

@@ -21,7 +21,8 @@ def times(pairs: Pairs, offset: int = 0) -> Intervals:
 
 
 def members(made: Intervals) -> set[int]:
-    return {time for start, end in zip(made.start_ns.tolist(), made.end_ns.tolist(), strict=True) for time in range(start, end)}  # fmt: skip
+    edges = zip(made.start_ns.tolist(), made.end_ns.tolist(), strict=True)
+    return {time for start, end in edges for time in range(start, end)}
 
 
 @given(interval_lists(), interval_lists(), interval_lists())

@@ -9,7 +9,8 @@ from profkit.model.trace import DeviceSpans, Flows
 
 
 def flows(n: int, **changes: np.ndarray) -> Flows:
-    columns = {"start_ns": np.arange(n), "flow_id": np.arange(n), "thread": np.zeros(n, np.int32), "is_start": np.zeros(n, np.int8)}  # fmt: skip
+    columns = {"start_ns": np.arange(n), "flow_id": np.arange(n)}
+    columns |= {"thread": np.zeros(n, np.int32), "is_start": np.zeros(n, np.int8)}
     return Flows(**{**columns, **changes})
 
 
