@@ -80,7 +80,7 @@ class Controller:
         self._log = FetchLog()
         self._log.install()
         self._hooks.install()
-        self._hooks.watch_forward(wanted=self._finder.wants_forward)
+        self._hooks.watch_forward(self._finder.forward_watch)
 
     def after_fork(self) -> None:
         """In a forked child: a worker needs no more than the hooks it has, a rank begins anew."""
@@ -97,6 +97,12 @@ class Controller:
     # ---------------------------------------------------------------------------------- what the hooks tell
 
     @_guarded
+    def optimizer_made(self) -> None:
+        """An optimizer was made: this is no inference."""
+        self._finder.has_optimizer = True
+        self._follow()
+
+    @_guarded
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer outside any other has made its step."""
         self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
@@ -106,11 +112,13 @@ class Controller:
     def gradients_zeroed(self) -> None:
         """Gradients were cleared."""
         self._finder.gradients_zeroed()
+        self._follow()
 
     @_guarded
     def backward_began(self) -> None:
         """A backward pass begins."""
         self._finder.backward_began()
+        self._follow()
 
     @_guarded
     def data_wanted(self, iterator: Any) -> None:
@@ -160,7 +168,7 @@ class Controller:
 
     def _follow(self) -> None:
         if self.stage != "done":
-            self._hooks.watch_forward(wanted=self.phase is not None or self._finder.wants_forward)
+            self._hooks.watch_forward("all" if self.phase is not None else self._finder.forward_watch)
 
     def _is_safe(self) -> bool:
         return (

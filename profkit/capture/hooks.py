@@ -1,6 +1,6 @@
 """The places in torch that a capture watches, and their return to what they were.
 
-Eight functions are wrapped while a capture looks for steps; each wrapper tells the watcher and calls what it wraps.
+Seven functions are wrapped while a capture looks for steps; each wrapper tells the watcher and calls what it wraps.
 Under torch.compile the wrappers vanish: `is_compiling()` is a constant there. Standard library and torch only.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch.autograd.profiler import profile as autograd_profile
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -27,6 +29,7 @@ class Watcher(Protocol):
     phase: Any
     """`None`, or a function that gives a context manager around a phase, while steps are recorded."""
 
+    def optimizer_made(self) -> None: ...  # noqa: D102
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None: ...  # noqa: D102
     def gradients_zeroed(self) -> None: ...  # noqa: D102
     def backward_began(self) -> None: ...  # noqa: D102
@@ -44,10 +47,10 @@ class Hooks:
         self._undo: list[Callable[[], None]] = []
         self._main_thread = threading.main_thread().ident
         self.optimizer_depth = 0
-        self._forward_depth = 0
-        self._call: Any = torch.nn.Module.__call__
-        self._watched_call = self._wrapped_call()
-        self.is_watching_forward = False
+        self._how = "none"
+        self._armed: list[Any] = []
+        self._is_inside = False
+        self._is_warning_off = False
 
     def install(self) -> None:
         """Wrap optimizer steps (of classes used from now on), loader, backward and the start of profilers."""
@@ -63,21 +66,49 @@ class Hooks:
 
     def remove(self) -> None:
         """Put everything back; a wrapper that somebody else has wrapped or bound passes on without a word."""
-        self.watch_forward(wanted=False)
+        self.watch_forward("none")
         self._watcher = None
         while self._undo:
             self._undo.pop()()
 
-    def watch_forward(self, *, wanted: bool) -> None:
-        """Begin or end watching calls of modules; off where nothing waits for them, as they are many."""
-        if wanted == self.is_watching_forward:
+    def watch_forward(self, how: str) -> None:
+        """Watch calls of outermost modules: "none" of them, the next one ("once"), or "all".
+
+        By a global hook that takes itself out at each outermost call. Not by replacing `Module.__call__`: on Python
+        3.11 that made every call of a module 10 us slower for good, even after it was put back (measured).
+        """
+        self._how = how
+        if how == "none":
+            self._disarm()
+        elif not self._armed and not self._is_inside and self._watcher is not None:
+            if not self._is_warning_off:  # torch warns of global hooks where a module is compiled
+                warnings.filterwarnings("ignore", message=".*when there are global hooks on modules")
+                self._is_warning_off = True
+            self._armed.append(register_module_forward_pre_hook(self._forward_begins))
+
+    def _disarm(self) -> None:
+        while self._armed:
+            self._armed.pop().remove()
+
+    def _forward_begins(self, module: Any, _arguments: Any) -> None:
+        if torch.compiler.is_compiling() or threading.get_ident() != self._main_thread or self._watcher is None:
             return
-        if wanted and torch.nn.Module.__call__ is self._call:
-            torch.nn.Module.__call__ = self._watched_call
-            self.is_watching_forward = True
-        elif not wanted and torch.nn.Module.__call__ is self._watched_call:
-            torch.nn.Module.__call__ = self._call
-            self.is_watching_forward = False
+        self._disarm()
+        self._is_inside = True
+        self._watcher.forward_began()
+        if self._how != "all":
+            self._is_inside = False
+            return
+        phase = self._phase("forward")
+
+        def forward_ended(*_: Any) -> None:
+            handle.remove()
+            phase.__exit__(None, None, None)
+            self._is_inside = False
+            self.watch_forward(self._how)
+
+        handle = module.register_forward_hook(forward_ended, always_call=True)
+        phase.__enter__()
 
     def _is_recording(self) -> bool:
         return self._watcher is not None and self._watcher.phase is not None
@@ -107,6 +138,7 @@ class Hooks:
         def _patch_step_function(optimizer: Any) -> None:
             original(optimizer)
             if self._watcher is not None:
+                self._watcher.optimizer_made()
                 self._wrap_step_of(type(optimizer))
 
         return _patch_step_function
@@ -211,27 +243,6 @@ class Hooks:
             return original(profiler, *error)
 
         return __exit__
-
-    def _wrapped_call(self) -> Any:
-        original = self._call
-
-        @functools.wraps(original)
-        def __call__(*args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if torch.compiler.is_compiling() or self._forward_depth or self._watcher is None:
-                return original(*args, **kwargs)
-            if threading.get_ident() != self._main_thread:
-                return original(*args, **kwargs)
-            self._watcher.forward_began()
-            self._forward_depth += 1
-            try:
-                if not self._is_recording():
-                    return original(*args, **kwargs)
-                with self._phase("forward"):
-                    return original(*args, **kwargs)
-            finally:
-                self._forward_depth -= 1
-
-        return __call__
 
 
 def _has_compiled() -> bool:

@@ -16,6 +16,7 @@ _MIN_CALLS: Final = 8  # chosen: covers one round of 5 + 1
 _MAX_CALLS_RATIO: Final = 16  # chosen: an optimizer called more rarely than that marks no step
 _IDLE_INFERENCE: Final = 8  # chosen: fetches without any backward: nobody trains here
 _IDLE_TRAINING: Final = 64  # chosen: above usual gradient accumulation
+_MAX_UNPLACED: Final = 64  # chosen: so many optimizer calls without a fetch or forward: those are compiled away
 _FEW_LOADS: Final = 3  # chosen: a loop on one fixed batch fetches once
 _TICK_NS: Final = 1_000_000_000
 
@@ -41,6 +42,7 @@ class StepFinder:
         self.mode = "optimizer" if step_on == "auto" else step_on
         self.calls: dict[int, int] = {}
         self.zeroed = 0
+        self.has_optimizer = False
         self.n_backward = 0
         self.n_loads = 0
         self.n_forwards = 0
@@ -51,6 +53,7 @@ class StepFinder:
         self._leader: int | None = None
         self._is_frozen = False
         self._is_pending = False
+        self._n_unplaced = 0
         self._since: set[int] = set()
         self._n_candidates = 0
         self._rows: dict[int | None, list[int]] = {}
@@ -71,8 +74,10 @@ class StepFinder:
         if self._is_frozen and key != self._leader:
             return
         self._is_pending = True
-        if has_closure and self._is_safe():
-            self._fire("closure")
+        self._n_unplaced += 1
+        is_all_compiled = self._n_unplaced > _MAX_UNPLACED
+        if (has_closure or is_all_compiled) and self._is_safe():
+            self._fire("closure" if has_closure else "optimizer")
 
     def gradients_zeroed(self) -> None:
         """An optimizer has cleared its gradients: the sign of a step where the step itself is compiled away."""
@@ -114,13 +119,21 @@ class StepFinder:
     # ------------------------------------------------------------------------------------------ what follows
 
     @property
-    def wants_forward(self) -> bool:
-        """Whether forward passes need to be watched now: not where the loader comes first anyway."""
+    def forward_watch(self) -> str:
+        """How calls of modules need to be watched now: "none", "once" (a boundary waits) or "all".
+
+        All only while nothing else marks steps, and not where an optimizer has been made: its steps are to come,
+        and a function compiled meanwhile would be compiled with the hook that watches.
+        """
         if self.mode in ("forward", "time"):
-            return True
-        if self.mode == "loader" or (self._is_lost() and self.n_loads >= _FEW_LOADS):
-            return False
-        return self.sources.get("loader", 0) < _FEW_LOADS or self.sources.get("forward", 0) > 0
+            return "all"
+        if self._is_lost():
+            is_inference = not self.has_optimizer or self.n_backward >= _IDLE_INFERENCE
+            return "all" if self.n_loads < _FEW_LOADS and is_inference else "none"
+        if self.mode == "loader" or not self._is_pending:
+            return "none"
+        comes_first = self.sources.get("loader", 0) >= _FEW_LOADS and not self.sources.get("forward", 0)
+        return "none" if comes_first else "once"
 
     @property
     def n_candidates(self) -> int:
@@ -177,6 +190,8 @@ class StepFinder:
 
     def _fire(self, source: str) -> None:
         self._is_pending = False
+        if source != "optimizer":
+            self._n_unplaced = 0
         self.sources[source] = self.sources.get(source, 0) + 1
         if not self._is_frozen:
             for key in (None, *self._since):

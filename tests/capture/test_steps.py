@@ -91,16 +91,30 @@ def test_without_an_optimizer_something_else_marks_steps(script, mode):
     assert len(loop.finder.step_rows()) >= 15
 
 
+def test_where_the_whole_step_is_compiled_the_optimizer_is_the_edge():
+    loop = Loop().play("A", times=100)
+    assert len(loop.finder.step_rows()) == 36
+
+
 def test_long_accumulation_is_not_taken_for_inference():
     loop = Loop().play("lfb" * 50 + "A", times=12)
     assert loop.finder.mode == "optimizer"
     assert len(loop.finder.step_rows()) == 11
 
 
-def test_a_loop_that_fetches_first_needs_no_watch_on_modules():
-    assert Loop().play("lfbA", times=6).finder.wants_forward is False
-    assert Loop().play("fbA", times=6).finder.wants_forward is True
-    assert Loop().play("l" + "fbA" * 6, times=1).finder.wants_forward is True
+@pytest.mark.parametrize(
+    ("script", "watch"),
+    [
+        ("lfbA" * 6, "none"),  # the loader comes first
+        ("fbA" * 6, "once"),
+        ("fbA" * 6 + "f", "none"),  # the boundary is placed
+        ("l" + "fbA" * 6, "once"),  # one batch for all steps
+        ("fb", "all"),  # nothing has marked a step yet
+        ("f" * 80, "all"),
+    ],
+)
+def test_modules_are_watched_no_more_than_needed(script, watch):
+    assert Loop().play(script, times=1).finder.forward_watch == watch
 
 
 def test_the_window_waits_for_the_loaders_queue_and_holds_whole_rounds():

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
-import random
-import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, TruncatedTraceError
 from profkit.ingest import kineto
@@ -21,7 +16,6 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.kineto import read_trace
 from profkit.ingest.split import MAX_ELEMENT_BYTES, count_members, depths
 from profkit.model.trace import Trace
-from tests.ingest.test_same_trace import EVENTS
 
 OPS = [
     f'{{"ph":"X","cat":"cpu_op","name":"op{n}","pid":1,"tid":1,"ts":{1000 + 20 * n}.500,"dur":10.250}}'
@@ -344,49 +338,6 @@ def test_what_is_no_file(name: str, tmp_path: Path) -> None:
     assert find_sources([source]) == [source] if name else True
     with pytest.raises(TraceNotFoundError):
         read_trace(source)
-
-
-# ------------------------------------------------------------------------------------------------------- anything else
-
-TOKENS = [*'"\\{}[],: \n0', "null", "NaN", "1e999", "-1", '"\\ud800"', '"x":[[]],', '"ts":1,', '"traceEvents":[', LONG]
-
-
-REFUSALS = {"TraceFormatError", "TruncatedTraceError", "UnsupportedTraceError"}
-
-
-def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Give the text with a few places overwritten, left out, repeated, or a whole value exchanged."""
-    for _ in range(rng.choice([1, 1, 2, 4])):
-        place, token = rng.randrange(len(data)), rng.choice(TOKENS).encode()
-        values = list(re.finditer(rb':\s*("(?:[^"\\]|\\.)*"|-?[\d.]+|\[[^\]]*\])', data))
-        value = rng.choice(values) if values else None
-        spans = [
-            (place, place + 1),
-            (place, place),
-            (place, place + rng.choice([1, 3, 30, 300])),
-            value.span(1) if value else (place, place),
-        ]
-        start, stop = rng.choice(spans)
-        data = data[:start] + rng.choice([token, b""]) + data[stop:]
-    return data or b" "
-
-
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 2**32), chunk_bytes=st.sampled_from([1, 60, 400]))
-def test_whatever_is_done_to_a_file(seed: int, chunk_bytes: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)  # noqa: S311 - a seed of hypothesis, so that it can make it smaller
-    whole = json.dumps({"distributedInfo": {"rank": 1}, "traceEvents": EVENTS, "traceName": "t"}).encode()
-    data = damaged(whole, rng)
-    outcomes = []
-    for options in ({}, {"chunk_bytes": chunk_bytes}, {"lenient": True}):
-        try:
-            outcomes.append(read(data, tmp_path, **options).meta.n_events)
-        except ProfkitError as error:
-            is_proper = error.exit_code == 3 and "\n" not in error.message and "damaged.json" in error.message
-            outcomes.append(type(error).__name__ if is_proper else error.message)
-    assert {outcome for outcome in outcomes if isinstance(outcome, str)} <= REFUSALS
-    assert outcomes[0] == outcomes[1]
-    assert isinstance(outcomes[0], str) or outcomes[0] == outcomes[2]
 
 
 # ------------------------------------------------------------------------------------------- what the reader counts by
