@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,26 @@ def triage(
     return _report(analysed, failures)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysed:
+    """One trace with all that was made of it; `results` holds what each analyzer measured, by name, without skips."""
+
+    facts: Facts
+    results: dict[str, Any]
+    rank: RankReport
+    verdict: Verdict
+
+
 def triage_trace(
     trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None
 ) -> tuple[RankReport, Verdict]:
     """Give one rank's measurements and verdict."""
+    analysed = analyse(trace, step_range=step_range, command=command)
+    return analysed.rank, analysed.verdict
+
+
+def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None) -> Analysed:
+    """Give everything that is known of one trace."""
     if command:
         meta = replace(trace.meta, metadata={**trace.meta.metadata, "profkit_command": command})
         trace = replace(trace, meta=meta)
@@ -87,7 +103,8 @@ def triage_trace(
         findings=capped(findings, cap),
         skipped=skipped,
     )
-    return rank, decide(_case(facts, rank, findings, cap, _of(found, Kernels)))
+    verdict = decide(_case(facts, rank, findings, cap, _of(found, Kernels)))
+    return Analysed(facts=facts, results=found, rank=rank, verdict=verdict)
 
 
 def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:

@@ -164,12 +164,16 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
 
 def self_times_ns(ops: CpuOps) -> I64:
     """Give each operator's time outside the operators it encloses, per row of `CpuOps`."""
-    own = ops.end_ns - ops.start_ns
-    out = own.copy()
+    return without_children_ns(ops, ops.end_ns - ops.start_ns)
+
+
+def without_children_ns(ops: CpuOps, own_ns: I64) -> I64:
+    """Give what each operator has of some time (`own_ns`, per row) without what the operators it encloses have of it."""
+    out = own_ns.copy()
     for code in distinct_codes(ops.thread):
         rows = np.flatnonzero(ops.thread == code)
         parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
         inside = parent >= 0
-        np.subtract.at(out, rows[parent[inside]], own[rows[inside]])
+        np.subtract.at(out, rows[parent[inside]], own_ns[rows[inside]])
     positive: I64 = np.maximum(out, 0)
     return positive
