@@ -168,7 +168,7 @@ def self_times_ns(ops: CpuOps) -> I64:
 
 
 def without_children_ns(ops: CpuOps, own_ns: I64) -> I64:
-    """Give what each operator has of some time (`own_ns`, per row) without what the operators it encloses have of it."""
+    """Give what each operator has of a time (`own_ns`, per row) without what the operators it encloses have of it."""
     out = own_ns.copy()
     for code in distinct_codes(ops.thread):
         rows = np.flatnonzero(ops.thread == code)

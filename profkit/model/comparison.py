@@ -1,0 +1,182 @@
+"""What a comparison found, as plain values: two sides, what changed between them, and why. Renderers know nothing else.
+
+Times are integer ns per step (per window where no steps were found). Every account here is exact: its parts sum to what
+it accounts for, in integers, or the constructor raises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from profkit.model.finding import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One part of the step on both sides, ns per step."""
+
+    name: str
+    baseline_ns: int
+    candidate_ns: int
+
+    @property
+    def delta_ns(self) -> int:
+        """What the candidate spends more, negative for less."""
+        return self.candidate_ns - self.baseline_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waterfall:
+    """The step of both sides by the parts of the budget; on each side they sum to the step, so their changes do too."""
+
+    baseline_ns: int
+    candidate_ns: int
+    bars: tuple[Bar, ...]
+
+    def __post_init__(self) -> None:
+        for side in ("baseline_ns", "candidate_ns"):
+            if sum(getattr(bar, side) for bar in self.bars) != getattr(self, side):
+                raise ValueError(f"the bars do not sum to {side} = {getattr(self, side)}")
+
+    @property
+    def delta_ns(self) -> int:
+        """Change of the step, ns."""
+        return self.candidate_ns - self.baseline_ns
+
+    def bar(self, name: str) -> Bar:
+        """Give the bar of one part; raises KeyError."""
+        return {bar.name: bar for bar in self.bars}[name]
+
+
+class Presence(StrEnum):
+    """Where a kernel, collective or finding was seen."""
+
+    BOTH = "both"
+    APPEARED = "appeared"
+    VANISHED = "vanished"
+    REPLACED = "replaced"
+    """Other kernels of the same operator and family on each side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkChange:
+    """One kernel, operator or collective on both sides: how often per step, how long per step in all.
+
+    The change is split as `dn * t + n * dt` with the mean of both sides for `t` and `n`, so that swapping the sides
+    negates both terms. What is on one side only is all count. `by_count_ns + by_duration_ns` is the change, exactly.
+    """
+
+    name: str
+    operator: str
+    """The operator that launched it, "" where unknown."""
+    family: str
+    presence: Presence
+    baseline_count: float
+    candidate_count: float
+    baseline_ns: int
+    candidate_ns: int
+    by_count_ns: int
+    by_duration_ns: int
+    replaced_by: str = ""
+    """The candidate's kernel where another took the baseline's place."""
+
+    def __post_init__(self) -> None:
+        if self.by_count_ns + self.by_duration_ns != self.delta_ns:
+            raise ValueError(f"{self.name}: {self.by_count_ns} + {self.by_duration_ns} is not {self.delta_ns} ns")
+
+    @property
+    def delta_ns(self) -> int:
+        """What the candidate spends more, ns per step."""
+        return self.candidate_ns - self.baseline_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """How the busy time of compute, or of communication, changed: rows, the rest, and what ran side by side.
+
+    Durations sum to more than busy time where two run at once: `side_by_side` is that excess, counted negative.
+    `rows + rest + side_by_side` is the change of busy time, exactly.
+    """
+
+    baseline_ns: int
+    candidate_ns: int
+    rows: tuple[WorkChange, ...]
+    rest: WorkChange
+    n_rest: int
+    side_by_side: Bar
+
+    def __post_init__(self) -> None:
+        for side in ("baseline_ns", "candidate_ns"):
+            parts = [getattr(row, side) for row in (*self.rows, self.rest, self.side_by_side)]
+            if sum(parts) != getattr(self, side):
+                raise ValueError(f"the account does not sum to {side} = {getattr(self, side)}")
+
+    @property
+    def delta_ns(self) -> int:
+        """Change of busy time, ns per step."""
+        return self.candidate_ns - self.baseline_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingChange:
+    """A finding of `profkit triage` on both sides: its share of the window, None where it was not found."""
+
+    id: str
+    title: str
+    presence: Presence
+    baseline_fraction: float | None
+    candidate_fraction: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlike:
+    """Something in which the two sides are not alike, so that the change may not be what was meant to be compared."""
+
+    what: str
+    baseline: str
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideView:
+    """One side: its runs and what its device did, mean of runs and ranks, ns per step; shares are 0-1 of the step."""
+
+    name: str
+    sources: tuple[str, ...]
+    n_runs: int
+    n_traces: int
+    device: str
+    is_cpu: bool
+    n_steps: int
+    """Steps recorded, over all traces; 0 where none were found."""
+    run_step_ns: tuple[int, ...]
+    """Mean steady step of each run, of its slowest rank; what is judged."""
+    step_from: str
+    """"unprofiled steps" or "profiled steps"."""
+    occupancy: dict[str, float]
+    """compute, comm, copy, idle."""
+    busy_comm_ns: int
+    hidden_comm_ns: int
+    bottleneck: str
+    """The verdict of `profkit triage`; of several traces the most frequent."""
+
+    @property
+    def comm_hidden_fraction(self) -> float | None:
+        """Share of communication under compute; None without communication."""
+        return self.hidden_comm_ns / self.busy_comm_ns if self.busy_comm_ns else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What two sets of traces say of the change; nothing in it is a test."""
+
+    baseline: SideView
+    candidate: SideView
+    waterfall: Waterfall | None
+    """None where a step cannot be set against a step."""
+    compute: Account | None
+    comm: Account | None
+    findings: tuple[FindingChange, ...]
+    readings: tuple[Finding, ...]
+    unlike: tuple[Unlike, ...]
