@@ -45,3 +45,15 @@ def _three_digits(value: float) -> str:
     if size >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def format_change(fraction: float) -> str:
+    """Give a signed change (0.016 is +1.6 %): `+1.6 %`, `-3.3 %`."""
+    return f"{100 * fraction:+.1f} %"
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """Give a measured value with its unit, at least three digits: `3,164 tokens/s`; `ns/step` prints as a duration."""
+    if unit == "ns" or unit.startswith("ns/"):
+        return format_ns(value) + unit.removeprefix("ns")
+    return f"{_three_digits(value)} {unit}".rstrip()

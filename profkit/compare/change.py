@@ -1,0 +1,74 @@
+"""What is compared and what comes of it: samples of runs, and the judged change between two of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+
+class Answer(StrEnum):
+    """The four answers; `inconclusive` says that these runs cannot tell, not that nothing changed."""
+
+    IMPROVED = "improved"
+    REGRESSED = "regressed"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The runs of one side: one positive value per run, the mean over its whole steps.
+
+    `unit` is what people read ("tokens/s"; "ns/step" prints as a duration). `steps` are the step values of each run,
+    where they are known, and only describe. `blocks` numbers the block each run belongs to, where runs of both sides
+    were interleaved by plan: two samples with blocks are compared within blocks.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    unit: str
+    higher_is_better: bool
+    steps: tuple[tuple[float, ...], ...] = ()
+    blocks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ValueError(f"sample {self.name!r} has no runs")
+        bad = [value for value in self.values if not (math.isfinite(value) and value > 0)]
+        if bad:
+            raise ValueError(f"sample {self.name!r} has a value that is not positive and finite: {bad[0]}")
+        if self.blocks and len(self.blocks) != len(self.values):
+            raise ValueError(f"sample {self.name!r} has {len(self.values)} runs and {len(self.blocks)} blocks")
+
+    @property
+    def mean(self) -> float:
+        """The arithmetic mean of the runs: totals add up, so means do."""
+        return float(np.mean(self.values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What two samples say. Fractions are of the baseline's mean; positive `effect` and `interval` are better.
+
+    `ratio` is candidate over baseline. `interval` has level 1 - alpha. `p_value` is of `test`. `n` counts
+    runs (blocks, where `test` is paired) per side. `minimum_detectable_effect` is what this design sees in four of
+    five repetitions; `runs_to_settle` is how many runs per side would see the larger of effect and margin so often,
+    None where it is settled or no spread is known. `method_note` says what a reader who checks needs to know.
+    """
+
+    answer: Answer
+    ratio: float
+    effect: float
+    interval: tuple[float, float] | None
+    p_value: float | None
+    test: str
+    n: tuple[int, int]
+    unit_of_replication: str
+    margin: float
+    minimum_detectable_effect: float | None
+    runs_to_settle: int | None
+    method_note: str
+    sentence: str
