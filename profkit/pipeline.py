@@ -16,6 +16,7 @@ from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_main
 from profkit.errors import ProfkitError, UsageError
 from profkit.ingest.bytesource import Progress
+from profkit.ingest.discover import find_sources
 from profkit.ingest.kineto import read_trace
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import Bottleneck, DeviceReport, Failure, RankReport, Report, Verdict
@@ -25,7 +26,7 @@ from profkit.verdict import Case, capped, decide
 
 
 def triage(
-    sources: Sequence[str],
+    paths: Sequence[str],
     *,
     lenient: bool = False,
     jobs: int = 1,
@@ -33,10 +34,11 @@ def triage(
     command: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Give the report on one trace or several (one per rank).
+    """Give the report on one trace or several (one per rank): files, or folders of them, as a capture's.
 
     One source that cannot be read raises; of several, the bad ones become `Report.failures` unless all are bad.
     """
+    sources = find_sources(paths)
     analysed: list[tuple[RankReport, Verdict]] = []
     failures: list[Failure] = []
     for source in sources:

@@ -29,13 +29,13 @@ def test_committed_traces_get_the_verdict_of_the_manifest(row: dict[str, object]
 @pytest.mark.parametrize("regime", REGIMES)
 def test_regimes_captured_afresh_are_told_apart(regime: str, repeat: int, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    trace = tmp_path / f"{regime}{repeat}.json.gz"
-    command = [sys.executable, "-m", "workloads.train", "--regime", regime, "--device", "cpu", "--seed", str(repeat)]
+    workload = [sys.executable, "-m", "workloads.train", "--regime", regime, "--device", "cpu", "--seed", str(repeat)]
     if regime == "overhead":
-        command += ["--rounds", "96"]
-    done = subprocess.run([*command, "--profile", str(trace)], cwd=ROOT, capture_output=True, text=True, check=False)
+        workload += ["--rounds", "96"]
+    command = [sys.executable, "-m", "profkit", "capture", "-o", str(tmp_path), "--", *workload]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-800:]
-    verdict = triage([str(trace)]).verdict
+    verdict = triage([str(tmp_path)]).verdict
     assert verdict.bottleneck == REGIMES[regime], verdict.headline
     assert verdict.is_healthy == (regime == "baseline"), verdict.headline
     if regime == "kernel":

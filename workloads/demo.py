@@ -1,4 +1,4 @@
-"""`make demo`: run each regime on this machine, capture it with torch.profiler, triage it, show the verdicts.
+"""`make demo`: capture each regime on this machine with `profkit run`, show the verdicts.
 
 python -m workloads.demo                    all regimes
 python -m workloads.demo --only data
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -55,22 +56,22 @@ def main() -> int:
 
 def run_regime(regime: str, folder: Path, place: str) -> Outcome:
     """Run, capture and triage one regime; prints the report as it comes."""
-    trace = folder / f"{regime}.pt.trace.json.gz"
-    print(f"\n==> {place} {regime}: running the workload under torch.profiler ...", flush=True)
-    _run([sys.executable, "-m", "workloads.train", "--regime", regime, "--profile", str(trace)])
-    print(f"==> {place} {regime}: profkit triage {trace}", flush=True)
-    _run([sys.executable, "-m", "profkit", "triage", str(trace)])
-    document = folder / f"{regime}.json"
-    _run([sys.executable, "-m", "profkit", "triage", str(trace), "-o", str(document)], quiet=True)
-    report = folder / f"{regime}.md"
-    _run([sys.executable, "-m", "profkit", "triage", str(trace), "-o", str(report)], quiet=True)
+    capture = folder / regime
+    workload = ["python", "-m", "workloads.train", "--regime", regime]
+    print(f"\n==> {place} profkit run -o {capture} -- {' '.join(workload)}", flush=True)
+    _run(["run", "-o", str(capture), "--overwrite", "--", *workload])
+    document, report = capture / "report.json", capture / "report.md"
+    for path in (document, report):
+        _run(["triage", str(capture), "-o", str(path)], quiet=True)
     return Outcome(regime=regime, verdict=json.loads(document.read_text())["verdict"], report=report)
 
 
-def _run(command: list[str], *, quiet: bool = False) -> None:
-    done = subprocess.run(command, check=False, stderr=subprocess.PIPE if quiet else None, text=True)
+def _run(arguments: list[str], *, quiet: bool = False) -> None:
+    command = [sys.executable, "-m", "profkit", *arguments]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # "python" is ours
+    done = subprocess.run(command, env=env, check=False, stderr=subprocess.PIPE if quiet else None, text=True)
     if done.returncode != 0:
-        raise SystemExit(f"demo: {' '.join(command[1:])} ended with {done.returncode}\n{done.stderr or ''}")
+        raise SystemExit(f"demo: profkit {' '.join(arguments)} ended with {done.returncode}\n{done.stderr or ''}")
 
 
 def summary(outcomes: list[Outcome], folder: Path, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""A warm heap, so that a profiled CPU run times its operators and not the kernel's page faults."""
+"""A warm heap, so that a CPU run times its operators and not the kernel's page faults."""
 
 from __future__ import annotations
 

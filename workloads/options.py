@@ -1,28 +1,23 @@
-"""The command line of `workloads.train`: a regime, its doses, and the window to record."""
+"""The command line of `workloads.train`: a regime and its doses."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import torch
 
-from workloads.capture import Window
 from workloads.presets import DEVICE_TYPES, DTYPES, PRESETS, REGIMES, Doses, preset_table
-from workloads.ranges import NVTX_VARIABLE, PHASES
 
 EPILOG: Final = f"""\
 examples:
   python -m workloads.train --regime baseline
   python -m workloads.train --regime data --num-workers 2 --json
-  python -m workloads.train --regime overhead --device cpu --profile overhead.pt.trace.json.gz
-  nsys profile --trace=cuda,nvtx,osrt --sample=none python -m workloads.train --regime kernel
+  profkit run -- python -m workloads.train --regime overhead --device cpu
 
-Ranges in every step: {", ".join(PHASES)}.
-They are NVTX ranges too (with ProfilerStep#N around them) on CUDA, or anywhere with {NVTX_VARIABLE}=1.
+Nothing here profiles: the phases of a step are seen by `profkit capture`, as in anybody's script.
 
 presets (a column is a flag):
 {preset_table()}
@@ -63,7 +58,7 @@ DOSE_FLAGS: Final[dict[str, tuple[Callable[[str], float], str]]] = {
     "item_rounds": (count_or_zero, "rounds of tanh and roll per sample in the loader"),
     "num_workers": (count_or_zero, "loader processes; 0 loads in the training process"),
     "samples": (count, "samples held in memory, drawn with replacement"),
-    "steps": (count, "training steps (with --profile the default is wait + warmup + active)"),
+    "steps": (count, "training steps (at least 32: a capture takes 25, 31 with two loader workers)"),
     "lr": (amount, "learning rate of AdamW (0.001)"),
     "threads": (count_or_zero, "intra-op threads on the host, 0 for torch's choice"),
     "seed": (count_or_zero, "seed of weights, data and sampling (0)"),
@@ -74,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Gives the parser; a dose that is not on the command line stays None."""
     parser = argparse.ArgumentParser(
         prog="python -m workloads.train",
-        description="Train a small classifier in one of four regimes; time its steps, profile a few.",
+        description="Train a small classifier in one of four regimes and time its steps.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -88,17 +83,11 @@ def build_parser() -> argparse.ArgumentParser:
     for name, (read, text) in DOSE_FLAGS.items():
         doses.add_argument(f"--{name.replace('_', '-')}", type=read, help=text)
     doses.add_argument("--dtype", choices=DTYPES, help="fp32 (default), or bf16 by autocast (fp32 weights)")
-    window = parser.add_argument_group("profile")
-    window.add_argument("--profile", type=Path, metavar="OUT.json[.gz]", help="record a window to this file")
-    window.add_argument("--wait", type=count_or_zero, default=10, help="steps before the window (10)")
-    window.add_argument("--warmup", type=count_or_zero, default=2, help="steps recorded and dropped (2)")
-    window.add_argument("--active", type=count, default=8, help="steps recorded and kept (8)")
-    window.add_argument("--record-shapes", action="store_true", help="record the input shapes of operators")
-    window.add_argument(
+    doses.add_argument(
         "--heap-mib",
         type=count_or_zero,
         default=512,
-        help="heap to touch before a profiled CPU run, in MiB (512)",
+        help="heap to touch before a CPU run without loader workers, in MiB (512)",
     )
     return parser
 
@@ -111,24 +100,13 @@ def resolve_device(parser: argparse.ArgumentParser, name: str) -> torch.device:
     return torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
 
 
-def resolve(parser: argparse.ArgumentParser, args: argparse.Namespace, device_type: str) -> tuple[Doses, Window]:
-    """Gives the preset with the doses from the command line over it, and the window of steps to record.
+def resolve(parser: argparse.ArgumentParser, args: argparse.Namespace, device_type: str) -> Doses:
+    """Gives the preset with the doses from the command line over it.
 
-    Ends with a usage error if the run has too few steps for its window or its timing.
+    Ends with a usage error if the run has too few steps to time any.
     """
     given = {name: getattr(args, name) for name in (*DOSE_FLAGS, "dtype") if getattr(args, name) is not None}
     doses = replace(PRESETS[args.regime, device_type], **given)
-    window = Window(wait=args.wait, warmup=args.warmup, active=args.active, skip=args.skip)
-    if args.regime == "data" and doses.num_workers > 1:
-        window = window.in_periods_of(doses.num_workers)
-    if args.profile is None:
-        if doses.steps <= window.skip:
-            parser.error(f"--steps {doses.steps} leaves no step to time after the first {window.skip}")
-        return doses, window
-    if window.wait <= window.skip:
-        parser.error(f"--wait {window.wait} leaves no unprofiled step after the first {window.skip}")
-    if args.steps is None:
-        doses = replace(doses, steps=window.n_steps)
-    if doses.steps < window.n_steps:
-        parser.error(f"--profile needs {window.n_steps} steps (wait + warmup + active), not {doses.steps}")
-    return doses, window
+    if doses.steps <= args.skip:
+        parser.error(f"--steps {doses.steps} leaves no step to time after the first {args.skip}")
+    return doses

@@ -33,7 +33,7 @@ class Doses:
     num_workers: int = 0
     samples: int = 4096
     dtype: str = "fp32"
-    steps: int = 24
+    steps: int = 32
     lr: float = 1e-3
     threads: int = 1
     seed: int = 0

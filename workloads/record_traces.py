@@ -7,7 +7,6 @@ import datetime as dt
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,9 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from workloads.scrub import scrub_capture
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 MANIFEST_HEADER: Final = """\
-# Traces recorded by `python -m workloads.record_traces`; `command` makes one again, from the repository root.
+# Traces recorded by `python -m workloads.record_traces`; `command` makes one again, from the repository root, as
+# rank0.pt.trace.json.gz in its folder (here without the host's name).
 # `truth` is what the workload was built to do, whatever an analysis says; `healthy` marks the faultless twin.
 """
 EPILOG: Final = """\
@@ -38,6 +40,7 @@ class Recipe:
     bottleneck: str
     truth: str
     flags: tuple[str, ...] = ()
+    window: tuple[str, ...] = ()
     healthy: bool = False
 
     @property
@@ -45,10 +48,14 @@ class Recipe:
         """The file name of the trace."""
         return f"{self.name}.pt.trace.json.gz"
 
-    def arguments(self, folder: str) -> list[str]:
-        """Gives the arguments of `python` that write the trace into `folder`."""
-        fixed = ["-m", "workloads.train", "--regime", self.regime, "--device", "cpu"]
-        return [*fixed, *self.flags, "--profile", f"{folder}/{self.file}"]
+    def arguments(self) -> list[str]:
+        """Gives the arguments of `python` that run the workload."""
+        return ["-m", "workloads.train", "--regime", self.regime, "--device", "cpu", *self.flags]
+
+    @property
+    def command(self) -> str:
+        """The command line that makes the trace again."""
+        return " ".join(["profkit capture", *self.window, "-- python", *self.arguments()])
 
 
 RECIPES: Final = (
@@ -76,7 +83,7 @@ RECIPES: Final = (
         name="overhead_cpu",
         regime="overhead",
         bottleneck="overhead-bound",
-        flags=("--rounds", "96", "--active", "5"),
+        flags=("--rounds", "96"),
         truth="Hundreds of elementwise operators on 2,048 elements each: dispatch outweighs arithmetic.",
     ),
     Recipe(
@@ -96,20 +103,21 @@ def record(recipe: Recipe, *, folder: Path, n_takes: int) -> dict[str, Any]:
     Raises `subprocess.CalledProcessError` if a run fails.
     """
     with tempfile.TemporaryDirectory(prefix="workloads-") as name:
-        takes = [(run_once(recipe, Path(name) / str(take)), take) for take in range(n_takes)]
-        result, best = min(takes, key=lambda pair: pair[0]["step_mean_ms"] + pair[0]["profiled_step_mean_ms"])
-        folder.mkdir(parents=True, exist_ok=True)
+        takes = [(capture(recipe, Path(name) / str(take)), take) for take in range(n_takes)]
+        rank, best = min(takes, key=lambda pair: pair[0]["baseline"]["mean_ns"] + pair[0]["profiled"]["mean_ns"])
         trace = folder / recipe.file
-        shutil.copyfile(Path(name) / str(best) / recipe.file, trace)
-    means = ", ".join(f"{taken['step_mean_ms']:.2f}/{taken['profiled_step_mean_ms']:.2f}" for taken, _ in takes)
+        scrub_capture(Path(name) / str(best) / rank["trace"], trace)
+    means = ", ".join(
+        f"{taken['baseline']['mean_ns'] / 1e6:.2f}/{taken['profiled']['mean_ns'] / 1e6:.2f}" for taken, _ in takes
+    )
     size_kb = trace.stat().st_size / 1e3
     print(f"{recipe.file}: {size_kb:.0f} kB, unprofiled/profiled {means} ms, kept {best + 1}", file=sys.stderr)
     return {
         "file": recipe.file,
         "sha256": hashlib.sha256(trace.read_bytes()).hexdigest(),
-        "command": " ".join(["python", *recipe.arguments("traces")]),
-        "torch": result["torch"],
-        "device": result["device"],
+        "command": recipe.command,
+        "torch": rank["torch"],
+        "device": rank["device"]["type"],
         "date": dt.datetime.now(tz=dt.UTC).date(),
         "regime": recipe.regime,
         "truth": recipe.truth,
@@ -118,18 +126,15 @@ def record(recipe: Recipe, *, folder: Path, n_takes: int) -> dict[str, Any]:
     }
 
 
-def run_once(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Runs the workload in a process of its own, its trace into `folder`; gives its JSON result."""
-    done = subprocess.run(
-        [sys.executable, *recipe.arguments(str(folder)), "--json"],
-        cwd=ROOT,
-        env={**os.environ, "KINETO_LOG_LEVEL": "99"},
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+def capture(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """Captures the workload into `folder`; gives what capture.json says of its one rank."""
+    line = [sys.executable, "-m", "profkit", "capture", "-o", str(folder), *recipe.window, "--"]
+    # "python", not its path: the trace holds the command.
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run([*line, "python", *recipe.arguments()], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
+    manifest = json.loads((folder / "capture.json").read_text(encoding="utf-8"))
+    rank: dict[str, Any] = manifest["ranks"][0]
+    return rank
 
 
 def manifest_text(rows: Sequence[dict[str, Any]]) -> str:

@@ -1,26 +1,23 @@
-"""Trains a small classifier in one of four regimes; times its steps, profiles a window of them on request."""
+"""Trains a small classifier in one of four regimes and times its steps; profiling is left to `profkit capture`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from workloads.capture import Recorder, Window
 from workloads.data import Batch, build_loader
 from workloads.heap import warm_heap
 from workloads.models import build_model
 from workloads.options import build_parser, resolve, resolve_device
 from workloads.presets import Doses
-from workloads.ranges import Ranges, make_ranges
 from workloads.timing import StepClock, StepTimes, make_clock, summarise, timed_step
 
 
@@ -33,18 +30,16 @@ class Job:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     loader: DataLoader[Batch]
-    ranges: Ranges
     clock: StepClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a run gives: its last loss and its steady steps in ns, without and with the profiler."""
+    """What a run gives: its last loss and its steps in ns, the first few left out."""
 
     final_loss: float
-    unprofiled: StepTimes
-    unprofiled_ns: list[int]
-    profiled: StepTimes | None
+    times: StepTimes
+    steps_ns: list[int]
 
 
 def build_job(regime: str, doses: Doses, device: torch.device) -> Job:
@@ -59,7 +54,6 @@ def build_job(regime: str, doses: Doses, device: torch.device) -> Job:
         model=model,
         optimizer=torch.optim.AdamW(model.parameters(), lr=doses.lr, fused=True),
         loader=build_loader(doses, pin_memory=device.type == "cuda"),
-        ranges=make_ranges(device.type),
         clock=make_clock(device.type),
     )
 
@@ -73,66 +67,32 @@ def forward_context(doses: Doses, device: torch.device) -> AbstractContextManage
 
 
 def train_step(job: Job, batches: Iterator[Batch]) -> Tensor:
-    """Does one step in its five ranges; gives the loss, still on the device."""
-    phase = job.ranges.phase
-    with phase("data_loader"):
-        inputs, labels = next(batches)
-    with phase("h2d"):
-        inputs = inputs.to(job.device, non_blocking=True)
-        labels = labels.to(job.device, non_blocking=True)
-    with phase("forward"), forward_context(job.doses, job.device):
+    """Does one step and gives the loss, still on the device."""
+    inputs, labels = next(batches)
+    inputs = inputs.to(job.device, non_blocking=True)
+    labels = labels.to(job.device, non_blocking=True)
+    with forward_context(job.doses, job.device):
         loss = cross_entropy(job.model(inputs), labels)
-    with phase("backward"):
-        loss.backward()
-    with phase("optimizer"):
-        job.optimizer.step()
-        job.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    job.optimizer.step()
+    job.optimizer.zero_grad(set_to_none=True)
     return loss.detach()
 
 
-def train(job: Job, on_step_end: Callable[[], None]) -> float:
-    """Runs all steps and gives the last loss; `on_step_end` is the last act of every iteration."""
+def run(job: Job, *, skip: int) -> Result:
+    """Runs all steps; all but the first `skip` are summed up."""
     batches = iter(job.loader)
     loss = torch.tensor(float("nan"))
-    for index in range(job.doses.steps):
-        with job.ranges.step(index), timed_step(job.clock):
+    for _ in range(job.doses.steps):
+        with timed_step(job.clock):
             loss = train_step(job, batches)
-        on_step_end()
-    return float(loss.item())
+    steps_ns = job.clock.durations_ns()[skip:]
+    return Result(final_loss=float(loss.item()), times=summarise(steps_ns, batch=job.doses.batch), steps_ns=steps_ns)
 
 
-def run_plain(job: Job, *, skip: int) -> Result:
-    """Runs the job without a profiler; all steps but the first `skip` are timed."""
-    final_loss = train(job, lambda: None)
-    unprofiled_ns = job.clock.durations_ns()[skip:]
-    return Result(
-        final_loss=final_loss,
-        unprofiled=summarise(unprofiled_ns, batch=job.doses.batch),
-        unprofiled_ns=unprofiled_ns,
-        profiled=None,
-    )
-
-
-def run_profiled(job: Job, window: Window, *, path: Path, record_shapes: bool) -> Result:
-    """Runs the job, records its window to `path`; the steps before the window give the unprofiled times."""
-    recorder = Recorder(window, clock=job.clock, device_type=job.device.type, record_shapes=record_shapes)
-    with recorder:
-        final_loss = train(job, recorder.step)
-    recorder.export(path)
-    durations_ns = job.clock.durations_ns()
-    unprofiled_ns = durations_ns[window.skip : window.wait]
-    return Result(
-        final_loss=final_loss,
-        unprofiled=summarise(unprofiled_ns, batch=job.doses.batch),
-        unprofiled_ns=unprofiled_ns,
-        profiled=summarise(durations_ns[window.wait + window.warmup : window.n_steps], batch=job.doses.batch),
-    )
-
-
-def as_json(result: Result, *, regime: str, device: torch.device, doses: Doses, trace: Path | None) -> str:
-    """Gives the result and its doses as one line of JSON; times in ms, null for what was not measured."""
-    times = result.unprofiled
-    profiled = result.profiled
+def as_json(result: Result, *, regime: str, device: torch.device, doses: Doses) -> str:
+    """Gives the result and its doses as one line of JSON; times in ms."""
+    times = result.times
     row = {
         "regime": regime,
         "device": device.type,
@@ -144,28 +104,18 @@ def as_json(result: Result, *, regime: str, device: torch.device, doses: Doses, 
         "step_p50_ms": times.p50_ns / 1e6,
         "step_p95_ms": times.p95_ns / 1e6,
         "samples_per_s": times.samples_per_s,
-        "step_ms": [duration_ns / 1e6 for duration_ns in result.unprofiled_ns],
-        "profiled_step_mean_ms": None if profiled is None else profiled.mean_ns / 1e6,
-        "profiled_step_p50_ms": None if profiled is None else profiled.p50_ns / 1e6,
-        "trace": None if trace is None else str(trace),
+        "step_ms": [duration_ns / 1e6 for duration_ns in result.steps_ns],
     }
     return json.dumps(row)
 
 
-def as_text(result: Result, *, regime: str, device: torch.device, trace: Path | None) -> str:
-    """Gives the result as a line for people, and one more line for the trace if there is one."""
-    times = result.unprofiled
-    line = (
+def as_text(result: Result, *, regime: str, device: torch.device) -> str:
+    """Gives the result as a line for people."""
+    times = result.times
+    return (
         f"{regime} on {device.type}: step mean {times.mean_ns / 1e6:.2f} ms, p50 {times.p50_ns / 1e6:.2f},"
         f" p95 {times.p95_ns / 1e6:.2f} (n={times.n_steps}), {times.samples_per_s:,.0f} samples/s,"
         f" final loss {result.final_loss:.6f}"
-    )
-    if trace is None or result.profiled is None:
-        return line
-    profiled = result.profiled
-    return (
-        f"{line}\ntrace: {trace}, profiled step mean {profiled.mean_ns / 1e6:.2f} ms,"
-        f" p50 {profiled.p50_ns / 1e6:.2f} (n={profiled.n_steps})"
     )
 
 
@@ -174,18 +124,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     args = parser.parse_args(arguments)
     device = resolve_device(parser, args.device)
-    doses, window = resolve(parser, args, device.type)
-    if args.profile is not None and device.type == "cpu" and doses.num_workers == 0:
+    doses = resolve(parser, args, device.type)
+    if device.type == "cpu" and doses.num_workers == 0:
         warm_heap(args.heap_mib * 2**20)  # not with workers: a fork would make its pages fault again
     job = build_job(args.regime, doses, device)
-    if args.profile is None:
-        result = run_plain(job, skip=window.skip)
-    else:
-        result = run_profiled(job, window, path=args.profile, record_shapes=args.record_shapes)
+    result = run(job, skip=args.skip)
     if args.json:
-        print(as_json(result, regime=args.regime, device=device, doses=doses, trace=args.profile))
+        print(as_json(result, regime=args.regime, device=device, doses=doses))
     else:
-        print(as_text(result, regime=args.regime, device=device, trace=args.profile))
+        print(as_text(result, regime=args.regime, device=device))
     return 0
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import profkit
-from profkit.ingest.kineto import read_trace
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -41,13 +40,11 @@ COLUMNS = (
 def captured(arguments: list[str]) -> tuple[float, profkit.Report]:
     """Run the workload; give the mean unprofiled step (ns) and the report on its trace."""
     with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "t.json.gz"
-        command = [sys.executable, "-m", "workloads.train", "--regime", "data", "--device", "cpu", *arguments]
-        subprocess.run([*command, "--profile", str(trace)], cwd=ROOT, check=True, capture_output=True)
-        unprofiled = read_trace(str(trace)).meta.unprofiled_step_ns
-        if unprofiled is None:
-            raise SystemExit("the workload recorded no unprofiled steps")
-        return float(unprofiled), profkit.triage([str(trace)])
+        line = [sys.executable, "-m", "profkit", "capture", "-o", folder, "--"]
+        workload = [sys.executable, "-m", "workloads.train", "--regime", "data", "--device", "cpu", *arguments]
+        subprocess.run([*line, *workload], cwd=ROOT, check=True, capture_output=True)
+        rank = json.loads((Path(folder) / "capture.json").read_text())["ranks"][0]
+        return float(rank["baseline"]["mean_ns"]), profkit.triage([folder])
 
 
 def measure(repeats: int) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ class WindowOptions(TypedDict, total=False):
     memory: bool
     ranks: str
     step_on: str
+    device: str
 
 
 @contextmanager
@@ -34,10 +35,11 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
     What goes wrong inside the capture never reaches the block. Under `profkit capture`, which captures already, it
     does nothing. Raises UsageError for unknown options and MissingCapabilityError without torch.
     """
-    from profkit.capture.options import STEP_SOURCES, Options
+    from profkit.capture.options import DEVICES, STEP_SOURCES, Options
 
-    if options.get("step_on", "auto") not in STEP_SOURCES:
-        raise UsageError(f"step_on={options['step_on']!r} is not one of {', '.join(STEP_SOURCES)}")
+    for name, known in (("step_on", STEP_SOURCES), ("device", DEVICES)):
+        if options.get(name, "auto") not in known:
+            raise UsageError(f"{name}={options.get(name)!r} is not one of {', '.join(known)}")
     target = Path(folder).absolute()
     if sys.modules.get(_STATE) is not None:
         yield target

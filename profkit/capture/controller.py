@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from . import clock, store
+from .copies import CopyWatch
 from .hooks import Hooks
 from .loader import FetchLog
 from .options import Options, Window, window_for
@@ -55,6 +56,7 @@ class Controller:
         self.reason = ""
         self._finder = StepFinder(step_on=options.step_on, is_safe=self._is_safe, on_candidate=self._on_candidate)
         self._hooks = Hooks(self)
+        self._copies = CopyWatch()
         self._main_thread = threading.main_thread().ident
         self._pid = os.getpid()
         self._marks: list[clock.Mark] = []
@@ -85,7 +87,8 @@ class Controller:
     def after_fork(self) -> None:
         """In a forked child: a worker needs no more than the hooks it has, a rank begins anew."""
         _KEPT.append((self._recorder, self._log))  # the parent's; to take them apart here would stop a profiler
-        self._recorder, self._log, self.phase, self._old_handler = None, None, None, None
+        self._recorder, self._log, self._old_handler = None, None, None
+        self._close_phases()
         if self.stage not in ("baseline", "done"):
             self.stage = "done"
             self._hooks.remove()
@@ -146,7 +149,8 @@ class Controller:
         self._others.add(id(profiler))
         if self._recorder is None or self.stage not in ("warmup", "active"):
             return
-        recorder, self._recorder, self.phase = self._recorder, None, None
+        recorder, self._recorder = self._recorder, None
+        self._close_phases()
         recorder.stop()
         self._end("the script started its own profiler inside the window; profkit gave way to it")
 
@@ -207,6 +211,8 @@ class Controller:
         if self._others or torch.autograd._profiler_enabled():  # noqa: SLF001
             self._waited_for_profiler = True
             return
+        if self.options.device == "cuda" and not clock.cuda_in_use():
+            raise RuntimeError("--device cuda was asked for, and this process uses no CUDA; see profkit doctor")
         self._window = window
         self._finder.freeze()
         self._times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
@@ -237,6 +243,7 @@ class Controller:
         if n_recorded >= 0:
             if n_recorded == 0:
                 self.stage, self.phase = "active", make_phase()
+                self._copies.begin(self.phase)
             self._times["profiled"].append(clock.begun(ended_ns, ended))
 
     # ------------------------------------------------------------------------------------------------- ends
@@ -245,7 +252,8 @@ class Controller:
         recorder = self._recorder
         if recorder is None:
             return
-        self.phase, self._recorder = None, None
+        self._recorder = None
+        self._close_phases()
         begun_ns = time.perf_counter_ns()
         recorder.stop()
         stopped_ns = time.perf_counter_ns()
@@ -273,6 +281,10 @@ class Controller:
 
             export.finish_own(self.options.folder, self._pid)
 
+    def _close_phases(self) -> None:
+        self.phase = None
+        self._copies.end()
+
     def _finish_open(self) -> None:
         if self.stage == "active" and not _in_backward():
             n_whole = len(self._times["profiled"]) - 1
@@ -281,13 +293,14 @@ class Controller:
                 self._end("")
                 return
         if self._recorder is not None:
-            recorder, self._recorder, self.phase = self._recorder, None, None
+            recorder, self._recorder = self._recorder, None
+            self._close_phases()
             recorder.stop()
         self._end("" if self.stage == "after" else self._why_none())
 
     def fail(self, error: BaseException) -> None:
         """Something of the capture itself went wrong: say so once, stop it, let the script run on."""
-        self.phase = None
+        self._close_phases()
         recorder, self._recorder = self._recorder, None
         with suppress(Exception):
             if recorder is not None:

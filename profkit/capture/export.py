@@ -21,6 +21,8 @@ _CHUNK_BYTES: Final = 4 * 2**20
 _MAX_HEAD_BYTES: Final = 64 * 2**20
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+_TRACE_NAME: Final = re.compile(rb'("traceName"\s*:\s*)"(?:[^"\\]|\\.)*"(\s*\}\s*)\Z')
+_TAIL_BYTES: Final = 16 * 2**10
 _CATEGORY: Final = "profkit"
 
 
@@ -56,7 +58,7 @@ def write_trace(raw: Path, target: Path, facts: dict[str, Any]) -> str:
     partial = target.with_name(target.name + ".partial")
     try:
         with raw.open("rb") as source, _compressor().open(partial, "wb", compresslevel=1) as sink:
-            for chunk in _spliced(source, facts):
+            for chunk in _renamed(_spliced(source, facts), target.name):
                 sink.write(chunk)
         partial.replace(target)
     except BaseException:
@@ -137,6 +139,16 @@ def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:
     yield rest
     while chunk := source.read(_CHUNK_BYTES):
         yield chunk
+
+
+def _renamed(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Give the text with its `traceName` replaced: the profiler wrote the path of a file that is gone by then."""
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        yield held[:-_TAIL_BYTES]
+        held = held[-_TAIL_BYTES:]
+    yield _TRACE_NAME.sub(lambda found: found[1] + json.dumps(name).encode() + found[2], held)
 
 
 def top_level(facts: dict[str, Any]) -> dict[str, Any]:

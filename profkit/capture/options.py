@@ -13,6 +13,7 @@ from typing import Any, Final
 
 VARIABLE: Final = "PROFKIT_CAPTURE"
 STEP_SOURCES: Final = ("auto", "optimizer", "loader", "forward", "time")
+DEVICES: Final = ("auto", "cpu", "cuda")
 OLDEST_TORCH: Final = (2, 1)
 """The first with `torch._C._current_graph_task_id`, without which a profiler could be started inside backward."""
 SETTLING_STEPS: Final = 3
@@ -31,6 +32,7 @@ class Options:
     """The window of a capture and what is recorded in it; numbers of 0 are chosen in the process.
 
     `baseline` unprofiled steps are timed, `warmup` steps run with the profiler prepared, `steps` are recorded.
+    `device` "cpu" leaves CUDA unrecorded, "cuda" refuses a process that does not use it.
     `finishes` is true where no runner waits for the process: it then compresses its own trace.
     """
 
@@ -43,6 +45,7 @@ class Options:
     memory: bool = False
     ranks: str = "all"
     step_on: str = "auto"
+    device: str = "auto"
     command: str = ""
     capture_id: str = ""
     finishes: bool = False

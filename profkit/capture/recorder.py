@@ -24,7 +24,7 @@ class Recorder:
         self.is_busy = False
         activities = [ProfilerActivity.CPU]
         # Nsight tools and torch want the same CUPTI, which serves one: the tool that is there keeps it.
-        if clock.cuda_in_use() and not tool_is_attached():
+        if clock.cuda_in_use() and options.device != "cpu" and not tool_is_attached():
             activities.append(ProfilerActivity.CUDA)
         last_warmup = first_step + n_warmup - 1
 

@@ -37,6 +37,12 @@ def window_options(function: Any) -> Any:
             default="auto",
             help="What ends a step; auto finds it.",
         ),
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "cuda"]),
+            default="auto",
+            help="What to record; cuda refuses a run that uses none.",
+        ),
         click.option("--strict", is_flag=True, help="Stop instead of running the script without a capture."),
         click.option("--overwrite", is_flag=True, help="Replace the capture that lies in -o."),
     )
@@ -130,11 +136,21 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
     except OSError as error:
         click.echo(f"profkit: the traces could not be put together ({error})", err=True)
         return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
-    for line in told(facts, folder):
+    for line in [*told(facts, folder), *_unused_gpus(facts, len(details["gpus"]))]:
         click.echo(f"profkit: {line}", err=True)
     lacks = not facts or any(one.get("is_failure") for one in facts)
     has_trace = any(one.get("trace") for one in facts)
     return Captured(code=ran.code, folder=folder, has_trace=has_trace, is_lacking=lacks)
+
+
+def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
+    """Give a line if GPUs are there and the run used none of them: mostly a torch without CUDA."""
+    kinds = {one.get("device", {}).get("type") for one in facts if one.get("trace")}
+    if not n_gpus or kinds != {"cpu"}:
+        return []
+    return [
+        f"no CUDA was used, though this machine has {n_gpus} GPU(s): the trace holds the host alone; profkit doctor"
+    ]
 
 
 def folder_for(output: Path | None, *, overwrite: bool) -> Path:

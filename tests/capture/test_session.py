@@ -98,3 +98,41 @@ def test_importing_the_capture_loads_no_torch():
         "import sys, profkit.capture; print([name for name in ('torch', 'numpy', 'msgspec') if name in sys.modules])"
     )
     assert run(sys.executable, "-c", script).out == "[]\n"
+
+
+COPIES = """
+import torch
+from profkit.capture.copies import CopyWatch
+from contextlib import contextmanager
+seen = []
+@contextmanager
+def phase(name):
+    seen.append(name)
+    yield
+before = vars(torch.Tensor).get("to"), vars(torch.Tensor).get("cuda")
+watch, host = CopyWatch(), torch.ones(2)
+watch.begin(phase)
+far = host.to("meta", non_blocking=True)
+host.to(torch.device("meta")); host.to(device="meta", dtype=torch.float64); host.to(far)
+assert seen == ["h2d"] * 4, seen
+far.to("meta"); host.to("cpu"); host.to(torch.float16); host.to(host); host.to(dtype=torch.int32)
+assert seen == ["h2d"] * 4, seen
+watch.end()
+assert (vars(torch.Tensor).get("to"), vars(torch.Tensor).get("cuda")) == before == (None, None)
+print(far.device.type)
+"""
+
+
+def test_moves_of_host_tensors_to_a_device_are_a_phase():
+    done = run(sys.executable, "-c", COPIES)
+    assert (done.code, done.out) == (0, "meta\n"), done.err
+
+
+def test_a_device_that_is_not_used_is_said_and_the_script_runs_on(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "plain.py"), options=("--device", "cuda"))
+    assert (done.code, done.out[:4]) == (4, "loss")
+    assert "this process uses no CUDA" in done.err
+    strict = capture(
+        tmp_path / "strict", sys.executable, str(SCRIPTS / "plain.py"), options=("--device", "cuda", "--strict")
+    )
+    assert (strict.code, strict.out) == (4, "")
