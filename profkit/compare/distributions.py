@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Final
 
 _TINY: Final = 1e-300
 _MAX_TERMS: Final = 10_000
+_MAX_STEPS: Final = 200
+_NORMAL: Final = NormalDist()
 _NORMAL_FROM_DF: Final = 1e12
 """Degrees of freedom from which t is the normal distribution to all digits."""
 
@@ -30,25 +33,25 @@ def two_sided_p(value: float, df: float) -> float:
 
 
 def t_quantile(probability: float, df: float) -> float:
-    """Give x with P(T <= x) = probability, which lies in (0, 1); Newton's steps inside a bracket."""
+    """Give x with P(T <= x) = probability, which lies in (0, 1).
+
+    Newton's steps from the expansion in 1/df (Abramowitz and Stegun 26.7.5). It begins left of the root, and the tail
+    is convex, so the steps come closer from there.
+    """
     if not 0 < probability < 1:
         raise ValueError(f"a probability lies between 0 and 1, got {probability}")
     if probability == 0.5:
         return 0.0
     tail = 2 * min(probability, 1 - probability)
-    low, high = 0.0, 1.0
-    while two_sided_p(high, df) > tail:
-        low, high = high, 2 * high
-    guess = (low + high) / 2
-    for _ in range(200):
-        excess = two_sided_p(guess, df) - tail
-        low, high = (guess, high) if excess > 0 else (low, guess)
-        step = guess + excess / (2 * t_density(guess, df))
-        step = step if low < step < high else (low + high) / 2
-        if abs(step - guess) <= 1e-14 * step:
+    z = -_NORMAL.inv_cdf(tail / 2)
+    guess = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    for _ in range(_MAX_STEPS):
+        step = guess + (two_sided_p(guess, df) - tail) / (2 * t_density(guess, df))
+        is_done = abs(step - guess) <= 1e-13 * guess
+        guess = max(step, guess / 2)
+        if is_done:
             break
-        guess = step
-    return step if probability > 0.5 else -step
+    return guess if probability > 0.5 else -guess
 
 
 def t_density(value: float, df: float) -> float:

@@ -58,16 +58,21 @@ class Estimate:
 
 
 def welch(baseline: Sequence[float], candidate: Sequence[float]) -> Estimate | None:
-    """Give candidate minus baseline with Welch's error and Satterthwaite's df; None where neither side varies."""
+    """Give candidate minus baseline with Welch's error and Satterthwaite's df; None where neither side varies.
+
+    Where one side has twice the runs of the other, df is at most that of the smaller one: Satterthwaite's estimate hangs
+    on its few runs then, and calls 7 % of no-changes significant (3 against 16 runs, 4 against 12; tests/compare).
+    """
     parts = [(float(np.mean(side)), float(np.var(side, ddof=1)), len(side)) for side in (baseline, candidate)]
     (mean_a, var_a, n_a), (mean_b, var_b, n_b) = parts
     err_a, err_b = var_a / n_a, var_b / n_b
     if not _varies(math.sqrt(err_a + err_b), max(abs(mean_a), abs(mean_b))):
         return None
+    df = (err_a + err_b) ** 2 / (err_a**2 / (n_a - 1) + err_b**2 / (n_b - 1))
     return Estimate(
         difference=mean_b - mean_a,
         se=math.sqrt(err_a + err_b),
-        df=(err_a + err_b) ** 2 / (err_a**2 / (n_a - 1) + err_b**2 / (n_b - 1)),
+        df=min(df, min(n_a, n_b) - 1) if max(n_a, n_b) >= 2 * min(n_a, n_b) else df,
         variance=var_a + var_b,
         df_per_run=(var_a + var_b) ** 2 / (var_a**2 + var_b**2),
     )
