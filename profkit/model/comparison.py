@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from profkit.model.finding import Finding
+from profkit.model.report import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,27 +140,26 @@ class Unlike:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideView:
+class SideReport:
     """One side: its runs and what its device did, mean of runs and ranks, ns per step; shares are 0-1 of the step."""
 
     name: str
     sources: tuple[str, ...]
     n_runs: int
     n_traces: int
+    n_steps: int
+    """Steps recorded, over all traces; 0 where none were found: then a "step" is the whole window."""
     device: str
     is_cpu: bool
-    n_steps: int
-    """Steps recorded, over all traces; 0 where none were found."""
-    run_step_ns: tuple[int, ...]
-    """Mean steady step of each run, of its slowest rank; what is judged."""
-    step_from: str
-    """"unprofiled steps" or "profiled steps"."""
+    bottleneck: str
+    """The verdict of `profkit triage`; of several traces the most frequent."""
     occupancy: dict[str, float]
     """compute, comm, copy, idle."""
     busy_comm_ns: int
     hidden_comm_ns: int
-    bottleneck: str
-    """The verdict of `profkit triage`; of several traces the most frequent."""
+    peak_memory_bytes: int | None
+    run_values: tuple[float, ...]
+    """What is judged, one value per run."""
 
     @property
     def comm_hidden_fraction(self) -> float | None:
@@ -168,15 +168,47 @@ class SideView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """What two sets of traces say of the change; nothing in it is a test."""
+class Judgement:
+    """Whether the change helped, as `compare.judge` has it, with the means it is about.
 
-    baseline: SideView
-    candidate: SideView
+    Fractions are of the baseline's mean; positive `effect` and `interval` are better. `answer` is improved, regressed,
+    equivalent or inconclusive; `is_comparable` is false where the values are of different things, and no test was made.
+    """
+
+    metric: str
+    unit: str
+    higher_is_better: bool
+    baseline_mean: float
+    candidate_mean: float
+    answer: str
+    sentence: str
+    is_comparable: bool
+    ratio: float
+    effect: float
+    interval: tuple[float, float] | None
+    p_value: float | None
+    test: str
+    n: tuple[int, int]
+    unit_of_replication: str
+    margin: float
+    minimum_detectable_effect: float | None
+    runs_to_settle: int | None
+    method_note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything `profkit compare` knows. Only `judgement` is a test; the rest is what happened in these captures."""
+
+    judgement: Judgement
+    baseline: SideReport
+    candidate: SideReport
     waterfall: Waterfall | None
-    """None where a step cannot be set against a step."""
+    """None where no step can be set against a step: tables, or steps on one side only."""
     compute: Account | None
     comm: Account | None
     findings: tuple[FindingChange, ...]
     readings: tuple[Finding, ...]
     unlike: tuple[Unlike, ...]
+    caveats: tuple[str, ...]
+    failures: tuple[Failure, ...] = ()

@@ -1,0 +1,279 @@
+"""`compare`: two sides to the one value that renderers show: judge, account, read, warn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from profkit.compare.change import Answer, Change, Sample
+from profkit.compare.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
+from profkit.compare.measured import Measured
+from profkit.compare.pair import Pair
+from profkit.compare.sides import Run, Side
+from profkit.compare.waterfall import account, per_step, waterfall
+from profkit.compare.why import readings
+from profkit.model.comparison import (
+    Comparison,
+    FindingChange,
+    Judgement,
+    Presence,
+    SideReport,
+    Unlike,
+)
+from profkit.model.finding import Finding
+from profkit.units import format_count
+
+_NOT_OF_THE_PROGRAM: Final = frozenset({"capture.quality"})
+_FEW_STEPS: Final = 2
+"""Ratio of recorded steps from which the sides are called unlike (chosen)."""
+
+
+def compare(
+    baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
+) -> Comparison:
+    """Give the comparison of two sides of traces."""
+    sides = baseline, candidate
+    is_unprofiled = all(run.has_unprofiled for side in sides for run in side.runs)
+    kinds = {trace.has_steps for side in sides for trace in side.traces}
+    unit = "ns/step" if kinds == {True} or is_unprofiled else "ns/window"
+    samples = [_sample(side, unit, is_unprofiled=is_unprofiled) for side in sides]
+    change = judge(*samples, margin=margin, alpha=alpha)
+    pair = _pair(baseline, candidate) if len(kinds) == 1 else None
+    why = readings(pair) if pair is not None and _same_kind_of_device(sides) else ()
+    judgement = _judgement("step time" if unit == "ns/step" else "recorded window", samples, change)
+    return Comparison(
+        judgement=_withheld(judgement, why, is_mixed=len(kinds) > 1),
+        baseline=_report(baseline, samples[0]),
+        candidate=_report(candidate, samples[1]),
+        waterfall=pair.waterfall if pair is not None else None,
+        compute=pair.compute if pair is not None else None,
+        comm=pair.comm if pair is not None and (pair.comm.baseline_ns or pair.comm.candidate_ns) else None,
+        findings=_findings(*sides),
+        readings=why,
+        unlike=tuple(_unlike(*sides)),
+        caveats=tuple(dict.fromkeys(_caveats(sides, is_unprofiled=is_unprofiled))),
+        failures=baseline.failures + candidate.failures,
+    )
+
+
+def compare_samples(
+    baseline: Sample, candidate: Sample, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
+) -> Comparison:
+    """Give the comparison of two sides of a result table: judged, without a why. Raises ValueError for unlike units."""
+    change = judge(baseline, candidate, margin=margin, alpha=alpha)
+    return Comparison(
+        judgement=_judgement("", [baseline, candidate], change),
+        baseline=_table_report(baseline),
+        candidate=_table_report(candidate),
+        waterfall=None,
+        compute=None,
+        comm=None,
+        findings=(),
+        readings=(),
+        unlike=(),
+        caveats=("tables hold no traces: they say whether it changed, not why",),
+    )
+
+
+def _sample(side: Side, unit: str, *, is_unprofiled: bool) -> Sample:
+    steps = tuple(
+        run.steps_ns(is_unprofiled=is_unprofiled) if unit == "ns/step" else _windows(run) for run in side.runs
+    )
+    values = tuple(sum(run) / len(run) for run in steps)
+    return Sample(name=side.name, values=values, unit=unit, higher_is_better=False, steps=steps)
+
+
+def _windows(run: Run) -> tuple[int, ...]:
+    """Give the windows of a run's traces, of which the longest stands for the run, as the slowest rank does."""
+    return (max(trace.device.budget.window_ns for trace in run.traces),)
+
+
+def _pair(baseline: Side, candidate: Side) -> Pair:
+    first, second = ([run.traces for run in side.runs] for side in (baseline, candidate))
+    return Pair(
+        baseline=baseline,
+        candidate=candidate,
+        waterfall=waterfall(first, second),
+        compute=account(first, second, lambda trace: trace.compute),
+        comm=account(first, second, lambda trace: trace.comm),
+    )
+
+
+def _same_kind_of_device(sides: Iterable[Side]) -> bool:
+    return len({trace.is_cpu for side in sides for trace in side.traces}) == 1
+
+
+def _judgement(metric: str, samples: list[Sample], change: Change) -> Judgement:
+    baseline, candidate = samples
+    return Judgement(
+        metric=metric or baseline.unit,
+        unit=baseline.unit,
+        higher_is_better=baseline.higher_is_better,
+        baseline_mean=baseline.mean,
+        candidate_mean=candidate.mean,
+        answer=change.answer.value,
+        sentence=change.sentence,
+        is_comparable=True,
+        ratio=change.ratio,
+        effect=change.effect,
+        interval=change.interval,
+        p_value=change.p_value,
+        test=change.test,
+        n=change.n,
+        unit_of_replication=change.unit_of_replication,
+        margin=change.margin,
+        minimum_detectable_effect=change.minimum_detectable_effect,
+        runs_to_settle=change.runs_to_settle,
+        method_note=change.method_note,
+    )
+
+
+def _withheld(judgement: Judgement, why: tuple[Finding, ...], *, is_mixed: bool) -> Judgement:
+    """Take the answer back where the two means are of different things."""
+    work = next((item for item in why if item.id == "compare.work_changed"), None)
+    if work is None and not is_mixed:
+        return judgement
+    sentence = (
+        work.title if work is not None else "steps were found on one side only: a step cannot be compared with a window"
+    )
+    return replace(
+        judgement,
+        answer=Answer.INCONCLUSIVE.value,
+        sentence=sentence,
+        is_comparable=False,
+        interval=None,
+        p_value=None,
+        minimum_detectable_effect=None,
+        runs_to_settle=None,
+        test="none: not comparable",
+    )
+
+
+def _report(side: Side, sample: Sample) -> SideReport:
+    traces, runs = side.traces, [run.traces for run in side.runs]
+    step = float(per_step(runs, lambda trace: trace.device.budget.window_ns))
+
+    def share(value: Callable[[Measured], int]) -> float:
+        return float(per_step(runs, value)) / step if step else 0.0
+
+    peaks = [trace.counts.peak_bytes for trace in traces if trace.counts.peak_bytes is not None]
+    return SideReport(
+        name=side.name,
+        sources=tuple(trace.report.source for trace in traces),
+        n_runs=len(side.runs),
+        n_traces=len(traces),
+        n_steps=sum(trace.report.steps.n for trace in traces),
+        device=_usual(trace.device.name for trace in traces),
+        is_cpu=traces[0].is_cpu,
+        bottleneck=_usual(trace.verdict.bottleneck.value for trace in traces),
+        occupancy={
+            "compute": share(lambda trace: trace.device.busy_compute_ns),
+            "comm": share(lambda trace: trace.device.busy_comm_ns),
+            "copy": share(lambda trace: trace.device.busy_copy_ns),
+            "idle": 1 - share(lambda trace: trace.device.busy_any_ns),
+        },
+        busy_comm_ns=round(per_step(runs, lambda trace: trace.comm.busy_ns)),
+        hidden_comm_ns=round(per_step(runs, lambda trace: trace.comm.hidden_ns)),
+        peak_memory_bytes=max(peaks, default=None),
+        run_values=sample.values,
+    )
+
+
+def _table_report(sample: Sample) -> SideReport:
+    return SideReport(
+        name=sample.name,
+        sources=(),
+        n_runs=len(sample.values),
+        n_traces=0,
+        n_steps=sum(len(run) for run in sample.steps),
+        device="",
+        is_cpu=False,
+        bottleneck="",
+        occupancy={},
+        busy_comm_ns=0,
+        hidden_comm_ns=0,
+        peak_memory_bytes=None,
+        run_values=sample.values,
+    )
+
+
+def _usual(values: Iterable[str]) -> str:
+    return Counter(values).most_common(1)[0][0]
+
+
+def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
+    """Give the findings that at least half of a side's traces have, with the mean of their shares there."""
+    first, second = _shares(baseline), _shares(candidate)
+    titles = {f.id: f.title for side in (baseline, candidate) for trace in side.traces for f in trace.report.findings}
+    changes = []
+    for name in dict.fromkeys((*first, *second)):
+        presence = Presence.BOTH if name in first and name in second else None
+        presence = presence or (Presence.APPEARED if name in second else Presence.VANISHED)
+        changes.append(
+            FindingChange(
+                id=name,
+                title=titles[name],
+                presence=presence,
+                baseline_fraction=first.get(name),
+                candidate_fraction=second.get(name),
+            )
+        )
+    return tuple(sorted(changes, key=lambda item: -max(item.baseline_fraction or 0, item.candidate_fraction or 0)))
+
+
+def _shares(side: Side) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for trace in side.traces:
+        for finding in trace.report.findings:
+            if finding.id not in _NOT_OF_THE_PROGRAM:
+                found.setdefault(finding.id, []).append(finding.fraction)
+    n_traces = len(side.traces)
+    return {name: sum(shares) / len(shares) for name, shares in found.items() if 2 * len(shares) >= n_traces}
+
+
+def _unlike(baseline: Side, candidate: Side) -> Iterable[Unlike]:
+    """Name what differs between the sides and may be why they differ, other than the change that was meant."""
+    facts: tuple[tuple[str, Callable[[Measured], object]], ...] = (
+        ("device", lambda trace: trace.device.name or None),
+        ("torch", lambda trace: trace.meta.torch_version),
+        ("ranks in the job", lambda trace: trace.meta.world_size),
+        ("Python stacks recorded", lambda trace: trace.meta.has_stacks),
+        ("shapes recorded", lambda trace: trace.meta.has_shapes),
+        ("memory events recorded", lambda trace: trace.meta.has_memory),
+        ("steps found by", lambda trace: trace.report.steps.source),
+    )
+    for what, fact in facts:
+        first, second = (_said(fact(trace) for trace in side.traces) for side in (baseline, candidate))
+        if first != second and first and second:
+            yield Unlike(what=what, baseline=first, candidate=second)
+    traces = [len(side.traces) / len(side.runs) for side in (baseline, candidate)]
+    if traces[0] != traces[1]:
+        yield Unlike(what="traces per run", baseline=format_count(traces[0]), candidate=format_count(traces[1]))
+    steps = [sum(trace.n_steps for trace in side.traces) / len(side.traces) for side in (baseline, candidate)]
+    if max(steps) >= _FEW_STEPS * min(steps):
+        yield Unlike(what="steps recorded", baseline=format_count(steps[0]), candidate=format_count(steps[1]))
+
+
+def _said(values: Iterable[object]) -> str:
+    """Give the distinct values in words, "" where none is known."""
+    words = {True: "yes", False: "no"}
+    known = {words[value] if isinstance(value, bool) else str(value) for value in values if value is not None}
+    return ", ".join(sorted(known))
+
+
+def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
+    if {trace.report.source for trace in sides[0].traces} & {trace.report.source for trace in sides[1].traces}:
+        yield "the same file is on both sides"
+    for side in sides:
+        for trace in side.traces:
+            for check in trace.report.checks:
+                if not check.ok:
+                    yield f"{side.name}: check {check.id} fails: {check.message}"
+    if not is_unprofiled:
+        yield "step times were taken with the profiler on; profkit capture also times steps without it"
+    if any(len({trace.meta.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
+        yield "of several ranks, the slowest is judged; shares and accounts are means over ranks"
+    if sides[0].traces[0].is_cpu:
+        yield "CPU trace: dispatch cost is estimated from the smallest operators, not measured"
