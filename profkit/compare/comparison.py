@@ -135,9 +135,9 @@ def _withheld(judgement: Judgement, why: tuple[Finding, ...], *, is_mixed: bool)
     work = next((item for item in why if item.id == "compare.work_changed"), None)
     if work is None and not is_mixed:
         return judgement
-    sentence = (
-        work.title if work is not None else "steps were found on one side only: a step cannot be compared with a window"
-    )
+    sentence = "steps were found on one side only: a step cannot be compared with a window"
+    if work is not None:
+        sentence = f"{work.title} ({work.evidence[-1].statement})"
     return replace(
         judgement,
         answer=Answer.INCONCLUSIVE.value,

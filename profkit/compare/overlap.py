@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profkit.compare.contention import Slowdown, beside, stretch
-from profkit.compare.pair import Pair, reading
+from profkit.compare.pair import Pair, part_name, reading
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_fraction, format_ns
 
@@ -18,6 +18,7 @@ BOUGHT: Final = 0.5
 """From that share of what was hidden on, the step's gain counts as bought (chosen: the larger part)."""
 BUSY_LINK: Final = 0.9
 """From that share of the step on, communication itself is the critical resource (diagnosis.md 2.14)."""
+_SAME_COMM: Final = 0.1  # chosen: more than that is another set of collectives
 MIN_FACTOR: Final = 1.05
 """Slow-down that counts (chosen: overlapped compute slows by 19 % on average in the literature, S17)."""
 
@@ -54,14 +55,17 @@ def readings(pair: Pair) -> tuple[Finding, ...]:
         return (_lost(pair, overlap),)
     data = max(pair.waterfall.bar("idle_data").delta_ns, 0)  # a slower loader is not the overlap's doing
     is_bought = -pair.waterfall.delta_ns + data >= BOUGHT * more_hidden
-    return (_gained(pair, overlap),) if is_bought else (_bought_nothing(pair, overlap, more_hidden),)
+    if is_bought:
+        return (_gained(pair, overlap),)
+    nothing = _bought_nothing(pair, overlap, more_hidden)
+    return (nothing,) if nothing is not None else ()
 
 
-def _shares(overlap: Overlap) -> Evidence:
+def _shares(pair: Pair, overlap: Overlap) -> Evidence:
     first, second = overlap.shares
     return Evidence(
         statement=f"hidden communication {format_fraction(first)} -> {format_fraction(second)}:"
-        f" {format_ns(overlap.hidden[0])} -> {format_ns(overlap.hidden[1])} per step lie under compute",
+        f" {format_ns(overlap.hidden[0])} -> {format_ns(overlap.hidden[1])} {pair.per} lie under compute",
         metric="compare.comm_hidden_fraction_change",
         value=second - first,
         unit="fraction",
@@ -91,7 +95,7 @@ def _gained(pair: Pair, overlap: Overlap) -> Finding:
         "overlap_gained",
         "more communication runs under compute, and the step is shorter for it",
         fraction=pair.fraction(overlap.hidden[1] - overlap.hidden[0]),
-        evidence=(_shares(overlap), _step(pair), _bound(pair, overlap, side=1)),
+        evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=1)),
         fix="keep it; what overlap can still give is bounded by the larger of compute and communication",
         confidence=0.7,
     )
@@ -102,31 +106,35 @@ def _lost(pair: Pair, overlap: Overlap) -> Finding:
         "overlap_lost",
         "less communication runs under compute",
         fraction=pair.fraction(overlap.hidden[0] - overlap.hidden[1]),
-        evidence=(_shares(overlap), _step(pair), _bound(pair, overlap, side=0)),
+        evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=0)),
         fix="look at what orders the collectives: prefetch, bucket sizes, streams that wait for each other",
         confidence=0.7,
     )
 
 
-def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Finding:
-    """Name what took the gain: kernels slowed under it, collectives stretched, or a link that was busy anyway."""
+def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Finding | None:
+    """Name what took the gain: kernels slowed under it, collectives stretched, a link that was busy, idle time.
+
+    Without any of them the step is longer for another reason (another program, another device): nothing is said.
+    """
     causes: list[Evidence] = []
     kernels = _kernels_slowed(pair)
     if kernels is not None:
         causes.append(kernels)
     stretched = stretch(*pair.collectives)
     if stretched is not None and _counts(pair, stretched):
-        causes.append(_stretched(stretched))
+        causes.append(_stretched(pair, stretched))
     if pair.fraction(overlap.busy[0]) >= BUSY_LINK:
         causes.append(_busy_link(pair, overlap))
+    known = bool(causes)
+    causes += [] if known else _went_to_idle(pair)
     if not causes:
-        causes.append(_elsewhere(pair))
-    known = causes[0].metric != "compare.largest_rise_ns"
+        return None
     return reading(
         "overlap_bought_nothing",
         "the overlap is real and bought nothing",
         fraction=pair.fraction(more_hidden_ns),
-        evidence=(_shares(overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
+        evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
         fix="fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows) or fewer"
         " NCCL channels (NCCL_MAX_CTAS); another schedule cannot give more than the bound",
         confidence=0.7 if known else 0.5,
@@ -149,7 +157,7 @@ def _kernels_slowed(pair: Pair) -> Evidence | None:
         return None
     return Evidence(
         statement=f"kernels take {slowed.factor:.2f}x as long under communication as alone ({slowed.n_rows:,} rows of"
-        f" {slowed.n_twins:,} kinds): contention, {format_ns(slowed.cost_ns)} per step",
+        f" {slowed.n_twins:,} kinds): contention, {format_ns(slowed.cost_ns)} {pair.per}",
         metric="compare.contention_factor",
         value=slowed.factor,
         unit="ratio",
@@ -157,10 +165,10 @@ def _kernels_slowed(pair: Pair) -> Evidence | None:
     )
 
 
-def _stretched(stretched: Slowdown) -> Evidence:
+def _stretched(pair: Pair, stretched: Slowdown) -> Evidence:
     return Evidence(
         statement=f"the same collectives take {stretched.factor:.2f}x as long ({stretched.n_rows:,} of them),"
-        f" {format_ns(stretched.cost_ns)} per step: contention, or waiting for a peer; one rank cannot tell",
+        f" {format_ns(stretched.cost_ns)} {pair.per}: contention, or waiting for a peer; one rank cannot tell",
         metric="compare.stretch_factor",
         value=stretched.factor,
         unit="ratio",
@@ -180,14 +188,20 @@ def _busy_link(pair: Pair, overlap: Overlap) -> Evidence:
     )
 
 
-def _elsewhere(pair: Pair) -> Evidence:
+def _went_to_idle(pair: Pair) -> list[Evidence]:
+    """Give the idle time that took the gain, where compute and the collectives stayed as they were; else nothing."""
     worst = max(pair.waterfall.bars, key=lambda bar: bar.delta_ns)
-    return Evidence(
-        statement=f"what was won went to {worst.name.replace('_', ' ')}: +{format_ns(worst.delta_ns)} per step",
-        metric="compare.largest_rise_ns",
-        value=float(worst.delta_ns),
-        unit="ns",
-    )
+    same = abs(pair.comm.delta_ns) <= _SAME_COMM * pair.comm.baseline_ns
+    if not worst.name.startswith("idle") or worst.name == "idle_data" or not same:
+        return []
+    return [
+        Evidence(
+            statement=f"what was won went to {part_name(pair, worst.name)}: +{format_ns(worst.delta_ns)} {pair.per}",
+            metric="compare.largest_rise_ns",
+            value=float(worst.delta_ns),
+            unit="ns",
+        )
+    ]
 
 
 def _bound(pair: Pair, overlap: Overlap, *, side: int) -> Evidence:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from profkit.compare.contention import Pool, Slowdown, drift, pooled
 from profkit.compare.measured import Measured
@@ -35,6 +36,16 @@ class Pair:
     def is_cpu(self) -> bool:
         """Whether the CPU is the device."""
         return self.baseline.traces[0].is_cpu
+
+    @property
+    def per(self) -> str:
+        """What times are counted by: "per step", or "per window" where no steps were found."""
+        return "per step" if self.baseline.traces[0].has_steps else "per window"
+
+    @property
+    def each(self) -> str:
+        """The same as the subject of a sentence."""
+        return "a step" if self.baseline.traces[0].has_steps else "a window"
 
     def rates(self, value: Callable[[Measured], int]) -> tuple[float, float]:
         """Give the mean per step of a sum over the window, on both sides."""
@@ -93,11 +104,31 @@ def signed(change_ns: float) -> str:
     return f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
 
 
+_PARTS: Final = {
+    "compute": "compute",
+    "comm_exposed": "exposed communication",
+    "copy_exposed": "exposed copies",
+    "idle_data": "waiting for data",
+    "idle_sync": "idle after synchronisation",
+    "idle_launch": "idle for late launches",
+    "idle_host": "idle for other host work",
+    "idle_dependency": "idle for dependencies",
+    "idle_unknown": "idle, cause unknown",
+}
+_CPU_PARTS: Final = {**_PARTS, "idle_launch": "dispatch (estimated)", "idle_host": "between operators"}
+
+
+def part_name(pair: Pair, part: str) -> str:
+    """Give the words for a part of the budget."""
+    return (_CPU_PARTS if pair.is_cpu else _PARTS)[part]
+
+
 def part_shown(pair: Pair, name: str) -> Evidence:
-    """Give one part of the budget on both sides, per step."""
+    """Give one part of the budget on both sides."""
     bar = pair.waterfall.bar(name)
+    times = moved(format_ns(bar.baseline_ns), format_ns(bar.candidate_ns))
     return Evidence(
-        statement=f"{name.replace('_', ' ')} {moved(format_ns(bar.baseline_ns), format_ns(bar.candidate_ns))} per step",
+        statement=f"{part_name(pair, name)} {times} {pair.per}",
         metric=f"compare.{name}_change_ns",
         value=float(bar.delta_ns),
         unit="ns",
@@ -105,10 +136,10 @@ def part_shown(pair: Pair, name: str) -> Evidence:
 
 
 def counted(pair: Pair, what: str, metric: str, value: Callable[[Measured], int]) -> Evidence:
-    """Give how often something happens per step, on both sides."""
+    """Give how often something happens, on both sides."""
     before, after = (round(rate, 1) for rate in pair.rates(value))
     return Evidence(
-        statement=f"{what} {moved(format_count(before), format_count(after))} per step",
+        statement=f"{what} {moved(format_count(before), format_count(after))} {pair.per}",
         metric=f"compare.{metric}_change",
         value=after - before,
         unit="count",

@@ -18,6 +18,7 @@ _HALF: Final = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 _MIN_FORMAT_SHIFT: Final = 0.2  # chosen: a module or more changed its format, not one kernel
 _MIN_MATRIX_SHARE: Final = 0.05  # as in precision.fallback
 _MIN_GENERATED: Final = 0.01  # of the step; chosen: one generated helper kernel is no compiled model
+_MIN_SAVED_LAUNCHES: Final = 0.1  # chosen: a graph that replaces fewer launches is not how the step runs
 _MIN_RECOMPUTED: Final = 0.1  # of the forward operators; chosen: one block of ten
 
 
@@ -44,7 +45,7 @@ def precision(pair: Pair) -> Finding | None:
                 unit="fraction",
             ),
             Evidence(
-                statement=f"matrix kernels {moved(format_ns(matrix_ns[0]), format_ns(matrix_ns[1]))} per step",
+                statement=f"matrix kernels {moved(format_ns(matrix_ns[0]), format_ns(matrix_ns[1]))} {pair.per}",
                 metric="compare.matrix_kernels_change_ns",
                 value=change,
                 unit="ns",
@@ -73,7 +74,9 @@ def compiled(pair: Pair) -> Finding | None:
     graphs = pair.rates(lambda trace: trace.counts.graph_launches)
     shares = [generated[0] / max(pair.waterfall.baseline_ns, 1), generated[1] / max(pair.waterfall.candidate_ns, 1)]
     is_compiled = [share >= _MIN_GENERATED for share in shares]
-    is_replayed = [rate >= 1 for rate in graphs]
+    launches = pair.rates(lambda trace: trace.counts.launches)
+    saves_launches = abs(launches[1] - launches[0]) >= _MIN_SAVED_LAUNCHES * max(launches)
+    is_replayed = [rate >= 1 and saves_launches for rate in graphs]
     if is_compiled[0] == is_compiled[1] and is_replayed[0] == is_replayed[1]:
         return None
     evidence = [counted(pair, "operators" if pair.is_cpu else "kernels and copies", "operations", _operations)]
@@ -82,7 +85,7 @@ def compiled(pair: Pair) -> Finding | None:
         evidence.insert(
             0,
             Evidence(
-                statement=f"{what} {moved(format_ns(generated[0]), format_ns(generated[1]))} per step",
+                statement=f"{what} {moved(format_ns(generated[0]), format_ns(generated[1]))} {pair.per}",
                 metric="compare.compiled_change_ns",
                 value=generated[1] - generated[0],
                 unit="ns",
@@ -93,10 +96,11 @@ def compiled(pair: Pair) -> Finding | None:
     if is_replayed[0] != is_replayed[1]:
         evidence.append(counted(pair, "graph replays", "graph_launches", lambda trace: trace.counts.graph_launches))
     host = sum(pair.waterfall.bar(name).delta_ns for name in ("idle_launch", "idle_host"))
+    waiting = "dispatch and between operators" if pair.is_cpu else "waiting for the host"
     device = pair.waterfall.bar("compute").delta_ns
     evidence.append(
         Evidence(
-            statement=f"compute {signed(device)}, waiting for the host {signed(host)} per step",
+            statement=f"compute {signed(device)}, {waiting} {signed(host)} {pair.per}",
             metric="compare.compute_and_host_change_ns",
             value=float(device + host),
             unit="ns",
@@ -106,7 +110,7 @@ def compiled(pair: Pair) -> Finding | None:
     how = "compiled" if is_compiled[now] and not is_compiled[1 - now] else "replayed as CUDA graphs"
     return reading(
         "compiled",
-        f"the step is {how}" if now else f"the step is no longer {how}",
+        f"the work is {how}" if now else f"the work is no longer {how}",
         fraction=pair.fraction(device + host),
         evidence=tuple(evidence),
         fix="compare steady steps only: the first ones compile",

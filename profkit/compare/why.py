@@ -133,7 +133,7 @@ def _slower(pair: Pair) -> Finding | None:
                 unit="ratio",
             ),
             Evidence(
-                statement=f"that is {signed(change.cost_ns)} per step",
+                statement=f"that is {signed(change.cost_ns)} {pair.per}",
                 metric="compare.same_work_change_ns",
                 value=change.cost_ns,
                 unit="ns",

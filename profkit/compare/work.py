@@ -1,7 +1,8 @@
 """Does a step do the same amount of work on both sides? If not, its time says nothing; only time per unit of work does.
 
-Told by two witnesses that must agree: the bytes copied to the device per step, and the grids of the kernels that both
-sides launch equally often. One alone may mean something else: half as many bytes are also inputs of half the width.
+Told by grids: a kernel that both sides launch equally often, launch by launch, has another number of blocks. The bytes
+copied to the device must then have moved the same way, where they are known; alone they may mean something else (half
+as many bytes are also inputs of half the width).
 """
 
 from __future__ import annotations
@@ -10,35 +11,32 @@ import math
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from profkit.compare.measured import Measured
 from profkit.compare.pair import Pair, moved, reading
-from profkit.compare.waterfall import Runs
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_bytes, format_ns
 
 _SAME: Final = math.log(1.05)  # chosen: padding varies a batch by less over several steps
-_ANY_GRID: Final = math.log(1.03)
-_CLEAR_GRID: Final = math.log(1.25)  # chosen, for grids as the only witness
-_SPREAD: Final = math.log(1.1)
-_MIN_AGREEING: Final = 0.5  # of the compared kernel time
+_MIN_MATCHED: Final = 0.1  # of kernel time; chosen: the reference pairs of one batch size match 12 % and more
+_MIN_CHANGED: Final = 0.5
+"""Share of the matched time with other grids. Chosen: 0 to 10 % in the reference pairs of one batch size, 64 % and more
+where the batch was doubled (weights keep their grids, activations do not)."""
+_MIN_AGREEING: Final = 0.9  # of the changed time, in the direction of the median
 
 
 def work_changed(pair: Pair) -> Finding | None:
     """Give the reading that a step's work differs, or None: it is the same, or nothing tells."""
+    ratio = _grid_ratio(pair)
+    if ratio is None:
+        return None
     before, after = pair.rates(lambda trace: trace.counts.copied_bytes)
-    grids = _grid_ratio(pair)
-    if grids is None:
+    is_copied = before > 0 and after > 0
+    copied = math.log(after / before) if is_copied else 0.0
+    if is_copied and (abs(copied) < _SAME or (copied > 0) != (ratio > 1)):
         return None
-    ratio, agreeing = grids
-    if before and after:
-        copied = math.log(after / before)
-        is_changed = abs(copied) > _SAME and abs(math.log(ratio)) > _ANY_GRID and (copied > 0) == (ratio > 1)
-        ratio_of_work = after / before
-    else:
-        is_changed = abs(math.log(ratio)) > _CLEAR_GRID and agreeing >= _MIN_AGREEING
-        ratio_of_work = ratio
-    if not is_changed:
-        return None
+    ratio_of_work = after / before if is_copied else ratio
     evidence = [
         Evidence(
             statement=f"kernels launched equally often on both sides have grids {ratio:.2f}x the size (median by time)",
@@ -48,11 +46,11 @@ def work_changed(pair: Pair) -> Finding | None:
             expected="1.00",
         )
     ]
-    if before and after:
+    if is_copied:
         evidence.insert(
             0,
             Evidence(
-                statement=f"copied to the device: {moved(format_bytes(before), format_bytes(after))} per step"
+                statement=f"copied to the device: {moved(format_bytes(before), format_bytes(after))} {pair.per}"
                 f" ({ratio_of_work:.2f}x)",
                 metric="compare.copied_bytes_ratio",
                 value=ratio_of_work,
@@ -62,9 +60,10 @@ def work_changed(pair: Pair) -> Finding | None:
         )
     steps = pair.waterfall.baseline_ns, pair.waterfall.candidate_ns
     per_work = steps[1] / steps[0] / ratio_of_work if steps[0] else 0.0
+    times = f"{format_ns(steps[0])} -> {format_ns(steps[1])} {pair.per}"
     evidence.append(
         Evidence(
-            statement=f"{format_ns(steps[0])} -> {format_ns(steps[1])}, but per unit of work {per_work:.2f}x the time",
+            statement=f"{times}: per unit of work {per_work:.2f}x the time",
             metric="compare.time_per_work_ratio",
             value=per_work,
             unit="ratio",
@@ -72,45 +71,45 @@ def work_changed(pair: Pair) -> Finding | None:
     )
     return reading(
         "work_changed",
-        f"a step does {ratio_of_work:.2f}x the work: step times must not be compared, only time per sample",
+        f"{pair.each} does {ratio_of_work:.2f}x the work: only time per sample may be compared",
         fraction=1.0,
         evidence=tuple(evidence),
         fix="compare samples or tokens per second: record them with profkit.capture.step(samples=...), or give a table",
-        confidence=0.8 if before and after else 0.6,
+        confidence=0.8 if is_copied else 0.7,
     )
 
 
-def _grid_ratio(pair: Pair) -> tuple[float, float] | None:
-    """Give (median of candidate's over baseline's mean grid, by time; share of that time near it); None if unknown."""
-    first, second = (_grids(runs) for runs in pair.runs)
-    ratios, weights = [], []
-    for name, (count, blocks, total_ns) in first.items():
-        other_count, other_blocks, other_ns = second.get(name, (0.0, 0.0, 0.0))
-        if blocks and other_blocks and abs(math.log(other_count / count)) <= _SPREAD:
-            ratios.append(other_blocks / other_count / (blocks / count))
-            weights.append(total_ns + other_ns)
-    if not ratios:
+def _grid_ratio(pair: Pair) -> float | None:
+    """Give the median, by time, of candidate's over baseline's grid where it changed; None where most did not."""
+    first, second = (side.traces[0] for side in (pair.baseline, pair.candidate))
+    rows = _by_name(first), _by_name(second)
+    logs, times = [], []
+    for name in rows[0].keys() & rows[1].keys():
+        n_mine, n_other = rows[0][name].size, rows[1][name].size
+        if n_mine * second.n_steps != n_other * first.n_steps:
+            continue
+        both = np.stack((rows[0][name][:n_other], rows[1][name][:n_mine]))
+        mine, other = both[:, (first.compute.blocks[both[0]] > 0) & (second.compute.blocks[both[1]] > 0)]
+        logs.append(np.log(second.compute.blocks[other] / first.compute.blocks[mine]))
+        times.append(first.compute.duration_ns[mine] + second.compute.duration_ns[other])
+    log, time = np.concatenate(logs or [np.empty(0)]), np.concatenate(times or [np.empty(0, np.int64)])
+    is_other = np.abs(log) > _SAME
+    whole = int(first.compute.duration_ns.sum() + second.compute.duration_ns.sum())
+    if time.sum() < _MIN_MATCHED * whole or time[is_other].sum() < _MIN_CHANGED * time.sum() or not is_other.any():
         return None
-    logs, weight = np.log(ratios), np.array(weights)
-    order = np.argsort(logs)
-    middle = np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)
-    median = float(logs[order][middle])
-    return math.exp(median), float(weight[np.abs(logs - median) <= _SPREAD].sum() / weight.sum())
+    log, time = log[is_other], time[is_other]
+    order = np.argsort(log)
+    median = float(log[order][np.searchsorted(np.cumsum(time[order]), time.sum() / 2)])
+    agreeing = time[(log > 0) == (median > 0)].sum()
+    return math.exp(median) if agreeing >= _MIN_AGREEING * time.sum() else None
 
 
-def _grids(runs: Runs) -> dict[str, tuple[float, float, float]]:
-    """Give (launches, blocks, ns) by kernel name, as sums over a side weighted to a mean per step."""
-    out: dict[str, tuple[float, float, float]] = {}
-    for run in runs:
-        for trace in run:
-            rows, weight = trace.compute, 1 / (trace.n_steps * len(run) * len(runs))
-            size = len(rows.works)
-            sums = (
-                np.bincount(rows.work, minlength=size),
-                *(np.bincount(rows.work, weights=column, minlength=size) for column in (rows.blocks, rows.duration_ns)),
-            )
-            for work, count, blocks, total_ns in zip(rows.works, *sums, strict=True):
-                old = out.get(work.name, (0.0, 0.0, 0.0))
-                new = (count * weight, blocks * weight, total_ns * weight)
-                out[work.name] = (old[0] + new[0], old[1] + new[1], old[2] + new[2])
-    return out
+def _by_name(trace: Measured) -> dict[str, NDArray[np.intp]]:
+    """Give the compute rows of each kernel name, in order."""
+    rows = trace.compute
+    codes: dict[str, int] = {}
+    code_of = np.array([codes.setdefault(work.name, len(codes)) for work in rows.works], np.int64)
+    code = code_of[rows.work] if code_of.size else np.empty(0, np.int64)
+    order = np.argsort(code, kind="stable")
+    edges = np.searchsorted(code[order], np.arange(len(codes) + 1))
+    return {name: order[edges[number] : edges[number + 1]] for name, number in codes.items()}
