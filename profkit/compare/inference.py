@@ -60,8 +60,8 @@ class Estimate:
 def welch(baseline: Sequence[float], candidate: Sequence[float]) -> Estimate | None:
     """Give candidate minus baseline with Welch's error and Satterthwaite's df; None where neither side varies.
 
-    Where one side has twice the runs of the other, df is at most that of the smaller one: Satterthwaite's estimate hangs
-    on its few runs then, and calls 7 % of no-changes significant (3 against 16 runs, 4 against 12; tests/compare).
+    Where one side has twice the runs of the other, df is at most that of the smaller one: Satterthwaite's estimate
+    hangs on its few runs then, and calls 7 % of no-changes significant (simulated: 3 against 16 runs, 4 against 12).
     """
     parts = [(float(np.mean(side)), float(np.var(side, ddof=1)), len(side)) for side in (baseline, candidate)]
     (mean_a, var_a, n_a), (mean_b, var_b, n_b) = parts
