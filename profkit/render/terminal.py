@@ -18,7 +18,7 @@ from profkit.units import format_fraction, format_ns
 Block = list[Line]
 """Lines that belong together; blocks are set apart by an empty line."""
 
-_PARTS: Final = {  # what works is solid, what idles is thin: legible without colour
+PARTS: Final = {  # what works is solid, what idles is thin: legible without colour
     "compute": ("█", "green"),
     "comm_exposed": ("▓", "magenta"),
     "copy_exposed": ("▒", "cyan"),
@@ -29,6 +29,7 @@ _PARTS: Final = {  # what works is solid, what idles is thin: legible without co
     "idle_dependency": (":", "white"),
     "idle_unknown": ("?", "bright_black"),
 }
+"""Glyph and style of each part of the budget."""
 _STYLES: Final = {
     "bad": "bold white on red",
     "good": "bold white on green",
@@ -39,7 +40,8 @@ _STYLES: Final = {
     "command": "bold cyan",
 }
 _MIN_WIDTH: Final = 40
-_PROSE_WIDTH: Final = 110
+PROSE_WIDTH: Final = 110
+"""Columns beyond which running text is not read well."""
 _MAX_STREAMS: Final = 6
 _MAX_RANKS: Final = 16
 
@@ -49,21 +51,27 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
 
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every table, check and warning.
     """
-    columns = max(width or shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH)
+    columns = columns_of(width)
     blocks = [*_headline_blocks(report, columns, is_full=verbose)]
     if verbose:
         blocks += _detail_blocks(report, columns)
     blocks.append(_more(report, columns, verbose=verbose))
-    return _text(blocks, is_colored=_is_colored(color))
+    return printed(blocks, is_colored=is_colored(color))
 
 
-def _is_colored(color: bool | None) -> bool:
+def columns_of(width: int | None) -> int:
+    """Give the columns to keep to: as said, else the terminal's, never fewer than what a report needs."""
+    return max(width or shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH)
+
+
+def is_colored(color: bool | None) -> bool:
+    """Tell whether to colour: as said, else as the terminal, `NO_COLOR` and `TERM` have it."""
     if color is not None:
         return color
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _text(blocks: Iterable[Block], *, is_colored: bool) -> str:
+def printed(blocks: Iterable[Block], *, is_colored: bool) -> str:
     """Give the blocks as text; every character is literal, none is read as markup."""
     from rich.console import Console
     from rich.text import Text
@@ -89,7 +97,7 @@ def _text(blocks: Iterable[Block], *, is_colored: bool) -> str:
 
 def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[Block]:
     """Give what everyone reads, in the order in which it is needed."""
-    prose = min(width, _PROSE_WIDTH)
+    prose = min(width, PROSE_WIDTH)
     rank = text.shown_rank(report)
     is_open = report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
     yield _verdict(report, prose)
@@ -139,7 +147,7 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     work = {name: shares[name] for name in text.WORK_PARTS}
     idle = {name: share for name, share in shares.items() if name not in work}
     idle = dict(sorted(idle.items(), key=lambda item: -item[1]))
-    bar = layout.bar(((share, *_PARTS[name]) for name, share in (work | idle).items()), width)
+    bar = layout.bar(((share, *PARTS[name]) for name, share in (work | idle).items()), width)
     head: Line = ((MARGIN + title, "label"), (f"   {text.clean(of)}" if of else "", "dim"))
     if sum(layout.cell_width(content) for content, _ in head) > width:
         head = head[:1]
@@ -152,7 +160,7 @@ def _legend(device: DeviceReport, word: str, shares: dict[str, int], width: int)
     labels = text.labels_of(device)
     first: Segment = (f"{MARGIN}{word} {text.percent(sum(shares.values())):>7}   ", "label")
     entries = [
-        (f"{_PARTS[name][0]} {labels[name]} {text.percent(share)}", _PARTS[name][1])
+        (f"{PARTS[name][0]} {labels[name]} {text.percent(share)}", PARTS[name][1])
         for name, share in shares.items()
         if share
     ]
@@ -163,7 +171,7 @@ def _why(report: Report, width: int, *, is_full: bool) -> Block:
     reasons = text.reasons(report.verdict, is_full=is_full)
     if not reasons:
         return []
-    block = _title("why we think so" if text.is_explained(report.verdict) else "what we saw", width)
+    block = titled("why we think so" if text.is_explained(report.verdict) else "what we saw", width)
     number = 0
     for place, reason in enumerate(reasons):
         if place > 0 and reason.statements:
@@ -213,7 +221,7 @@ def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
     title = f"{len(report.ranks)} ranks, each of its own window; comm and copies where exposed"
     more = len(report.ranks) - len(ranks)
     tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
-    return [*_title(title, width), *lines, *tail]
+    return [*titled(title, width), *lines, *tail]
 
 
 def _around(report: Report, rank: RankReport, width: int) -> Block:
@@ -273,7 +281,7 @@ def _failure_line(source: str, message: str) -> str:
 def _more(report: Report, width: int, *, verbose: bool) -> Block:
     """Give what was read and where to go from here; commands stay whole."""
     rank = text.shown_rank(report)
-    prose = min(width, _PROSE_WIDTH)
+    prose = min(width, PROSE_WIDTH)
     block = layout.wrapped(layout.label("read"), text.origin(rank), prose, style="dim") if rank is not None else []
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {text.clean(ids[0])}", "")] if ids else []
@@ -284,7 +292,7 @@ def _more(report: Report, width: int, *, verbose: bool) -> Block:
 
 def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
     """Give everything else that is known of the shown rank: checks, tables, other findings, warnings, gaps."""
-    prose = min(width, _PROSE_WIDTH)
+    prose = min(width, PROSE_WIDTH)
     rank = text.shown_rank(report)
     if rank is not None:
         yield _checks(rank, prose)
@@ -296,9 +304,9 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
         yield _finding(finding, prose)
     if rank is not None and rank.warnings:
         lines = [layout.wrapped("    - ", text.clean(warning), prose) for warning in rank.warnings]
-        yield [*_title("warnings", prose), *(line for group in lines for line in group)]
+        yield [*titled("warnings", prose), *(line for group in lines for line in group)]
     if report.skipped:
-        block = _title("not analysed", prose)
+        block = titled("not analysed", prose)
         for skip in report.skipped:
             block += layout.wrapped("    - ", text.clean(f"{skip.analyzer}: {skip.reason}"), prose)
             block += (
@@ -307,14 +315,15 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
         yield block
 
 
-def _title(title: str, width: int) -> Block:
+def titled(title: str, width: int) -> Block:
+    """Give the heading of a block."""
     return layout.wrapped(MARGIN, text.clean(title), width, style="label")
 
 
 def _checks(rank: RankReport, width: int) -> Block:
     if not rank.checks:
         return []
-    block = _title("checks of the capture", width)
+    block = titled("checks of the capture", width)
     for check in rank.checks:
         head = f"{MARGIN}{'ok' if check.ok else 'FAILS':<7}"
         said = text.clean(f"{check.id}: {check.message}")
@@ -332,12 +341,12 @@ def _table(table: TableView, width: int) -> Block:
         for row in table.rows
     ]
     headers = [text.clean(header) for header in table.headers]
-    block: Block = [*_title(table.title, width), *layout.table(headers, rows, is_text, width)]
+    block: Block = [*titled(table.title, width), *layout.table(headers, rows, is_text, width)]
     return block + (layout.wrapped(MARGIN, text.clean(table.note), width, style="dim") if table.note else [])
 
 
 def _finding(finding: Finding, width: int) -> Block:
-    block = _title(f"{finding.id}: {_finding_line(finding)}", width)
+    block = titled(f"{finding.id}: {_finding_line(finding)}", width)
     if finding.recoverable_ns > 0:
         block += layout.wrapped("    - ", f"at most {format_ns(finding.recoverable_ns)} per step to win", width)
     for item in finding.evidence:

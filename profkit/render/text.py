@@ -47,7 +47,12 @@ def clean(text: str) -> str:
 
 def labels_of(device: DeviceReport) -> Mapping[str, str]:
     """Give the words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
-    return _CPU_LABELS if device.kind == "cpu" else _LABELS
+    return part_labels(is_cpu=device.kind == "cpu")
+
+
+def part_labels(*, is_cpu: bool) -> Mapping[str, str]:
+    """Give the words for the parts of a budget, of a CPU's or of a GPU's."""
+    return _CPU_LABELS if is_cpu else _LABELS
 
 
 def shares_of(budget: Budget) -> dict[str, int]:
