@@ -182,4 +182,5 @@ def _peak_bytes(meta: TraceMeta, memory: Any) -> int | None:
         for key in ("peak_allocated_bytes", "peak_host_bytes"):
             if isinstance(told.get(key), int):
                 return int(told[key])
-    return memory.peak_allocated_bytes if memory else None
+    peak = memory.peak_allocated_bytes if memory else None
+    return peak if peak is not None and peak >= 0 else None  # old traces say -1 for what they do not know
