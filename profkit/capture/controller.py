@@ -57,7 +57,8 @@ class Controller:
         self._finder = StepFinder(step_on=options.step_on, is_safe=self._is_safe, on_candidate=self._on_candidate)
         self._hooks = Hooks(self)
         self._copies = CopyWatch()
-        self._main_thread = threading.main_thread().ident
+        self.home_thread = threading.main_thread().ident or 0
+        self._has_stepped_at_home = False
         self._pid = os.getpid()
         self._marks: list[clock.Mark] = []
         self._times: dict[str, list[clock.Mark]] = {"baseline": [], "profiled": [], "after": []}
@@ -74,6 +75,7 @@ class Controller:
         self._label = ""
         self._facts: dict[str, Any] = {}
         self._old_handler: Any = None
+        self._thread_end = threading.local()
         self._is_settled = False
 
     def begin(self) -> None:
@@ -94,7 +96,7 @@ class Controller:
             self._hooks.remove()
         elif self.stage == "baseline":
             self._pid = os.getpid()
-            self._main_thread = threading.get_ident()
+            self.home_thread, self._has_stepped_at_home = threading.get_ident(), False
             self._finder.forget()
 
     # ---------------------------------------------------------------------------------- what the hooks tell
@@ -108,6 +110,7 @@ class Controller:
     @_guarded
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer outside any other has made its step."""
+        self._find_home()
         self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
         self._follow()
 
@@ -126,7 +129,7 @@ class Controller:
     @_guarded
     def data_wanted(self, iterator: Any) -> None:
         """The loop asks for a batch."""
-        if threading.get_ident() != self._main_thread or self.stage == "done":
+        if threading.get_ident() != self.home_thread or self.stage == "done":
             return
         if self._window is None:
             self._n_workers = max(self._n_workers, int(getattr(iterator, "_num_workers", 0)))
@@ -165,6 +168,7 @@ class Controller:
         self._counters.append((time.time_ns(), {name: value for name, value in counts.items() if value}))
         if len(self._counters) > 10_000:
             del self._counters[:5_000]
+        self._find_home()
         self._finder.step_called()
         self._follow()
 
@@ -174,9 +178,15 @@ class Controller:
         if self.stage != "done":
             self._hooks.watch_forward("all" if self.phase is not None else self._finder.forward_watch)
 
+    def _find_home(self) -> None:
+        """Take the thread of the first optimizer step for the one that trains (Ray and others train in a thread)."""
+        if not self._has_stepped_at_home:
+            self._has_stepped_at_home = True
+            self.home_thread = threading.get_ident()
+
     def _is_safe(self) -> bool:
         return (
-            threading.get_ident() == self._main_thread
+            threading.get_ident() == self.home_thread
             and self._hooks.optimizer_depth == 0
             and not _in_backward()
             and not clock.is_capturing_graph()
@@ -286,6 +296,9 @@ class Controller:
         self._copies.end()
 
     def _finish_open(self) -> None:
+        if self._recorder is not None and threading.get_ident() != self.home_thread:
+            self._end("the process ended while another thread trained")  # to stop its profiler from here crashes
+            return
         if self.stage == "active" and not _in_backward():
             n_whole = len(self._times["profiled"]) - 1
             if n_whole >= 1:
@@ -335,7 +348,8 @@ class Controller:
             return "the script's own profiler was running all the time; triage the trace that it writes"
         if seen == 0:
             return (
-                "no training step was seen (no optimizer, DataLoader or module was used, or not from the main thread)"
+                "no training step was seen (no optimizer, DataLoader or module was used);"
+                " call profkit.capture.step() where a step ends"
             )
         return (
             f"the run ended after {seen} of the {window.n_needed} steps a capture needs; try fewer --baseline, --steps"
@@ -366,7 +380,9 @@ class Controller:
 
     def _guard_exit(self) -> None:
         """A SIGTERM would leave no trace: ask for it while recording, if the script has not."""
-        if threading.get_ident() == self._main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        if threading.current_thread() is not threading.main_thread():
+            self._thread_end.last = _AtThreadEnd(self.finish)
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
         if "multiprocessing" in sys.modules:
             import multiprocessing as mp
@@ -376,7 +392,7 @@ class Controller:
                 util.Finalize(None, self.finish, exitpriority=100)
 
     def _unguard_exit(self) -> None:
-        if self._old_handler is not None and threading.get_ident() == self._main_thread:
+        if self._old_handler is not None and threading.current_thread() is threading.main_thread():
             if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
                 signal.signal(signal.SIGTERM, self._old_handler)
             self._old_handler = None
@@ -386,6 +402,16 @@ class Controller:
             self.finish()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+class _AtThreadEnd:
+    """Acts in the thread that made it when that thread ends: one that leaves a profiler behind crashes torch 2.13."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def __del__(self) -> None:
+        self._act()
 
 
 def _in_backward() -> bool:

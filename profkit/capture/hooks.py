@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.autograd.profiler import profile as autograd_profile
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -28,7 +28,10 @@ class Watcher(Protocol):
 
     phase: Any
     """`None`, or a function that gives a context manager around a phase, while steps are recorded."""
+    home_thread: int
+    """The thread that trains; calls of modules in other threads are not looked at."""
 
+    def fail(self, error: BaseException) -> None: ...  # noqa: D102
     def optimizer_made(self) -> None: ...  # noqa: D102
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None: ...  # noqa: D102
     def gradients_zeroed(self) -> None: ...  # noqa: D102
@@ -45,7 +48,6 @@ class Hooks:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher: Watcher | None = watcher
         self._undo: list[Callable[[], None]] = []
-        self._main_thread = threading.main_thread().ident
         self.optimizer_depth = 0
         self._how = "none"
         self._armed: list[Any] = []
@@ -91,23 +93,37 @@ class Hooks:
             self._armed.pop().remove()
 
     def _forward_begins(self, module: Any, _arguments: Any) -> None:
-        if torch.compiler.is_compiling() or threading.get_ident() != self._main_thread or self._watcher is None:
+        watcher = self._watcher
+        if torch.compiler.is_compiling() or watcher is None or threading.get_ident() != watcher.home_thread:
+            return
+        if torch.jit.is_tracing():
             return
         self._disarm()
         self._is_inside = True
-        self._watcher.forward_began()
-        if self._how != "all":
+        watcher.forward_began()
+        if self._how == "all":
+            try:
+                self._open_forward(module)
+            except Exception as error:  # noqa: BLE001 - whatever kind of module this is, it is not to notice
+                self._is_inside = False
+                watcher.fail(error)
+        else:
             self._is_inside = False
-            return
+
+    def _open_forward(self, module: Any) -> None:
         phase = self._phase("forward")
 
-        def forward_ended(*_: Any) -> None:
-            handle.remove()
-            phase.__exit__(None, None, None)
-            self._is_inside = False
-            self.watch_forward(self._how)
+        def forward_ended(ended: Any, *_: Any) -> None:
+            if ended is module:
+                handle.remove()
+                phase.__exit__(None, None, None)
+                self._is_inside = False
+                self.watch_forward(self._how)
 
-        handle = module.register_forward_hook(forward_ended, always_call=True)
+        try:
+            handle = module.register_forward_hook(forward_ended, always_call=True)
+        except RuntimeError:  # a ScriptModule takes none
+            handle = register_module_forward_hook(forward_ended, always_call=True)
         phase.__enter__()
 
     def _is_recording(self) -> bool:
@@ -139,7 +155,10 @@ class Hooks:
             original(optimizer)
             if self._watcher is not None:
                 self._watcher.optimizer_made()
-                self._wrap_step_of(type(optimizer))
+                try:
+                    self._wrap_step_of(type(optimizer))
+                except Exception as error:  # noqa: BLE001 - whatever its class forbids
+                    self._watcher.fail(error)
 
         return _patch_step_function
 

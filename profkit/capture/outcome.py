@@ -39,7 +39,8 @@ def _line(one: dict[str, Any], folder: Path) -> str:
     if not one.get("trace"):
         return f"{name}: no trace: {one.get('reason') or 'nothing was recorded'}"
     baseline, profiled, after = one["baseline"], one["profiled"], one["after"]
-    parts = [f"{name}: {one['n_steps']} steps from step {one['first_step']} on, by {one['step_source']}"]
+    n_steps = f"{one['n_steps']} step" + "s" * (one["n_steps"] != 1)
+    parts = [f"{name}: {n_steps} from step {one['first_step']} on, by {one['step_source']}"]
     if baseline["n"] and profiled["n"]:
         ratio = profiled["median_ns"] / max(baseline["median_ns"], 1)
         times = f"{format_ns(baseline['median_ns'])} a step before, {format_ns(profiled['median_ns'])} profiled"

@@ -97,8 +97,7 @@ class StepFinder:
         """The script itself says that a step has ended; from then on it alone does."""
         if self.mode != "call" and not self._is_frozen:
             self._restart("call")
-        if self.mode == "call":
-            self._is_pending = True
+        self._at_safe_point("call")
 
     def data_wanted(self) -> None:
         """The loop asks for the next batch: a safe point."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -75,6 +76,8 @@ def build_trace(raw: RawTrace) -> Trace:
         "memory": _table(MemoryEvents, merged, "memory", warnings),
         "flows": _table(Flows, merged, "flows", warnings),
     }
+    if meta.metadata.get("profkit_is_cut"):
+        spans = mapped["spans"] = _without_cut_step(spans, warnings)
     steps, source = find_steps(gpu=gpu, spans=spans, strings=strings)
     python = mapped["python"]
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
@@ -122,6 +125,19 @@ def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceW
         CpuOps(**in_time_order(ops)) if ops else CpuOps.none(**_DTYPES),
         Spans(**in_time_order(cleaned(spans, warnings, WHAT["spans"]))) if spans else Spans.none(**_DTYPES),
     )
+
+
+def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:
+    """Give the ranges with the last step's marker as a plain range: the run ended inside that step."""
+    rows = np.flatnonzero(spans.kind == SpanKind.STEP)
+    if rows.size < 2:
+        return spans
+    kind = spans.kind.copy()
+    kind[rows[np.argmax(spans.start_ns[rows])]] = SpanKind.OTHER
+    warnings.append(
+        TraceWarning(id="steps.cut", message="the run ended inside the last marked step, which is left out", count=1)
+    )
+    return replace(spans, kind=kind)
 
 
 def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceMeta:

@@ -23,6 +23,7 @@ for number, line in enumerate(sys.stdin):
     if os.fork() == 0:
         os.dup2(os.open(f"{sys.argv[1]}/{number}.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stdin = open(os.devnull)
         print(os.getpid(), flush=True)
         sys.argv = [script, *arguments]
         runpy.run_path(script, run_name="__main__")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from profkit.pipeline import triage
 from tests.capture.running import ROOT, SCRIPTS, capture, manifest, names, run, trace
 
 pytest.importorskip("torch")
@@ -21,6 +22,9 @@ def test_an_early_end_keeps_its_code_and_what_was_recorded(end, code, tmp_path):
     assert (done.code, done.out) == (code, "")
     assert names(trace(tmp_path / "out"))[:2] == ["ProfilerStep#15", "ProfilerStep#16"]
     assert trace(tmp_path / "out")["profkit_is_cut"] is True
+    report = triage([str(tmp_path / "out")]).ranks[0]
+    assert report.steps.n == len(names(trace(tmp_path / "out"))) - 1, "the step that was cut is no step"
+    assert "the run ended inside the last marked step, which is left out" in report.warnings
     assert "CUT: the run ended inside the window" in done.err
 
 
@@ -88,3 +92,12 @@ def test_a_secret_on_the_command_line_stays_out_of_every_file(tmp_path):
     assert secret not in str(trace(tmp_path / "out"))
     assert "[redacted]" in manifest(tmp_path / "out")["command"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["capture.json", "rank0.pt.trace.json.gz"]
+
+
+def test_a_thread_that_ends_inside_the_window_leaves_no_profiler_behind(tmp_path):
+    script = (ROOT / "tests" / "capture" / "users" / "threaded.py").read_text().replace("range(40)", "range(17)")
+    (tmp_path / "short.py").write_text(script)
+    plain = run(sys.executable, str(tmp_path / "short.py"))
+    done = capture(tmp_path / "out", sys.executable, str(tmp_path / "short.py"))
+    assert (done.code, done.out) == (0, plain.out), done.err
+    assert trace(tmp_path / "out")["profkit_is_cut"] is True

@@ -93,6 +93,14 @@ def test_every_rank_of_torchrun_has_its_trace(kind, tmp_path):
     assert [one["rank"] for one in manifest(tmp_path / "out")["ranks"]] == [0, 1]
 
 
+def test_ranks_that_a_script_spawns_have_their_traces(tmp_path):
+    script = str(SCRIPTS.parent / "users" / "spawn_ddp.py")
+    plain = run(sys.executable, script)
+    done = capture(tmp_path / "out", sys.executable, script)
+    assert (done.code, done.out) == (plain.code, plain.out) == (0, plain.out), done.err
+    assert [per_step(trace(tmp_path / "out", rank), "optimizer") for rank in (0, 1)] == [[1] * 5, [1] * 5]
+
+
 @pytest.mark.parametrize(
     ("package", "script", "loads"), [("transformers", "hf_trainer.py", 2), ("lightning", "lightning_trainer.py", 1)]
 )
