@@ -48,8 +48,12 @@ def format_for(fmt: str | None, output: Path | None) -> str:
 
 
 def write(report: Report, *, fmt: str, output: Path | None, verbose: bool, color: bool | None) -> None:
-    """Render a report and print it, or write it to a file (whole or not at all)."""
-    text = _rendered(report, fmt, verbose=verbose, color=False if output is not None else color)
+    """Render a report and print it, or write it to a file."""
+    deliver(_rendered(report, fmt, verbose=verbose, color=False if output is not None else color), output)
+
+
+def deliver(text: str, output: Path | None) -> None:
+    """Print a rendered report, or write it to a file, whole or not at all."""
     if output is None:
         click.echo(text, nl=not text.endswith("\n"), color=True)
         return

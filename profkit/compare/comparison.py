@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -42,7 +42,7 @@ def compare(
     change = judge(*samples, margin=margin, alpha=alpha)
     pair = _pair(baseline, candidate) if len(kinds) == 1 else None
     why = readings(pair) if pair is not None and _same_kind_of_device(sides) else ()
-    judgement = _judgement("step time" if unit == "ns/step" else "recorded window", samples, change)
+    judgement = judgement_of("step time" if unit == "ns/step" else "recorded window", samples, change)
     return Comparison(
         judgement=_withheld(judgement, why, is_mixed=len(kinds) > 1),
         baseline=_report(baseline, samples[0]),
@@ -55,25 +55,6 @@ def compare(
         unlike=tuple(_unlike(*sides)),
         caveats=tuple(dict.fromkeys(_caveats(sides, is_unprofiled=is_unprofiled))),
         failures=baseline.failures + candidate.failures,
-    )
-
-
-def compare_samples(
-    baseline: Sample, candidate: Sample, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
-) -> Comparison:
-    """Give the comparison of two sides of a result table: judged, without a why. Raises ValueError for unlike units."""
-    change = judge(baseline, candidate, margin=margin, alpha=alpha)
-    return Comparison(
-        judgement=_judgement("", [baseline, candidate], change),
-        baseline=_table_report(baseline),
-        candidate=_table_report(candidate),
-        waterfall=None,
-        compute=None,
-        comm=None,
-        findings=(),
-        readings=(),
-        unlike=(),
-        caveats=("tables hold no traces: they say whether it changed, not why",),
     )
 
 
@@ -105,10 +86,11 @@ def _same_kind_of_device(sides: Iterable[Side]) -> bool:
     return len({trace.is_cpu for side in sides for trace in side.traces}) == 1
 
 
-def _judgement(metric: str, samples: list[Sample], change: Change) -> Judgement:
+def judgement_of(metric: str, samples: Sequence[Sample], change: Change) -> Judgement:
+    """Give a judged change with what it is about, as renderers show it."""
     baseline, candidate = samples
     return Judgement(
-        metric=metric or baseline.unit,
+        metric=metric,
         unit=baseline.unit,
         higher_is_better=baseline.higher_is_better,
         baseline_mean=baseline.mean,
@@ -177,24 +159,6 @@ def _report(side: Side, sample: Sample) -> SideReport:
         busy_comm_ns=round(per_step(runs, lambda trace: trace.comm.busy_ns)),
         hidden_comm_ns=round(per_step(runs, lambda trace: trace.comm.hidden_ns)),
         peak_memory_bytes=max(peaks, default=None),
-        run_values=sample.values,
-    )
-
-
-def _table_report(sample: Sample) -> SideReport:
-    return SideReport(
-        name=sample.name,
-        sources=(),
-        n_runs=len(sample.values),
-        n_traces=0,
-        n_steps=sum(len(run) for run in sample.steps),
-        device="",
-        is_cpu=False,
-        bottleneck="",
-        occupancy={},
-        busy_comm_ns=0,
-        hidden_comm_ns=0,
-        peak_memory_bytes=None,
         run_values=sample.values,
     )
 

@@ -212,3 +212,5 @@ class Comparison:
     unlike: tuple[Unlike, ...]
     caveats: tuple[str, ...]
     failures: tuple[Failure, ...] = ()
+    configurations: tuple[tuple[str, Judgement], ...] = ()
+    """Where tables hold several configurations: each judged by itself; `judgement` is then the worst of them."""

@@ -27,7 +27,7 @@ def report_to_dict(report: Report) -> dict[str, Any]:
         "profkit_version": __version__,
         "verdict": _verdict(report.verdict),
         "ranks": [_rank(rank) for rank in report.ranks],
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [finding_to_dict(finding) for finding in report.findings],
         "skipped": [
             {"analyzer": skip.analyzer, "reason": skip.reason, "how_to_get": skip.how_to_get} for skip in report.skipped
         ],
@@ -38,7 +38,7 @@ def report_to_dict(report: Report) -> dict[str, Any]:
     }
 
 
-def _number(value: float | None) -> float | int | None:
+def number(value: float | None) -> float | int | None:
     """Give a number that JSON has: None for NaN and infinities."""
     return None if value is None or not math.isfinite(value) else value
 
@@ -55,7 +55,7 @@ def _plain(value: object) -> Any:
         return _plain(value.item())
     if isinstance(value, Integral):
         return int(value)
-    return _number(float(value)) if isinstance(value, Real) else str(value)
+    return number(float(value)) if isinstance(value, Real) else str(value)
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "headline": verdict.headline,
         "step_ns": verdict.step_ns,
         "recoverable_ns": verdict.recoverable_ns,
-        "speedup_ceiling": _number(verdict.speedup_ceiling),
+        "speedup_ceiling": number(verdict.speedup_ceiling),
         "next_tool": _tool(verdict.next_tool),
         "fixes": list(verdict.fixes),
         "caveats": list(verdict.caveats),
@@ -82,7 +82,8 @@ def _tool(tool: NextTool) -> dict[str, str]:
     return {"name": tool.name, "command": tool.command, "purpose": tool.purpose, "look_for": tool.look_for}
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_to_dict(finding: Finding) -> dict[str, Any]:
+    """Give a finding as plain values."""
     return {
         "id": finding.id,
         "title": finding.title,
@@ -102,7 +103,7 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
     return {
         "statement": evidence.statement,
         "metric": evidence.metric,
-        "value": _number(evidence.value),
+        "value": number(evidence.value),
         "unit": evidence.unit,
         "expected": evidence.expected,
         "span_ns": None if evidence.span_ns is None else list(evidence.span_ns),
@@ -121,7 +122,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
         "quality": {
             "ok": all(check.ok for check in rank.checks),
             "checks": [
-                {"id": check.id, "ok": check.ok, "value": _number(check.value), "message": check.message}
+                {"id": check.id, "ok": check.ok, "value": number(check.value), "message": check.message}
                 for check in rank.checks
             ],
         },
@@ -136,7 +137,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
             "mean_ns": rank.steps.mean_ns,
             "p50_ns": rank.steps.p50_ns,
             "p95_ns": rank.steps.p95_ns,
-            "cv": _number(rank.steps.cv),
+            "cv": number(rank.steps.cv),
             "durations_ns": list(rank.steps.durations_ns),
         },
         "devices": [_device(device, high - low) for device in rank.devices],

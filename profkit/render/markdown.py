@@ -66,15 +66,16 @@ def _budget(rank: RankReport) -> str:
     whole = ("**all**", format_ns(device.budget.window_ns / per_step), 1000)
     unit = "per step" if rank.steps.n else "in the window"
     cells = [(label, size, text.percent(share) if share else "<0.1 %") for label, size, share in (*rows, whole)]
-    return _table(("where the time goes", unit, "share"), cells, n_left=1)
+    return table(("where the time goes", unit, "share"), cells, n_left=1)
 
 
 def _ranks(ranks: Sequence[RankReport]) -> str:
     rows = [tuple(escaped(cell) for cell in text.rank_row(rank)) for rank in ranks]
-    return _table(text.RANK_HEADERS, rows, n_left=1)
+    return table(text.RANK_HEADERS, rows, n_left=1)
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
+    """Give a table whose first `n_left` columns are text, the others numbers."""
     rule = "|".join("---" if place < n_left else "---:" for place in range(len(headers)))
     lines = [" | ".join(cells) for cells in (headers, *rows)]
     return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from profkit.errors import UsageError
 
-SCHEMAS: Final = ("triage",)
+SCHEMAS: Final = ("triage", "compare")
 """Names of the documents with a schema."""
 
 

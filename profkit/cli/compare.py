@@ -1,0 +1,197 @@
+"""`profkit compare`: did the change help, and why?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from profkit.cli.output import FormatChoice, deliver, format_for
+from profkit.cli.progress import ReadingProgress
+from profkit.errors import UsageError
+from profkit.model.comparison import Comparison, Judgement
+from profkit.units import format_change, format_fraction
+
+_SIDES: Final = ("--baseline", "--candidate")
+_MIN_RUNS: Final = 3  # as compare.judge, which gives no answer below
+
+
+class _ManyPaths(click.Command):
+    """Lets `--baseline` and `--candidate` take every path that follows, as shells expand them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give each path of a side its own option, which is what click can read."""
+        spread: list[str] = []
+        side = ""
+        for place, text in enumerate(args):
+            if text in _SIDES:
+                side = text
+                if place + 1 == len(args) or args[place + 1].startswith("--"):
+                    spread.append(text)  # click says that a path is missing
+            elif text.startswith("-") and text != "-":
+                side = ""
+                spread.append(text)
+            else:
+                spread += [side, text] if side else [text]
+        return super().parse_args(ctx, spread)
+
+
+class _Percent(click.ParamType):  # type: ignore[type-arg]
+    """A percentage: `3%` is 0.03."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Give the fraction."""
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)\s*%", str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is not a percentage: write 3%", param, ctx)
+        return float(match[1]) / 100
+
+
+@click.command("compare", cls=_ManyPaths, short_help="Did a change help, how sure is that, and why?")
+@click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[A B]")
+@click.option("--baseline", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs before.")
+@click.option("--candidate", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs after.")
+@click.option(
+    "--margin", type=_Percent(), default="2%", show_default=True, help="Changes within it count as none; say it first."
+)
+@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not tell.")
+@click.option(
+    "--fail-on-regression",
+    "limit",
+    type=_Percent(),
+    metavar="3%",
+    help="Exit 1 if the whole interval is worse than this.",
+)
+@click.option("-f", "--format", "fmt", type=FormatChoice(), help="terminal, json or markdown; by -o otherwise.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
+@click.option("--lenient", is_flag=True, help="Read what is whole of a damaged file.")
+@click.option("-v", "--verbose", is_flag=True, help="Also every reading, kernel and collective.")
+@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+def command(
+    paths: tuple[str, ...],
+    baseline: tuple[str, ...],
+    candidate: tuple[str, ...],
+    margin: float,
+    metric: str | None,
+    limit: float | None,
+    fmt: str | None,
+    output: Path | None,
+    lenient: bool,
+    verbose: bool,
+    color: bool | None,
+) -> int:
+    """Say whether B is faster than A, by how much, how sure that is, and where the difference comes from.
+
+    A side is traces, capture folders or a result table (CSV, JSON). Every path is one run; steps of a run are no runs.
+    With three runs a side there is an answer: improved, regressed, equivalent or inconclusive. With one there is what
+    happened, and why.
+
+    \b
+    Examples:
+      profkit compare before.json.gz after.json.gz         what changed between two captures
+      profkit compare profkit-capture/ profkit-capture-2/
+      profkit compare --baseline a1 a2 a3 --candidate b1 b2 b3
+      profkit compare results.csv                          the two arms of a table, as profkit bench writes it
+      profkit compare main.csv branch.csv --fail-on-regression 3%
+      profkit compare a/ b/ -o report.md                   markdown for a pull request
+    """
+    format_name = format_for(fmt, output)
+    before, after = _sides(paths, baseline, candidate)
+    comparison = _compared(before, after, margin=margin, metric=metric, lenient=lenient)
+    deliver(_rendered(comparison, format_name, verbose=verbose, color=False if output else color), output)
+    return 0 if limit is None else _gate(comparison, limit)
+
+
+def _sides(paths: Sequence[str], baseline: Sequence[str], candidate: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Give the paths of both sides; the candidate's are none for a table that holds both."""
+    if baseline or candidate:
+        if paths:
+            raise UsageError(f"{paths[0]} belongs to neither side", hint="put it after --baseline or --candidate")
+        if not (baseline and candidate):
+            missing = _SIDES[bool(baseline)]
+            raise UsageError(f"{missing} is missing", hint="profkit compare --baseline a1 a2 --candidate b1 b2")
+        return list(baseline), list(candidate)
+    if len(paths) == 2:
+        return [paths[0]], [paths[1]]
+    if len(paths) == 1:
+        return [paths[0]], []
+    found = f"{len(paths)} paths" if paths else "nothing"
+    raise UsageError(
+        f"two sides are needed, and {found} given",
+        hint="profkit compare A B; several runs: --baseline a1 a2 a3 --candidate b1 b2 b3",
+    )
+
+
+def _compared(before: list[str], after: list[str], *, margin: float, metric: str | None, lenient: bool) -> Comparison:
+    from profkit.compare.tables import is_result_table
+
+    are_tables = {is_result_table(Path(path)) for path in (*before, *after)}
+    if are_tables == {True}:
+        from profkit.compare.results import compare_tables
+
+        return compare_tables([*before, *after], metric=metric, margin=margin)
+    if True in are_tables:
+        raise UsageError("a table and a trace cannot be compared", hint="give tables on both sides, or traces")
+    if not after:
+        raise UsageError(f"{before[0]} is one side", hint="name the other one as well: profkit compare A B")
+    if metric is not None:
+        raise UsageError("--metric names a column, and these are traces", hint="leave it out")
+    from profkit.compare.comparison import compare
+    from profkit.compare.sides import read_side
+
+    with ReadingProgress() as progress:
+        sides = [
+            read_side(name, paths, lenient=lenient, progress=progress)
+            for name, paths in (("baseline", before), ("candidate", after))
+        ]
+    return compare(*sides, margin=margin)
+
+
+def _rendered(comparison: Comparison, fmt: str, *, verbose: bool, color: bool | None) -> str:
+    if fmt == "terminal":
+        from profkit.render import compare
+
+        return compare.render(comparison, color=color, verbose=verbose)
+    if fmt == "json":
+        from profkit.render import compare_json
+
+        return compare_json.render(comparison)
+    from profkit.render import compare_markdown
+
+    return compare_markdown.render(comparison)
+
+
+def _gate(comparison: Comparison, limit: float) -> int:
+    """Give 1 where the whole interval of a regressed answer is worse than the limit; say on stderr what was decided."""
+    judged = [judgement for _, judgement in comparison.configurations] or [comparison.judgement]
+    beyond = [item for item in judged if _is_beyond(item, limit)]
+    code = int(bool(beyond))
+    said = (
+        f"regressed by {format_fraction(_least_loss(beyond[0]))} or more" if beyond else _why_not(comparison.judgement)
+    )
+    click.echo(f"profkit: --fail-on-regression {format_fraction(limit)}: {said}; exit code {code}", err=True)
+    return code
+
+
+def _is_beyond(judged: Judgement, limit: float) -> bool:
+    return judged.is_comparable and judged.answer == "regressed" and _least_loss(judged) > limit
+
+
+def _least_loss(judged: Judgement) -> float:
+    """Give the end of the interval that is kinder to the candidate, as a loss."""
+    return -judged.interval[1] if judged.interval is not None else 0.0
+
+
+def _why_not(judged: Judgement) -> str:
+    if not judged.is_comparable:
+        return "the sides do different work, so nothing can be said of a regression"
+    if judged.interval is None or min(judged.n) < _MIN_RUNS:
+        return f"{judged.n[0]} and {judged.n[1]} runs cannot tell a regression from noise; three a side can"
+    return f"no such regression beyond the noise: the interval reaches {format_change(judged.interval[1])}"
