@@ -14,7 +14,18 @@ import click
 from profkit import __version__
 from profkit.errors import ProfkitError
 
-COMMANDS: Final = ("run", "capture", "triage", "compare", "info", "explain", "doctor", "schema", "completion")
+COMMANDS: Final = (
+    "run",
+    "capture",
+    "triage",
+    "compare",
+    "scaling",
+    "info",
+    "explain",
+    "doctor",
+    "schema",
+    "completion",
+)
 
 
 class _Commands(click.Group):

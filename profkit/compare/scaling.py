@@ -125,7 +125,11 @@ def _series_runs(
     if any(run.row.work is None for run in runs):
         if len({run.row.gpus for run in runs}) < 2:
             return [], [f"{name}: one size only, nothing to scale"]
-        assumed = [] if held else [f"{name}: no batch column, so that the same work at every size is taken on trust"]
+        assumed = (
+            []
+            if held
+            else [f"{name}: nothing tells the work of a step; that it is the same at every size is taken on trust"]
+        )
         return [(held or Held.UNKNOWN, list(runs))], assumed
     chosen: list[tuple[Held, list[SizedRun]]] = []
     for kind in (Held.STRONG, Held.WEAK):

@@ -1,0 +1,98 @@
+"""`profkit scaling`: does it scale, and is the baseline fit to say so?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from profkit.cli.output import FormatChoice, deliver, format_for
+from profkit.cli.progress import ReadingProgress
+from profkit.errors import UsageError
+from profkit.model.scaling import Held, ScalingReport
+
+_SIZES: Final = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30}
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg]
+    """An amount of memory: `16GB`, `80 GiB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Give bytes."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b)", str(value).strip().lower())
+        if match is None or match[2] not in _SIZES or float(match[1]) == 0:
+            self.fail(f"{value!r} is no amount of memory: write 16GB", param, ctx)
+        return float(match[1]) * _SIZES[match[2]]
+
+
+@click.command("scaling", short_help="Does it scale, and is the baseline fit to say so?")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="TABLE|DIRS...")
+@click.option("--held", type=click.Choice(["strong", "weak"]), help="What stays the same: work per step, or per GPU.")
+@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not tell.")
+@click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, where no column says.")
+@click.option("-f", "--format", "fmt", type=FormatChoice(), help="terminal, json or markdown; by -o otherwise.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
+@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+def command(
+    paths: tuple[str, ...],
+    held: str | None,
+    metric: str | None,
+    capacity: float | None,
+    fmt: str | None,
+    output: Path | None,
+    color: bool | None,
+) -> int:
+    """Give strong and weak scaling efficiency with intervals, and judge the baseline they stand on.
+
+    TABLE is CSV or JSON, one row per run: gpus or world_size, tokens_per_sec or step_ms, batch and memory where known.
+    DIRS are capture folders, one per run. An efficiency above 1 accuses the baseline until it is explained.
+
+    \b
+    Examples:
+      profkit scaling results.csv
+      profkit scaling results.csv --capacity 16GB -o report.md
+      profkit scaling run2/ run4/ run8/ --held weak        with where the efficiency went
+    """
+    format_name = format_for(fmt, output)
+    report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity)
+    deliver(_rendered(report, format_name, color=False if output else color), output)
+    return 0
+
+
+def _scaled(
+    paths: tuple[str, ...], *, held: Held | None, metric: str | None, capacity_bytes: float | None
+) -> ScalingReport:
+    from profkit.compare.scaling import scale
+    from profkit.compare.tables import is_result_table, read_table
+
+    are_tables = {is_result_table(Path(path)) for path in paths}
+    if are_tables == {True}:
+        tables = [read_table(path, metric=metric) for path in paths]
+        return scale(tables, held=held, capacity_bytes=capacity_bytes)
+    if True in are_tables:
+        raise UsageError("tables and traces cannot be mixed", hint="give tables, or the folders of traced runs")
+    from profkit.compare.sides import read_side
+    from profkit.compare.traced import traced_table
+
+    with ReadingProgress() as progress:
+        side = read_side("runs", paths, progress=progress)
+    table, traces = traced_table(", ".join(paths), side.runs)
+    return scale([table], held=held, capacity_bytes=capacity_bytes, traces=traces)
+
+
+def _rendered(report: ScalingReport, fmt: str, *, color: bool | None) -> str:
+    if fmt == "terminal":
+        from profkit.render import scaling
+
+        return scaling.render(report, color=color)
+    if fmt == "json":
+        from profkit.render import scaling_json
+
+        return scaling_json.render(report)
+    from profkit.render import scaling_markdown
+
+    return scaling_markdown.render(report)
