@@ -26,11 +26,9 @@ class _ManyPaths(click.Command):
         """Give each path of a side its own option, which is what click can read."""
         spread: list[str] = []
         side = ""
-        for place, text in enumerate(args):
+        for text in args:
             if text in _SIDES:
                 side = text
-                if place + 1 == len(args) or args[place + 1].startswith("--"):
-                    spread.append(text)  # click says that a path is missing
             elif text.startswith("-") and text != "-":
                 side = ""
                 spread.append(text)
@@ -194,4 +192,4 @@ def _why_not(judged: Judgement) -> str:
         return "the sides do different work, so nothing can be said of a regression"
     if judged.interval is None or min(judged.n) < _MIN_RUNS:
         return f"{judged.n[0]} and {judged.n[1]} runs cannot tell a regression from noise; three a side can"
-    return f"no such regression beyond the noise: the interval reaches {format_change(judged.interval[1])}"
+    return f"not certainly regressed by more: the interval of the effect reaches {format_change(judged.interval[1])}"

@@ -16,6 +16,7 @@ _STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", 
 _MAX_READINGS: Final = 3
 _MAX_WORKS: Final = 6
 _MIN_WORK: Final = 0.01  # of the step; chosen: smaller changes of a kernel wait for -v
+_SIDES: Final = ("baseline", "candidate")
 _BAR_ROOM: Final = 24
 _WIDE: Final = 120
 _NARROW_COLUMNS: Final = 5  # name, change, by count, by duration, calls
@@ -35,6 +36,9 @@ def render(
 def _blocks(comparison: Comparison, width: int, *, is_full: bool) -> Iterable[Block]:
     prose = min(width, PROSE_WIDTH)
     yield _answer(comparison, prose)
+    if comparison.configurations:
+        rows = words.configuration_rows(comparison)
+        yield layout.table(words.CONFIGURATION_HEADERS, rows, [True, True, False, False, False], width)
     yield _why(comparison, prose, is_full=is_full)
     yield _waterfall(comparison, width)
     yield _sides(comparison, width)
@@ -132,7 +136,10 @@ def _more(comparison: Comparison, width: int, *, is_full: bool) -> Block:
     block: Block = []
     for side in (comparison.baseline, comparison.candidate):
         read = ", ".join(filter(None, (words.source_names(side.sources), text.clean(side.device))))
-        block += layout.wrapped(layout.label(text.clean(side.name)), read, width, style="dim") if read else []
+        name = text.clean(side.name)
+        said = f"{name}: {read}" if read and name not in (read, *_SIDES) else read
+        head = layout.label(name if name in _SIDES else "read")
+        block += layout.wrapped(head, said, width, style="dim") if read else []
     entries = [(f"profkit explain {comparison.readings[0].id}", "")] if comparison.readings else []
     entries += [] if is_full else [("-v (all)", "")]
     entries += [("-f json", ""), ("-o report.md", "")]

@@ -53,7 +53,7 @@ def _readings(comparison: Comparison) -> Iterable[str]:
 
 
 def _waterfall(comparison: Comparison) -> str:
-    rows = [tuple(escaped(cell) for cell in row) for row in words.waterfall_rows(comparison)]
+    rows = words.waterfall_rows(comparison)
     if not rows:
         return ""
     *parts, (name, *times) = rows
@@ -66,8 +66,7 @@ def _waterfall(comparison: Comparison) -> str:
 def _folded(comparison: Comparison) -> Iterable[str]:
     sides = words.side_rows(comparison) if comparison.waterfall is not None else []
     if sides:
-        rows = [tuple(escaped(cell) for cell in row) for row in sides]
-        yield _details("both sides", table(("", "baseline", "candidate"), rows, n_left=3))
+        yield _details("both sides", table(("", "baseline", "candidate"), sides, n_left=3))
     for name, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
         if account is not None and any(row.delta_ns for row in account.rows):
             title = "operators" if comparison.baseline.is_cpu and name == "kernels" else name
@@ -75,7 +74,7 @@ def _folded(comparison: Comparison) -> Iterable[str]:
 
 
 def _works(title: str, account: Account) -> str:
-    rows = [tuple(escaped(cell) for cell in row) for row in words.work_rows(account, _MAX_WORKS)]
+    rows = [(escaped(name), *cells) for name, *cells in words.work_rows(account, _MAX_WORKS)]
     return table((title, *words.WORK_HEADERS), rows, n_left=1)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from profkit.model.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
 from profkit.render import text
-from profkit.units import format_bytes, format_count, format_fraction, format_ns
+from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns
 
 WATERFALL_HEADERS = ("where the time went", "baseline", "candidate", "change")
 WORK_HEADERS = ("change", "by count", "by duration", "calls", "baseline", "candidate")
@@ -21,7 +21,11 @@ def answer_name(comparison: Comparison) -> str:
 def answer_sentence(comparison: Comparison) -> str:
     """Give what was measured and how sure it is."""
     judged = comparison.judgement
-    return text.clean(f"{judged.metric}: {judged.sentence}" if judged.is_comparable else judged.sentence)
+    if not judged.is_comparable:
+        return text.clean(judged.sentence)
+    name = next((name for name, each in comparison.configurations if each is judged), "")
+    worst = f", {name}, the worst of {len(comparison.configurations)}" if name else ""
+    return text.clean(f"{judged.metric}{worst}: {judged.sentence}")
 
 
 def is_one_run(comparison: Comparison) -> bool:
@@ -45,6 +49,21 @@ def captures_title(comparison: Comparison) -> str:
 def signed(change_ns: int) -> str:
     """Give a change with its sign: `+1.20 ms`, `0`."""
     return "0" if change_ns == 0 else f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
+
+
+CONFIGURATION_HEADERS = ("configuration", "answer", "effect", "95 % interval", "n")
+
+
+def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Give each configuration of a table with its own answer; none where there is only one."""
+    rows = []
+    for name, judged in comparison.configurations:
+        interval = "-"
+        if judged.interval is not None:
+            interval = " to ".join(format_change(bound) for bound in judged.interval)
+        n = str(judged.n[0]) if judged.n[0] == judged.n[1] else f"{judged.n[0]}, {judged.n[1]}"
+        rows.append((text.clean(name), judged.answer, format_change(judged.effect), interval, n))
+    return rows
 
 
 def waterfall_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
