@@ -1,0 +1,232 @@
+"""Each reading from jobs whose change is known, and its lookalikes, which must not give it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compare.drawn import LOADER, NCCL, WORKERS, K, N, compared, host, job, read, values
+
+FOUR = tuple(K(at=10 + 100 * place, us=100) for place in range(4))
+EXPOSED = job([*FOUR, N(410, 400)])
+"""Compute for 400 us, then a collective of 400 us with nothing beside it."""
+
+
+def test_nothing_changed_reads_as_nothing():
+    assert read(EXPOSED, EXPOSED) == {}
+
+
+# ---------------------------------------------------------------------------------------------------------- overlap
+
+
+def test_overlap_that_contends_bought_nothing():
+    slowed = [K(at=10, us=200), K(at=210, us=200), K(at=420, us=100), K(at=520, us=100)]
+    found = read(EXPOSED, job([*slowed, N(10, 400)]))
+    seen = values(found["overlap_bought_nothing"])
+    assert seen["comm_hidden_fraction_change"] == 1.0
+    assert seen["contention_factor"] == pytest.approx(2.0)
+    assert seen["overlap_bound_ns"] == 600_000  # of the baseline: 1000 - max(400, 400) us
+    assert "stretch_factor" not in seen
+    assert "same_work_slower" not in found  # alone, the kernels are as fast as they were
+
+
+def test_a_slower_clock_is_no_contention():
+    slowed = [K(at=10 + 200 * place, us=200) for place in range(4)]
+    found = read(EXPOSED, job([*slowed, N(10, 400)]))
+    assert "overlap_bought_nothing" not in found
+    assert values(found["same_work_slower"])["same_work_factor"] == pytest.approx(2.0)
+
+
+def test_overlap_that_stretches_the_collectives_bought_nothing():
+    two = [N(410, 200), N(610, 200)]
+    longer = [N(10, 400), N(420, 400)]
+    kernels = [K(at=10 + 200 * place, us=100) for place in range(4)]
+    found = read(job([*FOUR, *two]), job([*kernels, *longer]))
+    assert values(found["overlap_bought_nothing"])["stretch_factor"] == pytest.approx(2.0)
+
+
+def test_a_link_that_was_busy_all_along_is_named_with_its_bound():
+    kernels = [K(at=10 + 10 * place, us=10) for place in range(30)]
+    before = job([K(at=2, us=40), *(N(50 + 100 * place, 95) for place in range(9)), N(950, 48)])
+    after = job([*kernels, *(N(10 + 100 * place, 95) for place in range(9)), N(950, 48)])
+    seen = values(read(before, after)["overlap_bought_nothing"])
+    assert seen["link_busy_fraction"] == pytest.approx(0.903)
+    assert seen["overlap_bound_ns"] == 97_000
+
+
+def test_overlap_that_pays_is_a_gain():
+    found = read(EXPOSED, job([*FOUR, N(10, 400)], step_us=600))
+    assert set(found) & {"overlap_gained", "overlap_bought_nothing"} == {"overlap_gained"}
+    assert values(found["overlap_gained"])["step_change_ns"] == -400_000
+
+
+def test_a_gain_that_the_loader_ate_is_a_gain_all_the_same():
+    waits = [host(LOADER, 450, 500, "user_annotation")]
+    found = read(EXPOSED, job([*FOUR, N(10, 400)], ranges=waits))
+    assert "overlap_gained" in found
+    assert "overlap_bought_nothing" not in found
+    assert found["input"].title == "waiting for data rises"
+
+
+def test_lost_overlap_is_the_mirror_of_gained():
+    found = read(job([*FOUR, N(10, 400)], step_us=600), EXPOSED)
+    assert "overlap_lost" in found
+    assert "overlap_gained" not in found
+
+
+def test_another_program_is_no_verdict_on_overlap():
+    """Hidden communication rises because more is computed: nothing slowed, nothing stretched."""
+    more = [K(at=10 + 100 * place, us=100, name=f"kernel_{place}") for place in range(9)]
+    assert "overlap_bought_nothing" not in read(EXPOSED, job([*more, N(10, 400)]))
+
+
+# -------------------------------------------------------------------------------------------------------------- input
+
+
+def test_workers_that_take_the_wait_away():
+    before = job([K(at=510, us=400)], ranges=[host(LOADER, 5, 500, "user_annotation")])
+    after = job([K(at=20, us=400)], step_us=500, ranges=[host(WORKERS, 5, 10, "user_annotation")])
+    found = read(before, after)["input"]
+    assert found.title == "waiting for data falls"
+    assert "num_workers=0" in found.evidence[1].statement
+    assert values(found)["loader_kind_changed"] == 1.0
+
+
+def test_workers_that_change_nothing_are_said_to_change_nothing():
+    before = job([K(at=20, us=900)], ranges=[host(LOADER, 5, 8, "user_annotation")])
+    after = job([K(at=20, us=900)], ranges=[host(WORKERS, 5, 8, "user_annotation")])
+    assert "no less waiting" in read(before, after)["input"].title
+
+
+def test_one_loader_that_waits_no_longer_is_no_reading():
+    before = job([K(at=20, us=900)], ranges=[host(LOADER, 5, 8, "user_annotation")])
+    after = job([K(at=20, us=900)], ranges=[host(LOADER, 5, 9, "user_annotation")])
+    assert "input" not in read(before, after)
+
+
+# ------------------------------------------------------------------------------------------------------------ program
+
+
+def test_matrix_kernels_of_another_format():
+    before = job(
+        [K(at=10 + 200 * place, us=200, name="ampere_sgemm_128x64_tn", op="aten::addmm") for place in range(4)]
+    )
+    after = job(
+        [
+            K(at=10 + 50 * place, us=50, name="ampere_bf16_s16816gemm_bf16_128x128", op="aten::addmm")
+            for place in range(4)
+        ]
+    )
+    comparison = compared(before, after)
+    found = next(item for item in comparison.readings if item.id == "compare.precision")
+    assert values(found) == {"half_precision_share_change": 1.0, "matrix_kernels_change_ns": -600_000.0}
+    (row,) = comparison.compute.rows
+    assert (row.presence, row.replaced_by) == ("replaced", "ampere_bf16_s16816gemm_bf16_128x128")
+    assert (row.by_count_ns, row.by_duration_ns) == (0, -600_000)
+
+
+def test_faster_kernels_of_one_format_are_no_change_of_format():
+    before = job([K(at=10 + 200 * place, us=200, name="ampere_sgemm_128x64_tn") for place in range(4)])
+    after = job([K(at=10 + 50 * place, us=50, name="ampere_sgemm_128x64_tn") for place in range(4)])
+    assert "precision" not in read(before, after)
+
+
+def test_fused_kernels_and_fewer_launches():
+    eager = [K(at=10 + 20 * place, us=10, name=f"vectorized_elementwise_{place}") for place in range(40)]
+    fused = [K(at=10 + 100 * place, us=50, name="triton_poi_fused_add_mul_0") for place in range(4)]
+    found = read(job(eager), job(fused, step_us=500))["compiled"]
+    assert found.title == "the work is compiled"
+    assert values(found)["launches_change"] == -36
+    assert values(found)["compiled_change_ns"] == 200_000
+
+
+def test_generated_kernels_on_both_sides_are_no_change():
+    fused = job([K(at=10 + 100 * place, us=50, name="triton_poi_fused_add_mul_0") for place in range(4)])
+    assert "compiled" not in read(fused, job([K(at=10, us=50, name="triton_poi_fused_add_mul_1")]))
+
+
+NODE = "autograd::engine::evaluate_function: AddmmBackward0"
+FORWARD = [host("aten::linear", 10 + 20 * place, 10) for place in range(4)]
+BACKWARD = [host(NODE, 200 + 50 * place, 40) for place in range(4)]
+AGAIN = [host("aten::linear", 205 + 50 * place, 10) for place in range(4)]
+
+
+def test_forward_operators_inside_the_backward_pass_are_recomputation():
+    before = job([K(at=10, us=600)], ranges=[*FORWARD, *BACKWARD])
+    after = job([K(at=10, us=800)], ranges=[*FORWARD, *BACKWARD, *AGAIN])
+    found = read(before, after)["recompute"]
+    assert values(found) == {"recomputed_share_change": 1.0, "compute_change_ns": 200_000.0}
+    assert "no longer" in read(after, before)["recompute"].title
+
+
+def test_an_evaluation_beside_the_step_is_no_recomputation():
+    twice = [host("aten::linear", 110 + 20 * place, 10) for place in range(4)]
+    before = job([K(at=10, us=600)], ranges=[*FORWARD, *BACKWARD])
+    assert "recompute" not in read(before, job([K(at=10, us=800)], ranges=[*FORWARD, *twice, *BACKWARD]))
+
+
+# --------------------------------------------------------------------------------------------------------------- work
+
+
+def batch(n: int, us: int = 100, *, n_bytes: int | None = None) -> list[K]:
+    """Activations scale with the batch, weights (the optimizer's kernel) do not."""
+    kernels = [K(at=60 + 200 * place, us=us, name=f"kernel_{place}", blocks=64 * n) for place in range(4)]
+    copy = K(at=10, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": n_bytes or 1000 * n})
+    return [copy, *kernels, K(at=900, us=20, name="multi_tensor_apply_kernel", blocks=320)]
+
+
+def test_a_doubled_batch_forbids_the_comparison_of_steps():
+    comparison = compared(job(batch(1)), job(batch(2, us=150)))
+    assert [item.id for item in comparison.readings] == ["compare.work_changed"]
+    assert values(comparison.readings[0])["copied_bytes_ratio"] == 2.0
+    assert values(comparison.readings[0])["time_per_work_ratio"] == 0.5
+    assert not comparison.judgement.is_comparable
+    assert comparison.judgement.answer == "inconclusive"
+
+
+def test_inputs_of_half_the_width_are_the_same_work():
+    assert "work_changed" not in read(job(batch(1, n_bytes=4000)), job(batch(1, n_bytes=2000)))
+
+
+def test_other_grids_with_the_same_bytes_are_the_same_work():
+    assert "work_changed" not in read(job(batch(1, n_bytes=4000)), job(batch(2, n_bytes=4000)))
+
+
+# ------------------------------------------------------------------------------------------------------- host, clocks
+
+
+def test_fewer_calls_that_wait_for_the_device():
+    kernels = [K(at=100 + 100 * place, us=20) for place in range(8)]
+    waits = [host("cudaStreamSynchronize", 60 + 100 * place, 65, "cuda_runtime") for place in range(8)]
+    found = read(job(kernels, ranges=waits), job([K(at=10 + 25 * place, us=20) for place in range(8)], step_us=300))
+    assert values(found["syncs"])["syncs_change"] == -8
+
+
+def test_kernels_that_slow_down_together_are_told_from_one_that_does():
+    several = [K(at=10 + 100 * place, us=90, name=f"kernel_{place}") for place in range(8)]
+    together = [K(at=10 + 110 * place, us=108, name=f"kernel_{place}") for place in range(8)]
+    found = read(job(several), job(together))
+    assert values(found["same_work_slower"])["same_work_factor"] == pytest.approx(1.2)
+    one = [K(at=item.at, us=item.us + 8 * (item.name == "kernel_3"), name=item.name) for item in several]
+    assert "same_work_slower" not in read(job(several), job(one))
+
+
+def test_no_reading_stands_without_numbers():
+    pairs = [(EXPOSED, job([*FOUR, N(10, 400)], step_us=600)), (job(batch(1)), job(batch(2)))]
+    for pair in pairs:
+        for found in read(*pair).values():
+            assert all(item.metric.startswith("compare.") for item in found.evidence)
+
+
+def test_collectives_are_told_by_their_arguments():
+    def all_gather(elements: int, us: int) -> K:
+        args = {
+            "Collective name": "all_gather",
+            "dtype": "BFloat16",
+            "In msg nelems": elements,
+            "Out msg nelems": elements,
+        }
+        return K(at=500, us=us, name=NCCL, stream=20, args=args)
+
+    comm = compared(job([*FOUR, all_gather(1024, 100)]), job([*FOUR, all_gather(1024, 140)])).comm
+    (row,) = comm.rows
+    assert (row.name, row.by_count_ns, row.by_duration_ns) == ("all_gather BFloat16 1,024 elements", 0, 40_000)
