@@ -246,7 +246,7 @@ def present(result: Kernels) -> Section:
                         use.count,
                         use.total_ns,
                         use.mean_ns,
-                        use.total_ns / result.work_ns,
+                        use.total_ns / result.work_ns if result.work_ns else 0.0,
                     )
                     for use in result.top
                 ),

@@ -56,7 +56,7 @@ CONFIGURATION_HEADERS = ("configuration", "answer", "effect", "95 % interval", "
 
 def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
     """Give each configuration of a table with its own answer; none where there is only one."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, judged in comparison.configurations:
         interval = "-"
         if judged.interval is not None:

@@ -1,0 +1,151 @@
+"""Accounts of a change are exact for any two traces: they sum, they vanish for one trace, they turn with the sides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profkit.compare.comparison import compare
+from profkit.compare.measured import measured
+from profkit.compare.sides import Run, Side
+from profkit.compare.waterfall import account, apportioned, waterfall
+from profkit.model.comparison import Account, Bar, Presence, Waterfall, WorkChange
+from profkit.testing import draw, row_lists, trace_of
+from tests.compare.drawn import K, N, job, side
+
+TRACES = st.builds(trace_of, row_lists())
+PARTS = st.dictionaries(
+    st.text(max_size=3), st.fractions(min_value=-(10**6), max_value=10**9, max_denominator=97), min_size=1
+)
+
+
+@given(PARTS)
+def test_apportioned_parts_sum_and_stay_within_one(parts: dict[str, Fraction]):
+    total = round(sum(parts.values()))
+    whole = apportioned(parts, total)
+    assert sum(whole.values()) == total
+    assert all(abs(whole[name] - part) <= 1 for name, part in parts.items())
+
+
+def runs_of(*traces):
+    return [[measured(trace)] for trace in traces]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TRACES, min_size=1, max_size=3), st.lists(TRACES, min_size=1, max_size=3))
+def test_the_waterfall_and_the_accounts_sum(first, second):
+    both = runs_of(*first), runs_of(*second)
+    whole = waterfall(*both)
+    assert sum(bar.delta_ns for bar in whole.bars) == whole.delta_ns
+    for rows_of, busy in ((lambda trace: trace.compute, "compute"), (lambda trace: trace.comm, None)):
+        sums = account(*both, rows_of, n_rows=2)
+        parts = [*sums.rows, sums.rest, sums.side_by_side]
+        assert sum(part.delta_ns for part in parts) == sums.delta_ns
+        assert all(row.by_count_ns + row.by_duration_ns == row.delta_ns for row in sums.rows)
+        if busy is not None:
+            assert abs(sums.baseline_ns - whole.bar(busy).baseline_ns) <= 1  # both are roundings of one fraction
+
+
+@settings(max_examples=40, deadline=None)
+@given(TRACES)
+def test_one_trace_against_itself_is_zero_everywhere(trace):
+    comparison = compare(side("baseline", trace), side("candidate", trace))
+    assert comparison.waterfall.delta_ns == 0
+    assert all(bar.delta_ns == 0 for bar in comparison.waterfall.bars)
+    assert all(row.delta_ns == row.by_count_ns == 0 for row in comparison.compute.rows)
+    assert comparison.readings == ()
+    assert all(item.presence is Presence.BOTH for item in comparison.findings)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TRACES, TRACES)
+def test_swapping_the_sides_negates_every_change(first, second):
+    there, back = (waterfall(*pair) for pair in ((runs_of(first), runs_of(second)), (runs_of(second), runs_of(first))))
+    assert [bar.delta_ns for bar in there.bars] == [-bar.delta_ns for bar in back.bars]
+
+    def changes(one, other):
+        sums = account(runs_of(one), runs_of(other), lambda trace: trace.compute)
+        return sorted((row.delta_ns, row.by_count_ns, row.by_duration_ns) for row in sums.rows)
+
+    assert changes(first, second) == sorted(tuple(-part for part in row) for row in changes(second, first))
+
+
+def test_the_parts_of_a_drawn_step_are_those_in_the_picture():
+    before = draw("""
+        steps  | 0.........1.........
+        gpu s7 | KKKK......KKKK......
+        gpu s20| ....NN........NN....
+    """)
+    after = draw("""
+        steps  | 0.......1.......
+        gpu s7 | KKKK....KKKK....
+        gpu s20| NN......NN......
+    """)
+    whole = waterfall(runs_of(before), runs_of(after))
+    assert (whole.baseline_ns, whole.candidate_ns) == (10_000, 8_000)
+    assert whole.bar("compute").delta_ns == 0
+    assert (whole.bar("comm_exposed").baseline_ns, whole.bar("comm_exposed").candidate_ns) == (2_000, 0)
+
+
+def test_count_and_duration_are_told_apart():
+    before = job([K(at=10 + 100 * place, us=50) for place in range(4)])
+    after = job([K(at=10 + 100 * place, us=60) for place in range(6)])
+    (row,) = account(runs_of(before), runs_of(after), lambda trace: trace.compute).rows
+    assert (row.baseline_count, row.candidate_count, row.delta_ns) == (4, 6, 160_000)
+    assert (row.by_count_ns, row.by_duration_ns) == (110_000, 50_000)  # 2 x 55 us, 5 x 10 us
+
+
+def test_what_runs_side_by_side_is_counted_once():
+    both = [K(at=10, us=100), K(at=10, us=100, stream=9, name="other_kernel")]
+    sums = account(runs_of(job([K(at=10, us=100)])), runs_of(job(both)), lambda trace: trace.compute)
+    assert sums.delta_ns == 0
+    assert (sums.rows[0].name, sums.rows[0].presence, sums.rows[0].delta_ns) == ("other_kernel", "appeared", 100_000)
+    assert sums.side_by_side.delta_ns == -100_000
+
+
+def test_runs_weigh_alike_however_many_ranks_and_steps_they_have():
+    short, long = job([K(at=10, us=100)], n_steps=2), job([K(at=10, us=300)], n_steps=7)
+    runs = [[measured(short)], [measured(long), measured(long)]]
+    assert waterfall(runs, runs_of(short)).bar("compute").baseline_ns == 200_000
+
+
+def test_collectives_on_a_device_sum_to_their_busy_time():
+    sums = account(runs_of(job([N(10, 100)])), runs_of(job([N(10, 100), N(200, 50)])), lambda trace: trace.comm)
+    assert sums.delta_ns == 50_000
+    (row,) = sums.rows
+    assert row.by_count_ns + row.by_duration_ns == 50_000
+
+
+def test_the_values_refuse_sums_that_are_off():
+    bar = Bar(name="compute", baseline_ns=3, candidate_ns=5)
+    with pytest.raises(ValueError, match="do not sum"):
+        Waterfall(baseline_ns=4, candidate_ns=5, bars=(bar,))
+    row = WorkChange(
+        name="k", operator="", family="", presence=Presence.BOTH, baseline_count=1, candidate_count=1,
+        baseline_ns=3, candidate_ns=5, by_count_ns=0, by_duration_ns=2,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="is not 2 ns"):
+        replace(row, by_count_ns=1)
+    with pytest.raises(ValueError, match="does not sum"):
+        Account(baseline_ns=6, candidate_ns=9, rows=(row,), rest=row, n_rest=1, side_by_side=bar)
+
+
+def test_several_windows_of_one_run_are_one_run():
+    window = measured(job([K(at=10, us=100)]))
+    run = Run(name="a", traces=(window, window), unprofiled_ns=((), ()))
+    comparison = compare(Side(name="baseline", runs=(run,)), Side(name="candidate", runs=(run,)))
+    assert comparison.judgement.n == (1, 1)
+    assert comparison.baseline.n_traces == 2
+
+
+def test_a_step_is_not_set_against_a_window():
+    stepped = job([K(at=10, us=100)])
+    whole = draw("gpu s7 | KKKK....KK", lag_us=0)
+    comparison = compare(side("baseline", stepped), side("candidate", whole))
+    assert comparison.waterfall is None
+    assert not comparison.judgement.is_comparable
+    assert "one side only" in comparison.judgement.sentence
