@@ -136,3 +136,33 @@ def test_a_device_that_is_not_used_is_said_and_the_script_runs_on(tmp_path):
         tmp_path / "strict", sys.executable, str(SCRIPTS / "plain.py"), options=("--device", "cuda", "--strict")
     )
     assert (strict.code, strict.out) == (4, "")
+
+
+NVTX = """
+import contextlib, os, sys, types
+calls = []
+class Domain:
+    def get_event_attributes(self, message): return message
+    def start_range(self, what): calls.append(("start", what)); return len(calls)
+    def end_range(self, number): calls.append(("end", number))
+nvtx = types.ModuleType("nvtx")
+nvtx.enabled = lambda: True
+nvtx.get_domain = lambda name: calls.append(("domain", name)) or Domain()
+sys.modules["nvtx"] = nvtx
+from torch.autograd.profiler import record_function
+from profkit.capture.ranges import make_phase
+assert make_phase() is record_function
+os.environ["NVTX_INJECTION64_PATH"] = "a tool"
+phase = make_phase()
+with contextlib.suppress(KeyError), phase("forward"), phase("h2d"):
+    raise KeyError
+print(calls)
+"""
+
+
+def test_an_attached_tool_sees_the_phases_in_a_domain_of_their_own():
+    done = run(sys.executable, "-c", NVTX)
+    assert done.code == 0, done.err
+    assert (
+        done.out == str([("domain", "profkit"), ("start", "forward"), ("start", "h2d"), ("end", 3), ("end", 2)]) + "\n"
+    )
