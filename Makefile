@@ -10,7 +10,7 @@ STAMP := .venv/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports bench bench-large golden clean
+.PHONY: help demo compare test check lint types imports bench bench-large golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,10 @@ help: ## this list
 demo: $(STAMP) ## capture the three regimes on this machine, triage each, print the verdicts
 	@echo '==> demo'
 	@$(VENV) -m workloads.demo $(ARGS)
+
+compare: $(STAMP) ## what FSDP's forward prefetch did in a pair of committed captures
+	@echo '==> compare: two ranks, prefetch off and on'
+	@$(VENV) -m profkit compare traces/fsdp_vlm_prefetch_off traces/fsdp_vlm_prefetch_on $(ARGS)
 
 test: $(STAMP) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'

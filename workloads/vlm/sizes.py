@@ -32,8 +32,8 @@ class Sizes:
         return (self.image // self.patch) ** 2
 
 
-# Chosen: tiny has steps of tens of ms on one core and parameters enough for its all-gathers to be seen;
-# small gives one GPU kernels that outlast their launches.
+# Chosen: tiny has steps of tens of ms on one core; wide has few operators and 11 MB a block, so that moving parameters
+# weighs as much as computing with them; small gives one GPU kernels that outlast their launches.
 SIZES: Final[dict[str, Sizes]] = {
     "tiny": Sizes(
         image=32,
@@ -46,6 +46,20 @@ SIZES: Final[dict[str, Sizes]] = {
         heads=4,
         kv_heads=2,
         mlp=352,
+        vocabulary=512,
+        max_text=48,
+    ),
+    "wide": Sizes(
+        image=32,
+        patch=8,
+        tower_width=96,
+        tower_depth=1,
+        tower_heads=4,
+        width=512,
+        depth=3,
+        heads=8,
+        kv_heads=2,
+        mlp=1408,
         vocabulary=512,
         max_text=48,
     ),
