@@ -21,9 +21,15 @@ class _FindingId(click.ParamType):  # type: ignore[type-arg]
         """Give the ids that begin so."""
         from click.shell_completion import CompletionItem
 
-        from profkit.analyzers import EXPLANATIONS
+        return [CompletionItem(name) for name in _explanations() if name.startswith(incomplete)]
 
-        return [CompletionItem(name) for name in EXPLANATIONS if name.startswith(incomplete)]
+
+def _explanations() -> dict[str, Explanation]:
+    """Give what is known of findings of `triage` and readings of `compare`, by id."""
+    from profkit import analyzers
+    from profkit.compare import explanations
+
+    return {**analyzers.EXPLANATIONS, **explanations.EXPLANATIONS}
 
 
 @click.command("explain", short_help="What a finding means and how to prove it.")
@@ -37,21 +43,20 @@ def command(finding_id: str | None) -> None:
       profkit explain
       profkit explain input.starved
     """
-    from profkit.analyzers import EXPLANATIONS
-
+    known = _explanations()
     if finding_id is None:
-        for explanation in EXPLANATIONS.values():
-            click.echo(f"{explanation.id:20} {explanation.title}")
+        for explanation in known.values():
+            click.echo(f"{explanation.id:31} {explanation.title}")
         return
-    if finding_id not in EXPLANATIONS:
+    if finding_id not in known:
         from difflib import get_close_matches
 
-        near = get_close_matches(finding_id, EXPLANATIONS, n=1, cutoff=0.4)
+        near = get_close_matches(finding_id, known, n=1, cutoff=0.4)
         raise UsageError(
             f"there is no finding {finding_id!r}" + (f"; did you mean {near[0]}?" if near else ""),
             hint="profkit explain lists all of them",
         )
-    click.echo(as_text(EXPLANATIONS[finding_id]))
+    click.echo(as_text(known[finding_id]))
 
 
 def as_text(explanation: Explanation) -> str:
@@ -65,7 +70,8 @@ def as_text(explanation: Explanation) -> str:
         ("the experiment that proves it", explanation.proof),
         ("what to do", explanation.fixes),
     ):
-        parts += [title, *_lines(body), ""]
+        if body:
+            parts += [title, *_lines(body), ""]
     return "\n".join(parts).rstrip()
 
 

@@ -3,7 +3,7 @@
 A kernel that shares memory, cache and power with a collective takes longer. That is read from twins (`compare.rows`):
 the median of a kernel's durations under communication against its median alone. Where one side has no such kernel
 alone, the other side's lone ones stand in, corrected by how much all lone kernels differ between the sides, so that a
-slower clock is not read as contention (diagnosis.md 2.14).
+slower clock is not read as contention (docs/compare.md).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from profkit.compare.waterfall import Runs
 from profkit.model.arrays import I64
 
 UNDER: Final = 0.8
-"""A row with this share or more under the other kind counts as overlapped (diagnosis.md 2.14)."""
+"""A row with this share or more under the other kind counts as overlapped (chosen)."""
 ALONE: Final = 0.05
-"""A row with this share or less counts as alone (diagnosis.md 2.14)."""
+"""A row with this share or less counts as alone (chosen)."""
 MIN_PER_TWIN: Final = 3
 """Rows that a median needs. Chosen: below it the median is one of the extremes."""
 MIN_ROWS: Final = 10
-"""Rows of each state, over all twins, below which nothing is said (diagnosis.md 2.14 asks for 10 per identity)."""
+"""Rows of each state, over all twins, below which nothing is said (chosen: one odd row moves fewer)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,14 @@ from profkit.units import format_fraction, format_ns
 MIN_HIDDEN_RISE: Final = 0.1
 """Rise of the hidden share of communication that counts as a change (chosen: one schedule differs by less)."""
 MIN_EFFECT: Final = 0.02
-"""Share of the step below which an effect is not spoken of (diagnosis.md 6)."""
+"""Share of the step below which an effect is not spoken of (chosen: run-to-run noise of a quiet machine)."""
 BOUGHT: Final = 0.5
 """From that share of what was hidden on, the step's gain counts as bought (chosen: the larger part)."""
 BUSY_LINK: Final = 0.9
-"""From that share of the step on, communication itself is the critical resource (diagnosis.md 2.14)."""
+"""From that share of the step on, communication itself is the critical resource (chosen)."""
 _SAME_COMM: Final = 0.1  # chosen: more than that is another set of collectives
 MIN_FACTOR: Final = 1.05
-"""Slow-down that counts (chosen: overlapped compute slows by 19 % on average in the literature, S17)."""
+"""Slow-down that counts (chosen: half of what one sees where overlap contends)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
