@@ -18,6 +18,7 @@ COMMANDS: Final = (
     "run",
     "capture",
     "triage",
+    "bench",
     "compare",
     "scaling",
     "info",

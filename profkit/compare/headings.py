@@ -27,6 +27,7 @@ _TIME: Final = re.compile(
 _WORK: Final = {
     "work": "work", "tok": "tokens", "img": "images", "seq": "sequences", "it": "steps", "iter": "steps",
 }  # fmt: skip
+_BARE: Final = {"metric": True, "cost": False}  # as profkit bench names what a pattern without a name reads
 # Of several measures the first kind wins: what was learned from, not padding; means, not medians, for totals add up.
 _BEST_KINDS: Final = ("real", "useful", "global_useful", "nonpad", "steady_state", "global", "")
 _POOR_KINDS: Final = ("padded", "p50", "p95", "p99", "median", "std", "sd", "min", "max", "skew", "spread", "first")
@@ -81,6 +82,8 @@ def metric_of(headings: Sequence[str], wanted: str | None, source: str) -> Metri
 def _as_metric(heading: str) -> tuple[int, Metric] | None:
     """Give the metric a heading names and its rank (0 is best), None if it names none."""
     name = normal(heading)
+    if name in _BARE:
+        return 80, Metric(column=heading, unit="", higher_is_better=_BARE[name])
     rate = _RATE.fullmatch(name) or _THROUGHPUT.fullmatch(name)
     if rate is not None:
         parts = rate.groupdict()

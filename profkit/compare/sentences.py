@@ -51,7 +51,8 @@ def verdict(change: Change, baseline: Sample, candidate: Sample, alpha: float) -
         return seen
     sees = f"this design sees changes of {format_fraction(change.minimum_detectable_effect)} or more"
     target = max(abs(change.ratio - 1), change.margin)
-    return f"{seen}; {sees}, {change.runs_to_settle} runs each would settle {format_fraction(target)}"
+    more = f"{change.runs_to_settle} {'blocks' if _is_blocked(change) else 'runs each'}"
+    return f"{seen}; {sees}, {more} would settle {format_fraction(target)}"
 
 
 def _mean(sample: Sample, other: Sample) -> str:
@@ -63,10 +64,13 @@ def _mean(sample: Sample, other: Sample) -> str:
 
 def _runs(change: Change) -> str:
     first, second = change.n
-    kind = "block" if change.test.startswith("paired") else "run"
-    if kind == "block":
+    if _is_blocked(change):
         return f"{first} block" + "s" * (first != 1)
     return f"{first} run{'s' * (first != 1)} each" if first == second else f"{first} and {second} runs"
+
+
+def _is_blocked(change: Change) -> bool:
+    return change.test == test(is_paired=True, is_permuted=False)
 
 
 def _probability(p_value: float) -> str:

@@ -1,0 +1,242 @@
+"""`profkit bench`: two commands, run in turns, and an answer with an error rate."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from profkit.errors import ProfkitError, UsageError
+from profkit.units import format_change
+
+_DEFAULT_TABLE: Final = "profkit-bench.csv"
+_VERSUS: Final = "--vs"
+
+
+@click.command("bench", short_help="Run two commands in turns and judge the difference.")
+@click.option("-n", "--blocks", type=click.IntRange(1), default=8, show_default=True, help="Runs of each command.")
+@click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Runs of each thrown away first.")
+@click.option("--metric", metavar="REGEX", help="Read this number from the output; name the group for its unit.")
+@click.option("--lower", is_flag=True, help="A lower metric is better, where its name does not tell.")
+@click.option("--names", default="A,B", show_default=True, metavar="A,B", help="What to call the two in the table.")
+@click.option("--margin", type=click.FloatRange(0, 100), default=2.0, show_default=True, help="Percent that matter.")
+@click.option("--stop-early", is_flag=True, help="End when the evidence is overwhelming; the error rate is kept.")
+@click.option("--aa", "is_same", is_flag=True, help="Run one command against itself: this machine's noise floor.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of runs.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help=f"The table ({_DEFAULT_TABLE}).")
+@click.option("--overwrite", is_flag=True, help="Replace the table that -o names.")
+@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND_A --vs COMMAND_B")
+def command(
+    blocks: int,
+    warmup: int,
+    metric: str | None,
+    lower: bool,
+    names: str,
+    margin: float,
+    stop_early: bool,
+    is_same: bool,
+    seed: int,
+    output: Path | None,
+    overwrite: bool,
+    color: bool | None,
+    command_line: tuple[str, ...],
+) -> int:
+    """Run COMMAND_A and COMMAND_B in turns, each time a fresh process, and say which is faster, if either.
+
+    Judged is what --metric reads, else the tokens or samples per second that the script tells profkit.capture.step,
+    else the step time between those calls, else the wall time of the process. Nothing is profiled.
+
+    \b
+    Examples:
+      profkit bench -n 8 -- python train.py --vs python train.py --compile
+      profkit bench --metric 'tok/s: (?P<tokens_per_s>[0-9.]+)' -- "python a.py" --vs "python b.py"
+      profkit bench --aa -n 10 -- python train.py          what this machine can tell apart
+      profkit compare profkit-bench.csv
+    """
+    from profkit.compare.bench import Design
+
+    commands = _commands(command_line, is_same=is_same)
+    labels = _names(names)
+    column, unit, scale, higher = _measure(metric, lower=lower)
+    design = Design(
+        n_blocks=blocks,
+        seed=seed,
+        stops_early=stop_early,
+        margin=margin / 100,
+        unit=unit,
+        scale=scale,
+        higher_is_better=higher,
+    )
+    session = _Session(
+        commands=commands,
+        labels=labels,
+        pattern=re.compile(metric) if metric else None,
+        column=column,
+        design=design,
+        path=_table_path(output, overwrite=overwrite),
+    )
+    code = session.run(warmup)
+    return session.tell(code, is_same=is_same, color=color)
+
+
+command.allow_interspersed_args = False
+
+
+class _Session:
+    """A benchmark under way: every run is in the table before the next one begins."""
+
+    def __init__(
+        self,
+        *,
+        commands: dict[str, list[str]],
+        labels: dict[str, str],
+        pattern: re.Pattern[str] | None,
+        column: str,
+        design: Any,
+        path: Path,
+    ) -> None:
+        self._commands = commands
+        self._labels = labels
+        self._pattern = pattern
+        self._column = column
+        self._design = design
+        self._path = path
+        self._trials: Sequence[Any] = ()
+        self._is_shown = sys.stderr.isatty()
+
+    def run(self, warmup: int) -> int:
+        """Make the runs; gives 130 if the user ended it. A command that fails ends it too, with what was kept said."""
+        from profkit.compare.bench import measure
+
+        try:
+            for number in range(warmup):
+                for arm in self._commands:
+                    self._show(f"warm-up {number + 1} of {warmup}: {self._labels[arm]}")
+                    self._once(arm)
+            self._show(f"block 1 of {self._design.n_blocks}")
+            measure(self._once, self._design, on_trial=self._keep)
+        except KeyboardInterrupt:
+            self._show("")
+            click.echo(f"profkit: stopped; {self._kept()}", err=True)
+            return 130
+        except ProfkitError as error:
+            self._show("")
+            click.echo(f"profkit: {self._kept()}", err=True)
+            raise error from None
+        self._show("")
+        return 0
+
+    def tell(self, code: int, *, is_same: bool, color: bool | None) -> int:
+        """Print what the whole blocks say, and how to ask again."""
+        from profkit.compare.bench import report
+        from profkit.render import bench
+
+        shown = {arm: shlex.join(words) for arm, words in self._commands.items()}
+        found = report(self._trials, self._design, shown, is_same=is_same)
+        if found is None:
+            return code
+        click.echo(bench.render(found, color=color), nl=False)
+        click.echo(f"\n  table          {self._path}: profkit compare {shlex.quote(str(self._path))}")
+        return code
+
+    def _once(self, arm: str) -> Any:
+        from profkit.compare.process import run_once
+
+        return run_once(self._commands[arm], metric=self._pattern)
+
+    def _keep(self, trials: Sequence[Any]) -> None:
+        from profkit.compare.bench import judged, table
+
+        self._trials = trials
+        try:
+            self._path.write_text(table(trials, self._labels, self._column), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {self._path}: {error.strerror}", hint="name another with -o") from None
+        change = judged(trials, self._design) if self._is_shown else None
+        seen = ""
+        if change is not None and change.interval is not None:
+            low, high = change.interval
+            seen = f", {format_change(change.effect)} ({format_change(low)} to {format_change(high)})"
+        self._show(f"block {trials[-1].block} of {self._design.n_blocks}, run {len(trials)}{seen}")
+
+    def _kept(self) -> str:
+        count = len(self._trials)
+        if not count:
+            return "no run was finished"
+        return f"{count} run{'s' * (count != 1)} kept in {self._path}"
+
+    def _show(self, text: str) -> None:
+        if self._is_shown:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+
+def _commands(command_line: Sequence[str], *, is_same: bool) -> dict[str, list[str]]:
+    """Give the words of both commands; one that comes as a single word with spaces is split as a shell does."""
+    words = list(command_line)
+    count = words.count(_VERSUS)
+    if not words:
+        raise UsageError("no command to run", hint="profkit bench -- python a.py --vs python b.py")
+    if is_same and count:
+        raise UsageError(
+            "--aa runs one command against itself, and there are two", hint="leave out --vs and the second"
+        )
+    if not is_same and count != 1:
+        says = "there is no --vs between two commands" if count == 0 else f"--vs appears {count} times"
+        raise UsageError(says, hint="profkit bench -- python a.py --vs python b.py, or --aa for one command")
+    place = words.index(_VERSUS) if count else len(words)
+    pair = words[:place], words if is_same else words[place + 1 :]
+    if not all(pair):
+        raise UsageError(f"a command is missing beside {_VERSUS}", hint="profkit bench -- python a.py --vs python b.py")
+    return {arm: shlex.split(one[0]) if len(one) == 1 else one for arm, one in zip("AB", pair, strict=True)}
+
+
+def _names(text: str) -> dict[str, str]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts) or parts[0] == parts[1] or any('"' in part for part in parts):
+        raise UsageError(f"--names {text!r} is not two different names", hint="--names eager,compiled")
+    return dict(zip("AB", parts, strict=True))
+
+
+def _measure(pattern: str | None, *, lower: bool) -> tuple[str, str, float, bool]:
+    """Give column, unit, scale and direction of what --metric reads; its group's name says what it is."""
+    if pattern is None:
+        if lower:
+            raise UsageError(
+                "--lower is of --metric, and there is none", hint="times are lower-is-better by themselves"
+            )
+        return "metric", "", 1.0, True
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--metric {pattern!r} is no regular expression: {error}") from None
+    if compiled.groups != 1:
+        raise UsageError(
+            f"--metric {pattern!r} has {compiled.groups} groups, not one", hint="--metric 'tok/s: ([0-9.]+)'"
+        )
+    name = next(iter(compiled.groupindex), "cost" if lower else "metric")
+    from profkit.compare.headings import metric_of
+
+    known = metric_of([name], name, "--metric")
+    is_named = name not in ("cost", "metric")
+    if lower and known.higher_is_better and is_named:
+        raise UsageError(f"--metric names {name}, of which more is better", hint="leave out --lower, or name it cost")
+    return name, known.unit, known.scale, known.higher_is_better
+
+
+def _table_path(output: Path | None, *, overwrite: bool) -> Path:
+    """Give the file to write: the one asked for if it is free, else a new one."""
+    path = output or Path(_DEFAULT_TABLE)
+    if output is not None and path.exists() and not overwrite:
+        raise UsageError(f"{path} is there already", hint="name another table with -o, or add --overwrite")
+    number = 1
+    while output is None and path.exists():
+        number += 1
+        path = Path(_DEFAULT_TABLE).with_stem(f"{Path(_DEFAULT_TABLE).stem}-{number}")
+    return path
