@@ -6,8 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from profkit.compare.comparison import compare
+from profkit.compare.sides import read_side
 from profkit.pipeline import triage
-from profkit.render import json, markdown, terminal
+from profkit.render import compare as compare_terminal
+from profkit.render import compare_json, compare_markdown, json, markdown, terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = Path(__file__).resolve().parent / "goldens"
@@ -28,13 +31,34 @@ def renderings(trace: Path) -> Iterator[tuple[Path, str]]:
         yield GOLDENS / f"{name}.{suffix}", text.replace(f"{ROOT}/", "")
 
 
+PAIRS = {"data_workers2_cpu": ("data_cpu", "data_workers2_cpu")}
+"""Golden comparisons: name, baseline and candidate among the traces."""
+
+
+def comparison_renderings(name: str) -> Iterator[tuple[Path, str]]:
+    """Give (golden file, text) for one pair of traces."""
+    sides = [
+        read_side(side, [str(ROOT / "traces" / f"{trace}.pt.trace.json.gz")])
+        for side, trace in zip(("baseline", "candidate"), PAIRS[name], strict=True)
+    ]
+    comparison = compare(*sides)
+    texts = {
+        "json": compare_json.render(comparison),
+        "md": compare_markdown.render(comparison),
+        "txt": compare_terminal.render(comparison, width=WIDTH, color=False, verbose=True),
+    }
+    for suffix, text in texts.items():
+        yield GOLDENS / "compare" / f"{name}.{suffix}", text.replace(f"{ROOT}/", "")
+
+
 def main() -> None:
     """Write every golden file."""
     GOLDENS.mkdir(exist_ok=True)
-    for trace in TRACES:
-        for path, text in renderings(trace):
-            path.write_text(text, encoding="utf-8")
-            sys.stdout.write(f"{path.relative_to(ROOT)}\n")
+    (GOLDENS / "compare").mkdir(exist_ok=True)
+    groups = [*(renderings(trace) for trace in TRACES), *(comparison_renderings(name) for name in PAIRS)]
+    for path, text in (item for group in groups for item in group):
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path.relative_to(ROOT)}\n")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ def compare(
     change = judge(*samples, margin=margin, alpha=alpha)
     pair = _pair(baseline, candidate) if len(kinds) == 1 else None
     why = readings(pair) if pair is not None and _same_kind_of_device(sides) else ()
-    judgement = judgement_of("step time" if unit == "ns/step" else "recorded window", samples, change)
+    metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
+    judgement = judgement_of(metric, samples, change)
     return Comparison(
         judgement=_withheld(judgement, why, is_mixed=len(kinds) > 1),
         baseline=_report(baseline, samples[0]),

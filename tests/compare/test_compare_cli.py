@@ -1,0 +1,258 @@
+"""`profkit compare` as a user meets it: output, exit codes, gates, hostile input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import jsonschema
+import pytest
+
+from profkit.cli.compare import command
+from profkit.compare.comparison import compare
+from profkit.compare.results import compare_tables
+from profkit.compare.sides import read_side
+from profkit.errors import ProfkitError, UsageError
+from profkit.render import compare as terminal
+from profkit.render import compare_json, compare_markdown
+from profkit.render.schema import schema
+from profkit.testing import span, to_json
+from tests.compare.drawn import LOADER, K, N, compared, host, job
+from tests.conftest import ROOT
+from tests.golden import PAIRS, comparison_renderings
+
+DATA = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
+WORKERS2 = ROOT / "traces" / "data_workers2_cpu.pt.trace.json.gz"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "profkit", "compare", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, check=False, cwd=ROOT, text=True)
+
+
+def call(*arguments: object) -> int:
+    """The command in this process: its exit code, or the error that the command line turns into a line."""
+    code: int = command.main(args=[*map(str, arguments)], standalone_mode=False)
+    return code
+
+
+def table(path: Path, *arms: tuple[str, list[float]]) -> Path:
+    rows = [f"{arm},{value}" for arm, values in arms for value in values]
+    path.write_text("arm,step_ms\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def steps_file(path: Path, step_us: int, n: int = 4, **names: object) -> Path:
+    """A small trace file: n steps of that length, an operator in each."""
+    rows = [span(f"ProfilerStep#{k}", k * step_us * 1000, (k + 1) * step_us * 1000) for k in range(n)]
+    rows += [span("aten::mm", k * step_us * 1000, k * step_us * 1000 + 50_000, cat="cpu_op") for k in range(n)]
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_bytes(gzip.compress(to_json(rows, **names)))
+    return path
+
+
+# ------------------------------------------------------------------------------------------------------------- output
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_comparisons_are_as_reviewed(name):
+    for path, text in comparison_renderings(name):
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} changed: review, then make golden"
+
+
+def test_the_answer_is_the_first_line_and_one_run_is_not_judged():
+    done = run(DATA, WORKERS2)
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "INCONCLUSIVE" in lines[0]
+    assert "one run cannot tell" in " ".join(done.stdout.split())
+    assert "\x1b" not in done.stdout
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_output_picks_its_format(tmp_path):
+    out = tmp_path / "report.md"
+    assert call(DATA, WORKERS2, "-o", out) == 0
+    assert out.read_text().startswith("## profkit compare: inconclusive")
+
+
+def _loader_of(us: int) -> list[tuple[str, int, int, str]]:
+    return [host(LOADER, 400, us, "user_annotation")]
+
+
+COMPARISONS = {
+    "overlap": lambda: compared(job([K(at=10, us=300), N(400, 200)]), job([K(at=10, us=200), N(50, 200)])),
+    "other work": lambda: compared(job([K(at=10, us=300)]), job([K(at=10, us=300, blocks=640)], ranges=_loader_of(99))),
+}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_every_rendering_of_every_kind(name):
+    comparison = COMPARISONS[name]()
+    document = compare_json.comparison_to_dict(comparison)
+    jsonschema.Draft202012Validator(schema("compare")).validate(document)
+    json.dumps(document, allow_nan=False)
+    parts = document["waterfall"]["parts"]
+    assert sum(part["change_ns"] for part in parts) == document["waterfall"]["change_ns"]
+    markdown = compare_markdown.render(comparison)
+    assert markdown.count("<details>") == markdown.count("</details>")
+    for width in (40, 60, 80, 200):
+        plain = terminal.render(comparison, width=width, color=False, verbose=True)
+        assert max(len(line) for line in plain.splitlines()) <= width
+    assert "\x1b[" in terminal.render(comparison, width=80, color=True)
+
+
+def test_names_from_files_are_harmless():
+    evil = "kernel\x1b[31m|<b>`x`</b>\n# title"
+    comparison = compared(job([K(at=10, us=300, name=evil)]), job([K(at=10, us=100, name=evil)]))
+    plain = terminal.render(comparison, width=80, color=False, verbose=True)
+    assert "\x1b" not in plain
+    markdown = compare_markdown.render(comparison)
+    assert "<b>" not in markdown
+    assert "\n# title" not in markdown
+
+
+# --------------------------------------------------------------------------------------------------------------- gate
+
+
+def test_the_gate_fires_beyond_the_noise_only(tmp_path, capsys):
+    clear = table(tmp_path / "clear.csv", ("a", [10.1, 10.0, 10.2]), ("b", [11.1, 11.2, 11.0]))
+    assert call(clear, "--fail-on-regression", "3%") == 1
+    assert "regressed by 7." in capsys.readouterr().err
+    assert call(clear, "--fail-on-regression", "10%") == 0
+    noisy = table(tmp_path / "noisy.csv", ("a", [10.1, 9.0, 12.2]), ("b", [11.1, 13.2, 10.0]))
+    assert call(noisy, "--fail-on-regression", "3%") == 0
+    better = table(tmp_path / "better.csv", ("a", [11.1, 11.2, 11.0]), ("b", [10.1, 10.0, 10.2]))
+    assert call(better, "--fail-on-regression", "3%") == 0
+
+
+def test_two_runs_a_side_never_fail_the_gate_and_it_says_so(tmp_path, capsys):
+    for n in (1, 2):
+        few = table(tmp_path / "few.csv", ("a", [10.1, 10.2][:n]), ("b", [20.1, 20.3][:n]))
+        assert call(few, "--fail-on-regression", "3%") == 0
+        assert "cannot tell a regression from noise" in capsys.readouterr().err
+
+
+def test_the_gate_is_an_exit_code(tmp_path):
+    clear = table(tmp_path / "clear.csv", ("a", [10.1, 10.0, 10.2]), ("b", [11.1, 11.2, 11.0]))
+    assert run(clear, "--fail-on-regression", "3%").returncode == 1
+
+
+def test_two_tables_are_matched_by_configuration(tmp_path):
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("gpus,step_ms\n" + "".join(f"{n},{10 + 0.1 * k}\n" for n in (1, 2) for k in range(3)))
+    new.write_text("gpus,step_ms\n" + "".join(f"{n},{10 * n + 0.1 * k}\n" for n in (1, 2) for k in range(3)))
+    comparison = compare_tables([str(old), str(new)])
+    assert [judged.answer for _, judged in comparison.configurations] == ["equivalent", "regressed"]
+    assert comparison.judgement.answer == "regressed"
+    jsonschema.Draft202012Validator(schema("compare")).validate(compare_json.comparison_to_dict(comparison))
+    assert "2 GPUs" in terminal.render(comparison, width=80, color=False)
+    assert call(old, new, "--fail-on-regression", "3%") == 1
+
+
+# -------------------------------------------------------------------------------------------------------------- sides
+
+
+def test_repeated_runs_are_judged(tmp_path):
+    slow = [steps_file(tmp_path / f"a{k}.json.gz", 1000 + k) for k in range(4)]
+    fast = [steps_file(tmp_path / f"b{k}.json.gz", 800 + k) for k in range(4)]
+    call("--baseline", *slow, "--candidate", *fast, "-o", tmp_path / "out.json")
+    judged = json.loads((tmp_path / "out.json").read_text())["judgement"]
+    assert (judged["answer"], judged["n"]) == ("improved", [4, 4])
+    assert judged["effect"] == pytest.approx(0.2, abs=0.005)
+
+
+def test_a_capture_is_judged_by_its_unprofiled_steps(tmp_path):
+    for name, unprofiled in (("a", 500_000), ("b", 400_000)):
+        file = steps_file(tmp_path / name / "rank0.pt.trace.json.gz", 1000)
+        ranks = [{"trace": file.name, "baseline": {"n": 2, "steps_ns": [unprofiled, unprofiled + 2]}}]
+        (tmp_path / name / "capture.json").write_text(json.dumps({"schema": "profkit.capture/1", "ranks": ranks}))
+    comparison = compare(*(read_side(name, [str(tmp_path / name)]) for name in ("a", "b")))
+    assert (comparison.judgement.baseline_mean, comparison.judgement.candidate_mean) == (500_001, 400_001)
+    assert comparison.waterfall.delta_ns == 0
+    assert not any("profiler on" in caveat for caveat in comparison.caveats)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"ranks": 3}', '{"ranks": [1, {"trace": "rank0.pt.trace.json.gz"}]}', "[" * 9000]
+)
+def test_a_broken_manifest_is_no_manifest(tmp_path, text):
+    steps_file(tmp_path / "a" / "rank0.pt.trace.json.gz", 1000)
+    (tmp_path / "a" / "capture.json").write_text(text)
+    side = read_side("a", [str(tmp_path / "a")])
+    assert not side.runs[0].has_unprofiled
+
+
+def test_files_of_a_folder_are_ranks_or_runs(tmp_path):
+    for rank, step_us in ((0, 1000), (1, 1200)):
+        steps_file(tmp_path / "ranks" / f"rank{rank}.json.gz", step_us, rank=rank)
+    ranks = read_side("a", [str(tmp_path / "ranks")])
+    assert [len(run.traces) for run in ranks.runs] == [2]
+    assert ranks.runs[0].steps_ns(is_unprofiled=False) == (1_200_000,) * 4  # the slowest rank's
+    for run_number in range(3):
+        for rank in (0, 1):
+            steps_file(tmp_path / "runs" / f"run{run_number}" / f"rank{rank}.json.gz", 1000, rank=rank)
+    assert [len(run.traces) for run in read_side("a", [str(tmp_path / "runs")]).runs] == [2, 2, 2]
+
+
+def test_what_cannot_be_read_beside_what_can_is_said(tmp_path):
+    good = steps_file(tmp_path / "a.json.gz", 1000)
+    (tmp_path / "bad.json.gz").write_bytes(gzip.compress(b'{"traceEvents": [{"ph": "X", '))
+    assert call("--baseline", good, tmp_path / "bad.json.gz", "--candidate", good, "-o", tmp_path / "out.json") == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert [failure["source"].endswith("bad.json.gz") for failure in document["failures"]] == [True]
+    with pytest.raises(ProfkitError):
+        read_side("a", [str(tmp_path / "bad.json.gz")])
+
+
+# -------------------------------------------------------------------------------------------------------------- usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "two sides are needed"),
+        ((DATA,), "is one side"),
+        ((DATA, DATA, DATA), "3 paths"),
+        (("--baseline", DATA), "--candidate is missing"),
+        (("--baseline", "--candidate", DATA), "--baseline is missing"),
+        ((DATA, "--candidate", DATA), "belongs to neither side"),
+        ((DATA, WORKERS2, "--metric", "step_ms"), "--metric"),
+        ((DATA, WORKERS2, "--margin", "3"), "write 3%"),
+        ((DATA, WORKERS2, "-f", "html"), "html"),
+    ],
+)
+def test_usage_errors_say_what_to_do(arguments, said):
+    with pytest.raises((UsageError, click.UsageError)) as refused:
+        call(*arguments)
+    assert said in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+def test_a_missing_file_is_bad_input(tmp_path):
+    with pytest.raises(ProfkitError) as refused:
+        call(DATA, tmp_path / "nothing.json.gz")
+    assert refused.value.exit_code == 3
+
+
+def test_a_table_is_not_set_against_a_trace(tmp_path):
+    file = table(tmp_path / "a.csv", ("a", [10.1]), ("b", [11.1]))
+    with pytest.raises(UsageError, match="table and a trace"):
+        call(file, DATA)
+
+
+def test_a_table_of_many_arms_is_asked_about(tmp_path):
+    file = table(tmp_path / "a.csv", ("a", [10.1]), ("b", [11.1]), ("c", [12.1]))
+    with pytest.raises(UsageError, match="3 arms"):
+        compare_tables([str(file)])
+
+
+def test_the_schema_is_printed():
+    line = [sys.executable, "-m", "profkit", "schema", "compare"]
+    printed = json.loads(subprocess.run(line, capture_output=True, check=True, cwd=ROOT).stdout)
+    assert printed["properties"]["schema"]["const"] == compare_json.SCHEMA_ID
