@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
 
@@ -32,6 +33,7 @@ def two_sided_p(value: float, df: float) -> float:
     return _tail(df / (df + square), square / (df + square), df / 2)
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(probability: float, df: float) -> float:
     """Give x with P(T <= x) = probability, which lies in (0, 1).
 

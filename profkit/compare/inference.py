@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from profkit.compare.distributions import t_quantile, two_sided_p
 POWER: Final = 0.8
 """The chance of seeing an effect that defines "detectable" (the convention of Cohen 1988)."""
 MAX_PERMUTATIONS: Final = 50_000
+_NORMAL: Final = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class Estimate:
     se: float
     df: float
     variance: float
-    df_per_run: float
+    df_per_run: int
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Give the two-sided interval of level 1 - alpha."""
@@ -49,12 +51,14 @@ class Estimate:
 
     def runs_to_detect(self, effect: float, alpha: float) -> int:
         """Give the fewest runs per arm, of a spread as seen here, whose detectable effect is at most `effect`."""
-        n = max(2, math.ceil(7.85 * self.variance / effect**2))  # (z_.975 + z_.80)^2: t needs a few more
-        while (
-            t_quantile(1 - alpha / 2, self.df_per_run * (n - 1)) + t_quantile(POWER, self.df_per_run * (n - 1))
-        ) * math.sqrt(self.variance / n) > effect:
+        limits = 1 - alpha / 2, POWER
+        normal = sum(_NORMAL.inv_cdf(limit) for limit in limits)
+        n = max(2, math.ceil(normal**2 * self.variance / effect**2))  # t needs a few more
+        while True:
+            needed = sum(t_quantile(limit, self.df_per_run * (n - 1)) for limit in limits)
+            if needed * math.sqrt(self.variance / n) <= effect:
+                return n
             n += 1
-        return n
 
 
 def welch(baseline: Sequence[float], candidate: Sequence[float]) -> Estimate | None:
@@ -74,7 +78,7 @@ def welch(baseline: Sequence[float], candidate: Sequence[float]) -> Estimate | N
         se=math.sqrt(err_a + err_b),
         df=min(df, min(n_a, n_b) - 1) if max(n_a, n_b) >= 2 * min(n_a, n_b) else df,
         variance=var_a + var_b,
-        df_per_run=(var_a + var_b) ** 2 / (var_a**2 + var_b**2),
+        df_per_run=2,
     )
 
 
