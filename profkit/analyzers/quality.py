@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture
+from profkit.model.arrays import is_member
 from profkit.model.finding import Evidence, Explanation, Finding, Severity
 from profkit.model.report import Check, Section, TableView
 from profkit.model.trace import CallKind, Trace
@@ -86,7 +87,7 @@ def _lost_launches(facts: Facts) -> tuple[int, float | None, int]:
         rows = rows[: rows.size - rows.size // 10]
     if rows.size == 0:
         return 0, None, int(captured.sum())
-    has_row = np.isin(calls.correlation[rows], trace.gpu.correlation)
+    has_row = is_member(calls.correlation[rows], np.sort(trace.gpu.correlation))
     return int(rows.size), float(1 - has_row.mean()), int(captured.sum())
 
 

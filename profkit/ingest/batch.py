@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from profkit.ingest.columns import (
     EXTRACTORS,
     Codes,
     Columns,
+    InexactError,
     flows,
     kernel_collectives,
     operator_collectives,
@@ -15,7 +17,8 @@ from profkit.ingest.columns import (
     text_of,
     thread_names,
 )
-from profkit.ingest.events import COMM_OP, decode_groups
+from profkit.ingest.events import COMM_OP, Groups, decode_groups
+from profkit.ingest.usual import decode_usual
 
 
 @dataclass
@@ -37,7 +40,13 @@ def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: boo
     `every_argument` reads also those that these events do not need, as happens when others of their batch need them:
     what is good then is good in any company.
     """
-    groups = decode_groups(array, unique_keys=unique_keys, every_argument=every_argument)
+    if not (unique_keys or every_argument) and (usual := decode_usual(array)) is not None:
+        with suppress(InexactError):
+            return _columns(usual)
+    return _columns(decode_groups(array, unique_keys=unique_keys, every_argument=every_argument))
+
+
+def _columns(groups: Groups) -> Batch:
     batch = Batch(n_events=sum(map(len, groups.values())))
     strings, threads = Codes(), Codes()
     for (cat, ph), rows in groups.items():

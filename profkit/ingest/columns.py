@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.ingest.decimals import DecimalError, us_to_ns
+from profkit.ingest.decimals import DecimalError, numbers_to_ns, us_to_ns
 from profkit.ingest.events import ABSENT, COMM_OP, Args, BadEventError, Event, Groups, RareArgs
 
 Columns = dict[str, NDArray[Any]]
@@ -79,7 +79,7 @@ def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
 
 def _times(rows: list[Event]) -> Columns:
     start = _parse(rows, attrgetter("ts"), "ts")
-    duration = _parse(rows, attrgetter("dur"), "dur")
+    duration = _durations(rows)
     if duration.size and int(duration.min()) < 0:
         row = int(np.argmax(duration < 0))
         raise _bad(rows[row], f"negative dur {bytes(rows[row].dur).decode()}")
@@ -89,6 +89,19 @@ def _times(rows: list[Event]) -> Columns:
         row = int(np.argmax(end < start))
         raise _bad(rows[row], f"dur {bytes(rows[row].dur).decode()} overflows int64 nanoseconds")
     return {"start_ns": start, "end_ns": end}
+
+
+class InexactError(Exception):
+    """A duration that went through float64 may have lost a nanosecond, or is none: it must be read as text."""
+
+
+def _durations(rows: list[Event]) -> NDArray[np.int64]:
+    if not rows or rows[0].has_text_of_dur:
+        return _parse(rows, attrgetter("dur"), "dur")
+    durations = numbers_to_ns(np.fromiter(map(attrgetter("dur"), rows), np.float64, len(rows)))
+    if durations is None:
+        raise InexactError
+    return durations
 
 
 def _parse(rows: list[Event], column: Callable[[Event], Any], field_name: str) -> NDArray[np.int64]:
@@ -235,14 +248,15 @@ def _dimension(value: Any) -> list[int]:
 
 def kernel_collectives(rows: list[Event], strings: Codes) -> Columns:
     """The arguments of the kernels that are collectives; `kernel` is their place among the batch's kernels."""
-    places = [place for place, event in enumerate(rows) if isinstance(event.args, RareArgs) and event.args.collective]
-    arguments = _collective_arguments([rows[place].args for place in places], strings)
+    args = _args(rows)
+    places = [place for place, arg in enumerate(args) if arg.has_collective and arg.collective]
+    arguments = _collective_arguments([args[place] for place in places], strings)
     return {"kernel": np.array(places, np.int64)} | arguments
 
 
 def operator_collectives(rows: list[Event], strings: Codes) -> Columns:
     """The arguments of operators that announce a collective."""
-    args = [event.args for event in rows if event.name == COMM_OP and isinstance(event.args, RareArgs)]
+    args = [event.args for event in rows if event.name == COMM_OP and event.args and event.args.has_collective]
     return {"external_id": _external_ids(args)} | _collective_arguments(args, strings)
 
 

@@ -14,10 +14,12 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
 
 _INT64_MAX: Final = 2**63 - 1
+_FLOAT_STEP_BELOW_HALF_NS: Final = 2.0**42
 _JSON_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
@@ -44,6 +46,17 @@ def us_to_ns(numbers: Sequence[bytes]) -> I64:
     if values is None:
         values = np.array([_one_to_ns(bytes(number), row) for row, number in enumerate(numbers)], np.int64)
     return values
+
+
+def numbers_to_ns(numbers_us: NDArray[np.float64]) -> I64 | None:
+    """Give int64 ns for decimal numbers in us that were read as float64; None unless each is what `us_to_ns` gives.
+
+    Below 2^42 us (51 days) one float64 step is 0.49 ns: if the number of whole ns found reads as the same float64, the
+    text was nearer to it than half a ns.
+    """
+    nanoseconds = np.rint(numbers_us * 1000.0)
+    is_exact = (numbers_us >= 0) & (numbers_us < _FLOAT_STEP_BELOW_HALF_NS) & (nanoseconds / 1000.0 == numbers_us)
+    return nanoseconds.astype(np.int64) if is_exact.all() else None
 
 
 def _parse_usual(text: bytes, n: int) -> I64 | None:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ _ZERO = msgspec.Raw(b"0")
 class Args(msgspec.Struct, gc=False):
     """The arguments that every event may carry; of any type, since none of them is worth refusing a trace for."""
 
+    has_collective: ClassVar[bool] = False  # whether the arguments of a collective were read as well
     external_id: Any = msgspec.field(name="External id", default=ABSENT)
     correlation: Any = ABSENT
     device: Any = ABSENT
@@ -46,6 +47,7 @@ class Args(msgspec.Struct, gc=False):
 class RareArgs(Args, gc=False):
     """The arguments of metadata rows and collectives: decoded only in batches that hold such rows."""
 
+    has_collective: ClassVar[bool] = True
     dtype: Any = None
     in_elements: Any = msgspec.field(name="In msg nelems", default=ABSENT)
     out_elements: Any = msgspec.field(name="Out msg nelems", default=ABSENT)
@@ -59,6 +61,7 @@ class RareArgs(Args, gc=False):
 class Event(msgspec.Struct, gc=False):
     """One element of traceEvents, as far as profkit reads it."""
 
+    has_text_of_dur: ClassVar[bool] = True
     ph: str = ""
     cat: str | None = None
     name: str | int | None = ""

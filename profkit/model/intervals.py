@@ -76,6 +76,8 @@ class Intervals:
         return Intervals(*arrays.intersect(self.sets, other.sets))
 
     def __or__(self, other: Intervals) -> Intervals:
+        if not self or not other:
+            return self or other
         start = np.concatenate((self.start_ns, other.start_ns))
         return Intervals.of(start, np.concatenate((self.end_ns, other.end_ns)))
 

@@ -19,11 +19,8 @@ class Activity:
     compute: Intervals
     comm: Intervals
     copy: Intervals
-
-    @property
-    def any(self) -> Intervals:
-        """Busy with anything."""
-        return self.compute | self.comm | self.copy
+    any: Intervals
+    """Busy with anything: the union of the three."""
 
 
 def device_activity(trace: Trace, device: int) -> Activity:
@@ -37,4 +34,5 @@ def device_activity(trace: Trace, device: int) -> Activity:
         chosen = rows[kinds == kind]
         return Intervals.of(gpu.start_ns[chosen], gpu.end_ns[chosen]).clip(low, high)
 
-    return Activity(rows=rows, compute=of(Kind.COMPUTE), comm=of(Kind.COMM), copy=of(Kind.COPY))
+    compute, comm, copy = of(Kind.COMPUTE), of(Kind.COMM), of(Kind.COPY)
+    return Activity(rows=rows, compute=compute, comm=comm, copy=copy, any=compute | comm | copy)
