@@ -11,7 +11,7 @@ from profkit.compare.change import Answer, Change, Sample
 from profkit.compare.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.measured import Measured
 from profkit.compare.pair import Pair
-from profkit.compare.sides import Run, Side
+from profkit.compare.sides import Run, Side, shared_work
 from profkit.compare.waterfall import account, per_step, waterfall
 from profkit.compare.why import readings
 from profkit.model.comparison import (
@@ -37,15 +37,19 @@ def compare(
     sides = baseline, candidate
     is_unprofiled = all(run.has_unprofiled for side in sides for run in side.runs)
     kinds = {trace.has_steps for side in sides for trace in side.traces}
+    kind = shared_work(sides) if kinds == {True} or is_unprofiled else ""
     unit = "ns/step" if kinds == {True} or is_unprofiled else "ns/window"
     samples = [_sample(side, unit, is_unprofiled=is_unprofiled) for side in sides]
+    if kind:
+        samples = [_throughput(side, sample, kind) for side, sample in zip(sides, samples, strict=True)]
     change = judge(*samples, margin=margin, alpha=alpha)
     pair = _pair(baseline, candidate) if len(kinds) == 1 else None
     why = readings(pair) if pair is not None and _same_kind_of_device(sides) else ()
     metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
+    metric = f"{kind} per second" if kind else metric
     judgement = judgement_of(metric, samples, change)
     return Comparison(
-        judgement=_withheld(judgement, why, is_mixed=len(kinds) > 1),
+        judgement=judgement if kind else _withheld(judgement, why, is_mixed=len(kinds) > 1),
         baseline=_report(baseline, samples[0]),
         candidate=_report(candidate, samples[1]),
         waterfall=pair.waterfall if pair is not None else None,
@@ -65,6 +69,13 @@ def _sample(side: Side, unit: str, *, is_unprofiled: bool) -> Sample:
     )
     values = tuple(sum(run) / len(run) for run in steps)
     return Sample(name=side.name, values=values, unit=unit, higher_is_better=False, steps=steps)
+
+
+def _throughput(side: Side, sample: Sample, kind: str) -> Sample:
+    """Give the work per second of each run: what the script told of a step, over the step's time."""
+    works = [run.work[kind] for run in side.runs]
+    values = tuple(work * 1e9 / step_ns for work, step_ns in zip(works, sample.values, strict=True))
+    return Sample(name=side.name, values=values, unit=f"{kind}/s", higher_is_better=True)
 
 
 def _windows(run: Run) -> tuple[int, ...]:

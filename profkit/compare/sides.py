@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from profkit.compare.measured import Measured, measured
+from profkit.compare.recorded import KINDS, recorded_work, work_of_run
 from profkit.errors import ProfkitError
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
@@ -34,6 +35,8 @@ class Run:
     traces: tuple[Measured, ...]
     unprofiled_ns: tuple[tuple[int, ...], ...]
     """Steps timed without the profiler, ns, per trace; empty where none are known."""
+    work: Mapping[str, float] = field(default_factory=dict)
+    """What a step of all ranks works on, by kind (tokens, samples), where the script told it."""
 
     @property
     def has_unprofiled(self) -> bool:
@@ -63,6 +66,12 @@ class Side:
     def traces(self) -> tuple[Measured, ...]:
         """All traces, in the order of runs and ranks."""
         return tuple(trace for run in self.runs for trace in run.traces)
+
+
+def shared_work(sides: Iterable[Side]) -> str:
+    """Give the best kind of work that every run of all sides told, "" if there is none."""
+    runs = [run for side in sides for run in side.runs]
+    return next((kind for kind in KINDS if all(run.work.get(kind, 0) > 0 for run in runs)), "")
 
 
 def read_side(
@@ -113,6 +122,7 @@ def _run(name: str, files: Sequence[tuple[str, Measured]]) -> Run:
         name=name,
         traces=tuple(trace for _, trace in files),
         unprofiled_ns=tuple(_unprofiled_ns(source, trace) for source, trace in files),
+        work=work_of_run((trace.meta.rank, recorded_work(source, trace.meta.metadata)) for source, trace in files),
     )
 
 

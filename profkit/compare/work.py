@@ -1,8 +1,8 @@
 """Does a step do the same amount of work on both sides? If not, its time says nothing; only time per unit of work does.
 
-Told by grids: a kernel that both sides launch equally often, launch by launch, has another number of blocks. The bytes
-copied to the device must then have moved the same way, where they are known; alone they may mean something else (half
-as many bytes are also inputs of half the width).
+Told by the script, where it tells `profkit.capture.step`. Else by grids: a kernel that both sides launch equally often,
+launch by launch, has another number of blocks. The bytes copied to the device must then have moved the same way, where
+they are known; alone they may mean something else (half as many bytes are also inputs of half the width).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from profkit.compare.measured import Measured
 from profkit.compare.pair import Pair, moved, reading
+from profkit.compare.sides import shared_work
 from profkit.model.finding import Evidence, Finding
-from profkit.units import format_bytes, format_ns
+from profkit.units import format_bytes, format_count, format_ns
 
 _SAME: Final = math.log(1.05)  # chosen: padding varies a batch by less over several steps
 _MIN_MATCHED: Final = 0.1  # of kernel time; chosen: the reference pairs of one batch size match 12 % and more
@@ -28,6 +29,30 @@ _MIN_AGREEING: Final = 0.9  # of the changed time, in the direction of the media
 
 def work_changed(pair: Pair) -> Finding | None:
     """Give the reading that a step's work differs, or None: it is the same, or nothing tells."""
+    kind = shared_work((pair.baseline, pair.candidate))
+    return _told(pair, kind) if kind else _seen(pair)
+
+
+def _told(pair: Pair, kind: str) -> Finding | None:
+    """By what the script told of each step: the best witness, and the end of the matter."""
+    before, after = (
+        sum(run.work[kind] for run in side.runs) / len(side.runs) for side in (pair.baseline, pair.candidate)
+    )
+    if abs(math.log(after / before)) < _SAME:
+        return None
+    counts = moved(format_count(round(before, 1)), format_count(round(after, 1)))
+    told = Evidence(
+        statement=f"the script told {counts} {kind} per step",
+        metric=f"compare.{kind}_ratio",
+        value=after / before,
+        unit="ratio",
+        expected="1.00",
+    )
+    return _finding(pair, after / before, [told], f"the step does {after / before:.2f}x the work", confidence=0.9)
+
+
+def _seen(pair: Pair) -> Finding | None:
+    """By what ran: grids, and bytes copied."""
     ratio = _grid_ratio(pair)
     if ratio is None:
         return None
@@ -58,24 +83,27 @@ def work_changed(pair: Pair) -> Finding | None:
                 expected="1.00",
             ),
         )
+    title = f"{pair.each} does {ratio_of_work:.2f}x the work: only time per sample may be compared"
+    return _finding(pair, ratio_of_work, evidence, title, confidence=0.8 if is_copied else 0.7)
+
+
+def _finding(pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, confidence: float) -> Finding:
     steps = pair.waterfall.baseline_ns, pair.waterfall.candidate_ns
-    per_work = steps[1] / steps[0] / ratio_of_work if steps[0] else 0.0
+    per_work = steps[1] / steps[0] / ratio if steps[0] else 0.0
     times = f"{format_ns(steps[0])} -> {format_ns(steps[1])} {pair.per}"
-    evidence.append(
-        Evidence(
-            statement=f"{times}: per unit of work {per_work:.2f}x the time",
-            metric="compare.time_per_work_ratio",
-            value=per_work,
-            unit="ratio",
-        )
+    time = Evidence(
+        statement=f"{times}: per unit of work {per_work:.2f}x the time",
+        metric="compare.time_per_work_ratio",
+        value=per_work,
+        unit="ratio",
     )
     return reading(
         "work_changed",
-        f"{pair.each} does {ratio_of_work:.2f}x the work: only time per sample may be compared",
+        title,
         fraction=1.0,
-        evidence=tuple(evidence),
+        evidence=(*evidence, time),
         fix="compare samples or tokens per second: record them with profkit.capture.step(samples=...), or give a table",
-        confidence=0.8 if is_copied else 0.7,
+        confidence=confidence,
     )
 
 
