@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_speedup
+from profkit.units import (
+    format_bytes,
+    format_change,
+    format_count,
+    format_fraction,
+    format_ns,
+    format_quantity,
+    format_speedup,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +44,22 @@ def test_the_rest() -> None:
     assert format_bytes(12_900_000_000) == "12.9 GB"
     assert format_bytes(640) == "640 B"
     assert format_speedup(1.736) == "1.74x"
+
+
+def test_changes_are_signed() -> None:
+    assert format_change(0.0158) == "+1.6 %"
+    assert format_change(-0.0333) == "-3.3 %"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (3164.0, "tokens/s", "3,164 tokens/s"),
+        (12.94, "GB", "12.9 GB"),
+        (4.0, "", "4.00"),
+        (41_400_000, "ns/step", "41.4 ms/step"),
+        (2e9, "ns", "2.00 s"),
+    ],
+)
+def test_measured_values_carry_their_unit(value: float, unit: str, text: str) -> None:
+    assert format_quantity(value, unit) == text
