@@ -24,6 +24,8 @@ _MIN_SMALL_OPS: Final = 20
 WRAPPER_NS: Final = 50_000
 """A stretch inside an operator but outside its children, up to this long, is dispatch; a longer one is work that has
 no operator of its own (compiled graphs, custom operators). Chosen: wrappers take 1 to 15 us."""
+_COLLECTIVE_CALLS: Final = ("c10d::", "_c10d_functional::", "c10d_functional::")
+"""Operators that ask for a collective: their time is queueing and waiting, never compute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,9 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     comm = _span_set(trace, spans.kind == SpanKind.COMM)
     ops = trace.ops.take(np.flatnonzero(np.isin(trace.ops.thread, training_threads(trace))))
     nested = nesting(ops)
+    asks = np.array([name.startswith(_COLLECTIVE_CALLS) for name in trace.strings], np.bool_)[ops.name]
     leaf = np.sort(nested.order[nested.is_leaf])
+    leaf = leaf[~asks[leaf]]
     start, end = ops.start_ns[leaf], ops.end_ns[leaf]
     inside = (end > low) & (start < high) & ~data.contains(start)
     start, end = start[inside], end[inside]
@@ -72,7 +76,9 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     compiled = _compiled(trace)
     is_short = wrappers.lengths_ns <= WRAPPER_NS
     short = Intervals(wrappers.start_ns[is_short], wrappers.end_ns[is_short]) - compiled
-    long = Intervals(wrappers.start_ns[~is_short], wrappers.end_ns[~is_short])
+    calls = Intervals.of(ops.start_ns[asks], ops.end_ns[asks])
+    # FSDP waits for its collectives inside autograd nodes that have no operator for it: no work of their own either
+    long = Intervals(wrappers.start_ns[~is_short], wrappers.end_ns[~is_short]) - calls - (comm - compiled)
     compute = ((leaves - heads) | long | (compiled - heads)) - data
     comm_exposed = comm - compute - data
     dispatch = (heads | short) - compute - data - comm_exposed

@@ -1,0 +1,34 @@
+"""A CPU's budget: what is work and what is waiting for a collective."""
+
+from __future__ import annotations
+
+from profkit.testing import span, trace_of
+from profkit.timeline.cpu import cpu_budget
+
+US = 1000
+STEP = span("ProfilerStep#0", 0, 2000 * US)
+COLLECTIVE = span("gloo:all_gather", 100 * US, 900 * US, tid=2000)
+
+
+def budget(*ranges: tuple[str, int, int]):
+    rows = [span(name, start * US, end * US, cat="cpu_op") for name, start, end in ranges]
+    return cpu_budget(trace_of([STEP, COLLECTIVE, *rows]))
+
+
+def test_an_operator_that_asks_for_a_collective_waits():
+    found = budget(("c10d::_allgather_base_", 100, 900), ("aten::mm", 1000, 1400))
+    assert found.compute.total_ns == 400 * US
+    assert found.comm_exposed.total_ns == 800 * US
+
+
+def test_a_node_that_waits_for_a_collective_does_no_work():
+    """FSDP waits inside its post-backward node; what runs in operators of its own is work all the same."""
+    found = budget(("RegisterPostBackwardFunctionBackward", 50, 950), ("aten::copy_", 300, 400))
+    assert found.compute.total_ns == (50 + 50 + 100) * US
+    assert found.comm_exposed.total_ns == 700 * US
+
+
+def test_an_operator_beside_a_collective_hides_it():
+    found = budget(("aten::mm", 100, 900))
+    assert found.compute.total_ns == 800 * US
+    assert found.comm_exposed.total_ns == 0
