@@ -24,7 +24,7 @@ class Sample:
 
     `unit` is what people read ("tokens/s"; "ns/step" prints as a duration). `steps` are the step values of each run,
     where they are known, and only describe. `blocks` numbers the block each run belongs to, where runs of both sides
-    were interleaved by plan: two samples with blocks are compared within blocks.
+    were interleaved by plan: two samples that share their blocks are compared within them.
     """
 
     name: str

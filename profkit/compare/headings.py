@@ -36,7 +36,7 @@ _ROLES: Final = {
     "micro_batch": r"(?:per_(?:gpu|device|rank)_(?:train_)?|micro_?|local_)batch(?:_size)?|batch(?:_size)?|bs|mbs",
     "accumulation": r"(?:grad(?:ient)?_)?accum(?:ulation)?(?:_steps)?",
     "global_batch": r"(?:effective|global|total)_batch(?:_size)?|gbs",
-    "work": r"(?:tokens|samples)(?:_per_step)?",
+    "work": r"(?:tokens|samples)_per_step",
     "block": r"block|round",
     "arm": r"arm|side|variant",
     "run": r"run|run_index|repeat|repetition|trial|seed|index|order|i|id",

@@ -106,12 +106,11 @@ class _Arms:
 
 
 def _arms(baseline: Sample, candidate: Sample) -> _Arms:
-    if not (baseline.blocks and candidate.blocks):
-        return _Arms(baseline=baseline.values, candidate=candidate.values, is_paired=False)
+    """Pair the blocks that both sides have; a block here and there in common is no blocked design."""
     old, new = _by_block(baseline), _by_block(candidate)
     shared = sorted(old.keys() & new.keys())
-    if not shared:
-        raise ValueError(f"samples {baseline.name!r} and {candidate.name!r} share no block")
+    if not shared or (old.keys() != new.keys() and len(shared) < MIN_RUNS):
+        return _Arms(baseline=baseline.values, candidate=candidate.values, is_paired=False)
     return _Arms(
         baseline=tuple(old[block] for block in shared), candidate=tuple(new[block] for block in shared), is_paired=True
     )
@@ -120,7 +119,7 @@ def _arms(baseline: Sample, candidate: Sample) -> _Arms:
 def _by_block(sample: Sample) -> dict[int, float]:
     """Give the geometric mean of a block's runs: their logs are what is compared."""
     grouped: dict[int, list[float]] = {}
-    for block, value in zip(sample.blocks, sample.values, strict=True):
+    for block, value in zip(sample.blocks, sample.values, strict=False):  # or it has no blocks at all
         grouped.setdefault(block, []).append(math.log(value))
     return {block: math.exp(float(np.mean(logs))) for block, logs in grouped.items()}
 

@@ -221,8 +221,14 @@ def test_impossible_samples_are_refused(fields: dict[str, object], says: str) ->
 def test_samples_of_different_kinds_are_not_compared() -> None:
     with pytest.raises(ValueError, match="different kinds"):
         judge(rates(1, 2, 3), times(1, 2, 3))
-    with pytest.raises(ValueError, match="share no block"):
-        judge(rates(1, 2, blocks=(1, 2)), rates(1, 2, blocks=(3, 4)))
+
+
+def test_blocks_that_are_not_shared_are_no_design() -> None:
+    old, new = (1.0, 2.0, 3.0), (2.0, 3.0, 4.0)
+    free = judge(rates(*old), rates(*new))
+    assert judge(rates(*old, blocks=(1, 2, 3)), rates(*new, blocks=(4, 5, 6))) == free
+    assert judge(rates(*old, blocks=(1, 2, 3)), rates(*new, blocks=(3, 4, 5))) == free
+    assert judge(rates(*old, blocks=(1, 2, 3)), rates(*new)) == free
 
 
 def test_batch_means_see_that_neighbouring_steps_are_alike() -> None:
