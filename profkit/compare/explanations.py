@@ -73,6 +73,15 @@ _ALL: Final = (
         thresholds=("20 points of matrix time, which is 5 % of the step or more: chosen",),
     ),
     _explanation(
+        "casts",
+        "tensors are cast on their way",
+        "On a CPU no kernel name tells a number format. Casts that the backward pass differentiates, on one side only,"
+        " are what mixed precision leaves in a trace.",
+        "ToCopyBackward0 nodes and aten::_to_copy operators per step.",
+        "moving a tensor that needs a gradient to another device, which a CPU job does not do",
+        thresholds=("none on one side, one per step or more on the other: chosen",),
+    ),
+    _explanation(
         "compiled",
         "the work is compiled, or replayed as CUDA graphs",
         "One side runs kernels that Inductor generated, or replays recorded launches.",

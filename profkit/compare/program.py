@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
+
 from profkit.compare.measured import Measured
 from profkit.compare.pair import Pair, counted, moved, part_shown, reading, signed
 from profkit.model.finding import Evidence, Finding
@@ -19,6 +21,7 @@ _MIN_FORMAT_SHIFT: Final = 0.2  # chosen: a module or more changed its format, n
 _MIN_MATRIX_SHARE: Final = 0.05  # as in precision.fallback
 _MIN_GENERATED: Final = 0.01  # of the step; chosen: one generated helper kernel is no compiled model
 _MIN_SAVED_LAUNCHES: Final = 0.1  # chosen: a graph that replaces fewer launches is not how the step runs
+_CAST_NODE: Final = "ToCopyBackward0"
 _MIN_RECOMPUTED: Final = 0.1  # of the forward operators; chosen: one block of ten
 
 
@@ -66,6 +69,32 @@ def _format_shares(pair: Pair, side: int) -> Mapping[str, float]:
 
 def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(((name, share) for name, share in shares.items() if share >= 0.05), key=lambda item: -item[1])[:2]
+
+
+def casts(pair: Pair) -> Finding | None:
+    """Casts that are differentiated on one side only: mixed precision, where no kernel name tells the format."""
+    nodes = pair.rates(lambda trace: _n_rows(trace, _CAST_NODE))
+    if not pair.is_cpu or min(nodes) > 0 or max(nodes) < 1:
+        return None
+    is_on = nodes[1] > nodes[0]
+    return reading(
+        "casts",
+        f"tensors are {'' if is_on else 'no longer '}cast to another number format on their way",
+        fraction=pair.fraction(pair.waterfall.bar("compute").delta_ns),
+        evidence=(
+            counted(pair, "casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
+            counted(pair, "casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
+            part_shown(pair, "compute"),
+        ),
+        fix="compare the loss as well: a number format is a change of the result; shapes and types need --shapes",
+        confidence=0.6,
+    )
+
+
+def _n_rows(trace: Measured, name: str) -> int:
+    """Give how many compute rows have this name."""
+    codes = [code for code, work in enumerate(trace.compute.works) if work.name == name]
+    return int(np.isin(trace.compute.work, codes).sum())
 
 
 def compiled(pair: Pair) -> Finding | None:

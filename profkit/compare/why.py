@@ -11,7 +11,7 @@ from typing import Final
 
 from profkit.compare import overlap
 from profkit.compare.pair import Pair, counted, part_shown, reading, signed
-from profkit.compare.program import compiled, precision, recomputed
+from profkit.compare.program import casts, compiled, precision, recomputed
 from profkit.compare.work import work_changed
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_fraction
@@ -28,7 +28,7 @@ machine differ by up to 8 % and 2 %)."""
 def readings(pair: Pair) -> tuple[Finding, ...]:
     """Give what can be read from both sides, the heaviest first."""
     changed = work_changed(pair)
-    told = [item for read in (precision, compiled, recomputed) if (item := read(pair)) is not None]
+    told = [item for read in (precision, casts, compiled, recomputed) if (item := read(pair)) is not None]
     if changed is not None:
         return (changed, *told)
     timed = [item for read in (_loader, _syncs, _host, _slower) if (item := read(pair)) is not None]

@@ -129,7 +129,15 @@ def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
     if n_others:
         counts = [sum(getattr(row, name) for row in others) for name in ("by_count_ns", "by_duration_ns")]
         times = [sum(getattr(row, name) for row in others) for name in ("baseline_ns", "candidate_ns")]
-        rows.append((f"{n_others} others", signed(sum(counts)), *map(signed, counts), "", *map(format_ns, times)))
+        rows.append(
+            (
+                f"{n_others} other{'s' * (n_others != 1)}",
+                signed(sum(counts)),
+                *map(signed, counts),
+                "",
+                *map(format_ns, times),
+            )
+        )
     aside = account.side_by_side
     if aside.baseline_ns or aside.candidate_ns:
         rows.append(_sum_row("side by side, counted twice", aside))

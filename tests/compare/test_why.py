@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from profkit.compare.explanations import EXPLANATIONS
 from tests.compare.drawn import LOADER, NCCL, WORKERS, K, N, compared, host, job, read, values
 
 FOUR = tuple(K(at=10 + 100 * place, us=100) for place in range(4))
@@ -162,6 +163,28 @@ def test_an_evaluation_beside_the_step_is_no_recomputation():
     twice = [host("aten::linear", 110 + 20 * place, 10) for place in range(4)]
     before = job([K(at=10, us=600)], ranges=[*FORWARD, *BACKWARD])
     assert "recompute" not in read(before, job([K(at=10, us=800)], ranges=[*FORWARD, *twice, *BACKWARD]))
+
+
+def test_casts_on_a_cpu_are_what_mixed_precision_leaves():
+    plain = job([], ranges=[host("aten::mm", 10, 500)])
+    mixed = job([], ranges=[host("aten::_to_copy", 2, 4), host("aten::mm", 10, 500), host("ToCopyBackward0", 600, 20)])
+    found = read(plain, mixed)["casts"]
+    assert values(found)["cast_nodes_change"] == 1
+    assert "no longer" in read(mixed, plain)["casts"].title
+    assert "casts" not in read(mixed, mixed)
+
+
+def test_every_reading_is_explained():
+    pairs = [
+        (EXPOSED, job([*FOUR, N(10, 400)], step_us=600)),
+        (job(batch(1)), job(batch(2))),
+        (
+            job([K(at=10, us=6)], ranges=[*FORWARD, *BACKWARD]),
+            job([K(at=10, us=8)], ranges=[*FORWARD, *BACKWARD, *AGAIN]),
+        ),
+    ]
+    for pair in pairs:
+        assert {f"compare.{name}" for name in read(*pair)} <= set(EXPLANATIONS)
 
 
 # --------------------------------------------------------------------------------------------------------------- work
