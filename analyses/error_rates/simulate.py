@@ -1,7 +1,7 @@
 """Sessions of runs in which nothing changed, or a known change was made: what the judge says of them.
 
 A run is a fresh process: its mean step varies from run to run, its steps follow an AR(1) process around it, and the
-machine under all runs may drift. These are the conditions under which tests on steps fail (diagnosis.md 3.10).
+machine under all runs may drift. These are the conditions under which tests on steps fail (docs/statistics.md 1).
 """
 
 from __future__ import annotations

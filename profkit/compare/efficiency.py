@@ -39,7 +39,7 @@ def decompose(
     """Give E and the signed parts of log E, which sum to it; None where a trace has no steps or no compute.
 
     `work_growth` is the work of a GPU and step at the larger size over that at the base. With T the step, K its compute
-    time and w its work, E = (w/T) ratio = (w/K) ratio times (K/T) ratio (diagnosis.md 3.11). The first is 0 in logs
+    time and w its work, E = (w/T) ratio = (w/K) ratio times (K/T) ratio (docs/statistics.md 5). The first is 0 in logs
     where both run the same kernels on the same work. The second is divided among the parts that are not compute by the
     logarithmic mean of the two compute shares, which leaves no rest (LMDI, Ang 2005).
     """

@@ -46,7 +46,7 @@ class Estimate:
         return two_sided_p(self.difference / self.se, self.df)
 
     def detectable(self, alpha: float) -> float:
-        """Give the minimum detectable effect: (t_{1-alpha/2} + t_{power}) se, as diagnosis.md 3.10 prints it."""
+        """Give the minimum detectable effect: (t_{1-alpha/2} + t_{power}) se (docs/statistics.md 1)."""
         return (t_quantile(1 - alpha / 2, self.df) + t_quantile(POWER, self.df)) * self.se
 
     def runs_to_detect(self, effect: float, alpha: float) -> int:

@@ -1,7 +1,7 @@
 """Did the change help? Two sets of runs to one of four answers, with the error rate that is promised.
 
 What is counted is runs. Steps of one process share its allocator, clocks and placement, so they are never independent
-samples: tests on the steps of one run per side call 81 % of no-changes significant (diagnosis.md 0 and 3.10).
+samples: tests on the steps of one run per side call 81 % of no-changes significant (docs/statistics.md 1).
 
 What is done depends on the number of runs n of the smaller side:
 

@@ -24,7 +24,7 @@ from profkit.model.scaling import Held, Point, ScalingReport, Series, Standing
 
 ALPHA: Final = 0.05
 SUPERLINEAR_FROM: Final = 1.05
-"""Efficiency that accuses the base whatever its interval; below, an interval above 1 does (diagnosis.md 3.11)."""
+"""Efficiency that accuses the base whatever its interval; below, an interval above 1 does (chosen)."""
 
 Traces = Mapping[int, Sequence[RankReport]]
 """The ranks of one traced run, by number of GPUs."""

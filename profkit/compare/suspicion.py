@@ -1,6 +1,6 @@
 """Superlinear efficiency is an accusation of the base until it is explained: what speaks against it, what for it.
 
-Every clue is looked at in the base (diagnosis.md 3.11 and 2.21). Shares of memory only suggest: pressure is proven by
+Every clue is looked at in the base (docs/statistics.md 5). Shares of memory only suggest: pressure is proven by
 an allocator that goes to the driver inside steady steps, which takes a trace.
 """
 
@@ -16,7 +16,7 @@ from profkit.model.scaling import Bearing, Clue, Held, Point, Series, Standing
 from profkit.units import format_bytes, format_change, format_fraction, format_quantity
 
 HIGH_MEMORY: Final = 0.8
-"""Share of capacity that is worth a word (diagnosis.md 2.21; the seed's sick base sat at 0.81)."""
+"""Share of capacity that is worth a word (chosen; the base of the FSDP study was sick at 0.81)."""
 _CROSS_CHECK_FROM: Final = 1.05
 _CARDS_BYTES: Final = tuple(
     size * 1e9 for size in (8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 180, 192, 288)

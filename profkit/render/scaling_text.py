@@ -17,7 +17,7 @@ NAMES: Final = {
 MARKS: Final = {"accuses": "!", "suggests": "?", "clears": "-", "unknown": "."}
 MARKS_TOLD: Final = "! speaks against the base   ? a hint   - speaks for it   . not known"
 PILOT_TOLD: Final = "* a pilot: two runs on a side, so the interval is wide and hangs on them"
-_FEW_SIZES: Final = 6  # guidance for a fit of the law (diagnosis.md 3.11)
+_FEW_SIZES: Final = 6  # from here on a fit of the law is worth its error (docs/statistics.md 4)
 
 
 def headline(series: Series) -> str:

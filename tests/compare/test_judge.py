@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 
 import numpy as np
 import pytest
@@ -131,6 +132,10 @@ def test_two_runs_are_a_pilot() -> None:
     assert change.answer is Answer.INCONCLUSIVE
     assert change.interval is not None
     assert "pilot" in change.method_note
+
+
+def test_what_hardly_anything_can_be_seen_with_is_a_factor() -> None:
+    assert re.search(r"sees changes of [\d.]+x or more", judge(rates(100, 160), rates(100, 30)).sentence)
 
 
 def test_answers_of_plain_cases() -> None:
