@@ -10,7 +10,6 @@ import click
 
 from profkit.cli.output import FormatChoice, deliver, format_for
 from profkit.cli.progress import ReadingProgress
-from profkit.errors import UsageError
 from profkit.model.scaling import Held, ScalingReport
 
 _SIZES: Final = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30}
@@ -49,13 +48,15 @@ def command(
     """Give strong and weak scaling efficiency with intervals, and judge the baseline they stand on.
 
     TABLE is CSV or JSON, one row per run: gpus or world_size, tokens_per_sec or step_ms, batch and memory where known.
-    DIRS are capture folders, one per run. An efficiency above 1 accuses the baseline until it is explained.
+    DIRS are capture folders, one per run; beside a table they say where its efficiency went. An efficiency above 1
+    accuses the baseline until it is explained.
 
     \b
     Examples:
       profkit scaling results.csv
       profkit scaling results.csv --capacity 16GB -o report.md
-      profkit scaling run2/ run4/ run8/ --held weak        with where the efficiency went
+      profkit scaling run2/ run4/ run8/ --held weak
+      profkit scaling results.csv run2/ run8/              runs of the table, evidence of the traces
     """
     format_name = format_for(fmt, output)
     report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity)
@@ -69,19 +70,19 @@ def _scaled(
     from profkit.compare.scaling import scale
     from profkit.compare.tables import is_result_table, read_table
 
-    are_tables = {is_result_table(Path(path)) for path in paths}
-    if are_tables == {True}:
-        tables = [read_table(path, metric=metric) for path in paths]
-        return scale(tables, held=held, capacity_bytes=capacity_bytes)
-    if True in are_tables:
-        raise UsageError("tables and traces cannot be mixed", hint="give tables, or the folders of traced runs")
-    from profkit.compare.sides import read_side
-    from profkit.compare.traced import traced_table
+    named = [path for path in paths if is_result_table(Path(path))]
+    folders = [path for path in paths if path not in named]
+    tables = [read_table(path, metric=metric) for path in named]
+    traces = None
+    if folders:
+        from profkit.compare.sides import read_side
+        from profkit.compare.traced import traced_table
 
-    with ReadingProgress() as progress:
-        side = read_side("runs", paths, progress=progress)
-    table, traces = traced_table(", ".join(paths), side.runs)
-    return scale([table], held=held, capacity_bytes=capacity_bytes, traces=traces)
+        with ReadingProgress() as progress:
+            side = read_side("runs", folders, progress=progress)
+        table, traces = traced_table(", ".join(folders), side.runs)
+        tables = tables or [table]
+    return scale(tables, held=held, capacity_bytes=capacity_bytes, traces=traces)
 
 
 def _rendered(report: ScalingReport, fmt: str, *, color: bool | None) -> str:

@@ -48,8 +48,9 @@ def scale(
     """Give the report on the runs of one table or more.
 
     What a series holds constant is read from batch columns; `held` says it where there are none, and picks one kind
-    where there are. `capacity_bytes` is the memory of a device, where no column says. Raises UsageError for tables
-    without GPUs, of different units, or with a single size.
+    where there are. `capacity_bytes` is the memory of a device, where no column says. `traces` are of the tables' one
+    configuration. Raises UsageError for tables without GPUs, of different units, with a single size, or where it is
+    open which configuration the traces are of.
     """
     unit, runs = _sized(tables, held)
     shown = _varying_labels([run.row for run in runs])
@@ -65,6 +66,12 @@ def scale(
         raise UsageError(
             f"nothing to scale: sizes {', '.join(map(str, sizes))} in {len(runs)} runs, none of them comparable",
             hint="a study needs two numbers of GPUs of one configuration, with the same work per step or per GPU",
+        )
+    names = list(dict.fromkeys(series.name for series in found))
+    if traces and len(names) > 1:
+        raise UsageError(
+            f"the traces belong to one of {len(names)} configurations, and nothing says which",
+            hint=f"keep one in the table: {'; '.join(names[:3])}",
         )
     context = suspicion.Context(series=tuple(found), capacity_bytes=capacity_bytes, traces=traces or {})
     judged = tuple(suspicion.judged(series, context, _rebased(series)) for series in found)

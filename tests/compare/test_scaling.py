@@ -305,12 +305,19 @@ def test_the_terminal_keeps_to_its_width(tmp_path: Path, width: int) -> None:
 
 
 def test_the_json_obeys_its_schema(tmp_path: Path) -> None:
-    traces = {2: [rank_report(100)], 8: [rank_report(125, comm_exposed=25)] * 2}
-    report = scale([read_table(study(tmp_path))], traces=traces)
-    document = scaling_json.scaling_to_dict(report)
-    jsonschema.validate(document, schema("scaling"))
-    assert document["schema"] == "profkit.scaling/1"
-    assert document["series"][0]["decompositions"]
+    for document in map(
+        scaling_json.scaling_to_dict,
+        (
+            scale([read_table(study(tmp_path))]),
+            scaled(
+                tmp_path,
+                "gpus,batch_size,step_ms\n1,8,0.1\n2,8,0.125\n",
+                traces={1: [rank_report(100)], 2: [rank_report(125, comm_exposed=25)] * 2},
+            ),
+        ),
+    ):
+        jsonschema.validate(document, schema("scaling"))
+        assert document["schema"] == "profkit.scaling/1"
 
 
 def test_the_markdown_holds_the_table_and_the_sentence(tmp_path: Path) -> None:

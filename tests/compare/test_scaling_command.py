@@ -107,4 +107,16 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, table: Path) -> None:
     bad = tmp_path / "bad.csv"
     bad.write_text("gpus,tokens_per_s\n1,fast\n")
     assert isinstance(invoke(bad).exception, TraceFormatError)
-    assert isinstance(invoke(table, tmp_path).exception, UsageError)
+
+
+def test_traces_beside_a_table_are_evidence(tmp_path: Path, table: Path) -> None:
+    one = capture(tmp_path / "one", picture("K" * 30 + "."), 1)
+    two = capture(tmp_path / "two", picture("K" * 30 + "N" * 2 + "."), 2)
+    (series,) = json.loads(invoke(table, one, two, "-f", "json").output)["series"]
+    assert [point["n"] for point in series["points"]] == [3, 3]
+    assert len(series["decompositions"]) == 1
+    both = tmp_path / "both.csv"
+    both.write_text("gpus,mode,step_ms\n1,a,10\n2,a,11\n1,b,10\n2,b,11\n")
+    done = invoke(both, one, two)
+    assert isinstance(done.exception, UsageError)
+    assert "nothing says which" in done.exception.message
