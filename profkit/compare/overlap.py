@@ -16,6 +16,7 @@ MIN_EFFECT: Final = 0.02
 """Share of the step below which an effect is not spoken of (chosen: run-to-run noise of a quiet machine)."""
 BOUGHT: Final = 0.5
 """From that share of what was hidden on, the step's gain counts as bought (chosen: the larger part)."""
+_WORTH_A_NUMBER: Final = 0.1  # chosen: below a tenth of what was hidden it is called nothing
 BUSY_LINK: Final = 0.9
 """From that share of the step on, communication itself is the critical resource (chosen)."""
 _SAME_COMM: Final = 0.1  # chosen: more than that is another set of collectives
@@ -130,9 +131,11 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
     causes += [] if known else _went_to_idle(pair)
     if not causes:
         return None
+    gained = -pair.waterfall.delta_ns / more_hidden_ns
+    bought = f"{format_fraction(gained)} of what it hides" if gained >= _WORTH_A_NUMBER else "nothing"
     return reading(
         "overlap_bought_nothing",
-        "the overlap is real and bought nothing",
+        f"the overlap is real and bought {bought}",
         fraction=pair.fraction(more_hidden_ns),
         evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
         fix="fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows) or fewer"

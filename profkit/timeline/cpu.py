@@ -77,8 +77,11 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     is_short = wrappers.lengths_ns <= WRAPPER_NS
     short = Intervals(wrappers.start_ns[is_short], wrappers.end_ns[is_short]) - compiled
     calls = Intervals.of(ops.start_ns[asks], ops.end_ns[asks])
-    # FSDP waits for its collectives inside autograd nodes that have no operator for it: no work of their own either
-    long = Intervals(wrappers.start_ns[~is_short], wrappers.end_ns[~is_short]) - calls - (comm - compiled)
+    is_node = np.array([_is_node(name) for name in trace.strings], np.bool_)[ops.name]
+    working = Intervals.of(ops.start_ns[~is_node & ~asks], ops.end_ns[~is_node & ~asks]) | compiled
+    # FSDP waits for its collectives inside autograd nodes: a node does no work outside the operators it calls
+    waiting = calls | (comm - working)
+    long = Intervals(wrappers.start_ns[~is_short], wrappers.end_ns[~is_short]) - waiting
     compute = ((leaves - heads) | long | (compiled - heads)) - data
     comm_exposed = comm - compute - data
     dispatch = (heads | short) - compute - data - comm_exposed
@@ -93,6 +96,10 @@ def cpu_budget(trace: Trace) -> CpuBudget:
         n_leaf_ops=int(start.size),
         n_small_ops=int((end - start <= SMALL_OP_NS).sum()),
     )
+
+
+def _is_node(name: str) -> bool:
+    return name.startswith("autograd::engine::") or "Backward" in name
 
 
 def _span_set(trace: Trace, rows: NDArray[np.bool_]) -> Intervals:

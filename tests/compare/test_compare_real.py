@@ -45,6 +45,19 @@ def test_two_workers_take_half_of_the_wait_away():
     assert "one run cannot tell" in comparison.judgement.sentence
 
 
+def test_prefetch_on_two_shared_cores_hides_more_than_it_gains():
+    """What PAIRS.toml says: all-gathers run while the block before computes, and two ranks share two cores."""
+    traces = ROOT / "traces"
+    comparison = compared(traces / "fsdp_vlm_prefetch_off", traces / "fsdp_vlm_prefetch_on")
+    (overlap,) = comparison.readings
+    assert overlap.id == "compare.overlap_bought_nothing"
+    seen = {item.metric: item.value for item in overlap.evidence}
+    assert seen["compare.comm_hidden_fraction_change"] > 0.15
+    assert seen["compare.stretch_factor"] > 1.1
+    assert comparison.comm.rest.by_count_ns == 0 == sum(row.by_count_ns for row in comparison.comm.rows)
+    assert comparison.judgement.unit == "tokens/s"
+
+
 RESNET = "kineto-tb-samples/resnet50_"
 WORKERS = [  # of one commit each, so of one machine and one version
     (f"{RESNET}autograd_api_num_workers_0/*", f"{RESNET}autograd_api_num_workers_4/*"),

@@ -28,6 +28,13 @@ def test_a_node_that_waits_for_a_collective_does_no_work():
     assert found.comm_exposed.total_ns == 700 * US
 
 
+def test_an_operator_works_outside_its_children_too():
+    """aten::mm calls a view and then multiplies: what follows the view is its work, beside a collective or not."""
+    found = budget(("aten::mm", 100, 900), ("aten::view", 110, 112))
+    assert found.compute.total_ns == 790 * US  # the 10 us before the view are short enough to be dispatch
+    assert found.comm_exposed.total_ns == 10 * US
+
+
 def test_an_operator_beside_a_collective_hides_it():
     found = budget(("aten::mm", 100, 900))
     assert found.compute.total_ns == 800 * US
