@@ -16,6 +16,7 @@ from profkit.units import format_change
 
 _DEFAULT_TABLE: Final = "profkit-bench.csv"
 _VERSUS: Final = "--vs"
+_COLUMNS: Final = ("block", "order", "arm")
 
 
 @click.command("bench", short_help="Run two commands in turns and judge the difference.")
@@ -199,7 +200,8 @@ def _commands(command_line: Sequence[str], *, is_same: bool) -> dict[str, list[s
 
 def _names(text: str) -> dict[str, str]:
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(parts) or parts[0] == parts[1] or any('"' in part for part in parts):
+    is_plain = all(part.isprintable() and '"' not in part for part in parts)
+    if len(parts) != 2 or not all(parts) or parts[0] == parts[1] or not is_plain:
         raise UsageError(f"--names {text!r} is not two different names", hint="--names eager,compiled")
     return dict(zip("AB", parts, strict=True))
 
@@ -221,6 +223,8 @@ def _measure(pattern: str | None, *, lower: bool) -> tuple[str, str, float, bool
             f"--metric {pattern!r} has {compiled.groups} groups, not one", hint="--metric 'tok/s: ([0-9.]+)'"
         )
     name = next(iter(compiled.groupindex), "cost" if lower else "metric")
+    if name in _COLUMNS:
+        raise UsageError(f"--metric names {name}, which is a column of its own", hint="name it tokens_per_s or step_ms")
     from profkit.compare.headings import metric_of
 
     known = metric_of([name], name, "--metric")
@@ -233,6 +237,8 @@ def _measure(pattern: str | None, *, lower: bool) -> tuple[str, str, float, bool
 def _table_path(output: Path | None, *, overwrite: bool) -> Path:
     """Give the file to write: the one asked for if it is free, else a new one."""
     path = output or Path(_DEFAULT_TABLE)
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", hint="make it first, or name another table with -o")
     if output is not None and path.exists() and not overwrite:
         raise UsageError(f"{path} is there already", hint="name another table with -o, or add --overwrite")
     number = 1
