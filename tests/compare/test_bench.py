@@ -230,7 +230,9 @@ def test_warm_up_runs_are_thrown_away(tmp_path: Path) -> None:
 
 
 def test_one_command_against_itself(tmp_path: Path) -> None:
-    done = invoke("--aa", "-n", 2, "--warmup", 0, "-o", tmp_path / "t.csv", "--", PYTHON, "-c", "pass")
+    done = invoke(
+        "--aa", "-n", 2, "--margin", "3%", "--warmup", 0, "-o", tmp_path / "t.csv", "--", PYTHON, "-c", "pass"
+    )
     assert done.exception is None
     assert "NOISE FLOOR" in done.output
 
