@@ -52,6 +52,11 @@ def format_change(fraction: float) -> str:
     return f"{100 * fraction:+.1f} %"
 
 
+def format_effect(fraction: float) -> str:
+    """Give the size of a change: as a percentage, and as a factor where it doubles the value: `7.1 %`, `20.38x`."""
+    return format_fraction(fraction) if fraction < 1 else format_speedup(1 + fraction)
+
+
 def format_quantity(value: float, unit: str) -> str:
     """Give a measured value with its unit, at least three digits: `3,164 tokens/s`; `ns/step` prints as a duration."""
     if unit == "ns" or unit.startswith("ns/"):

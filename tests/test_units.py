@@ -8,6 +8,7 @@ from profkit.units import (
     format_bytes,
     format_change,
     format_count,
+    format_effect,
     format_fraction,
     format_ns,
     format_quantity,
@@ -49,6 +50,8 @@ def test_the_rest() -> None:
 def test_changes_are_signed() -> None:
     assert format_change(0.0158) == "+1.6 %"
     assert format_change(-0.0333) == "-3.3 %"
+    assert format_effect(0.071) == "7.1 %"
+    assert format_effect(19.38) == "20.38x"
 
 
 @pytest.mark.parametrize(

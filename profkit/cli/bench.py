@@ -26,7 +26,8 @@ class _Percent(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Give the fraction."""
-        return float(super().convert(str(value).strip().removesuffix("%"), param, ctx)) / 100
+        text: Any = str(value).strip().removesuffix("%")
+        return float(super().convert(text, param, ctx)) / 100
 
 
 @click.command("bench", short_help="Run two commands in turns and judge the difference.")

@@ -6,7 +6,7 @@ from typing import Final
 
 from profkit.compare.change import Answer, Change, Sample
 from profkit.compare.inference import batch_means_error
-from profkit.units import format_change, format_fraction, format_quantity, format_speedup
+from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
 NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values tell nothing of noise"
 
@@ -49,15 +49,10 @@ def verdict(change: Change, baseline: Sample, candidate: Sample, alpha: float) -
         return f"no change beyond {format_fraction(change.margin)}: {seen}"
     if change.answer is not Answer.INCONCLUSIVE:
         return seen
-    sees = f"this design sees changes of {_size(change.minimum_detectable_effect)} or more"
+    sees = f"this design sees changes of {format_effect(change.minimum_detectable_effect)} or more"
     target = max(abs(change.ratio - 1), change.margin)
     more = f"{change.runs_to_settle} {'blocks' if _is_blocked(change) else 'runs each'}"
     return f"{seen}; {sees}, {more} would settle {format_fraction(target)}"
-
-
-def _size(effect: float) -> str:
-    """Give a detectable effect; what doubles the value is a factor."""
-    return format_fraction(effect) if effect < 1 else format_speedup(1 + effect)
 
 
 def _mean(sample: Sample, other: Sample) -> str:

@@ -9,7 +9,7 @@ from profkit.render import layout
 from profkit.render.layout import MARGIN
 from profkit.render.terminal import PROSE_WIDTH, Block, columns_of, is_colored, printed
 from profkit.render.text import clean
-from profkit.units import format_change, format_fraction, format_quantity
+from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
 _STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 
@@ -35,7 +35,7 @@ def _floor(report: BenchReport, width: int) -> Block:
     spread = max((arm.cv for arm in report.arms if arm.cv is not None), default=None)
     said = "too few runs to tell the noise" if spread is None else f"run to run cv {format_fraction(spread)}"
     if report.minimum_detectable_effect is not None:
-        sees = format_fraction(report.minimum_detectable_effect)
+        sees = format_effect(report.minimum_detectable_effect)
         said += f"; {report.n_blocks} blocks see changes of {sees} or more"
     block += layout.wrapped(MARGIN, said, width, style="strong")
     if report.blocks_for:
