@@ -4,13 +4,14 @@ PYTHON ?= python3
 TESTS ?= tests
 ARGS ?=
 BENCH ?=
+STUDIES ?= fsdp_scaling
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare test check lint types imports bench bench-large golden clean
+.PHONY: help demo compare test check lint types imports bench bench-large analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ bench: $(STAMP) ## profkit, HTA and a bare decoder on one 50 MB trace, as ratios
 bench-large: $(STAMP) ## the same on a generated 1 GB trace; BENCH=--hta adds HTA (minutes, 6 GB of memory)
 	@echo '==> bench-large: a few minutes'
 	@$(VENV) -m bench.large $(BENCH)
+
+analyses: $(STAMP) ## measure the studies again and write what they publish: minutes; STUDIES=data_removal adds others
+	@for study in $(STUDIES); do echo "==> analyses: $$study"; $(VENV) -m analyses.$$study.run $(ARGS) || exit; done
 
 golden: $(STAMP) ## rewrite the golden reports; review the diff
 	@echo '==> golden'

@@ -95,4 +95,4 @@ def build_loader(captions: Captions, batches: Sequence[range], *, pin_memory: bo
         splice = plan_splice(ids, labels, n_vision=captions.sizes.n_vision)
         return Batch(images=torch.stack(images), splice=splice)
 
-    return DataLoader(captions, batch_sampler=batches, collate_fn=collated, pin_memory=pin_memory)  # type: ignore[arg-type]
+    return DataLoader(captions, batch_sampler=batches, collate_fn=collated, pin_memory=pin_memory)
