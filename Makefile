@@ -4,7 +4,7 @@ PYTHON ?= python3
 TESTS ?= tests
 ARGS ?=
 BENCH ?=
-STUDIES ?= fsdp_scaling
+STUDIES ?= fsdp_scaling error_rates
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp

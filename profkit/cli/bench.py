@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from profkit.cli.percent import Percent
 from profkit.errors import ProfkitError, UsageError
 from profkit.units import format_change
 
@@ -19,26 +20,13 @@ _VERSUS: Final = "--vs"
 _COLUMNS: Final = ("block", "order", "arm")
 
 
-class _Percent(click.FloatRange):
-    """A percentage, with or without its sign: `2%`."""
-
-    name = "percent"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Give the fraction."""
-        text: Any = str(value).strip().removesuffix("%")
-        return float(super().convert(text, param, ctx)) / 100
-
-
 @click.command("bench", short_help="Run two commands in turns and judge the difference.")
 @click.option("-n", "--blocks", type=click.IntRange(1), default=8, show_default=True, help="Runs of each command.")
 @click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Runs of each thrown away first.")
 @click.option("--metric", metavar="REGEX", help="Read this number from the output; name the group for its unit.")
 @click.option("--lower", is_flag=True, help="A lower metric is better, where its name does not tell.")
 @click.option("--names", default="A,B", show_default=True, metavar="A,B", help="What to call the two in the table.")
-@click.option(
-    "--margin", type=_Percent(0, 100), default="2%", show_default=True, help="Changes within it count as none."
-)
+@click.option("--margin", type=Percent(), default="2%", show_default=True, help="Changes within it count as none.")
 @click.option("--stop-early", is_flag=True, help="End when the evidence is overwhelming; the error rate is kept.")
 @click.option("--aa", "is_same", is_flag=True, help="Run one command against itself: this machine's noise floor.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of runs.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from profkit.cli.output import FormatChoice, deliver, format_for
+from profkit.cli.percent import Percent
 from profkit.cli.progress import ReadingProgress
 from profkit.errors import UsageError
 from profkit.model.comparison import Comparison, Judgement
@@ -37,33 +37,18 @@ class _ManyPaths(click.Command):
         return super().parse_args(ctx, spread)
 
 
-class _Percent(click.ParamType):  # type: ignore[type-arg]
-    """A percentage: `3%` is 0.03."""
-
-    name = "percent"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Give the fraction."""
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)\s*%", str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is not a percentage: write 3%", param, ctx)
-        return float(match[1]) / 100
-
-
 @click.command("compare", cls=_ManyPaths, short_help="Did a change help, how sure is that, and why?")
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[A B]")
 @click.option("--baseline", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs before.")
 @click.option("--candidate", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs after.")
 @click.option(
-    "--margin", type=_Percent(), default="2%", show_default=True, help="Changes within it count as none; say it first."
+    "--margin", type=Percent(), default="2%", show_default=True, help="Changes within it count as none; say it first."
 )
 @click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not tell.")
 @click.option(
     "--fail-on-regression",
     "limit",
-    type=_Percent(),
+    type=Percent(),
     metavar="3%",
     help="Exit 1 if the whole interval is worse than this.",
 )
