@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from profkit.analyzers.tools import kernel_profile, py_spy_main
 from profkit.errors import ProfkitError, UsageError
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.read import read_traces
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import Bottleneck, DeviceReport, Failure, RankReport, Report, Verdict
 from profkit.model.trace import Trace
@@ -36,6 +37,8 @@ def triage(
 ) -> Report:
     """Give the report on one trace or several (one per rank): files, or folders of them, as a capture's.
 
+    An nsys export gives a trace for each process with kernels.
+
     One source that cannot be read raises; of several, the bad ones become `Report.failures` unless all are bad.
     """
     sources = find_sources(paths)
@@ -43,8 +46,9 @@ def triage(
     failures: list[Failure] = []
     for source in sources:
         try:
-            trace = read_trace(source, lenient=lenient, jobs=jobs, progress=progress)
-            analysed.append(triage_trace(trace, step_range=step_range, command=command))
+            traces = read_traces(source, lenient=lenient, jobs=jobs, progress=progress)
+            # map, not a loop variable: a trace is gone before the next one of the file is made
+            analysed.extend(map(partial(triage_trace, step_range=step_range, command=command), traces))
         except ProfkitError as error:
             if len(sources) == 1:
                 raise

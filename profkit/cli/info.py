@@ -18,22 +18,21 @@ from profkit.units import format_bytes, format_ns
 @click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
 @click.option("--lenient", is_flag=True, help="Read what is whole of a damaged file.")
 def command(path: str, fmt: str, lenient: bool) -> None:
-    """Say what a trace holds (events, devices, steps, options of the profiler), whether the capture is sound, and
-    which analyses it can feed; for the others, what is missing and how to get it.
+    """Say what a trace or an nsys export holds (events, devices, steps, options of the profiler), whether the capture
+    is sound, and which analyses it can feed; for the others, what is missing and how to get it.
 
     \b
     Example:
       profkit info trace.json.gz
     """
-    from profkit.ingest.kineto import read_trace
+    from profkit.ingest.read import read_traces
 
     with ReadingProgress() as progress:
-        trace = read_trace(path, lenient=lenient, progress=progress)
-    contents = describe(trace)
+        contents = [describe(trace) for trace in read_traces(path, lenient=lenient, progress=progress)]
     if fmt == "json":
-        click.echo(json.dumps(contents, indent=1))
+        click.echo(json.dumps(contents[0] if len(contents) == 1 else contents, indent=1))
         return
-    click.echo(_as_text(contents))
+    click.echo("\n\n".join(map(_as_text, contents)))
 
 
 def describe(trace: Trace) -> dict[str, Any]:
@@ -84,6 +83,7 @@ _TABLES = (
     "ops",
     "calls",
     "spans",
+    "waits",
     "python",
     "collectives",
     "device_spans",
@@ -94,7 +94,8 @@ _TABLES = (
 
 
 def _as_text(contents: dict[str, Any]) -> str:
-    rank = "" if contents["rank"] is None else f", rank {contents['rank']} of {contents['world_size']}"
+    of = f" of {contents['world_size']}" if contents["world_size"] else ""
+    rank = "" if contents["rank"] is None else f", rank {contents['rank']}{of}"
     head = f"{_clean(contents['source'])}: {contents['format']}"
     lines = [
         f"{head}, {contents['n_events']:,} events, {format_bytes(contents['n_bytes'])}{rank}",

@@ -59,9 +59,10 @@ def command(
     verbose: bool,
     color: bool | None,
 ) -> int:
-    """Read torch.profiler traces and say where the step time goes, what limits it, and what to run next.
+    """Read traces and say where the step time goes, what limits it, and what to run next.
 
-    TRACE is a .json, .json.gz or .json.zst that torch.profiler wrote, a folder of them, or - for standard input.
+    TRACE is a .json, .json.gz or .json.zst that torch.profiler wrote, an .sqlite that nsys exported, an .nsys-rep where
+    nsys is installed, a folder of them, or - for standard input (JSON only).
 
     \b
     Examples:
@@ -69,6 +70,7 @@ def command(
       profkit triage trace.json.gz -v                      with all tables
       profkit triage trace.json.gz -f json | jq .verdict
       profkit triage runs/ -o report.md                    markdown for an issue
+      profkit triage report.sqlite                         an nsys export: one rank per process
       profkit triage trace.json.gz --fail-on high          a gate for CI: exit code 1
       ssh node cat trace.json.gz | profkit triage -
     """

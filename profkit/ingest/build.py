@@ -31,6 +31,9 @@ from profkit.model.trace import (
 if TYPE_CHECKING:
     from profkit.ingest.kineto import RawTrace
 
+_MARKERS: Final = {"kineto": "ProfilerStep", "nsys": "NVTX"}
+"""What the markers of steps are called, by format."""
+
 _DTYPES: Final[dict[str, Any]] = {
     "name": np.int32,
     "thread": np.int32,
@@ -71,6 +74,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "spans": spans,
         "python": _spans(merged, "python", warnings),
         "overhead": _spans(merged, "overhead", warnings),
+        "waits": _spans(merged, "waits", warnings),
         "device_spans": _table(DeviceSpans, merged, "device_spans", warnings),
         "sync_rows": _table(DeviceSpans, merged, "sync_rows", warnings),
         "memory": _table(MemoryEvents, merged, "memory", warnings),
@@ -78,7 +82,7 @@ def build_trace(raw: RawTrace) -> Trace:
     }
     if meta.metadata.get("profkit_is_cut"):
         spans = mapped["spans"] = _without_cut_step(spans, warnings)
-    steps, source = find_steps(gpu=gpu, spans=spans, strings=strings)
+    steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=_MARKERS[raw.format])
     python = mapped["python"]
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
     return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=tuple(warnings))
@@ -110,7 +114,7 @@ def _calls(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning
 def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> tuple[CpuOps, Spans]:
     """Give operators and annotations; before torch 1.12 steps and loader ranges are written as operators."""
     ops, spans = merged.take("ops"), merged.take("spans")
-    if spans:
+    if spans and "kind" not in spans:
         spans["kind"] = code_table(spans["name"], strings, names.span_kind_of)[spans["name"]]
     if ops:
         ops = cleaned(ops, warnings, WHAT["ops"])
@@ -154,6 +158,7 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
     distributed = distributed if isinstance(distributed, dict) else {}
     return TraceMeta(
         source=raw.source,
+        format=raw.format,
         n_events=merged.n_events,
         n_bytes=raw.n_bytes,
         rank=_whole_number(distributed.get("rank")),

@@ -9,7 +9,7 @@ from typing import Final
 
 from profkit.errors import TraceNotFoundError
 
-TRACE_SUFFIXES: Final = (".json", ".json.gz", ".json.zst", ".pt.trace")
+TRACE_SUFFIXES: Final = (".json", ".json.gz", ".json.zst", ".pt.trace", ".sqlite", ".sqlite.gz", ".nsys-rep")
 # Files that profilers and profkit itself put beside traces and that are no traces.
 _NOT_TRACES: Final = re.compile(
     r"(?:^|/)(?:capture\.json|[^/]*\.et\.json(?:\.gz)?|report\.json|[^/]*_et\.json(?:\.gz)?)$"
@@ -45,12 +45,18 @@ def _in_folder(folder: Path) -> list[str]:
         for path in folder.rglob("*")
         if path.is_file() and path.name.endswith(TRACE_SUFFIXES) and not _NOT_TRACES.search(path.as_posix())
     ]
+    found = [path for path in found if not _is_exported(path)]
     if not found:
         raise TraceNotFoundError(
-            f"{folder} holds no traces ({', '.join(TRACE_SUFFIXES[:3])})",
+            f"{folder} holds no traces ({', '.join(TRACE_SUFFIXES)})",
             hint="name the folder that export_chrome_trace or tensorboard_trace_handler wrote into",
         )
     return [str(path) for path in sorted(found, key=lambda path: (rank_in_name(path.name), path.as_posix()))]
+
+
+def _is_exported(path: Path) -> bool:
+    """Tell an nsys report whose export lies beside it, as `nsys profile --export=sqlite` leaves them."""
+    return path.suffix == ".nsys-rep" and path.with_suffix(".sqlite").is_file()
 
 
 def rank_in_name(name: str) -> int:

@@ -36,6 +36,7 @@ class RawTrace:
     """What the reading of one file gives, before it becomes a `Trace`."""
 
     source: str
+    format: str = "kineto"
     batches: list[Batch] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     n_bytes: int = 0

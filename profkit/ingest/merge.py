@@ -155,6 +155,7 @@ WHAT: Final = {
     "spans": "annotations",
     "python": "Python frames",
     "overhead": "overhead rows",
+    "waits": "calls of the operating system",
     "device_spans": "device annotations",
     "sync_rows": "synchronisation rows",
     "memory": "memory events",

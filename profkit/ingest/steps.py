@@ -19,7 +19,7 @@ from profkit.model.arrays import I64
 from profkit.model.table import Table
 from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step
 
-_NUMBER: Final = re.compile(r"#\s*(\d+)")
+_NUMBER: Final = re.compile(r"(\d+)")
 _MIN_PERIODS: Final = 3
 _MIN_MATCH: Final = 0.9  # markers and period agreed on five public traces at a match of 1.0
 _MAX_ROWS: Final = 200_000  # enough for any period that repeats three times in a profile
@@ -46,11 +46,13 @@ def find_window(
     )
 
 
-def find_steps(*, gpu: GpuWork, spans: Spans, strings: tuple[str, ...]) -> tuple[tuple[Step, ...], str]:
-    """Give the steps, in order, and where they come from: "ProfilerStep", "period" or "span" (none found)."""
+def find_steps(
+    *, gpu: GpuWork, spans: Spans, strings: tuple[str, ...], markers: str = "ProfilerStep"
+) -> tuple[tuple[Step, ...], str]:
+    """Give the steps, in order, and where they come from: `markers`, "period" or "span" (none found)."""
     steps = _marked_steps(spans, strings)
     if steps:
-        return steps, "ProfilerStep"
+        return steps, markers
     steps = _optimizer_steps(gpu, spans) or _periodic_steps(gpu, strings)
     return (steps, "period") if steps else ((), "span")
 

@@ -239,6 +239,8 @@ class Trace:
     spans: Spans
     python: Spans
     overhead: Spans
+    waits: Spans
+    """Calls of the operating system (nsys only): waits for locks and threads, polls, reads."""
     device_spans: DeviceSpans
     sync_rows: DeviceSpans
     memory: MemoryEvents

@@ -1,0 +1,116 @@
+"""Nsight Systems SQLite exports of any version: the same `Trace` as from Kineto, one for each process with kernels.
+
+Rows of a table go to their process by globalTid and globalPid; a device row finds its launch by the correlation id
+within its process (ids repeat across processes). The export does not store ranks: processes are numbered by GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+import numpy as np
+
+from profkit.errors import TraceFormatError, UnsupportedTraceError
+from profkit.ingest.build import build_trace
+from profkit.ingest.bytesource import Progress
+from profkit.ingest.discover import rank_in_name
+from profkit.ingest.nsys_process import Export, raw_trace
+from profkit.ingest.nsys_rows import (
+    TABLES,
+    UNNAMED,
+    Rows,
+    busy_processes,
+    read_device_rows,
+    read_host_rows,
+    read_thread_names,
+)
+from profkit.ingest.nsys_session import pid_of, read_session, text_of
+from profkit.ingest.sqlite import Database, opened
+from profkit.model.trace import Trace
+from profkit.units import format_count
+
+_HOW_TO_RECORD: Final = "record with nsys profile --trace=cuda,nvtx,osrt -- COMMAND, where COMMAND uses the GPU"
+
+
+def read_export(path: Path, source: str, *, progress: Progress | None = None) -> Iterator[Trace]:
+    """Give a `Trace` for each process with kernels, in the order of ranks.
+
+    Raises TraceFormatError for what is no nsys export or a damaged one, UnsupportedTraceError for one without kernels.
+    """
+    with opened(path, source) as database:
+        export = _read(database, path, progress or Progress())
+    ranks = _ranks(export)
+    for key, rank in sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0])):
+        yield build_trace(raw_trace(export, key, rank))
+
+
+def _read(database: Database, path: Path, progress: Progress) -> Export:
+    source = database.source
+    if not any(database.has(table) for table in (*TABLES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU")):
+        raise TraceFormatError(
+            f"{source} is an SQLite database, but none that nsys exported",
+            hint="nsys export --type=sqlite x.nsys-rep makes one",
+        )
+    session = read_session(database)
+    rows = Rows()
+    read_device_rows(database, rows)
+    devices = busy_processes(rows)
+    if not devices:
+        _refuse_without_kernels(database)
+    idle = [process for key, process in rows.processes.items() if key not in devices]
+    rows.keep(set(devices))
+    read_host_rows(database, rows, wanted=set(devices))
+    export = Export(source, path.stat().st_size, session, rows, devices, n_left_out=len(idle))
+    export.thread_names = read_thread_names(database, rows)
+    export.texts = _texts(database, _ids(export))
+    return export
+
+
+def _refuse_without_kernels(database: Database) -> NoReturn:
+    there = {table: count for table in TABLES if (count := database.n_rows(table))}
+    has_cuda = any(table.startswith("CUPTI") for table in there)
+    names = ", ".join(f"{format_count(count)} {TABLES[table]}" for table, count in there.items())
+    raise UnsupportedTraceError(
+        f"{database.source} holds no kernels"
+        + ("" if has_cuda else ": no CUDA activity was recorded at all")
+        + (f" ({names} rows)" if names else " (no rows of any kind)"),
+        hint=_HOW_TO_RECORD,
+    )
+
+
+def _ids(export: Export) -> set[int]:
+    """Give the ids of StringIds that rows and threads refer to: a file holds many more (symbols, paths, output)."""
+    ids = set(export.thread_names.values())
+    for process in export.rows.processes.values():
+        for table, parts in process.parts.items():
+            if table in {"kernels", "calls", "waits", "overhead", "ranges"}:
+                for part in parts:
+                    names = np.unique(part["name"])
+                    found = -2 - names[names < UNNAMED] if table == "ranges" else names[names >= 0]
+                    ids.update(found.tolist())
+    return ids
+
+
+def _texts(database: Database, ids: set[int]) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    wanted = np.array(sorted(ids), np.int64)
+    for chunk in database.chunks("StringIds", {"id": None}, ("value",)):
+        for row in np.flatnonzero(np.isin(chunk["id"], wanted)):
+            texts[int(chunk["id"][row])] = text_of(chunk["value"][row])
+    return texts
+
+
+def _ranks(export: Export) -> dict[int, int | None]:
+    """Give the rank of each process: of one process as the file's name tells, of several by GPU, then by pid."""
+    keys = list(export.devices)
+    if len(keys) == 1:
+        rank = rank_in_name(Path(export.source).name)
+        return {keys[0]: rank if rank >= 0 else None}
+
+    def place(key: int) -> tuple[int, int]:
+        gpu = export.session.gpu(key, export.devices[key])
+        return (gpu.id if gpu is not None else export.devices[key], pid_of(key))
+
+    return {key: number for number, key in enumerate(sorted(keys, key=place))}

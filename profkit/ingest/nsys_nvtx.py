@@ -1,0 +1,93 @@
+"""NVTX ranges: which are torch's operators, which the user's, and what they are called.
+
+`torch.autograd.profiler.emit_nvtx` writes every operator as a range whose text ends in `, seq = S, op_id = N, sizes =
+[...]` (torch/csrc/autograd/profiler_legacy.cpp, getNvtxStr): the tails make every text different and are cut off. User
+code (`torch.cuda.nvtx.range_push`), FSDP and libraries (NCCL in a domain of its own) write plain texts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from profkit.model.names import span_kind_of
+from profkit.model.trace import SpanKind
+
+RANGE_TYPES: Final = (59, 60, 70, 71)
+"""ENUM_NSYS_EVENT_TYPE: push/pop and start/end ranges, of NVTX and of NVTXT; marks, names and domains are others."""
+THREAD_NAME_TYPE: Final = 39
+
+_OP_ID: Final = b", op_id = "
+_SEQUENCE: Final = b", seq = "
+_OTHER_TAIL: Final = re.compile(rb", (?:stashed seq|sizes|input_op_ids) ?= .*", re.DOTALL)
+_PYPROF_NAME: Final = re.compile(rb"""['"]op['"]: *['"]([^'"]{1,200})""")  # DLProf and PyProf write a Python dict
+
+# record_function ranges of torch itself: annotations, as Kineto has them, though emit_nvtx writes them like operators.
+_ANNOTATION: Final = re.compile(
+    r"^(?:FSDP::|FullyShardedDataParallel|DistributedDataParallel|DataParallel\.|nccl:|gloo:|mpi:|ucc:|Optimizer\."
+    r"|enumerate\(Data|ProfilerStep|## |Torch-Compiled|\[pl\])"
+)
+_OPERATOR: Final = re.compile(r"^(?:aten|autograd|_?c10d\w*|prims?|quantized|torch\w*|fbgemm|flash_attn\w*|xformers)::")
+_BARE_OPERATORS: Final = frozenset({"detach", "detach_", "record_param_comms"})
+
+_STEP: Final = re.compile(
+    r"\[?(?:(?:train(?:ing)?|global|profile[rd]?|outer)[\s_.-]*)?(?:step|iter(?:ation)?|batch)[\s_:#=.-]*\d*(?:\s*/\s*\d+)?\]?",
+    re.IGNORECASE,
+)
+_OPTIMIZER: Final = re.compile(r"opt(?:im(?:izer)?)?[\s_.:-]*step", re.IGNORECASE)
+_LOADER: Final = re.compile(
+    r"data[\s_-]*(?:load(?:er|ing)?|fetch(?:ing)?|wait)|(?:get|next|load|fetch)[\s_-]*(?:batch|data)", re.IGNORECASE
+)
+
+
+def range_kind_of(name: str) -> SpanKind:
+    """Give what an NVTX range stands for: as record_function ranges do, or by what people call their own."""
+    kind = span_kind_of(name)
+    if kind is not SpanKind.OTHER:
+        return kind
+    patterns = ((SpanKind.STEP, _STEP), (SpanKind.OPTIMIZER, _OPTIMIZER), (SpanKind.LOADER, _LOADER))
+    return next((kind for kind, pattern in patterns if pattern.fullmatch(name)), SpanKind.OTHER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """The name of a range, and whether it is an operator."""
+
+    name: str
+    is_operator: bool
+
+
+@dataclass(slots=True)
+class Labels:
+    """The distinct texts of ranges, by code; tails are cut before texts are compared, since no two tails are equal."""
+
+    _codes: dict[tuple[bytes, int], int] = field(default_factory=dict)
+
+    def code(self, text: bytes) -> int:
+        """Give the code of a range's text."""
+        head, has_op_id, _ = text.partition(_OP_ID)
+        head, has_sequence, _ = head.partition(_SEQUENCE)
+        if head[:1] == b"{":
+            match = _PYPROF_NAME.search(head)
+            head = match[1] if match else b"{...}"
+        return self._codes.setdefault((head, bool(has_op_id) + 2 * bool(has_sequence)), len(self._codes))
+
+    def all(self) -> list[Label]:
+        """Give the labels by code."""
+        return [_label(head, has_op_id=bool(tail & 1), has_sequence=bool(tail & 2)) for head, tail in self._codes]
+
+
+def _label(head: bytes, *, has_op_id: bool, has_sequence: bool) -> Label:
+    name = _OTHER_TAIL.sub(b"", head).decode(errors="replace")
+    return Label(name=name, is_operator=_is_operator(name, has_op_id=has_op_id, has_sequence=has_sequence))
+
+
+def _is_operator(name: str, *, has_op_id: bool, has_sequence: bool) -> bool:
+    """Tell operators from annotations; a `record_function` of the user has an op_id too, but no sequence number."""
+    if _OPERATOR.match(name):
+        return True
+    if _ANNOTATION.match(name) or range_kind_of(name) is not SpanKind.OTHER:
+        return False
+    is_named_so = "::" in name or name[:1].isupper() or name in _BARE_OPERATORS
+    return has_sequence or (has_op_id and is_named_so)

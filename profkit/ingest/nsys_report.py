@@ -1,0 +1,51 @@
+"""Nsight Systems reports (.nsys-rep) by way of nsys itself: the format is not documented, its SQLite export is."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from profkit.errors import MissingCapabilityError, TraceFormatError
+
+_TIMEOUT_S: Final = 3600  # reports of an hour's training take minutes
+
+
+@contextmanager
+def exported(report: Path, source: str) -> Iterator[Path]:
+    """Give the SQLite export of a report, in a temporary folder; raises MissingCapabilityError without nsys."""
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        command = shlex.join(_command("nsys", report, report.with_suffix(".sqlite")))
+        raise MissingCapabilityError(
+            f"{source} is an nsys report, and nsys is not installed here",
+            hint=f"where nsys is, run: {command} and triage what it writes",
+        )
+    with TemporaryDirectory(prefix="profkit-nsys-") as folder:
+        sqlite = Path(folder) / "export.sqlite"
+        command_line = _command(nsys, report.absolute(), sqlite)
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own nsys, on the file they named
+                command_line, check=False, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise MissingCapabilityError(
+                f"{nsys} does not run ({error})", hint="nsys --version should answer"
+            ) from None
+        if done.returncode != 0 or not sqlite.is_file():
+            said = (done.stderr.strip() or done.stdout.strip() or "it says nothing").splitlines()[-1]
+            raise TraceFormatError(
+                f"{source}: nsys export failed with exit code {done.returncode}: {said[:200]}",
+                hint="a report of a newer nsys needs that nsys: run the export where it was recorded",
+            )
+        yield sqlite
+
+
+def _command(nsys: str, report: Path, sqlite: Path) -> list[str]:
+    """Give the export of all that profkit reads; `--lazy` and blobs, which it has no need of, stay as they are."""
+    return [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report)]

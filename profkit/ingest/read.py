@@ -1,0 +1,79 @@
+"""A source of any kind to traces: torch.profiler's JSON gives one, an nsys export one for each process.
+
+Kinds are told by the first bytes, never by the name. A reader is imported when a file of its kind is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from profkit.errors import ProfkitError
+from profkit.ingest.bytesource import GZIP_MAGIC, Progress, read_chunks
+from profkit.ingest.kineto import read_trace
+from profkit.model.trace import Trace
+
+_SQLITE_MAGIC: Final = b"SQLite format 3\x00"
+_NSYS_REPORT_MAGIC: Final = b"NVIDIA Tegra Profiler Report"  # of .nsys-rep, and of .qdrep before 2021.4
+_CHUNK_BYTES: Final = 2**20
+
+
+def read_traces(
+    source: str, *, lenient: bool = False, jobs: int = 1, progress: Progress | None = None
+) -> Iterator[Trace]:
+    """Give the traces of a source, in the order of ranks; raises TraceError and MissingCapabilityError.
+
+    `lenient` and `jobs` are for JSON. An nsys report is exported first, into a temporary folder, where nsys is there.
+    """
+    path = Path(source)
+    head = _head(path)
+    if head.startswith(_SQLITE_MAGIC):
+        from profkit.ingest.nsys import read_export
+
+        yield from read_export(path, source, progress=progress)
+    elif head.startswith(_NSYS_REPORT_MAGIC):
+        from profkit.ingest.nsys import read_export
+        from profkit.ingest.nsys_report import exported
+
+        with exported(path, source) as sqlite:
+            yield from read_export(sqlite, source, progress=progress)
+    elif head.startswith(GZIP_MAGIC) and _is_compressed_database(path, source):
+        from profkit.ingest.nsys import read_export
+
+        with _decompressed(path, source, progress) as sqlite:
+            yield from read_export(sqlite, source, progress=progress)
+    else:
+        yield read_trace(source, lenient=lenient, jobs=jobs, progress=progress)
+
+
+def _head(path: Path) -> bytes:
+    """Give the first bytes of a regular file, none of anything else: a pipe can be read only once."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as raw:
+            return raw.read(64)
+    except OSError:  # the reader of traces says what is wrong with it
+        return b""
+
+
+def _is_compressed_database(path: Path, source: str) -> bool:
+    try:
+        first = next(iter(read_chunks(path, source=source, chunk_bytes=len(_SQLITE_MAGIC))), b"")
+    except ProfkitError:  # damaged; the reader of traces says where
+        return False
+    return first == _SQLITE_MAGIC
+
+
+@contextmanager
+def _decompressed(path: Path, source: str, progress: Progress | None) -> Iterator[Path]:
+    """Give a gzipped file as a plain one, in a temporary folder: SQLite must jump about in it."""
+    with TemporaryDirectory(prefix="profkit-nsys-") as folder:
+        plain = Path(folder) / "export.sqlite"
+        with plain.open("wb") as out:
+            for chunk in read_chunks(path, source=source, chunk_bytes=_CHUNK_BYTES, progress=progress):
+                out.write(chunk)
+        yield plain
