@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "bench",
     "compare",
     "scaling",
+    "kernels",
     "info",
     "explain",
     "doctor",

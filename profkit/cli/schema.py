@@ -8,7 +8,7 @@ import click
 
 
 @click.command("schema", short_help="The JSON Schema of a report.")
-@click.argument("name", type=click.Choice(["triage", "compare", "scaling"]), default="triage")
+@click.argument("name", type=click.Choice(["triage", "compare", "scaling", "kernels"]), default="triage")
 def command(name: str) -> None:
     """Print the JSON Schema that `profkit NAME -f json` obeys.
 

@@ -207,6 +207,25 @@ def family_of(name: str) -> str:
     return next((family for family in families if not fused or family in _ALONG_ROWS), "other")
 
 
+def function_name(name: str) -> str:
+    """Give a kernel's bare function name: no return type, namespaces, template arguments, parameters.
+
+    It is what `ncu --kernel-name-base function`, nsys' shortName and torch's full names have in common.
+    """
+    flat = name.replace("(anonymous namespace)", "anonymous").replace("<unnamed>", "anonymous")
+    flat = re.split(r" ?\[clone ", flat, maxsplit=1)[0]
+    depth = 0
+    kept: list[str] = []
+    for char in flat:
+        depth += (char == "<") - (char == ">")
+        if char == "(" and depth == 0 and kept:
+            break
+        if depth == 0 and char != ">":
+            kept.append(char)
+    words = "".join(kept).split("[")[0].split()
+    return re.sub(r"\W", "", words[-1].split("::")[-1]) if words else ""
+
+
 def short_name(name: str, max_length: int = 60) -> str:
     """Give a kernel name that people recognise: no template arguments, no signature, at most `max_length` long."""
     text = name.removeprefix("void ")

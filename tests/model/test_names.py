@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.model.names import family_of, kind_of, precision_of, short_name, span_kind_of
+from profkit.model.names import family_of, function_name, kind_of, precision_of, short_name, span_kind_of
 from profkit.model.trace import Kind, SpanKind
 
 
@@ -147,3 +147,22 @@ def test_short_names_fit(length: int) -> None:
     assert len(short_name(name, length)) <= length
     assert short_name(name, 80) == "elementwise_kernel<CUDAFunctor_add>"
     assert short_name("aten::mm") == "aten::mm"
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, F<float>>(int, float)", "vectorized_elementwise_kernel"),
+        ("void at::native::(anonymous namespace)::layer_norm_kernel<float>(int)", "layer_norm_kernel"),
+        ("void at::native::<unnamed>::f<float, (int)4, void g<A *>(B &)::[lambda() (instance 1)]>(int)", "f"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int>(cublasParams)", "kernel"),
+        ("copy_blocked[v1,cw51c](Array<long long, 1>, long long)", "copy_blocked"),
+        ("ampere_bf16_s16816gemm_bf16_128x128_tn", "ampere_bf16_s16816gemm_bf16_128x128_tn"),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ("void foo(int) [clone .kd]", "foo"),
+        ("", ""),
+        (">(<", ""),
+    ],
+)
+def test_the_function_is_what_all_tools_agree_on(name: str, function: str) -> None:
+    assert function_name(name) == function

@@ -1,0 +1,96 @@
+"""`.ncu-rep` files to profiles, through NVIDIA's own reader.
+
+The format is not documented. PyPI's `ncu-report` reads it without a GPU and without ncu; its licence is NVIDIA's, so
+it is an extra (`profkit[ncu]`) and imported only here, when such a file is given.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from profkit.errors import MissingCapabilityError, TraceFormatError
+from profkit.model.kernel import KernelProfile, Rule
+from profkit.model.names import function_name
+
+_KINDS: Final = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
+_DEMANGLED: Final = "NameBase_DEMANGLED"
+
+
+def read_rep(path: Path, source: str) -> list[KernelProfile]:
+    """Give the launches of a report; raises MissingCapabilityError without `ncu-report`, TraceFormatError if broken."""
+    module = _module(source)
+    try:
+        context = module.load_report(str(path))
+        ranges = [context.range_by_idx(place) for place in range(context.num_ranges())]
+        actions = [group.action_by_idx(place) for group in ranges for place in range(group.num_actions())]
+        return [_profile(action, number, source) for number, action in enumerate(actions)]
+    except Exception as error:  # noqa: BLE001 - a native reader: it has no exceptions of its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        hint = "record it again, or read another page: ncu --import FILE --csv --page raw --print-units base"
+        raise TraceFormatError(f"{source}: ncu-report cannot read it ({reason})", hint=hint) from None
+
+
+def _module(source: str) -> Any:
+    try:
+        return import_module("ncu_report")
+    except ImportError:
+        raise MissingCapabilityError(
+            f"{source} needs NVIDIA's reader of .ncu-rep files, which is not installed",
+            hint="pip install ncu-report; or where ncu is: ncu --import FILE --csv --page raw --print-units base",
+        ) from None
+
+
+def _profile(action: Any, number: int, source: str) -> KernelProfile:
+    metrics: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for name in action.metric_names():
+        value = action.metric_by_name(name).value()
+        if isinstance(value, str):
+            texts[name] = value
+        elif value is not None and math.isfinite(value):
+            metrics[name] = float(value)
+    name = str(action.name(getattr(action, _DEMANGLED))) if hasattr(action, _DEMANGLED) else str(action.name())
+    return KernelProfile(
+        source=source,
+        number=number,
+        name=name,
+        function=function_name(name),
+        grid=_size(metrics, "launch__grid_dim"),
+        block=_size(metrics, "launch__block_dim"),
+        device=_whole(metrics.get("launch__device_id")),
+        device_name=texts.get("device__attribute_display_name", ""),
+        compute_capability=_capability(metrics),
+        metrics=metrics,
+        rules=tuple(_rule(given) for given in action.rule_results_as_dicts()),
+    )
+
+
+def _size(metrics: dict[str, float], prefix: str) -> tuple[int, int, int] | None:
+    sizes = [_whole(metrics.get(f"{prefix}_{axis}")) for axis in "xyz"]
+    return (sizes[0] or 1, sizes[1] or 1, sizes[2] or 1) if all(size is not None for size in sizes) else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _capability(metrics: dict[str, float]) -> str:
+    major = metrics.get("device__attribute_compute_capability_major")
+    minor = metrics.get("device__attribute_compute_capability_minor")
+    return "" if major is None or minor is None else f"{major:.0f}.{minor:.0f}"
+
+
+def _rule(given: dict[str, Any]) -> Rule:
+    message = given.get("rule_message") or {}
+    estimate = given.get("speedup_estimation") or {}
+    percent = estimate.get("speedup")
+    return Rule(
+        id=str(given.get("rule_identifier", "")),
+        kind=_KINDS.get(message.get("type", 0), ""),
+        message=": ".join(filter(None, (message.get("title", ""), message.get("message", "")))),
+        speedup_fraction=percent / 100 if isinstance(percent, (int, float)) and math.isfinite(percent) else None,
+        speedup_scope=str(estimate.get("type", "")),
+    )

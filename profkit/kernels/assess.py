@@ -1,0 +1,120 @@
+"""Profiles to assessments: what limits each launch, the numbers it stands on, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from profkit.kernels.advice import advice
+from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES, occupancy, waves
+from profkit.kernels.roofline import roofline
+from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, memory_unit, speed_of_light
+from profkit.kernels.stalls import MEANINGS, stalls
+from profkit.model.finding import Evidence
+from profkit.model.kernel import KernelAssessment, KernelProfile, KernelReport, Occupancy, Roofline, SpeedOfLight, Waves
+from profkit.units import format_count, format_fraction
+
+DURATION = "gpu__time_duration.sum"
+_MAX_STALLS = 3
+
+
+def assess_all(
+    profiles: Iterable[KernelProfile], *, sources: Sequence[str], warnings: Sequence[str] = ()
+) -> KernelReport:
+    """Give the report on profiles, the longest launch first, those of unknown length last."""
+    kernels = sorted((assess(profile) for profile in profiles), key=lambda one: -(one.duration_ns or -1))
+    disagreeing = [one for one in kernels if one.speed.agrees_with_ncu is False]
+    told = [
+        f"{one.profile.function} (launch {one.profile.number}): ncu's own rule, which knows more digits, says otherwise"
+        for one in disagreeing
+    ]
+    return KernelReport(sources=tuple(sources), kernels=tuple(kernels), warnings=(*warnings, *told))
+
+
+def assess(profile: KernelProfile) -> KernelAssessment:
+    """Give everything that follows from one profile."""
+    speed = speed_of_light(profile)
+    held, filled, roof = occupancy(profile), waves(profile), roofline(profile)
+    reasons = stalls(profile)
+    return KernelAssessment(
+        profile=profile,
+        speed=speed,
+        duration_ns=profile.metrics.get(DURATION),
+        occupancy=held,
+        waves=filled,
+        roofline=roof,
+        stalls=reasons,
+        evidence=(
+            *_speed_evidence(speed, profile),
+            *_occupancy_evidence(held, profile),
+            *_waves_evidence(filled),
+            *_roof_evidence(roof),
+            *(
+                _evidence(
+                    f"{format_fraction(stall.fraction)} of a warp's time between instructions: {stall.reason}"
+                    + (f", {MEANINGS[stall.reason][0]}" if stall.reason in MEANINGS else ""),
+                    f"smsp__average_warps_issue_stalled_{stall.reason}_per_issue_active.ratio",
+                    stall.cycles,
+                    "cycle/inst",
+                )
+                for stall in reasons[:_MAX_STALLS]
+            ),
+        ),
+        advice=advice(profile, speed, held, filled, reasons),
+    )
+
+
+def _evidence(statement: str, metric: str, value: float, unit: str, expected: str | None = None) -> Evidence:
+    return Evidence(statement=statement, metric=metric, value=value, unit=unit, expected=expected)
+
+
+def _speed_evidence(speed: SpeedOfLight, profile: KernelProfile) -> Iterable[Evidence]:
+    if speed.compute_percent is not None:
+        said = f"compute {speed.compute_percent:.1f} % of peak"
+        yield _evidence(said, SM_THROUGHPUT, speed.compute_percent, "%")
+    if speed.memory_percent is not None:
+        unit = memory_unit(profile.metrics)
+        busiest = f", its busiest level {unit[0]} {unit[2]:.1f} %" if unit else ""
+        said = f"memory {speed.memory_percent:.1f} % of peak{busiest}"
+        yield _evidence(said, MEMORY_THROUGHPUT, speed.memory_percent, "%")
+
+
+def _occupancy_evidence(held: Occupancy, profile: KernelProfile) -> Iterable[Evidence]:
+    if held.theoretical_percent is not None:
+        why = ""
+        if held.limiters:
+            fit = f"{held.blocks_per_sm} blocks fit" if held.blocks_per_sm != 1 else "1 block fits"
+            why = f", limited by {' and '.join(held.limiters)}: {fit} on an SM"
+        said = f"an SM can hold {held.theoretical_percent:.1f} % of its warps{why}"
+        yield _evidence(said, THEORETICAL, held.theoretical_percent, "%")
+    if held.achieved_percent is not None:
+        said = f"on average it held {held.achieved_percent:.1f} %"
+        yield _evidence(said, ACHIEVED, held.achieved_percent, "%")
+
+
+def _waves_evidence(filled: Waves | None) -> Iterable[Evidence]:
+    if filled is None:
+        return
+    blocks = ""
+    if filled.n_blocks is not None:
+        blocks = f"{format_count(filled.n_blocks)} blocks are " if filled.n_blocks != 1 else "1 block is "
+    on = f" on {filled.n_sms} SMs" if filled.n_sms is not None else ""
+    tail = ""
+    if filled.waves >= 1 and filled.tail_fraction > 0:
+        tail = f"; the last one leaves at most {format_fraction(filled.tail_fraction)} of the time unused"
+    yield _evidence(f"{blocks}{filled.waves:.3g} waves{on}{tail}", WAVES, filled.waves, "waves")
+
+
+def _roof_evidence(roof: Roofline | None) -> Iterable[Evidence]:
+    if roof is None:
+        return
+    said = f"{roof.precision} {roof.flop_per_s / 1e12:.3g} TFLOP/s"
+    if roof.peak_flop_per_s:
+        said += f" of {roof.peak_flop_per_s / 1e12:.3g}"
+    if roof.intensity is not None:
+        said += f", {roof.intensity:.2g} FLOP per byte"
+    if roof.ridge is not None and roof.intensity is not None:
+        side = "left of the ridge: memory" if roof.intensity < roof.ridge else "right of the ridge: arithmetic"
+        said += f" ({side} is the roof, at {roof.ridge:.3g})"
+    if roof.roof_fraction is not None:
+        said += f", {format_fraction(roof.roof_fraction)} of that roof"
+    yield _evidence(said, "roofline.flop_per_s", roof.flop_per_s, "FLOP/s")

@@ -1,0 +1,71 @@
+"""How full the device is: occupancy with its limiters, waves and the tail they leave."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from profkit.model.kernel import KernelProfile, Occupancy, Waves
+
+THEORETICAL: Final = "sm__maximum_warps_per_active_cycle_pct"
+ACHIEVED: Final = "sm__warps_active.avg.pct_of_peak_sustained_active"
+WAVES: Final = "launch__waves_per_multiprocessor"
+N_SMS: Final = "device__attribute_multiprocessor_count"
+_LIMITS: Final = {
+    "registers": "launch__occupancy_limit_registers",
+    "shared memory": "launch__occupancy_limit_shared_mem",
+    "warps": "launch__occupancy_limit_warps",
+    "blocks": "launch__occupancy_limit_blocks",
+    "barriers": "launch__occupancy_limit_barriers",
+}
+
+
+def occupancy(profile: KernelProfile) -> Occupancy:
+    """Give occupancy in percent of the warps an SM holds; limiters only where theory is below 100 %."""
+    metrics = profile.metrics
+    # A limit of 0 is ncu's "does not apply".
+    limits = {name: metrics[metric] for name, metric in _LIMITS.items() if metrics.get(metric, 0) > 0}
+    least = min(limits.values(), default=None)
+    theoretical = metrics.get(THEORETICAL)
+    is_limited = theoretical is not None and theoretical < 99.95
+    return Occupancy(
+        theoretical_percent=theoretical,
+        achieved_percent=metrics.get(ACHIEVED),
+        limiters=tuple(name for name, limit in limits.items() if limit == least) if is_limited else (),
+        blocks_per_sm=None if least is None else int(least),
+    )
+
+
+def waves_per_sm(profile: KernelProfile) -> float | None:
+    """Give how often the grid fills the device: as collected, else blocks over what all SMs hold at once."""
+    collected = profile.metrics.get(WAVES)
+    if collected is not None:
+        return collected
+    n_blocks, n_sms, per_sm = n_blocks_of(profile), profile.metrics.get(N_SMS), occupancy(profile).blocks_per_sm
+    return n_blocks / (n_sms * per_sm) if n_blocks and n_sms and per_sm else None
+
+
+def n_blocks_of(profile: KernelProfile) -> int | None:
+    """Give the blocks of the grid."""
+    collected = profile.metrics.get("launch__grid_size")
+    if collected is not None:
+        return int(collected)
+    return math.prod(profile.grid) if profile.grid is not None else None
+
+
+def waves(profile: KernelProfile) -> Waves | None:
+    """Give waves and tail; None where they were not collected.
+
+    If all blocks take the same time, W waves take ceil(W) times that long, so at most 1 - W / ceil(W) of the run is
+    the idle part of the last wave. ncu's rule prints 1 / ceil(W), the whole last wave, which is never less.
+    """
+    count = waves_per_sm(profile)
+    if count is None or count <= 0:
+        return None
+    n_sms = profile.metrics.get(N_SMS)
+    return Waves(
+        waves=count,
+        tail_fraction=1 - count / math.ceil(count),
+        n_blocks=n_blocks_of(profile),
+        n_sms=None if n_sms is None else int(n_sms),
+    )

@@ -1,0 +1,81 @@
+"""Where a kernel stands under its roofs, as far as the collected metrics allow.
+
+FLOP = added + multiplied + 2 x fused; per cycle, times the clock. Names as in ncu's section SpeedOfLight_RooflineChart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from profkit.model.kernel import KernelProfile, Roofline
+
+DRAM_BYTES: Final = "dram__bytes.sum.per_second"
+DRAM_PERCENT: Final = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+_CYCLES: Final = "smsp__cycles_elapsed.avg.per_second"
+_SM_CYCLES: Final = "sm__cycles_elapsed.avg.per_second"
+_FORMATS: Final = {"fp32": ("f", 1), "fp64": ("d", 1), "fp16": ("h", 2)}
+"""Letter of the instructions (fadd, dadd, hadd), and lanes of one: half precision works on pairs."""
+
+
+def roofline(profile: KernelProfile) -> Roofline | None:
+    """Give the position for the number format that did most of the work; None without counted instructions.
+
+    Work of tensor cores is not in these counters: where those were busy, None, since the position would be wrong.
+    """
+    metrics = profile.metrics
+    if (tensor_percent(metrics) or 0) > 0:
+        return None
+    done = {name: flop for name in _FORMATS if (flop := _flop_per_s(metrics, name)) is not None}
+    precision = max(done, key=lambda name: done[name], default=None)
+    if precision is None or not done[precision]:
+        return None
+    return Roofline(
+        precision=precision,
+        flop_per_s=done[precision],
+        peak_flop_per_s=_peak_flop_per_s(metrics, precision),
+        bytes_per_s=metrics.get(DRAM_BYTES),
+        peak_bytes_per_s=peak_bytes_per_s(metrics),
+    )
+
+
+def tensor_percent(metrics: Mapping[str, float]) -> float | None:
+    """Give how busy the tensor cores were, in percent of peak; None where it was not collected.
+
+    The metric's name changes with the architecture (`_op_hmma`, `_type_hmma_hgmma`), its beginning does not.
+    """
+    found = [
+        value
+        for name, value in metrics.items()
+        if name.startswith(("sm__pipe_tensor", "sm__inst_executed_pipe_tensor"))
+        and ".avg.pct_of_peak_sustained" in name
+    ]
+    return max(found, default=None)
+
+
+def peak_bytes_per_s(metrics: Mapping[str, float]) -> float | None:
+    """Give the DRAM roof in byte/s: bytes per cycle times clock, else what was reached over its percentage."""
+    per_cycle, clock = metrics.get("dram__bytes.sum.peak_sustained"), metrics.get("dram__cycles_elapsed.avg.per_second")
+    if per_cycle and clock:
+        return per_cycle * clock
+    reached, percent = metrics.get(DRAM_BYTES), metrics.get(DRAM_PERCENT)
+    # Below a few percent the printed two decimals are no base for a division (chosen).
+    return 100 * reached / percent if reached and percent and percent >= 5 else None
+
+
+def _flop_per_s(metrics: Mapping[str, float], precision: str) -> float | None:
+    letter, lanes = _FORMATS[precision]
+    clock = metrics.get(_CYCLES)
+    counted = "smsp__sass_thread_inst_executed_op_{}{}_pred_on.sum.per_cycle_elapsed"
+    added, multiplied = (metrics.get(counted.format(letter, op)) for op in ("add", "mul"))
+    fused = metrics.get(f"derived__smsp__sass_thread_inst_executed_op_{letter}fma_pred_on_x{2 * lanes}")
+    if clock is None or added is None or multiplied is None or fused is None:
+        return None
+    return ((added + multiplied) * lanes + fused) * clock
+
+
+def _peak_flop_per_s(metrics: Mapping[str, float], precision: str) -> float | None:
+    letter, lanes = _FORMATS[precision]
+    peak = metrics.get(f"derived__sm__sass_thread_inst_executed_op_{letter}fma_pred_on_x{2 * lanes}")
+    clock = metrics.get(_SM_CYCLES)
+    return peak * clock if peak and clock else None

@@ -1,0 +1,85 @@
+"""Why warps do not issue: the shares of the stall reasons, from metrics or from what ncu's rule CPIStall says."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from profkit.model.kernel import KernelProfile, Stall
+
+_METRIC: Final = re.compile(
+    r"smsp__average_warps?_(?:latency_)?issue_stalled_(?P<reason>\w+?)(?:_per_issue_active)?\.(?:ratio|pct)"
+)
+_SELECTED: Final = "selected"  # the warp that issues: counted beside the reasons, and none of them
+_PARTIAL: Final = "_not_issued"  # the same cycles again, without those of the issuing warp
+_SHARE: Final = re.compile(r"about (\d+(?:\.\d+)?)% of the total average")
+_CYCLES: Final = re.compile(r"spends (\d+(?:\.\d+)?) cycles being stalled")
+_SAYINGS: Final = (
+    ("scoreboard dependency on a L1TEX", "long_scoreboard"),
+    ("scoreboard dependency on an L1TEX", "long_scoreboard"),
+    ("L1 instruction queue for local and global", "lg_throttle"),
+    ("L1 instruction queue for texture", "tex_throttle"),
+    ("scoreboard dependency on a MIO", "short_scoreboard"),
+    ("scoreboard dependency on an MIO", "short_scoreboard"),
+    ("MIO (memory input/output) instruction queue", "mio_throttle"),
+    ("memory barrier", "membar"),
+    ("barrier", "barrier"),
+    ("fixed latency execution dependency", "wait"),
+    ("execution pipe", "math_pipe_throttle"),
+    ("micro scheduler to select", "not_selected"),
+    ("instruction cache miss", "no_instruction"),
+    ("branch target", "branch_resolving"),
+    ("immediate constant cache", "imc_miss"),
+    ("GMMA", "gmma"),
+    ("dispatch", "dispatch_stall"),
+    ("sleep", "sleeping"),
+)
+
+MEANINGS: Final = {
+    "long_scoreboard": ("waiting for data from L2 or DRAM", "coalesce, reuse data, keep more loads in flight"),
+    "short_scoreboard": ("waiting for shared memory or special functions", "no bank conflicts, fewer exp and sin"),
+    "lg_throttle": ("the queue for global memory is full", "fewer and wider loads (float4), no register spills"),
+    "mio_throttle": ("the queue for shared memory is full", "fewer, wider accesses of it"),
+    "tex_throttle": ("the texture queue is full", "fewer texture fetches in a row"),
+    "math_pipe_throttle": ("the arithmetic pipe is full", "a cheaper number format, or tensor cores"),
+    "barrier": ("waiting for other warps at a barrier", "smaller blocks, even work per warp, fewer barriers"),
+    "membar": ("waiting for a memory fence", "fewer or narrower fences"),
+    "wait": ("waiting for fixed latencies of instructions", "more independent instructions per thread"),
+    "not_selected": ("ready, but another warp was chosen", "nothing: there are enough warps"),
+    "no_instruction": ("waiting for instructions", "a smaller kernel: less unrolling"),
+    "imc_miss": ("waiting for constants", "constants that are the same over a warp"),
+    "branch_resolving": ("waiting for branches", "fewer divergent branches"),
+    "drain": ("waiting for stores at the end", "coalesce the last stores"),
+    "gmma": ("waiting for tensor cores", "nothing: tensor cores are the limit"),
+    "sleeping": ("asleep on purpose", "look for spinning on other blocks"),
+    "dispatch_stall": ("the dispatcher held the warp back", "fewer conflicting register accesses"),
+}  # fmt: skip
+"""Reason to (what it means, what helps); after NVIDIA's Kernel Profiling Guide, "Warp Stall Reasons"."""
+
+
+def stalls(profile: KernelProfile) -> tuple[Stall, ...]:
+    """Give the reasons, the largest share first; shares are of all cycles between two instructions of a warp."""
+    cycles: dict[str, float] = {}
+    for name, value in profile.metrics.items():
+        match = _METRIC.fullmatch(name)
+        if match is not None and not match["reason"].endswith(_PARTIAL) and value >= 0:
+            cycles.setdefault(match["reason"], value)
+    total = sum(cycles.values())
+    if total > 0:
+        found = [Stall(reason=reason, cycles=value, fraction=value / total) for reason, value in cycles.items()]
+        return _ranked([stall for stall in found if stall.reason != _SELECTED and stall.fraction > 0])
+    return _ranked([stall for rule in profile.rules if (stall := _said(rule.message)) is not None])
+
+
+def _ranked(found: list[Stall]) -> tuple[Stall, ...]:
+    return tuple(sorted(found, key=lambda stall: -stall.fraction))
+
+
+def _said(message: str) -> Stall | None:
+    share = _SHARE.search(message)
+    spent = _CYCLES.search(message)
+    if share is None or spent is None:
+        return None
+    first = message.partition(". ")[0]
+    reason = next((reason for said, reason in _SAYINGS if said in first), "")
+    return Stall(reason=reason, cycles=float(spent[1]), fraction=float(share[1]) / 100) if reason else None

@@ -1,0 +1,165 @@
+"""What a kernel profiler (Nsight Compute) says of single launches, and what follows from it.
+
+Metrics go by NVIDIA's own names (`sm__throughput.avg.pct_of_peak_sustained_elapsed`), whatever page they were read
+from, in base units: ns, byte, hz, byte/s, counts. Percentages stay percent (0-100), as everybody knows them from ncu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from profkit.model.finding import Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What one of ncu's own rules printed; `speedup_fraction` is its estimate, of the kernel ("global") or less."""
+
+    id: str
+    kind: str
+    message: str
+    speedup_fraction: float | None = None
+    speedup_scope: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelProfile:
+    """One profiled launch (or, from a summary page, the mean of `n_launches` of one kernel).
+
+    `grid` and `block` are None where the page does not tell; `metrics` holds finite numbers only.
+    """
+
+    source: str
+    number: int
+    name: str
+    function: str
+    """The name without return type, namespaces, template arguments and parameters: how ncu, nsys and torch agree."""
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    process_id: int | None = None
+    device: int | None = None
+    device_name: str = ""
+    compute_capability: str = ""
+    n_launches: int = 1
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+
+
+class KernelClass(StrEnum):
+    """What limits a kernel."""
+
+    COMPUTE = "compute-bound"
+    MEMORY = "memory-bound"
+    BALANCED = "balanced"
+    LATENCY = "latency-bound"
+    SMALL = "launch-too-small"
+    NO_DATA = "no-data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedOfLight:
+    """The verdict of NVIDIA's rule SOLBottleneck, with its inputs: percent of peak and waves per SM."""
+
+    kernel_class: KernelClass
+    title: str
+    """The rule's own words: `High Throughput`, `Small Grid`, `Latency Issue`, ...; "" without data."""
+    is_near_roof: bool
+    compute_percent: float | None
+    memory_percent: float | None
+    waves: float | None
+    agrees_with_ncu: bool | None = None
+    """Whether ncu's own rule in the file says the same; None where the file holds none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """Warps on an SM in percent of what it can hold, and which resource keeps more blocks from it."""
+
+    theoretical_percent: float | None
+    achieved_percent: float | None
+    limiters: tuple[str, ...]
+    blocks_per_sm: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waves:
+    """How often the grid fills the device; `tail_fraction` is the share of the time that its last wave can waste."""
+
+    waves: float
+    tail_fraction: float
+    n_blocks: int | None
+    n_sms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """Where the kernel stands under its roofs; FLOP/s are of one number format, bytes of DRAM."""
+
+    precision: str
+    flop_per_s: float
+    peak_flop_per_s: float | None
+    bytes_per_s: float | None
+    peak_bytes_per_s: float | None
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP per byte of DRAM traffic."""
+        return self.flop_per_s / self.bytes_per_s if self.bytes_per_s else None
+
+    @property
+    def ridge(self) -> float | None:
+        """The intensity at which the two roofs meet, FLOP per byte."""
+        if not self.peak_flop_per_s or not self.peak_bytes_per_s:
+            return None
+        return self.peak_flop_per_s / self.peak_bytes_per_s
+
+    @property
+    def roof_fraction(self) -> float | None:
+        """FLOP/s as a share of what the lower roof allows at this intensity."""
+        if self.intensity is None or not self.peak_flop_per_s or not self.peak_bytes_per_s:
+            return None
+        roof = min(self.peak_flop_per_s, self.intensity * self.peak_bytes_per_s)
+        return self.flop_per_s / roof if roof else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """One reason why warps do not issue: cycles per issued instruction, and its share of all (0-1)."""
+
+    reason: str
+    cycles: float
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What to change, and the measured number it stands on."""
+
+    fix: str
+    because: Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelAssessment:
+    """One profile with everything that follows from it; None where its metrics do not tell."""
+
+    profile: KernelProfile
+    speed: SpeedOfLight
+    duration_ns: float | None
+    occupancy: Occupancy
+    waves: Waves | None
+    roofline: Roofline | None
+    stalls: tuple[Stall, ...]
+    evidence: tuple[Evidence, ...]
+    advice: tuple[Advice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelReport:
+    """Everything `profkit kernels` knows, the longest kernel first."""
+
+    sources: tuple[str, ...]
+    kernels: tuple[KernelAssessment, ...]
+    warnings: tuple[str, ...]

@@ -1,0 +1,304 @@
+"""What ncu writes, in every shape it writes it in, gives the same profiles; what it did not write is one line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from profkit.errors import MissingCapabilityError, ProfkitError, TraceError
+from profkit.ingest.ncu import find_ncu_sources, read_profiles
+from profkit.ingest.ncu_values import metric_for, number_in, scale_of, uses_decimal_comma
+from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT
+
+HEADER = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
+    '"CC","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name","Rule Type","Rule Description",'
+    '"Estimated Speedup Type","Estimated Speedup"'
+)
+HEAD = '"7","python3","host","void ns::k<(int)4>(float *, int)","1","7","(128, 1, 1)","(2048, 2, 1)","0","9.0"'
+SOL = '"GPU Speed Of Light Throughput"'
+
+
+def row(number, label, unit, value, section=SOL):
+    return f'"{number}",{HEAD},{section},"{label}","{unit}","{value}",'
+
+
+DETAILS = [
+    HEADER,
+    row(0, "Memory Throughput", "%", "61.84"),
+    row(0, "Duration", "us", "1,234.50"),
+    row(0, "Compute (SM) Throughput", "%", "1.30"),
+    f'"0",{HEAD},"SpeedOfLight","","","","SOLBottleneck","OPT","Memory is more heavily utilized","",""',
+    row(0, "Memory Throughput", "Gbyte/s", "196.46", '"Memory Workload Analysis"'),
+    row(0, "Waves Per SM", "", "2.03", '"Launch Statistics"'),
+    row(0, "Function Cache Configuration", "", "CachePreferNone", '"Launch Statistics"'),
+    row(1, "Compute (SM) Throughput", "%", "n/a"),
+    row(1, "Memory Throughput", "%", "(!) n/a"),
+]
+RAW = [
+    (
+        '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
+        f'"CC","gpu__time_duration.sum","{SM_THROUGHPUT}","{MEMORY_THROUGHPUT}","dram__bytes.sum.per_second",'
+        '"launch__waves_per_multiprocessor","device__attribute_display_name"'
+    ),
+    '"","","","","","","","","","","","us","%","%","Gbyte/s","",""',
+    f'"0",{HEAD},"1,234.50","1.30","61.84","196.46","2.03","NVIDIA H100"',
+    f'"1",{HEAD},"nan","n/a","","","","NVIDIA H100"',
+]
+TEXT = """\
+==PROF== Connected to process 7 (/usr/bin/python3)
+step=000 loss=7.0313
+[7] python3@127.0.0.1
+  void ns::k<(int)4>(float *, int) (2048, 2, 1)x(128, 1, 1), Context 1, Stream 7, Device 0, CC 9.0
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ------------- ------------
+    Metric Name               Metric Unit Metric Value
+    ----------------------- ------------- ------------
+    Memory Throughput                   %        61.84
+    Duration                      usecond     1,234.50
+    Compute (SM) Throughput             %         1.30
+    ----------------------- ------------- ------------
+    OPT   Memory is more heavily utilized than Compute: look
+          at the next section.
+    Section: Memory Workload Analysis
+    ----------------- ------------ ------------
+    Metric Name        Metric Unit Metric Value
+    ----------------- ------------ ------------
+    Memory Throughput Gbyte/second       196.46
+    ----------------- ------------ ------------
+
+    OPT   Est. Local Speedup: 25.06%
+          Words of a rule.
+
+    Section: Launch Statistics
+    ------------ ------------- ------------
+    Metric Name  Metric Unit   Metric Value
+    ------------ ------------- ------------
+    Waves Per SM                       2.03
+    ------------ ------------- ------------
+  other(float *) (1, 1, 1)x(64, 1, 1), Context 1, Stream 7, Device 0, CC 9.0
+    Section: GPU Speed Of Light Throughput
+"""
+METRICS = {
+    SM_THROUGHPUT: 1.3,
+    MEMORY_THROUGHPUT: 61.84,
+    "gpu__time_duration.sum": 1_234_500.0,
+    "dram__bytes.sum.per_second": 196.46e9,
+    "launch__waves_per_multiprocessor": 2.03,
+}
+
+
+def written(folder: Path, lines, *, encoding="utf-8") -> str:
+    path = folder / "page.txt"
+    path.write_bytes((lines if isinstance(lines, str) else "\n".join(lines)).encode(encoding))
+    return str(path)
+
+
+@pytest.mark.parametrize("lines", [DETAILS, RAW, TEXT], ids=["details", "raw", "text"])
+def test_every_page_gives_the_same_launch(tmp_path, lines):
+    first, second = read_profiles(written(tmp_path, lines)).profiles
+    assert dict(first.metrics) == pytest.approx(METRICS)
+    assert (first.function, first.grid, first.block) == ("k", (2048, 2, 1), (128, 1, 1))
+    assert (first.device, first.compute_capability, first.process_id) == (0, "9.0", 7)
+    assert not second.metrics
+
+
+def test_rules_keep_their_words_and_estimates(tmp_path):
+    rules = read_profiles(written(tmp_path, TEXT)).profiles[0].rules
+    assert rules[0].message == "Memory is more heavily utilized than Compute: look at the next section."
+    assert (rules[1].speedup_fraction, rules[1].speedup_scope, rules[1].message) == (
+        pytest.approx(0.2506),
+        "local",
+        "Words of a rule.",
+    )
+    [csv_rule] = read_profiles(written(tmp_path, DETAILS)).profiles[0].rules
+    assert (csv_rule.id, csv_rule.speedup_fraction) == ("SOLBottleneck", None)
+
+
+def test_the_programs_own_output_between_the_rows_is_skipped_and_counted(tmp_path):
+    noisy = ["==PROF== Connected to process 7", "loss, 1.0", *DETAILS[:4], 'He said: "stop', "", *DETAILS[4:], "bye"]
+    read = read_profiles(written(tmp_path, noisy))
+    assert dict(read.profiles[0].metrics) == pytest.approx(METRICS)
+    assert "2 lines" in read.warnings[0]
+
+
+def test_a_stray_quote_costs_its_own_line(tmp_path):
+    read = read_profiles(written(tmp_path, [*DETAILS[:2], '"begun and never ended', *DETAILS[2:]]))
+    assert dict(read.profiles[0].metrics) == pytest.approx(METRICS)
+
+
+def test_two_runs_in_one_file_are_two_sets_of_launches(tmp_path):
+    assert len(read_profiles(written(tmp_path, [*DETAILS, *DETAILS])).profiles) == 4
+    assert len(read_profiles(written(tmp_path, [*RAW, *RAW])).profiles) == 4
+
+
+def test_numbers_of_a_locale_with_decimal_comma(tmp_path):
+    german = [
+        line.replace("1,234.50", "1.234,50").replace("61.84", "61,84").replace("196.46", "196,46") for line in DETAILS
+    ]
+    german = [line.replace('"1.30"', '"1,30"').replace("2.03", "2,03") for line in german]
+    assert dict(read_profiles(written(tmp_path, german)).profiles[0].metrics) == pytest.approx(METRICS)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_what_windows_redirected_is_read(tmp_path, encoding):
+    assert dict(read_profiles(written(tmp_path, DETAILS, encoding=encoding)).profiles[0].metrics) == pytest.approx(
+        METRICS
+    )
+
+
+OLD = """\
+"ID","Process ID","thread Domain:Push/Pop_Range","Kernel Name","Kernel Time","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","7","","k","t","GPU Speed Of Light","SOL SM","%","70.00"
+"0","7","","k","t","Command line profiler metrics","gpu__time_duration.sum","msecond","2"
+"""  # noqa: E501
+SUMMARY = """\
+"Process ID","Kernel Name","Block Size","Grid Size","Device","CC","Invocations","Metric Name","Metric Unit","Minimum","Maximum","Average"
+"7","k","(64, 1, 1)","(8, 1, 1)","0","9.0","12","Duration","us","1","3","2.50"
+"""  # noqa: E501
+
+
+def test_old_pages_without_sizes_and_summaries_with_averages(tmp_path):
+    [profile] = read_profiles(written(tmp_path, OLD)).profiles
+    assert (profile.grid, dict(profile.metrics)) == (None, {SM_THROUGHPUT: 70.0, "gpu__time_duration.sum": 2e6})
+    [mean] = read_profiles(written(tmp_path, SUMMARY)).profiles
+    assert (mean.n_launches, mean.metrics["gpu__time_duration.sum"]) == (12, 2500.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12,319,469", 12_319_469), ("4,963,609,951.19", 4_963_609_951.19), ("0.02", 0.02), ("1e+03", 1000),
+        ("240; 240", 240), ("3 (1; 2)", 3), ("n/a", None), ("(!) n/a", None), ("nan", None), ("inf", None), ("", None),
+        ("CachePreferNone", None), ("1\u202f234.5", 1234.5), ("-5", -5), ("9" * 400, None),
+    ],
+)  # fmt: skip
+def test_numbers(text, value):
+    assert number_in(text) == value
+
+
+def test_units_and_labels():
+    scales = {"us": 1e3, "msecond": 1e6, "Gbyte/second": 1e9, "cycle/nsecond": 1e9, "Mhz": 1e6, "Kbyte/block": 1e3}
+    assert {unit: scale_of(unit) for unit in scales} == scales
+    assert scale_of("%") == scale_of("") == scale_of("register/thread") == 1
+    assert metric_for("Memory Throughput", "%") == MEMORY_THROUGHPUT
+    assert metric_for("Memory Throughput", "byte/s") == "dram__bytes.sum.per_second"
+    assert metric_for("Duration (gpu__time_duration.sum)", "ns") == "gpu__time_duration.sum"
+    assert metric_for("Stack Size", "") == ""
+    assert not uses_decimal_comma(["12,319", "1"])
+    assert not uses_decimal_comma([])
+    assert uses_decimal_comma(["12,319", "61,84"])
+    assert uses_decimal_comma(["1.234.567"])
+
+
+HOSTILE = {
+    "nothing": b"",
+    "zeros": bytes(4096),
+    "a zip": b"PK\x03\x04" + bytes(64),
+    "half a report": b"NVR\0\xff\xff\xff\x7f",
+    "a header alone": HEADER.encode(),
+    "a raw header alone": RAW[0].encode(),
+    "rows without a header": "\n".join(DETAILS[1:]).encode(),
+    "one endless line": b"x" * (6 * 2**20),
+    "endless cells": b'"ID","Kernel Name","Metric Name","Metric Value"\n"0","k","Duration","'
+    + b"9" * (2 * 2**20)
+    + b'"',
+    "counters closed": b"==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU",
+    "no kernels": b"==PROF== Connected to process 7\n==WARNING== No kernels were profiled.\n",
+    "absurd sizes": f"  k ({'9' * 5000}, 1, 1)x(1, 1, 1), Context 1, Stream {'9' * 5000}\n".encode(),
+}
+
+
+def attempt(path: Path):
+    try:
+        return read_profiles(str(path)).profiles, None
+    except ProfkitError as error:
+        return (), error
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_files_are_one_line(tmp_path, content):
+    for name in ("file.csv", "file.ncu-rep"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        profiles, refused = attempt(path)
+        assert refused is None or ("\n" not in refused.message and name in refused.message)
+        assert refused is None or refused.exit_code in {3, 4}
+        assert all(not profile.metrics for profile in profiles)
+
+
+def test_closed_counters_are_named(tmp_path):
+    with pytest.raises(TraceError, match="ERR_NVGPUCTRPERM"):
+        read_profiles(written(tmp_path, HOSTILE["counters closed"].decode()))
+
+
+def test_folders_give_reports_before_pages(tmp_path):
+    written(tmp_path, DETAILS)
+    assert find_ncu_sources([str(tmp_path)]) == [str(tmp_path / "page.txt")]
+    (tmp_path / "k.ncu-rep").write_bytes(b"NVR\0")
+    assert find_ncu_sources([str(tmp_path)]) == [str(tmp_path / "k.ncu-rep")]
+
+
+# ------------------------------------------------------------------------------------------------------- .ncu-rep
+
+
+def _metric(value):
+    return SimpleNamespace(value=lambda: value)
+
+
+class Action:
+    """Stands for an action of the ncu_report module."""
+
+    NameBase_DEMANGLED = 1
+    VALUES = {  # noqa: RUF012
+        SM_THROUGHPUT: 12.5,
+        MEMORY_THROUGHPUT: float("nan"),
+        "launch__grid_dim_x": 4.0, "launch__grid_dim_y": 1.0, "launch__grid_dim_z": 1.0,
+        "launch__block_dim_x": 32.0, "launch__block_dim_y": 1.0, "launch__block_dim_z": 1.0,
+        "device__attribute_display_name": "NVIDIA H100",
+        "device__attribute_compute_capability_major": 9, "device__attribute_compute_capability_minor": 0,
+        "nvlink__destination_ports": None,
+    }  # fmt: skip
+
+    def name(self, base):
+        return "void ns::k<(int)4>(float *)" if base == self.NameBase_DEMANGLED else "k"
+
+    def metric_names(self):
+        return tuple(self.VALUES)
+
+    def metric_by_name(self, name):
+        return _metric(self.VALUES[name])
+
+    def rule_results_as_dicts(self):
+        return [
+            {
+                "rule_identifier": "SOLBottleneck",
+                "rule_message": {"title": "Latency Issue", "message": "This workload waits", "type": 2},
+                "speedup_estimation": {"type": "global", "speedup": 40.0},
+            }
+        ]  # fmt: skip
+
+
+def test_a_report_through_nvidias_module(tmp_path, monkeypatch):
+    group = SimpleNamespace(num_actions=lambda: 1, action_by_idx=lambda _: Action())
+    context = SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda _: group)
+    monkeypatch.setitem(sys.modules, "ncu_report", SimpleNamespace(load_report=lambda _: context))
+    path = tmp_path / "k.ncu-rep"
+    path.write_bytes(b"NVR\0rest")
+    [profile] = read_profiles(str(path)).profiles
+    assert (profile.function, profile.grid, profile.block) == ("k", (4, 1, 1), (32, 1, 1))
+    assert (profile.device_name, profile.compute_capability) == ("NVIDIA H100", "9.0")
+    assert MEMORY_THROUGHPUT not in profile.metrics  # NaN is no number
+    assert (profile.rules[0].kind, profile.rules[0].speedup_fraction) == ("OPT", pytest.approx(0.4))
+
+
+def test_without_the_module_one_line_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    path = tmp_path / "k.ncu-rep"
+    path.write_bytes(b"NVR\0rest")
+    with pytest.raises(MissingCapabilityError) as caught:
+        read_profiles(str(path))
+    assert "pip install ncu-report" in caught.value.hint
