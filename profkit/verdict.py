@@ -111,7 +111,7 @@ def _bound(case: Case, causes: list[Finding], top: Finding, bottleneck: Bottlene
         speedup_ceiling=_ceiling(case, top),
         next_tool=top.next_tools[0]
         if top.next_tools
-        else recapture(case.scope.command, "more evidence", "the same finding, sharper"),
+        else recapture(case.scope, "more evidence", "the same finding, sharper"),
         fixes=tuple(dict.fromkeys(finding.fix for finding in causes[:MAX_HEADLINE])),
         proof=case.proofs.get(top.id, ""),
         caveats=_caveats(case, top),
@@ -172,9 +172,7 @@ def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
         recoverable_ns=top.recoverable_ns if top is not None else 0,
         speedup_ceiling=_ceiling(case, top) if top is not None else 1.0,
         next_tool=tool
-        or recapture(
-            case.scope.command, "which kernels, with shapes?", "the hottest names of --verbose", flags="--shapes"
-        ),
+        or recapture(case.scope, "which kernels, with shapes?", "the hottest names of --verbose", flags="--shapes"),
         fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE]
         or ("leave it alone: the next gain is algorithmic, a smaller model or a lower precision",),
         proof=case.proofs.get(top.id, "") if top is not None else "",
@@ -190,7 +188,7 @@ def _inconclusive(case: Case, causes: list[Finding], why: str, stall: Finding | 
     quality = next((finding for finding in case.findings if finding.id == "capture.quality"), None)
     if case.refusals or stall is not None or case.is_unlinked:
         tool = recapture(
-            case.scope.command, "get a capture that can carry a verdict", "steady steps after warm-up, all checks ok"
+            case.scope, "get a capture that can carry a verdict", "steady steps after warm-up, all checks ok"
         )
     else:
         tool = system_timeline(

@@ -43,6 +43,8 @@ class Scope:
     """What the user runs, for commands that can be pasted."""
     is_amd: bool = False
     """Whether the device is AMD's: its tools are other ones."""
+    is_nsys: bool = False
+    """Whether the trace came from nsys: to run it again takes other options, not another tool."""
 
     def fraction(self, total_ns: int) -> float:
         """Give a total as a share of the window (0-1)."""
@@ -66,7 +68,13 @@ def scope_of(facts: Facts) -> Scope:
         is_cpu=facts.cpu is not None,
         command=command if isinstance(command, str) else DEFAULT_COMMAND,
         is_amd=_is_amd(facts),
+        is_nsys=is_nsys(facts),
     )
+
+
+def is_nsys(facts: Facts) -> bool:
+    """Tell whether the trace is an nsys export."""
+    return facts.trace.meta.format == "nsys"
 
 
 def _is_amd(facts: Facts) -> bool:

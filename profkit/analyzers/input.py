@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, is_nsys, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.report import Section
@@ -45,7 +45,9 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         return Skipped(
             analyzer="input",
             reason="no DataLoader ranges in this trace",
-            how_to_get="use torch's DataLoader, or wrap your own in record_function('data_loader')",
+            how_to_get="put torch.cuda.nvtx.range('data_loader') around the fetching of a batch"
+            if is_nsys(facts)
+            else "use torch's DataLoader, or wrap your own in record_function('data_loader')",
         )
     waits = facts.cpu.data if facts.cpu is not None else facts.host.loader  # ranges within ranges are one wait
     worst = int(waits.lengths_ns.argmax()) if waits else 0

@@ -13,12 +13,14 @@ from profkit.model.finding import Evidence, Explanation, Finding, severity_of
 from profkit.model.report import Section, TableView
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts
+from profkit.timeline.host import os_waits
 from profkit.units import format_count, format_fraction, format_ns
 
 MIN_FRACTION = 0.15
 MIN_RHO = 0.5
 MIN_BEFORE_LAUNCH = 0.25
 ONE_OFF_SHARE = 0.5
+MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own work
 _FEW_GAPS = 3
 
 
@@ -48,6 +50,10 @@ class Launches:
     top_operators: tuple[tuple[str, int, int], ...]
     """(operator, launches, device ns) with the most launches."""
     op_cost_ns: int
+    has_ops: bool = True
+    """Whether dispatch can be told from other host work."""
+    os_waits: tuple[tuple[str, int], ...] = ()
+    """(call of the operating system, ns) of the launching threads in `host_idle_ns`."""
 
 
 def measure(facts: Facts) -> Launches:
@@ -87,6 +93,8 @@ def _measure_device(facts: Facts) -> Launches:
         longest_gap_ns=longest,
         top_operators=_top_operators(facts),
         op_cost_ns=0,
+        has_ops=facts.host.has_ops,
+        os_waits=os_waits(trace, facts.host.threads, main.idle.host),
     )
 
 
@@ -169,7 +177,7 @@ def judge(result: Launches, *, min_fraction: float = MIN_FRACTION) -> tuple[Find
 
 def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     scope = result.scope
-    mostly_host = result.host_idle_ns > 2 * result.launch_idle_ns
+    mostly_host = result.has_ops and result.host_idle_ns > 2 * result.launch_idle_ns
     rho = result.rho_count or 0
     clear = fraction >= 2 * MIN_FRACTION and (rho >= MIN_RHO or scope.is_cpu)
     tool = (
@@ -222,7 +230,8 @@ def _device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     evidence = [
         Evidence(
             statement=f"{format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} per step idle before launches:"
-            f" {format_fraction(scope.fraction(result.launch_idle_ns))} dispatching, {format_fraction(scope.fraction(result.host_idle_ns))} other host work",
+            f" {format_fraction(scope.fraction(result.launch_idle_ns))} {'dispatching' if result.has_ops else 'in CUDA calls'},"
+            f" {format_fraction(scope.fraction(result.host_idle_ns))} {'other host work' if result.has_ops else 'outside them (no operators recorded: Python or dispatch)'}",
             metric="budget_ns.idle_launch+idle_host",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
@@ -248,6 +257,7 @@ def _device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
                 unit="ns",
             )
         )
+    evidence += _os_evidence(result)
     if result.top_operators:
         named = ", ".join(name for name, _, _ in result.top_operators)
         share = sum(count for _, count, _ in result.top_operators) / max(result.n_operations, 1)
@@ -260,6 +270,22 @@ def _device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             )
         )
     return tuple(evidence)
+
+
+def _os_evidence(result: Launches) -> list[Evidence]:
+    total = sum(spent for _, spent in result.os_waits)
+    if not result.host_idle_ns or total < MIN_OS_SHARE * result.host_idle_ns:
+        return []
+    named = ", ".join(f"{name} {format_fraction(spent / result.host_idle_ns)}" for name, spent in result.os_waits[:3])
+    return [
+        Evidence(
+            statement=f"of that host time the launching thread spent {named} in the operating system:"
+            " it waited for another thread, a process or a file",
+            metric="launches.os_wait_ns",
+            value=float(total),
+            unit="ns",
+        )
+    ]
 
 
 def _cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:

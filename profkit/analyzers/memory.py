@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import recapture
+from profkit.analyzers.tools import operators
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.intervals import Intervals
 from profkit.model.report import Section, TableView
@@ -132,8 +132,8 @@ def judge(result: Memory) -> tuple[Finding, ...]:
             fix="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; a smaller micro-batch with more accumulation; activation"
             " checkpointing; fixed shapes",
             next_tools=(
-                recapture(
-                    scope.command,
+                operators(
+                    scope,
                     "with every allocation: who allocates, and does the reserve shrink?",
                     "[memory] events whose Total Reserved falls: the cache was flushed",
                     flags="--memory",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.analyzers.base import Analyzer
+from profkit.analyzers.base import Analyzer, is_nsys
 from profkit.model.finding import Skipped
 from profkit.model.report import Section, TableView
 from profkit.timeline import Facts
@@ -30,7 +30,9 @@ def measure(facts: Facts) -> Operators | Skipped:
         return Skipped(
             analyzer="operators",
             reason="no operators with device work in this trace",
-            how_to_get="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            how_to_get="run the job under torch.autograd.profiler.emit_nvtx()"
+            if is_nsys(facts)
+            else "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
         )
     rows = main.activity.rows
     duration = trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows]

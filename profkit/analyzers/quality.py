@@ -64,7 +64,7 @@ def measure(facts: Facts) -> Quality:
         overlapped_fraction=_overlapped(trace, main) if main is not None else None,
         n_removed=warnings.get("dur.overflow", 0) + warnings.get("ts.zero", 0),
         n_giant=_giants(trace),
-        n_steps_marked=len(trace.steps) if trace.step_source == "ProfilerStep" else 0,
+        n_steps_marked=len(trace.steps) if trace.step_source in {"ProfilerStep", "NVTX"} else 0,
         lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
         perturbation=_perturbation(trace),
         n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),
@@ -252,10 +252,12 @@ def judge(result: Quality) -> tuple[Finding, ...]:
                 Evidence(statement=check.message, metric=check.id, value=check.value or 0.0, unit="")
                 for check in failed
             ),
-            fix="capture again: wait 10 steps, warm up 5, record 12, stop before the job's end",
+            fix="capture again: wait 10 steps, warm up 5, record 12, stop before the job's end"
+            if not result.scope.is_nsys
+            else "record again: a window of steady steps, each in an NVTX range named step N, well before the job's end",
             next_tools=(
                 recapture(
-                    result.scope.command,
+                    result.scope,
                     "get a capture that can carry a verdict",
                     "all checks of `profkit info` pass",
                 ),

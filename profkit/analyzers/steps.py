@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.analyzers.base import Analyzer
+from profkit.analyzers.base import Analyzer, is_nsys
 from profkit.model.finding import Skipped
 from profkit.model.report import Section, Steps, TableView
 from profkit.timeline import Facts
@@ -28,8 +28,11 @@ def measure(facts: Facts) -> StepTimes | Skipped:
     if not inside:
         return Skipped(
             analyzer="steps",
-            reason="no ProfilerStep# markers, and the launch sequence shows no period with an optimizer or a batch copy",
-            how_to_get="call prof.step() at the end of every iteration, with a schedule",
+            reason=f"no {'NVTX ranges of steps' if is_nsys(facts) else 'ProfilerStep# markers'}, and the launch sequence"
+            " shows no period with an optimizer or a batch copy",
+            how_to_get="open an NVTX range around every iteration: torch.cuda.nvtx.range('step 7')"
+            if is_nsys(facts)
+            else "call prof.step() at the end of every iteration, with a schedule",
         )
     steps = [facts.trace.steps[index] for index in inside]
     return StepTimes(

@@ -11,12 +11,25 @@ import shlex
 from profkit.analyzers.base import Scope
 from profkit.model.finding import NextTool
 
+_NSYS_WINDOW = "--delay=30 --duration=20 --kill=none --output=profkit_nsys --force-overwrite=true"
 
-def recapture(command: str, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
-    """Give a better torch.profiler capture of the same job; `flags` are further options of `profkit capture`."""
+
+def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
+    """Give a better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
+    if scope.is_nsys:
+        command = f"nsys profile --trace=cuda,nvtx,osrt --sample=none --cpuctxsw=none {_NSYS_WINDOW} {scope.command}"
+        return NextTool(name="nsys", command=command, purpose=purpose, look_for=look_for)
+    return operators(scope, purpose, look_for, flags=flags)
+
+
+def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
+    """Give a torch.profiler capture: it knows operators, and the Python around them."""
     options = f"--baseline 10 --warmup 5 --steps 12{flags and ' ' + flags}"
     return NextTool(
-        name="torch.profiler", command=f"profkit capture {options} -- {command}", purpose=purpose, look_for=look_for
+        name="torch.profiler",
+        command=f"profkit capture {options} -- {scope.command}",
+        purpose=purpose,
+        look_for=look_for,
     )
 
 
@@ -43,14 +56,16 @@ def py_spy_main(command: str) -> NextTool:
 def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
     """Give a timeline of host, device and operating system over the whole run.
 
-    nsys: `--kill=none` leaves the job alone when the window closes. rocprofv3 on AMD devices.
+    nsys: `--kill=none` leaves the job alone when the window closes; where nsys has been, it samples Python as well.
+    rocprofv3 on AMD devices.
     """
     if scope.is_amd:
         command = f"rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof -- {scope.command}"
         return NextTool(name="rocprofv3", command=command, purpose=purpose, look_for=look_for)
+    python = " --cudabacktrace=all --python-backtrace=cuda --python-sampling=true" if scope.is_nsys else ""
     command = (
-        "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --cpuctxsw=process-tree "
-        f"--delay=30 --duration=20 --kill=none --output=profkit_nsys --force-overwrite=true {scope.command}"
+        f"nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --cpuctxsw=process-tree{python} "
+        f"{_NSYS_WINDOW} {scope.command}"
     )
     return NextTool(name="nsys", command=command, purpose=purpose, look_for=look_for)
 

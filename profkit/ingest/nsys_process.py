@@ -91,7 +91,9 @@ def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
 
 def _labels(export: Export) -> dict[str, Callable[[int], str]]:
     return {
-        "kernels": lambda id_: export.text(id_) if id_ >= 0 else f"CUDA graph {-2 - id_}",
+        "kernels": lambda id_: (
+            export.text(id_).replace("<unnamed>", "(anonymous namespace)") if id_ >= 0 else f"CUDA graph {-2 - id_}"
+        ),
         "copies": lambda kind: _copy_name(kind) if kind >= 0 else f"Memset ({_memory(-2 - kind)})",
         "sync_rows": lambda kind: _SYNC_KINDS[kind] if kind < len(_SYNC_KINDS) else _SYNC_KINDS[0],
         "calls": lambda id_: _CALL_VERSION.sub("", export.text(id_)),

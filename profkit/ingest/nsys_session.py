@@ -26,7 +26,7 @@ _PID_SHIFT: Final = 24
 _ID_MASK: Final = 0xFFFFFF
 _WARNING, _ERROR = 2, 3  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL: 0 unknown, 1 info, 4 verbose
 _MAX_DIAGNOSTICS: Final = 8
-_NOT_OURS: Final = re.compile(r"OpenGL|Vulkan|\bDX1[12]\b|DirectX|WDDM|OpenXR|ftrace|ETW|VSync", re.IGNORECASE)
+_NOT_OURS: Final = re.compile(r"paranoid|OpenGL|Vulkan|\bDX1[12]\b|DirectX|WDDM|OpenXR|ftrace|ETW|VSync", re.IGNORECASE)
 _ARGUMENT: Final = re.compile(r"PROCESS_0:ARGUMENT_(\d+)$")
 _FLAG: Final = re.compile(r"--?([\w-]+)")
 _ASSIGNMENT: Final = re.compile(r"\b(\w*(?:TOKEN|SECRET|PASSW|KEY|CREDENTIAL)\w*)=\S+", re.IGNORECASE)

@@ -8,6 +8,7 @@ anchor that occurs once per period (without an anchor a period may be a layer, n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -20,6 +21,7 @@ from profkit.model.table import Table
 from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step
 
 _NUMBER: Final = re.compile(r"(\d+)")
+_ANY_NUMBER: Final = re.compile(r"\d+")
 _MIN_PERIODS: Final = 3
 _MIN_MATCH: Final = 0.9  # markers and period agreed on five public traces at a match of 1.0
 _MAX_ROWS: Final = 200_000  # enough for any period that repeats three times in a profile
@@ -53,7 +55,7 @@ def find_steps(
     steps = _marked_steps(spans, strings)
     if steps:
         return steps, markers
-    steps = _optimizer_steps(gpu, spans) or _periodic_steps(gpu, strings)
+    steps = _optimizer_steps(gpu, spans) or _periodic_steps(gpu, spans, strings)
     return (steps, "period") if steps else ((), "span")
 
 
@@ -95,7 +97,7 @@ def _optimizer_steps(gpu: GpuWork, spans: Spans) -> tuple[Step, ...]:
     return _steps_between(edges)
 
 
-def _periodic_steps(gpu: GpuWork, strings: tuple[str, ...]) -> tuple[Step, ...]:
+def _periodic_steps(gpu: GpuWork, spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
     """From the repeating sequence of kernels, where an optimizer kernel or a copy to the device recurs with it."""
     rows = np.flatnonzero(gpu.kind != Kind.COMM)[:_MAX_ROWS]
     if rows.size < 2 * _MIN_PERIODS:
@@ -104,10 +106,26 @@ def _periodic_steps(gpu: GpuWork, strings: tuple[str, ...]) -> tuple[Step, ...]:
     period = best_period(codes)
     if period == 0:
         return ()
-    anchor = _anchor_offset(codes[:period], strings)
+    is_layer = _counts_modules(spans, strings, n_periods=codes.size // period)
+    anchor = _anchor_offset(codes[:period], strings, _ANCHORS[:1] if is_layer else _ANCHORS)
     if anchor < 0:
         return ()
     return _steps_between(gpu.start_ns[rows[anchor::period]])
+
+
+def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -> bool:
+    """Tell whether ranges count on with the periods instead of recurring in each: `FSDP::pre_forward (blocks.7)`.
+
+    Then a period is a layer, whatever copies it makes: a step goes through all the layers.
+    """
+    counts: dict[str, list[int]] = {}
+    codes, n_ranges = np.unique(spans.name, return_counts=True)
+    for code, n in zip(codes, n_ranges, strict=True):
+        counts.setdefault(_ANY_NUMBER.sub("#", strings[code]), []).append(int(n))
+    return any(
+        len(each) >= _MIN_PERIODS and 2 * sum(each) >= n_periods and 2 * sorted(each)[len(each) // 2] < n_periods
+        for each in counts.values()
+    )
 
 
 def best_period(codes: NDArray[np.int32]) -> int:
@@ -130,13 +148,15 @@ def best_period(codes: NDArray[np.int32]) -> int:
 
 
 _ANCHORS: Final = (
-    re.compile(r"multi_tensor|adam|sgd|lamb|adagrad|FusedOptimizer", re.IGNORECASE),
+    re.compile(r"multi_tensor|adam|sgd|lamb(?!da)|adagrad|FusedOptimizer", re.IGNORECASE),
     re.compile(r"^Memcpy HtoD"),
 )
 
 
-def _anchor_offset(period_codes: NDArray[np.int32], strings: tuple[str, ...]) -> int:
-    for pattern in _ANCHORS:
+def _anchor_offset(
+    period_codes: NDArray[np.int32], strings: tuple[str, ...], anchors: Sequence[re.Pattern[str]]
+) -> int:
+    for pattern in anchors:
         is_anchor = [bool(pattern.search(strings[code])) for code in period_codes]
         if any(is_anchor):
             return is_anchor.index(True)

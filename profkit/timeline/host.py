@@ -98,6 +98,8 @@ class HostStates:
     dispatching: Intervals
     """Inside an operator that launches device work, a short one that does not, or a runtime call."""
     has_ops: bool
+    is_known: bool
+    """Whether time outside all of these is the host's own: with operators, or where every CUDA call was recorded."""
     threads: tuple[int, ...]
 
 
@@ -120,11 +122,13 @@ def host_states(trace: Trace) -> HostStates:
     other = on_thread & ~blocking
     dispatch = Intervals.of(calls.start_ns[other], calls.end_ns[other]) | _dispatching_ops(trace, threads)
     low, high = trace.window_ns
+    has_ops = bool(np.isin(ops.thread, threads).any())
     return HostStates(
         loader=Intervals.of(spans.start_ns[loader], spans.end_ns[loader]).clip(low, high),
         blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
         dispatching=dispatch.clip(low, high),
-        has_ops=bool(np.isin(ops.thread, threads).any()),
+        has_ops=has_ops,
+        is_known=has_ops or trace.meta.format == "nsys",
         threads=threads,
     )
 
@@ -142,6 +146,19 @@ def blocking_calls(trace: Trace) -> NDArray[np.bool_]:
     waited = (calls.kind[row] == CallKind.COPY) & (calls.end_ns[row] >= gpu.end_ns[copies])
     blocking[row[waited]] = True
     return blocking
+
+
+def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple[tuple[str, int], ...]:
+    """Give the calls of the operating system in which threads spent that time, as (name, ns), the longest first."""
+    waits = trace.waits
+    mine = np.flatnonzero(np.isin(waits.thread, threads))
+    spent: list[tuple[str, int]] = []
+    for code in distinct_codes(waits.name[mine]):
+        rows = mine[waits.name[mine] == code]
+        total = (Intervals.of(waits.start_ns[rows], waits.end_ns[rows]) & during).total_ns
+        if total:
+            spent.append((trace.name(int(code)), total))
+    return tuple(sorted(spent, key=lambda wait: -wait[1]))
 
 
 def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:

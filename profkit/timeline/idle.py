@@ -77,9 +77,9 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
         data=data,
         sync=sync,
         launch=dispatch | calling | latency,
-        host=rest if host.has_ops else Intervals.empty(),
+        host=rest if host.is_known else Intervals.empty(),
         dependency=dependency,
-        unknown=unknown if host.has_ops else unknown | rest,
+        unknown=unknown if host.is_known else unknown | rest,
     )
 
 
