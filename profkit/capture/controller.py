@@ -26,6 +26,7 @@ from .options import Options, Window, window_for
 from .ranges import make_phase
 from .recorder import Recorder
 from .steps import StepFinder
+from .tool_recorder import ToolRecorder
 
 _KEPT: Final[list[Any]] = []
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -63,7 +64,7 @@ class Controller:
         self._marks: list[clock.Mark] = []
         self._times: dict[str, list[clock.Mark]] = {"baseline": [], "profiled": [], "after": []}
         self._window: Window | None = None
-        self._recorder: Recorder | None = None
+        self._recorder: Recorder | ToolRecorder | None = None
         self._log: FetchLog | None = None
         self._first_step = 0
         self._n_boundaries = 0
@@ -232,7 +233,8 @@ class Controller:
         if self._log is not None:
             with suppress(OSError):
                 self._log.open()
-        self._recorder = Recorder(self.options, first_step=len(rows), n_warmup=window.warmup)
+        recorder = ToolRecorder if self.options.tool else Recorder
+        self._recorder = recorder(self.options, first_step=len(rows), n_warmup=window.warmup)
         self._recorder.start()
         self.stage, self._n_boundaries = "warmup", 0
         self._marks = []

@@ -96,7 +96,7 @@ class Hooks:
         watcher = self._watcher
         if torch.compiler.is_compiling() or watcher is None or threading.get_ident() != watcher.home_thread:
             return
-        if torch.jit.is_tracing():
+        if torch.jit.is_tracing() or _is_compilers_own(module):
             return
         self._disarm()
         self._is_inside = True
@@ -264,9 +264,15 @@ class Hooks:
         return __exit__
 
 
+def _is_compilers_own(module: Any) -> bool:
+    """Whether this is a graph that a backend of torch.compile runs as a module, inside what it compiled."""
+    graph_module = getattr(sys.modules.get("torch.fx.graph_module"), "GraphModule", None)
+    return graph_module is not None and isinstance(module, graph_module) and _has_compiled()
+
+
 def _has_compiled() -> bool:
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
-    return dynamo is not None and bool(dynamo.counters["frames"])
+    return dynamo is not None and bool(dynamo.counters["frames"] or dynamo.counters["stats"])
 
 
 def _subclasses(root: Any) -> list[Any]:

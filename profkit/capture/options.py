@@ -34,6 +34,7 @@ class Options:
     `baseline` unprofiled steps are timed, `warmup` steps run with the profiler prepared, `steps` are recorded.
     `device` "cpu" leaves CUDA unrecorded, "cuda" refuses a process that does not use it.
     `finishes` is true where no runner waits for the process: it then compresses its own trace.
+    `tool` is "nsys" or "ncu" where that records instead of torch.profiler.
     """
 
     folder: str
@@ -50,6 +51,7 @@ class Options:
     capture_id: str = ""
     finishes: bool = False
     strict: bool = False
+    tool: str = ""
 
     def to_text(self) -> str:
         """Give the value of the environment variable."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import torch
 from torch.autograd.profiler import record_function
 
 _TOOL_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH")
@@ -22,30 +23,35 @@ def tool_is_attached() -> bool:
 
 def make_phase() -> Callable[[str], AbstractContextManager[Any]]:
     """Give the function that opens a range of this name."""
-    domain = _nvtx_domain() if tool_is_attached() else None
-    if domain is None:
+    marks = tool_marks() if tool_is_attached() else None
+    if marks is None:
         plain: Callable[[str], AbstractContextManager[Any]] = record_function
         return plain
-    ids: dict[str, Any] = {}
+    begin, end = marks
 
     @contextmanager
     def phase(name: str) -> Iterator[None]:
-        if name not in ids:
-            ids[name] = domain.get_event_attributes(message=name)
-        # Not push and pop: those belong to a thread, and backward launches from another one.
-        range_id = domain.start_range(ids[name])
+        range_id = begin(name)
         try:
             with record_function(name):
                 yield
         finally:
-            domain.end_range(range_id)
+            end(range_id)
 
     return phase
 
 
-def _nvtx_domain() -> Any:
+def tool_marks() -> tuple[Callable[[str], Any], Callable[[Any], None]] | None:
+    """Give how an NVTX range is begun (by its name, gives an id) and ended, None where nothing can mark.
+
+    Not push and pop: those belong to a thread, and backward launches from another one. By the nvtx package, whose
+    ranges lie in a domain of their own, else by torch's, where this torch has CUDA.
+    """
     try:
         import nvtx
     except ImportError:
+        return (torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end) if torch.version.cuda else None
+    if not nvtx.enabled():
         return None
-    return nvtx.get_domain("profkit") if nvtx.enabled() else None
+    domain = nvtx.get_domain("profkit")
+    return (lambda name: domain.start_range(domain.get_event_attributes(message=name))), domain.end_range

@@ -59,12 +59,13 @@ def checked_folder(folder: Path) -> str:
     return ""
 
 
-def run(command: Sequence[str], *, options: Options | None) -> Ran:
+def run(command: Sequence[str], *, options: Options | None, variables: Mapping[str, str] | None = None) -> Ran:
     """Run the command with the capture in it (without, if there are no options) and give how it ended.
 
-    Its standard streams are ours; signals sent to us reach it. Raises UsageError if there is no such program.
+    Its standard streams are ours; signals sent to us reach it; `variables` are added to its environment. Raises
+    UsageError if there is no such program.
     """
-    outer = dict(os.environ)
+    outer = {**os.environ, **(variables or {})}
     env = {**outer, **environment(options, outer)} if options is not None else outer
     begun_ns = time.perf_counter_ns()
     try:

@@ -17,6 +17,7 @@ _MAX_CALLS_RATIO: Final = 16  # chosen: an optimizer called more rarely than tha
 _IDLE_INFERENCE: Final = 8  # chosen: fetches without any backward: nobody trains here
 _IDLE_TRAINING: Final = 64  # chosen: above usual gradient accumulation
 _MAX_UNPLACED: Final = 64  # chosen: so many optimizer calls without a fetch or forward: those are compiled away
+_MAX_UNPLACED_ROUNDS: Final = 3  # chosen: the same, where backward passes between the calls are seen
 _FEW_LOADS: Final = 3  # chosen: a loop on one fixed batch fetches once
 _TICK_NS: Final = 1_000_000_000
 
@@ -54,6 +55,8 @@ class StepFinder:
         self._is_frozen = False
         self._is_pending = False
         self._n_unplaced = 0
+        self._n_unplaced_rounds = 0
+        self._n_backward_before = 0
         self._since: set[int] = set()
         self._n_candidates = 0
         self._rows: dict[int | None, list[int]] = {}
@@ -75,7 +78,9 @@ class StepFinder:
             return
         self._is_pending = True
         self._n_unplaced += 1
-        is_all_compiled = self._n_unplaced > _MAX_UNPLACED
+        self._n_unplaced_rounds += self.n_backward > self._n_backward_before
+        self._n_backward_before = self.n_backward
+        is_all_compiled = self._n_unplaced > _MAX_UNPLACED or self._n_unplaced_rounds > _MAX_UNPLACED_ROUNDS
         if (has_closure or is_all_compiled) and self._is_safe():
             self._fire("closure" if has_closure else "optimizer")
 
@@ -190,7 +195,7 @@ class StepFinder:
     def _fire(self, source: str) -> None:
         self._is_pending = False
         if source != "optimizer":
-            self._n_unplaced = 0
+            self._n_unplaced = self._n_unplaced_rounds = 0
         self.sources[source] = self.sources.get(source, 0) + 1
         if not self._is_frozen:
             for key in (None, *self._since):

@@ -40,7 +40,7 @@ LOOPS = {
 }
 
 
-COMPILED = [("compiled.py", "module"), ("compiled.py", "optimizer")]
+COMPILED = [("compiled.py", "module"), ("compiled.py", "in place"), ("compiled.py", "optimizer")]
 OWN_PROFILER = [("own_profiler.py", "window"), ("own_profiler.py", "all")]
 
 
@@ -52,7 +52,7 @@ def test_scripts_of_every_shape_are_captured_and_not_changed(tmp_path):
     for shape, one in zip(LOOPS, captured, strict=False):
         check_loop(shape, trace_of(tmp_path / "out", one.pid))
     check_own_profiler(tmp_path / "out", *captured[len(LOOPS) : len(LOOPS) + 2])
-    for one in captured[-2:]:
+    for one in captured[-len(COMPILED) :]:
         content = trace_of(tmp_path / "out", one.pid)
         assert (names(content), crossing(content), per_step(content, "backward")) == (WINDOW, [], [1] * 5)
 

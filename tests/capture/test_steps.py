@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from profkit.capture.options import Options, from_text, window_for
@@ -94,6 +96,13 @@ def test_without_an_optimizer_something_else_marks_steps(script, mode):
 def test_where_the_whole_step_is_compiled_the_optimizer_is_the_edge():
     loop = Loop().play("A", times=100)
     assert len(loop.finder.step_rows()) == 36
+
+
+@pytest.mark.parametrize(("script", "n_optimizers"), [("bA", 1), ("bbbA", 1), ("bAB", 2), ("bABCD", 4), ("bAbB", 2)])
+def test_where_the_forward_pass_is_compiled_the_optimizer_is_the_edge_sooner(script, n_optimizers):
+    rows = Loop().play(script, times=20).finder.step_rows()
+    assert len(rows) >= 15
+    assert {after - before for before, after in pairwise(rows[-14:])} == {n_optimizers}, "a round is a step"
 
 
 def test_long_accumulation_is_not_taken_for_inference():
