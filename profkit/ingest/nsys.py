@@ -84,12 +84,11 @@ def _ids(export: Export) -> set[int]:
     """Give the ids of StringIds that rows and threads refer to: a file holds many more (symbols, paths, output)."""
     ids = set(export.thread_names.values())
     for process in export.rows.processes.values():
-        for table, parts in process.parts.items():
-            if table in {"kernels", "calls", "waits", "overhead", "ranges"}:
-                for part in parts:
-                    names = np.unique(part["name"])
-                    found = -2 - names[names < UNNAMED] if table == "ranges" else names[names >= 0]
-                    ids.update(found.tolist())
+        for table in ("kernels", "calls", "waits", "overhead", "ranges"):
+            for part in process.parts(table):
+                names = np.unique(part["name"])
+                found = -2 - names[names < UNNAMED] if table == "ranges" else names[names >= 0]
+                ids.update(found.tolist())
     return ids
 
 

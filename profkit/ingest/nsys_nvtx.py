@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from profkit.model.names import span_kind_of
@@ -52,10 +53,11 @@ def range_kind_of(name: str) -> SpanKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """The name of a range, and whether it is an operator."""
+    """The name of a range, whether it is an operator, and what it stands for if not."""
 
     name: str
     is_operator: bool
+    kind: SpanKind
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class Labels:
     """The distinct texts of ranges, by code; tails are cut before texts are compared, since no two tails are equal."""
 
     _codes: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    _labels: list[Label] = field(default_factory=list)
 
     def code(self, text: bytes) -> int:
         """Give the code of a range's text."""
@@ -75,12 +78,15 @@ class Labels:
 
     def all(self) -> list[Label]:
         """Give the labels by code."""
-        return [_label(head, has_op_id=bool(tail & 1), has_sequence=bool(tail & 2)) for head, tail in self._codes]
+        for head, tail in islice(self._codes, len(self._labels), None):
+            self._labels.append(_label(head, has_op_id=bool(tail & 1), has_sequence=bool(tail & 2)))
+        return self._labels
 
 
 def _label(head: bytes, *, has_op_id: bool, has_sequence: bool) -> Label:
     name = _OTHER_TAIL.sub(b"", head).decode(errors="replace")
-    return Label(name=name, is_operator=_is_operator(name, has_op_id=has_op_id, has_sequence=has_sequence))
+    is_operator = _is_operator(name, has_op_id=has_op_id, has_sequence=has_sequence)
+    return Label(name=name, is_operator=is_operator, kind=SpanKind.OTHER if is_operator else range_kind_of(name))
 
 
 def _is_operator(name: str, *, has_op_id: bool, has_sequence: bool) -> bool:

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from profkit.ingest.batch import Batch
 from profkit.ingest.columns import Columns
 from profkit.ingest.kineto import RawTrace
-from profkit.ingest.nsys_nvtx import range_kind_of
-from profkit.ingest.nsys_rows import NO_END, UNNAMED, Rows
+from profkit.ingest.nsys_rows import NO_END, UNNAMED, Process, Rows
 from profkit.ingest.nsys_session import Session, pid_of, process_of, tid_of
-from profkit.model.trace import SpanKind, TraceWarning
+from profkit.model.trace import TraceWarning
 
 # As Kineto writes them, so that names compare across tools. Codes: ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND,
 # ENUM_CUPTI_SYNC_TYPE, the same in every export that has these tables.
@@ -25,6 +24,7 @@ _UNIFIED_KINDS: Final = {11: "HtoD", 12: "DtoH", 13: "DtoD"}
 _MEMORY_KINDS: Final = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 _SYNC_KINDS: Final = ("Sync", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")
 _CALL_VERSION: Final = re.compile(r"(?:_pt[sd][sz])?(?:_v\d+)?$")  # cudaLaunchKernel_v7000, cudaMemcpy_ptds_v7000
+_WITH_EXTERNAL_ID: Final = ("kernels", "copies", "calls")
 _NO_ID: Final = -1
 
 
@@ -49,43 +49,29 @@ class Export:
         return self.texts.get(id_, f"string {id_}")
 
 
-class _Strings:
-    """The strings of one process by code."""
-
-    def __init__(self) -> None:
-        self.codes: dict[str, int] = {}
-
-    def coded(self, values: NDArray[np.int32], label: Callable[[int], str]) -> NDArray[np.int32]:
-        """Give the codes of labels; `label` is called once for each distinct value."""
-        distinct, place = np.unique(values, return_inverse=True)
-        codes = [self.codes.setdefault(label(int(value)), len(self.codes)) for value in distinct]
-        return np.array(codes, np.int32)[place.reshape(-1)]
-
-
 def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
-    """Give the batch and metadata of one process, taking its rows out of the export."""
+    """Give the batches and metadata of one process, taking its rows out of the export."""
     process = export.rows.processes.pop(key)
-    strings = _Strings()
-    batch = Batch(n_events=sum(process.counts.values()), categories=dict(process.counts))
-    for table, label in _labels(export).items():
-        if columns := process.take(table):
-            columns["name"] = strings.coded(columns["name"], label)
-            batch.tables[table] = columns
-    ranges = process.take("ranges")
-    n_open = _close(ranges, batch.tables.get("calls", {}))
-    batch.tables |= _operators_and_spans(ranges, export, strings)
-    for table in ("kernels", "copies", "calls", "ops"):
-        if columns := batch.tables.get(table, {}):
-            columns["external_id"] = np.full(columns["name"].size, _NO_ID, np.int64)
-    batch.strings = list(strings.codes)
-    _name_threads(batch, export)
+    n_open = _close(process)
+    codes: dict[str, int] = {}
+    tables = [
+        (table, part) for table, label in _labels(export).items() for part in _named(process, table, label, codes)
+    ]
+    tables += _operators_and_spans(process, export, codes)
+    threads, thread_names = _number_threads([part for _, part in tables if "thread" in part], export)
+    strings = list(codes)
+    batches = [Batch(tables={table: part}, strings=strings, threads=threads) for table, part in tables]
+    batches[0].n_events = sum(process.counts.values())
+    batches[0].categories = dict(process.counts)
+    batches[0].thread_names = thread_names
+    devices = {int(device) for _, part in tables if "device" in part for device in np.unique(part["device"])}
     return RawTrace(
         source=export.source,
         format="nsys",
-        batches=[batch],
-        metadata=_metadata(export, key, rank, batch),
+        batches=batches,
+        metadata=_metadata(export, key, rank, devices),
         n_bytes=export.n_bytes,
-        warnings=_warnings(export, batch, n_open, rank),
+        warnings=_warnings(export, process, n_open),
     )
 
 
@@ -112,75 +98,86 @@ def _memory(kind: int) -> str:
     return _MEMORY_KINDS[kind] if 0 <= kind < len(_MEMORY_KINDS) else "Unknown"
 
 
-def _close(ranges: Columns, calls: Columns) -> int:
+def _named(process: Process, table: str, label: Callable[[int], str], codes: dict[str, int]) -> list[Columns]:
+    """Give the parts of a table with the codes of labels for names; `label` is called once for each distinct value."""
+    seen: dict[int, int] = {}
+    for part in process.parts(table):
+        part["name"] = _coded(part["name"], lambda value: codes.setdefault(label(value), len(codes)), seen)
+        if table in _WITH_EXTERNAL_ID:
+            part["external_id"] = np.full(part["name"].size, _NO_ID, np.int64)
+    return process.parts(table)
+
+
+def _coded(values: NDArray[np.int32], code: Callable[[int], int], seen: dict[int, int]) -> NDArray[np.int32]:
+    distinct = np.unique(values)
+    for value in distinct.tolist():
+        if value not in seen:
+            seen[value] = code(value)
+    return np.array([seen[value] for value in distinct.tolist()], np.int32)[np.searchsorted(distinct, values)]
+
+
+def _close(process: Process) -> int:
     """Close the ranges that were open when the capture ended at the last event of their thread; give their number."""
-    if not ranges:
-        return 0
-    is_open = ranges["end_ns"] == NO_END
-    if not is_open.any():
-        return 0
-    tables = [ranges, *([calls] if calls else [])]
-    last = np.full(max(int(table["thread"].max()) for table in tables) + 1, np.iinfo(np.int64).min)
-    for table in tables:
-        np.maximum.at(last, table["thread"], np.maximum(table["start_ns"], table["end_ns"]))
-    ranges["end_ns"] = np.where(is_open, last[ranges["thread"]], ranges["end_ns"])
-    return int(is_open.sum())
+    is_open = [part["end_ns"] == NO_END for part in process.parts("ranges")]
+    n_open = sum(int(rows.sum()) for rows in is_open)
+    if n_open:
+        parts = [*process.parts("ranges"), *process.parts("calls")]
+        last = np.full(max(int(part["thread"].max()) for part in parts) + 1, np.iinfo(np.int64).min)
+        for part in parts:
+            np.maximum.at(last, part["thread"], np.maximum(part["start_ns"], part["end_ns"]))
+        for part, rows in zip(process.parts("ranges"), is_open, strict=True):
+            part["end_ns"] = np.where(rows, last[part["thread"]], part["end_ns"])
+    return n_open
 
 
-def _operators_and_spans(ranges: Columns, export: Export, strings: _Strings) -> dict[str, Columns]:
-    """Give the ranges as torch's operators and as annotations."""
-    if not ranges:
-        return {}
-    registered = {
-        int(name): export.rows.labels.code(export.text(-2 - int(name)).encode())
-        for name in np.unique(ranges["name"])
-        if name < UNNAMED
-    }
-    unnamed = export.rows.labels.code(b"")
-    labels = export.rows.labels.all()
+def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]) -> list[tuple[str, Columns]]:
+    """Give the ranges as torch's operators and as annotations, by table."""
+    labels = export.rows.labels
 
-    def code(name: int) -> int:
-        return unnamed if name == UNNAMED else registered.get(name, name)
+    def label_of(name: int) -> int:
+        if name >= 0:
+            return name
+        return labels.code(b"" if name == UNNAMED else export.text(-2 - name).encode())
 
-    is_operator = np.array([label.is_operator for label in labels], np.bool_)
-    kinds = [SpanKind.OTHER if label.is_operator else range_kind_of(label.name) for label in labels]
-    distinct, place = np.unique(ranges.pop("name"), return_inverse=True)
-    codes = np.array([code(int(name)) for name in distinct], np.int32)[place.reshape(-1)]
-    tables: dict[str, Columns] = {}
-    for table, chosen in (("ops", is_operator[codes]), ("spans", ~is_operator[codes])):
-        if chosen.any():
-            columns = {name: column[chosen] for name, column in ranges.items()}
-            mine = codes[chosen]
-            if table == "spans":
-                columns["kind"] = np.array(kinds, np.int8)[mine]
-            columns["name"] = strings.coded(mine, lambda label: labels[label].name)
-            tables[table] = columns
+    tables: list[tuple[str, Columns]] = []
+    of_name: dict[int, int] = {}
+    of_label: dict[int, int] = {}
+    for part in process.parts("ranges"):
+        label = _coded(part.pop("name"), label_of, of_name)
+        is_operator = np.array([one.is_operator for one in labels.all()], np.bool_)[label]
+        part["name"] = _coded(label, lambda one: codes.setdefault(labels.all()[one].name, len(codes)), of_label)
+        part["kind"] = np.array([one.kind for one in labels.all()], np.int8)[label]
+        for table, chosen in (("ops", is_operator), ("spans", ~is_operator)):
+            if chosen.any():
+                tables.append((table, {name: column[chosen] for name, column in part.items()}))
+        part.clear()
+    for table, columns in tables:
+        if table == "ops":
+            columns["external_id"] = np.full(columns.pop("kind").size, _NO_ID, np.int64)
     return tables
 
 
-def _name_threads(batch: Batch, export: Export) -> None:
-    """Number the threads of this process from 0 and name them."""
-    tables = [columns for columns in batch.tables.values() if "thread" in columns]
-    used = np.unique(np.concatenate([np.unique(columns["thread"]) for columns in tables])) if tables else ()
+def _number_threads(parts: list[Columns], export: Export) -> tuple[list[tuple[str, str]], dict[tuple[str, str], str]]:
+    """Number the threads of one process from 0; give them as (pid, tid), and their names."""
+    used = sorted({int(thread) for part in parts for thread in np.unique(part["thread"])})
     number = np.zeros(len(export.rows.threads), np.int32)
-    number[list(used)] = np.arange(len(used))
-    for columns in tables:
-        columns["thread"] = number[columns["thread"]]
+    number[used] = np.arange(len(used))
+    for part in parts:
+        part["thread"] = number[part["thread"]]
     ids = list(export.rows.threads)
-    for code in used:
-        global_tid = ids[code]
-        thread = (str(pid_of(process_of(global_tid))), str(tid_of(global_tid)))
-        batch.threads.append(thread)
+    names: dict[tuple[str, str], str] = {}
+    threads: list[tuple[str, str]] = []
+    for global_tid in (ids[code] for code in used):
+        threads.append((str(pid_of(process_of(global_tid))), str(tid_of(global_tid))))
         given = export.thread_names.get(global_tid)
-        name = export.rows.thread_names.get(global_tid) or (export.text(given) if given is not None else "")
-        if name:
-            batch.thread_names[thread] = name
+        if name := export.rows.thread_names.get(global_tid) or ("" if given is None else export.text(given)):
+            names[threads[-1]] = name
+    return threads, names
 
 
-def _metadata(export: Export, key: int, rank: int | None, batch: Batch) -> dict[str, Any]:
+def _metadata(export: Export, key: int, rank: int | None, devices: set[int]) -> dict[str, Any]:
     """Give what the export says beside its events, under the keys of Kineto where it has one."""
     session = export.session
-    devices = {int(device) for table in ("kernels", "copies") for device in _devices(batch.tables.get(table, {}))}
     gpus = {device: gpu for device in sorted(devices) if (gpu := session.gpu(key, device)) is not None}
     metadata: dict[str, Any] = {
         "baseTimeNanoseconds": session.start_unix_ns,
@@ -205,11 +202,7 @@ def _metadata(export: Export, key: int, rank: int | None, batch: Batch) -> dict[
     return metadata | ({"profkit_command": session.command} if session.command else {})
 
 
-def _devices(columns: Columns) -> NDArray[np.int32]:
-    return np.unique(columns["device"]) if columns else np.empty(0, np.int32)
-
-
-def _warnings(export: Export, batch: Batch, n_open: int, rank: int | None) -> list[TraceWarning]:
+def _warnings(export: Export, process: Process, n_open: int) -> list[TraceWarning]:
     found = list(export.session.warnings)
 
     def warn(warning_id: str, message: str, count: int = 1) -> None:
@@ -226,10 +219,10 @@ def _warnings(export: Export, batch: Batch, n_open: int, rank: int | None) -> li
         warn("dur.negative", f"{export.rows.n_reversed:,} rows that end before they start left out")
     if n_open:
         warn("nsys.open", f"{n_open:,} NVTX ranges were still open at the end; closed with their thread", n_open)
-    if batch.categories.get("graph"):
+    if process.counts.get("graph"):
         warn(
             "nsys.graphs",
-            f"{batch.categories['graph']:,} CUDA graphs were recorded as wholes: no kernels inside them"
+            f"{process.counts['graph']:,} CUDA graphs were recorded as wholes: no kernels inside them"
             " (--cuda-graph-trace=node records them)",
         )
     return found

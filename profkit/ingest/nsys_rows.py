@@ -24,6 +24,8 @@ NO_END: Final = -1
 UNNAMED: Final = -1
 """Of a range without text; ids of StringIds stand as -(id + 2), so that they and label codes share a column."""
 
+PART_ROWS: Final = 2**18
+"""Rows kept together: arrays of a megabyte and more, which the system gets back when they are freed."""
 _LATEST_NS: Final = 2**60  # 36 years; a difference of two such times fits 64 bits
 _INT32: Final = np.iinfo(np.int32)
 _GRID: Final = ("gridX", "gridY", "gridZ")
@@ -50,13 +52,26 @@ TABLES: Final = {
 class Process:
     """The columns of one process as parts, by table of a `Trace`; names are codes yet to resolve."""
 
-    parts: dict[str, list[Columns]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    _parts: dict[str, list[Columns]] = field(default_factory=dict)
+    _tails: dict[str, list[Columns]] = field(default_factory=dict)
 
-    def take(self, table: str) -> Columns:
-        """Give the joined columns of a table and forget its parts; {} for none."""
-        parts = self.parts.pop(table, [])
-        return {name: np.concatenate([part.pop(name) for part in parts]) for name in (list(parts[0]) if parts else ())}
+    def add(self, table: str, columns: Columns) -> None:
+        """Add rows to a table."""
+        tail = self._tails.setdefault(table, [])
+        tail.append(columns)
+        if sum(part["start_ns"].size for part in tail) >= PART_ROWS:
+            self._pack(table)
+
+    def parts(self, table: str) -> list[Columns]:
+        """Give the parts of a table; they may be changed, and belong to the process until it is forgotten."""
+        self._pack(table)
+        return self._parts.get(table, [])
+
+    def _pack(self, table: str) -> None:
+        if tail := self._tails.pop(table, []):
+            joined = {name: np.concatenate([part[name] for part in tail]) for name in tail[0]}
+            self._parts.setdefault(table, []).append(joined)
 
 
 @dataclass(slots=True)
@@ -82,7 +97,7 @@ class Rows:
             process = self.processes.setdefault(int(key), Process())
             process.counts[category] = process.counts.get(category, 0) + int(rows.sum())
             mine = columns if rows.all() else {name: column[rows] for name, column in columns.items()}
-            process.parts.setdefault(table, []).append(mine)
+            process.add(table, mine)
 
     def thread_codes(self, global_tids: I64) -> NDArray[np.int32]:
         """Give the codes of threads."""
@@ -286,7 +301,7 @@ def busy_processes(rows: Rows) -> dict[int, int]:
     devices: dict[int, int] = {}
     for key, process in rows.processes.items():
         counts: dict[int, int] = {}
-        for part in process.parts.get("kernels", ()):
+        for part in process.parts("kernels"):
             for device, count in zip(*np.unique(part["device"], return_counts=True), strict=True):
                 counts[int(device)] = counts.get(int(device), 0) + int(count)
         if counts:
