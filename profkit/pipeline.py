@@ -165,7 +165,8 @@ def _hottest_tool(kernels: Kernels | None) -> NextTool | None:
         kernels.scope,
         kernels.top[0].name,
         "why is the hottest kernel as slow as it is?",
-        "Speed of Light: memory or compute above 80 % is near the roof; both below 40 % is latency or occupancy",
+        "Speed of Light: memory or compute above 80 % is near the roof; both below 60 % is latency or occupancy",
+        launch=kernels.top[0].typical_launch,
     )
 
 

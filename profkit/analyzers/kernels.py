@@ -16,6 +16,7 @@ from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
+from profkit.timeline.launch_order import LaunchOrder
 from profkit.units import format_count, format_fraction, format_ns
 
 MIN_MEMORY_SHARE = 0.3
@@ -34,6 +35,8 @@ class KernelUse:
     total_ns: int
     mean_ns: int
     max_ns: int
+    typical_launch: int | None = None
+    """Launches of the same function before the typical one of this name, in its step; None on a CPU, without steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ def measure(facts: Facts) -> Kernels | Skipped:
         work_ns=int(total.sum()),
         busy_ns=facts.budget.compute,
         n_rows=int(work.name.size),
-        top=_top(work, names, family, total),
+        top=_top(work, names, family, total, _order(facts)),
         by_family=dict(sorted(by_family.items(), key=lambda item: -item[1])),
         fusable_ns=fusable,
         n_runs=n_runs,
@@ -125,11 +128,18 @@ def _cpu_work(facts: Facts) -> _Work:
     return _Work(ops.name[keep], ops.thread[keep].astype(np.int64), own[keep], is_cpu=True)
 
 
-def _top(work: _Work, names: list[str], family: dict[int, str], total: NDArray[np.int64]) -> tuple[KernelUse, ...]:
+def _order(facts: Facts) -> LaunchOrder | None:
+    main = facts.main_device
+    return LaunchOrder(facts.trace, main.device) if main is not None and facts.cpu is None else None
+
+
+def _top(
+    work: _Work, names: list[str], family: dict[int, str], total: NDArray[np.int64], order: LaunchOrder | None
+) -> tuple[KernelUse, ...]:
     counts = np.bincount(work.name)
     longest = np.zeros(counts.size, np.int64)
     np.maximum.at(longest, work.name, work.duration_ns)
-    order = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
+    ranked = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
     return tuple(
         KernelUse(
             name=names[code],
@@ -138,8 +148,9 @@ def _top(work: _Work, names: list[str], family: dict[int, str], total: NDArray[n
             total_ns=int(total[code]),
             mean_ns=int(total[code] // counts[code]),
             max_ns=int(longest[code]),
+            typical_launch=None if order is None else order.typical(code),
         )
-        for code in order
+        for code in ranked
     )
 
 
@@ -181,6 +192,7 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
             memory[0].name,
             "is it at the memory roof?",
             "memory throughput above 80 % of peak, compute far below",
+            launch=memory[0].typical_launch,
         )
     )
     return (

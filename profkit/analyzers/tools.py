@@ -5,19 +5,17 @@ Order of cost of evidence: torch.profiler knows operators and Python, nsys the O
 
 from __future__ import annotations
 
-import re
 import shlex
 
 from profkit.analyzers.base import Scope
 from profkit.model.finding import NextTool
-
-_NSYS_WINDOW = "--delay=30 --duration=20 --kill=none --output=profkit_nsys --force-overwrite=true"
+from profkit.model.names import function_name
 
 
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """Give a better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
     if scope.is_nsys:
-        command = f"nsys profile --trace=cuda,nvtx,osrt --sample=none --cpuctxsw=none {_NSYS_WINDOW} {scope.command}"
+        command = f"profkit nsys --warmup 5 --steps 12 --also waits -- {scope.command}"
         return NextTool(name="nsys", command=command, purpose=purpose, look_for=look_for)
     return operators(scope, purpose, look_for, flags=flags)
 
@@ -54,38 +52,29 @@ def py_spy_main(command: str) -> NextTool:
 
 
 def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
-    """Give a timeline of host, device and operating system over the whole run.
+    """Give a timeline of host, device and operating system: of steady steps, on a CPU of the whole run.
 
-    nsys: `--kill=none` leaves the job alone when the window closes; where nsys has been, it samples Python as well.
-    rocprofv3 on AMD devices.
+    Where nsys has been, it samples Python as well. rocprofv3 on AMD devices, over the whole run.
     """
     if scope.is_amd:
         command = f"rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof -- {scope.command}"
         return NextTool(name="rocprofv3", command=command, purpose=purpose, look_for=look_for)
-    python = " --cudabacktrace=all --python-backtrace=cuda --python-sampling=true" if scope.is_nsys else ""
-    command = (
-        f"nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --cpuctxsw=process-tree{python} "
-        f"{_NSYS_WINDOW} {scope.command}"
-    )
+    whole = "--whole " if scope.is_cpu else ""  # without CUDA nothing opens nsys' capture range
+    also = "waits,python" if scope.is_nsys else "waits"
+    command = f"profkit nsys {whole}--also {also} -- {scope.command}"
     return NextTool(name="nsys", command=command, purpose=purpose, look_for=look_for)
 
 
-def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str) -> NextTool:
-    """Give a profile of a few launches of one kernel by its base name; it replays the kernel and destroys timing."""
+def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str, *, launch: int | None = None) -> NextTool:
+    """Give a profile of one launch of a kernel; it replays the kernel and destroys timing.
+
+    `launch` is how many launches of the same function come before it in a step, None where that is not known.
+    """
+    function = function_name(kernel)
     if scope.is_amd:
-        function = base_name(kernel).strip("^$")
-        command = f"rocprof-compute profile --name profkit --kernel {function} -- {scope.command}"
+        command = f"rocprof-compute profile --name profkit --kernel {shlex.quote(function)} -- {scope.command}"
         return NextTool(name="rocprof-compute", command=command, purpose=purpose, look_for=look_for)
-    command = (
-        f"ncu --target-processes all --kernel-name-base function -k {shlex.quote('regex:' + base_name(kernel))} "
-        f"--launch-skip 20 --launch-count 3 --set full -o profkit_ncu {scope.command}"
-    )
+    which = f"--kernel {shlex.quote(function)} " if function else ""
+    skip = f"--skip {launch} " if function and launch else ""
+    command = f"profkit ncu {which}{skip}-- {scope.command}"
     return NextTool(name="ncu", command=command, purpose=purpose, look_for=look_for)
-
-
-def base_name(kernel: str) -> str:
-    """Give a kernel's function name as `ncu --kernel-name-base function` knows it: no templates, no namespaces."""
-    flat = kernel.replace("(anonymous namespace)::", "").removeprefix("void ")
-    head = re.split(r"[<(]", flat, maxsplit=1)[0].strip()
-    name = re.sub(r"\W", "", head.split("::")[-1].split(" ")[-1])
-    return f"^{name}$" if name else "."

@@ -21,6 +21,8 @@ COMMANDS: Final = (
     "bench",
     "compare",
     "scaling",
+    "nsys",
+    "ncu",
     "kernels",
     "info",
     "explain",

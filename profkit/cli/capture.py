@@ -153,9 +153,9 @@ def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
     ]
 
 
-def folder_for(output: Path | None, *, overwrite: bool) -> Path:
+def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_FOLDER) -> Path:
     """Give the folder to write to, absolute: the one asked for if no capture lies in it, else a new one."""
-    folder = (output or Path(DEFAULT_FOLDER)).absolute()
+    folder = (output or Path(default)).absolute()
     if not (folder / "capture.json").exists():
         return folder
     if overwrite:
@@ -164,9 +164,9 @@ def folder_for(output: Path | None, *, overwrite: bool) -> Path:
         return folder
     if output is not None:
         raise UsageError(f"{output} holds a capture already", hint="name another folder with -o, or add --overwrite")
-    taken = {path.name for path in folder.parent.glob(f"{DEFAULT_FOLDER}-*")}
-    number = next(number for number in range(2, len(taken) + 3) if f"{DEFAULT_FOLDER}-{number}" not in taken)
-    return folder.with_name(f"{DEFAULT_FOLDER}-{number}")
+    taken = {path.name for path in folder.parent.glob(f"{default}-*")}
+    number = next(number for number in range(2, len(taken) + 3) if f"{default}-{number}" not in taken)
+    return folder.with_name(f"{default}-{number}")
 
 
 def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bool) -> Any:

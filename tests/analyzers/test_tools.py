@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import base_name, kernel_profile, system_timeline
+from profkit.analyzers.tools import kernel_profile, system_timeline
 from profkit.pipeline import triage_trace
 from profkit.testing import kernel, launch, span, trace_of
 
@@ -24,19 +24,26 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_kernel_filter_matches_the_function_and_survives_the_shell(name: str) -> None:
-    words = shlex.split(kernel_profile(SCOPE, name, "p", "l").command)
-    pattern = words[words.index("-k") + 1].removeprefix("regex:")
+def test_the_kernel_is_named_as_ncu_knows_it_and_survives_the_shell(name: str) -> None:
+    words = shlex.split(kernel_profile(SCOPE, name, "p", "l", launch=7).command)
     function = re.split(r"[<(]", name.replace("(anonymous namespace)::", "").removeprefix("void "))[0].split("::")[-1]
-    assert re.search(pattern, function)
-    assert words[-4:] == ["python", "train.py", "--lr", "1"]
+    assert words == [
+        *("profkit", "ncu", "--kernel", function, "--skip", "7", "--"),
+        *("python", "train.py", "--lr", "1"),
+    ]
+    assert "--skip" not in kernel_profile(SCOPE, name, "p", "l").command
+
+
+def test_a_cpu_trace_has_no_capture_range_to_wait_for() -> None:
+    assert system_timeline(SCOPE, "p", "l").command == "profkit nsys --also waits -- python train.py --lr 1"
+    assert " --whole " in system_timeline(replace(SCOPE, is_cpu=True), "p", "l").command
 
 
 def test_amd_devices_get_amds_tools() -> None:
     amd = replace(SCOPE, is_amd=True)
     assert system_timeline(amd, "p", "l").command.startswith("rocprofv3 ")
     assert kernel_profile(amd, KERNELS[0], "p", "l").name == "rocprof-compute"
-    assert base_name(KERNELS[0]).strip("^$") in kernel_profile(amd, KERNELS[0], "p", "l").command
+    assert "--kernel vectorized_elementwise_kernel --" in kernel_profile(amd, KERNELS[0], "p", "l").command
     assert system_timeline(SCOPE, "p", "l").name == "nsys"
 
 

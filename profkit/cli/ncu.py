@@ -1,0 +1,154 @@
+"""`profkit ncu`: one hot kernel of a training job under Nsight Compute."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+
+from profkit.cli.nsight import (
+    Job,
+    capture_options,
+    checked_ranks,
+    output_folder,
+    run_job,
+    show,
+    steps_told,
+    tool_options,
+)
+from profkit.errors import UsageError
+
+DEFAULT_FOLDER = "profkit-ncu"
+_STEPS = 2  # the launch counted in one step, and one more where an early one was skipped (chosen)
+
+
+@click.command("ncu", short_help="Profile a hot kernel with Nsight Compute.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the report ({DEFAULT_FOLDER}).")
+@click.option("--kernel", metavar="NAME", help="The kernel, as torch, nsys or ncu call it, or regex:...")
+@click.option("--from", "trace", type=click.Path(), metavar="TRACE", help="Take the hottest kernel of this trace.")
+@click.option("--skip", type=click.IntRange(0), help="Matching launches passed over (from the trace, or 0).")
+@click.option("--count", type=click.IntRange(1), help="Launches profiled (1; 50 where no kernel is named).")
+@click.option("--set", "section_set", metavar="basic|full", help="ncu's metrics (full for a named kernel).")
+@click.option("--ranks", default="0", metavar="0|all", help="Ranks to profile under torchrun or srun (0).")
+@tool_options
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+def command(
+    output: Path | None,
+    kernel: str | None,
+    trace: str | None,
+    skip: int | None,
+    count: int | None,
+    section_set: str | None,
+    ranks: str,
+    whole: bool,
+    overwrite: bool,
+    dry_run: bool,
+    command_line: tuple[str, ...],
+    **chosen: Any,
+) -> int:
+    """Run COMMAND under ncu, which profiles one launch of a kernel in a steady step, replaying it many times.
+
+    The kernel is the one named, or the hottest of a trace, in the launch that is typical there. Collectives are never
+    profiled: replayed alone they wait for ever. The exit code is COMMAND's own, 4 where ncu, a GPU or the permission to
+    read its counters is missing.
+
+    \b
+    Examples:
+      profkit ncu --from trace.json.gz                      its hottest kernel, its own command
+      profkit ncu --kernel vectorized_elementwise_kernel --skip 12 -- python train.py
+      profkit ncu --dry-run -- python train.py
+    """
+    from profkit.capture.launchers import cut, placed
+    from profkit.capture.ncu import HELP, ncu_line, target_of
+    from profkit.capture.nsight import find_tool, require
+
+    if kernel is not None and trace is not None:
+        raise UsageError("--kernel and --from both name a kernel", hint="give one of them")
+    if trace is not None:
+        kernel, found_skip, recorded = _hottest(trace)
+        skip = found_skip if skip is None else skip
+        command_line = command_line or recorded
+    if not command_line:
+        raise UsageError("no command to run", hint="profkit ncu --kernel NAME -- python train.py")
+    target = target_of(kernel, skip=skip, count=count)
+    folder = output_folder(output, DEFAULT_FOLDER, overwrite=overwrite, is_dry=dry_run)
+    tool = find_tool("ncu", HELP)
+    launch = cut(command_line)
+    is_alone = not launch.rank_variable or checked_ranks(ranks).isdecimal()
+    log = folder / "ncu.log" if is_alone else None  # of several at once, each would overwrite the others'
+    line = ncu_line(
+        tool,
+        target=target,
+        output=str(folder / launch.report_name),
+        log=log,
+        section_set=section_set or ("basic" if kernel is None else "full"),
+        is_whole=whole,
+    )
+    asked = {"steps": _STEPS, **chosen, "ranks": ranks if launch.rank_variable else "all", "tool": "ncu"}
+    job = Job(
+        tool=tool,
+        command=command_line,
+        words=placed(launch, (tool.path or "ncu", *line.flags), ranks),
+        options=capture_options(folder, asked, command_line),
+        line=line,
+        is_whole=whole,
+    )
+    if dry_run:
+        show(job)
+        return 0
+    require(tool, needs_gpu=True, needs_counters=True)
+    code, facts = run_job(job)
+    for told in steps_told(facts, "ncu"):
+        click.echo(f"profkit: {told}", err=True)
+    return _finish(folder, tool, code, log)
+
+
+command.allow_interspersed_args = False
+
+
+def _hottest(trace: str) -> tuple[str, int | None, tuple[str, ...]]:
+    """Give the kernel with the most time, its typical launch in a step, and the command that the trace was made with.
+
+    Raises UsageError for a trace without kernels.
+    """
+    from profkit.capture.command import REDACTED
+    from profkit.ingest.kineto import read_trace
+    from profkit.pipeline import analyse
+
+    read = read_trace(trace)
+    kernels = analyse(read).results.get("kernels")
+    if kernels is None or kernels.scope.is_cpu or not kernels.top:
+        raise UsageError(
+            f"{trace} holds no kernels", hint="ncu looks at kernels of a GPU; profkit triage says what it is"
+        )
+    top = kernels.top[0]
+    click.echo(f"profkit: hottest in {trace}: {top.name[:100]}, {top.count} launches", err=True)
+    recorded = read.meta.metadata.get("profkit_command")
+    is_whole = isinstance(recorded, str) and REDACTED not in recorded
+    return top.name, top.typical_launch, tuple(shlex.split(str(recorded))) if is_whole else ()
+
+
+def _finish(folder: Path, tool: Any, code: int, log: Path | None) -> int:
+    """Print the raw page beside each report and say what to run next; 4 where ncu could not do its part."""
+    from profkit.capture.ncu import REPORTS, page_line
+    from profkit.capture.nsight import counters_error
+
+    said = log.read_text(encoding="utf-8", errors="replace") if log is not None and log.exists() else ""
+    if "ERR_NVGPUCTRPERM" in said:
+        raise counters_error()
+    reports = [path for pattern in REPORTS for path in sorted(folder.glob(pattern)) if path.stat().st_size]
+    if not reports:
+        errors = [line for line in said.splitlines() if line.startswith("==ERROR==")] or ["no launch matched"]
+        click.echo(f"profkit: ncu left no report in {folder}: {errors[0]}", err=True)
+        click.echo("  hint: names and launch index are those of a steady step; try --skip 0, or --whole", err=True)
+        return code or 4
+    for report in reports:
+        done = subprocess.run(page_line(tool, report), check=False, capture_output=True, text=True)  # noqa: S603
+        if done.returncode == 0 and done.stdout:
+            report.with_suffix(".csv").write_text(done.stdout, encoding="utf-8")
+    click.echo(f"profkit: {len(reports)} report{'s' * (len(reports) != 1)} in {folder}", err=True)
+    click.echo(f"  profkit kernels {reports[0] if len(reports) == 1 else folder}", err=True)
+    return code

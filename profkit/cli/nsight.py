@@ -1,0 +1,143 @@
+"""What `profkit nsys` and `profkit ncu` share: the window, the line as it is shown, and how a run went."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from profkit.cli.capture import folder_for
+from profkit.errors import UsageError
+
+UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}  # under a tool stdout is a pipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is run: the user's command inside the tool's, and the variables that bring the capture into it."""
+
+    tool: Any
+    command: tuple[str, ...]
+    words: tuple[str, ...]
+    options: Any
+    line: Any
+    is_whole: bool
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that the printed line sets."""
+        from profkit.capture.runner import environment
+
+        return UNBUFFERED | ({} if self.is_whole else environment(self.options, os.environ))
+
+
+def tool_options(function: Any) -> Any:
+    """Add the options that both commands have."""
+    options = (
+        click.option(
+            "--step-on", type=click.Choice(["auto", "optimizer", "loader", "forward", "time"]), default="auto"
+        ),
+        click.option("--baseline", type=click.IntRange(1), help="Steps timed before the recorded ones (10)."),
+        click.option("--warmup", type=click.IntRange(1), help="Steps between those and the recorded ones."),
+        click.option("--whole", is_flag=True, help="Record the whole run: look for no steps."),
+        click.option("--overwrite", is_flag=True, help="Replace what lies in -o."),
+        click.option(
+            "--dry-run", is_flag=True, help="Print the command line, and on stderr why each flag; run nothing."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def checked_ranks(text: str) -> str:
+    """Give a list of ranks as it is; raises UsageError for anything else."""
+    if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", text):
+        raise UsageError(f"--ranks {text!r} is neither all nor a list of ranks", hint="--ranks 0,3")
+    return text
+
+
+def capture_options(folder: Path, chosen: Mapping[str, Any], command: Sequence[str]) -> Any:
+    """Give what the traced process is told; numbers of None are chosen there."""
+    from profkit.capture.command import redacted_command
+    from profkit.capture.options import Options
+
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return Options(folder=str(folder), command=redacted_command(command), capture_id=uuid.uuid4().hex, **given)
+
+
+def output_folder(output: Path | None, name: str, *, overwrite: bool, is_dry: bool) -> Path:
+    """Give the folder for reports; a dry run takes the name as it is."""
+    if is_dry:
+        return (output or Path(name)).absolute()
+    return folder_for(output, overwrite=overwrite, default=name)
+
+
+def show(job: Job) -> None:
+    """Print the line so that it can be pasted, and why it is as it is on stderr."""
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in job.variables.items())
+    folder = shlex.quote(job.options.folder)  # the tools do not make it
+    click.echo(f"mkdir -p {folder} && {variables} {shlex.join(job.words)}")
+    name = job.tool.name
+    if not job.tool.path:
+        click.echo(f"profkit: no {name} on PATH: these are the flags of the newest; run it where {name} is", err=True)
+    elif job.tool.flags is None:
+        click.echo(f"profkit: {name} did not tell its flags: these are those of the newest", err=True)
+    else:
+        click.echo(f"profkit: flags as {name} {job.tool.version} knows them", err=True)
+    for flag, why in job.line.reasons:
+        click.echo(f"  {flag:44} {why}", err=True)
+    tell_left_out(job)
+
+
+def tell_left_out(job: Job) -> None:
+    """Say what the installed version cannot do; a report with an environment in it is worth a warning."""
+    if job.line.left_out:
+        names = ", ".join(job.line.left_out)
+        click.echo(f"profkit: {job.tool.name} {job.tool.version} has no {names}: left out", err=True)
+    if "--discard-environment" in job.line.left_out:
+        click.echo("profkit: its reports hold the environment, secrets too: do not pass them on", err=True)
+
+
+def run_job(job: Job) -> tuple[int, list[dict[str, Any]]]:
+    """Run the line; give the exit code (as a shell does, 128 + the number for a signal) and what the ranks noted."""
+    from profkit.capture import runner
+    from profkit.capture.outcome import outcomes_of
+
+    folder = Path(job.options.folder)
+    problem = runner.checked_folder(folder)
+    if problem:
+        raise UsageError(problem, hint="choose another folder with -o")
+    tell_left_out(job)
+    ran = runner.run(job.words, options=None if job.is_whole else job.options, variables=UNBUFFERED)
+    details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
+    facts = outcomes_of(folder, command=job.options.command, details=details)
+    return (ran.code if ran.code >= 0 else 128 - ran.code), facts
+
+
+def steps_told(facts: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """Give a line for each rank: which steps were recorded, and what the tool cost them; or why there are none."""
+    from profkit.units import format_ns
+
+    told = []
+    for one in facts:
+        rank = f"rank {one.get('rank', 0)}"
+        before, under = one.get("baseline") or {"n": 0}, one.get("profiled") or {"n": 0}
+        if not under.get("n"):
+            told.append(f"{rank}: no steady steps: {one.get('reason') or 'the run ended before they came'}")
+            continue
+        first, n_steps = one["first_step"], one["n_steps"]
+        cost = ""
+        if before.get("n"):
+            ratio = under["median_ns"] / max(before["median_ns"], 1)
+            times = f"{format_ns(before['median_ns'])} before, {format_ns(under['median_ns'])} under {name}"
+            cost = f"; a step took {times} (x{ratio:.2f})"
+        told.append(f"{rank}: steps {first} to {first + n_steps - 1}, by {one['step_source']}{cost}")
+    return told

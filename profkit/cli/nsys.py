@@ -1,0 +1,119 @@
+"""`profkit nsys`: a few steady steps of a training job on Nsight Systems' timeline."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+
+from profkit.cli.nsight import (
+    Job,
+    capture_options,
+    checked_ranks,
+    output_folder,
+    run_job,
+    show,
+    steps_told,
+    tool_options,
+)
+from profkit.errors import UsageError
+
+DEFAULT_FOLDER = "profkit-nsys"
+
+
+@click.command("nsys", short_help="Record steady steps with Nsight Systems.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the reports ({DEFAULT_FOLDER}).")
+@click.option("--steps", type=click.IntRange(1), help="Steps recorded (5, or whole rounds of the loader's workers).")
+@click.option("--also", default="", metavar="waits,python,...", help="More to record; --also help lists it.")
+@click.option("--trace", metavar="cuda-sw,nvtx", help="What nsys traces, in its own words.")
+@click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to record under torchrun or srun (all).")
+@tool_options
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+def command(
+    output: Path | None,
+    also: str,
+    trace: str | None,
+    ranks: str,
+    whole: bool,
+    overwrite: bool,
+    dry_run: bool,
+    command_line: tuple[str, ...],
+    **chosen: Any,
+) -> int:
+    """Run COMMAND under nsys, recording a few of its steady training steps, and export them for profkit triage.
+
+    Nothing in the script changes; the job runs on when the recording ends; under torchrun every rank has a report. The
+    exit code is COMMAND's own, 4 where nsys or a GPU is missing.
+
+    \b
+    Examples:
+      profkit nsys -- python train.py --lr 3e-4
+      profkit nsys --also waits -- python train.py          what the host waits for
+      profkit nsys --dry-run -- torchrun --nproc-per-node 4 train.py
+    """
+    from profkit.capture.launchers import cut, placed
+    from profkit.capture.nsight import find_tool, require
+    from profkit.capture.nsys import HELP, nsys_line
+
+    wanted = _wanted(also)
+    if not command_line:
+        raise UsageError("no command to run", hint="profkit nsys -- python train.py")
+    folder = output_folder(output, DEFAULT_FOLDER, overwrite=overwrite, is_dry=dry_run)
+    tool = find_tool("nsys", HELP)
+    launch = cut(command_line)
+    line = nsys_line(tool, target=str(folder / launch.report_name), also=wanted, trace=trace, is_whole=whole)
+    job = Job(
+        tool=tool,
+        command=command_line,
+        words=placed(launch, (tool.path or "nsys", "profile", *line.flags), checked_ranks(ranks)),
+        options=capture_options(folder, {**chosen, "ranks": ranks, "tool": "nsys"}, command_line),
+        line=line,
+        is_whole=whole,
+    )
+    if dry_run:
+        show(job)
+        return 0
+    require(tool, needs_gpu=not whole, needs_counters="counters" in wanted)
+    code, facts = run_job(job)
+    for told in steps_told(facts, "nsys"):
+        click.echo(f"profkit: {told}", err=True)
+    return _finish(folder, tool, code)
+
+
+command.allow_interspersed_args = False
+
+
+def _wanted(also: str) -> tuple[str, ...]:
+    from profkit.capture.nsys import ALSO
+
+    wanted = tuple(part.strip() for part in also.split(",") if part.strip())
+    unknown = [name for name in wanted if name not in ALSO]
+    if unknown:
+        known = "; ".join(f"{name}: {meaning}" for name, meaning in ALSO.items())
+        raise UsageError(f"--also {unknown[0]} is not known", hint=known)
+    return wanted
+
+
+def _finish(folder: Path, tool: Any, code: int) -> int:
+    """Export the reports and say what to run next; 4 where the command went well and nsys left nothing."""
+    from profkit.capture.nsight import flags_of
+    from profkit.capture.nsys import EXPORT_HELP, REPORTS, export_line
+
+    reports = [path for pattern in REPORTS for path in sorted(folder.glob(pattern)) if path.stat().st_size]
+    if not reports:
+        click.echo(f"profkit: nsys left no report in {folder}", err=True)
+        click.echo("  hint: --whole records without looking for steps; nsys status --environment", err=True)
+        return code or 4
+    exporter = flags_of(tool, EXPORT_HELP)
+    for report in reports:
+        done = subprocess.run(export_line(exporter, report), check=False, capture_output=True, text=True)  # noqa: S603
+        if done.returncode:
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no word"]
+            click.echo(f"profkit: {report.name} could not be exported ({last[0]})", err=True)
+    click.echo(f"profkit: {len(reports)} report{'s' * (len(reports) != 1)} in {folder}", err=True)
+    exported = sorted(folder.glob("*.sqlite"))
+    if exported:
+        click.echo(f"  profkit triage {exported[0] if len(exported) == 1 else folder}", err=True)
+    return code

@@ -1,0 +1,50 @@
+"""Which launch of a kernel stands for all: for a profiler that counts launches of a function, not names."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.model.arrays import I64
+from profkit.model.names import function_name
+from profkit.model.table import NO_ROW
+from profkit.model.trace import Kind, Trace
+
+
+class LaunchOrder:
+    """The compute kernels of one device in the order of their launches; `typical` answers for a name's code."""
+
+    def __init__(self, trace: Trace, device: int) -> None:
+        gpu, calls = trace.gpu, trace.calls
+        rows = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (gpu.device == device))
+        asked = gpu.start_ns[rows].copy()
+        has_call = gpu.launch_row[rows] != NO_ROW
+        asked[has_call] = calls.start_ns[gpu.launch_row[rows][has_call]]
+        order = np.argsort(asked, kind="stable")
+        self._rows: I64 = rows[order]
+        starts = np.array([step.start_ns for step in trace.steps], np.int64)
+        ends = np.array([step.end_ns for step in trace.steps], np.int64)
+        step = np.searchsorted(starts, asked[order], side="right") - 1
+        inside = step >= 0
+        inside[inside] = asked[order][inside] < ends[step[inside]]
+        self._step = np.where(inside, step, -1)
+        self._name = gpu.name[self._rows]
+        self._duration = gpu.end_ns[self._rows] - gpu.start_ns[self._rows]
+        functions: dict[str, int] = {}
+        codes = np.unique(self._name)
+        function_of = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+        for code in codes:
+            function_of[code] = functions.setdefault(function_name(trace.name(int(code))), len(functions))
+        self._function = function_of[self._name]
+
+    def typical(self, code: int) -> int | None:
+        """Give how many launches of the same function come before, in its step, the launch of median duration.
+
+        None for a name that no step launches.
+        """
+        own = np.flatnonzero((self._name == code) & (self._step >= 0))
+        if own.size == 0:
+            return None
+        middle = own[np.argsort(self._duration[own], kind="stable")[own.size // 2]]
+        before = slice(0, int(middle))
+        alike = (self._function[before] == self._function[middle]) & (self._step[before] == self._step[middle])
+        return int(np.count_nonzero(alike))

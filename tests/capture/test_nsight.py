@@ -1,0 +1,315 @@
+"""The wrappers against stand-ins that answer as versions of different age do and record what they are called with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profkit.capture.launchers import cut, placed
+from profkit.capture.ncu import NO_COLLECTIVES, target_of
+from profkit.capture.nsight import counters_are_closed
+from profkit.errors import UsageError
+from profkit.testing import kernel, launch, span, to_json
+from tests.capture.running import ROOT
+
+HELPS = Path(__file__).resolve().parent / "helps"
+STAND_IN = r"""#!{python}
+import json, os, subprocess, sys
+words = sys.argv[1:]
+with open({calls!r}, "a") as calls:
+    calls.write(json.dumps(["{name}", *words]) + "\n")
+if "--help" in words:
+    exporting = "\t--type=\n\t-o, --output=\n\t--lazy=\n\t-f, --force-overwrite="
+    print(open({help!r}).read() if "export" not in words else exporting)
+elif "--version" in words:
+    print("NVIDIA {name} version {version}.1.1-123")
+elif "export" in words or "--import" in words:
+    flags = dict(word.partition("=")[::2] for word in words)
+    if "--output" in flags: open(flags["--output"], "w").write("sqlite")
+    else: print('"ID","Kernel Name"')
+else:
+    at = words.index({program!r})
+    flags = words[:at]
+    report = next((word[9:] + ".nsys-rep" for word in flags if word.startswith("--output=")), "")
+    report = report or flags[flags.index("--export") + 1] + ".ncu-rep"
+    if {log!r} and "--log-file" in flags:
+        open(flags[flags.index("--log-file") + 1], "w").write({log!r})
+    else:
+        open(report.replace("%q{{RANK}}", os.environ.get("RANK", "?")), "w").write("report")
+    sys.exit(subprocess.run(words[at:]).returncode)
+"""
+
+
+class Machine:
+    """A PATH with stand-ins for a GPU and for the tools asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        self.calls_file = folder / "calls"
+        self._write("nvidia-smi", f"#!{sys.executable}\nprint('GPU 0: NVIDIA H100')\n")
+        self._write(
+            "job", f"#!{sys.executable}\nimport os, sys\nprint('job', *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"
+        )
+
+    def install(self, name: str, version: str, *, log: str = "") -> None:
+        values = {"python": sys.executable, "name": name, "version": version, "program": "job", "log": log}
+        text = STAND_IN.format(**values, calls=str(self.calls_file), help=str(HELPS / f"{name}_{version}.txt"))
+        self._write(name, text)
+
+    def _write(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PATH": f"{self.bin}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "profkit", *words]
+        return subprocess.run(
+            command, env=env, cwd=self.folder, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    def calls(self, name: str) -> list[list[str]]:
+        lines = [json.loads(line) for line in self.calls_file.read_text().splitlines()]
+        return [words[1:] for words in lines if words[0] == name and not {"--help", "--version"} & set(words)]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+NSYS = {
+    "2020.3": [
+        "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--capture-range=cudaProfilerApi",
+        "--stop-on-range-end=true", "--kill=none", "--wait=primary", "--force-overwrite=true",
+    ],
+    "2026.1": [
+        "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop", "--kill=none", "--wait=primary", "--cuda-graph-trace=graph",
+        "--discard-environment=true", "--force-overwrite=true",
+    ],
+}  # fmt: skip
+NCU = {
+    "2020.1": [
+        "--target-processes", "all", "--profile-from-start", "off", "--replay-mode", "kernel", "--set", "full",
+        "--kernel-regex-base", "function", "--kernel-regex", "^layer_norm$", "--launch-skip", "7",
+        "--launch-count", "1", "--clock-control", "none", "--nvtx", "--check-exit-code", "no",
+    ],
+    "2026.1": [
+        "--target-processes", "all", "--profile-from-start", "off", "--replay-mode", "kernel", "--set", "full",
+        "--import-source", "no", "--kernel-name-base", "function", "--kernel-name", "regex:^layer_norm$",
+        "--launch-skip", "7", "--launch-count", "1", "--rename-kernels", "off", "--clock-control", "none", "--nvtx",
+        "--check-exit-code", "no", "--config-file", "off",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", NSYS)
+def test_nsys_of_every_age_gets_what_it_knows(machine, version):
+    machine.install("nsys", version)
+    done = machine.run("nsys", "-o", "out", "--", "job", "--lr", "3")
+    out = machine.folder / "out"
+    run, export = machine.calls("nsys")
+    assert run == [*NSYS[version], f"--output={out}/profile", "job", "--lr", "3"]
+    assert export[:4] == ["export", "--type=sqlite", "--lazy=false", "--force-overwrite=true"]
+    assert export[4:] == [f"--output={out}/profile.sqlite", f"{out}/profile.nsys-rep"]
+    assert (done.returncode, done.stdout) == (3, "job --lr 3\n")
+    assert f"profkit triage {out}/profile.sqlite" in done.stderr
+    assert ("do not pass them on" in done.stderr) == (version == "2020.3")
+
+
+@pytest.mark.parametrize("version", NCU)
+def test_ncu_of_every_age_gets_what_it_knows(machine, version):
+    machine.install("ncu", version)
+    name = "void at::native::layer_norm<float>(int)"
+    done = machine.run("ncu", "-o", "out", "--kernel", name, "--skip", "7", "--", "job", "0")
+    out = machine.folder / "out"
+    run, page = machine.calls("ncu")
+    tail = ["--log-file", f"{out}/ncu.log", "--force-overwrite", "--export", f"{out}/profile", "job", "0"]
+    assert run == [*NCU[version], *tail]
+    assert page[:5] == ["--import", f"{out}/profile.ncu-rep", "--csv", "--page", "raw"]
+    assert done.returncode == 0
+    assert (out / "profile.csv").exists()
+    assert f"profkit kernels {out}/profile.ncu-rep" in done.stderr
+
+
+def test_what_is_asked_for_beside(machine):
+    machine.install("nsys", "2026.1")
+    machine.run("nsys", "--also", "waits,graphs,operators,counters", "--whole", "--", "job", "0")
+    flags = machine.calls("nsys")[0]
+    wanted = {"--trace=cuda,nvtx,osrt", "--cuda-graph-trace=node", "--pytorch=autograd-nvtx"}
+    assert {*wanted, "--gpu-metrics-devices=cuda-visible"} <= set(flags)
+    assert not any(flag.startswith(("--capture-range", "--trace-fork")) for flag in flags)
+    refused = machine.run("nsys", "--also", "everything", "--", "job", "0")
+    assert refused.returncode == 2
+    assert "waits: " in refused.stderr
+
+
+def test_a_dry_run_prints_a_line_that_runs(machine):
+    machine.install("nsys", "2026.1")
+    dry = machine.run("nsys", "--dry-run", "-o", "out", "--", "job", "it's", "0")
+    assert dry.returncode == 0
+    assert not (machine.folder / "out").exists()
+    assert "--kill=none" in dry.stderr
+    env = {"PATH": f"{machine.bin}{os.pathsep}/usr/bin:/bin"}
+    pasted = subprocess.run(["sh", "-c", dry.stdout], env=env, capture_output=True, text=True, check=False)
+    assert (pasted.returncode, pasted.stdout) == (0, "job it's 0\n")
+
+
+def test_without_the_tool_a_dry_run_explains_and_a_run_is_one_line(machine):
+    dry = machine.run("ncu", "--dry-run", "--", "job", "0")
+    assert dry.returncode == 0
+    assert "--launch-count 50" in dry.stdout
+    assert "no ncu on PATH" in dry.stderr
+    for name in ("nsys", "ncu"):
+        done = machine.run(name, "--", "job", "0")
+        assert (done.returncode, done.stdout) == (4, "")
+        assert f"there is no {name} on PATH" in done.stderr
+        assert "hint: " in done.stderr
+
+
+def test_without_a_gpu_one_line(machine):
+    machine.install("nsys", "2026.1")
+    (machine.bin / "nvidia-smi").unlink()
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    done = machine.run("nsys", "--", "job", "0")
+    assert done.returncode == 4
+    assert "GPU" in done.stderr
+    assert machine.run("nsys", "--whole", "--", "job", "5").returncode == 5
+
+
+def test_closed_counters_are_exit_4_with_the_way_out(machine):
+    said = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+    machine.install("ncu", "2026.1", log=said)
+    done = machine.run("ncu", "--", "job", "0")
+    assert done.returncode == 4
+    assert "ERR_NVGPUCTRPERM" in done.stderr
+    assert "SYS_ADMIN" in done.stderr
+
+
+def test_no_report_is_exit_4_unless_the_script_failed(machine):
+    machine.install("ncu", "2026.1", log="==WARNING== No kernels were profiled.")
+    assert machine.run("ncu", "--", "job", "0").returncode == 4
+    assert machine.run("ncu", "--", "job", "7").returncode == 7
+
+
+def test_the_driver_is_asked_before(tmp_path):
+    parameters, status = tmp_path / "params", tmp_path / "status"
+    parameters.write_text("RmProfilingAdminOnly: 1\n")
+    for held, is_closed in (("0000000000000000", True), ("00000000a80425fb", True), ("000001ffffffffff", False)):
+        status.write_text(f"Name:\tx\nCapEff:\t{held}\n")
+        assert counters_are_closed(parameters, status) is is_closed
+    parameters.write_text("RmProfilingAdminOnly: 0\n")
+    status.write_text("CapEff:\t0000000000000000\n")
+    assert not counters_are_closed(parameters, status)
+    assert not counters_are_closed(tmp_path / "none", status)
+
+
+def hot_trace(**metadata) -> bytes:
+    """Two steps of five launches of two functions; the hot name is the third of its function."""
+    rows, correlation = [], 0
+    for step in range(2):
+        begin = 10**9 + step * 10**6
+        rows.append(span(f"ProfilerStep#{step}", begin, begin + 10**6))
+        for place, (name, length) in enumerate(
+            [("f<1>", 10), ("g", 20), ("f<1>", 10), ("f<2>", 90 + step), ("f<1>", 9)]
+        ):
+            at, correlation = begin + 150_000 * place + 1000, correlation + 1
+            rows.append(launch(at, at + 2000, correlation=correlation))
+            rows.append(kernel(f"void ns::{name}(int)", at + 5000, at + 5000 + length * 1000, correlation=correlation))
+    return to_json(rows, metadata=metadata)
+
+
+def test_the_hot_kernel_and_its_launch_come_from_the_trace(machine):
+    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job --lr 0"))
+    machine.install("ncu", "2026.1")
+    assert machine.run("ncu", "--from", "t.json").returncode == 0
+    flags = machine.calls("ncu")[0]
+    assert flags[flags.index("--kernel-name") + 1] == "regex:^f$"
+    assert flags[flags.index("--launch-skip") + 1] == "2"
+    assert flags[-3:] == ["job", "--lr", "0"]
+    both = machine.run("ncu", "--from", "t.json", "--kernel", "f", "--", "job", "0")
+    assert both.returncode == 2
+
+
+def test_triage_names_the_same_launch(machine):
+    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job 0"))
+    report = json.loads(machine.run("triage", "t.json", "-f", "json").stdout)
+    assert report["verdict"]["next_tool"]["command"] in {
+        "profkit ncu --kernel f --skip 2 -- job 0",
+        "profkit nsys --also waits -- job 0",
+    }
+
+
+# --------------------------------------------------------------------------------------------- targets and launchers
+
+
+@pytest.mark.parametrize("name", ["ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)", "Memcpy HtoD (Pinned -> Device)"])
+def test_a_collective_is_refused_since_it_would_wait_for_ever(name):
+    with pytest.raises(UsageError):
+        target_of(name, skip=None, count=None)
+
+
+def test_names_are_escaped_and_anchored():
+    assert target_of("triton_poi_fused_0", skip=3, count=None).pattern == "^triton_poi_fused_0$"
+    numba = target_of("copy_blocked[v1,cw51](Array<long>)", skip=None, count=None).pattern
+    assert re.search(numba, "copy_blocked")
+    assert re.search(numba, "copy_blocked[v1,cw51]")
+    assert not re.search(numba, "copy_blocked_2")
+    assert target_of("regex:a|b", skip=None, count=2).pattern == "a|b"
+    with pytest.raises(UsageError):
+        target_of("()", skip=None, count=None)
+
+
+def test_without_a_name_everything_but_collectives():
+    pattern = target_of(None, skip=None, count=None).pattern
+    assert pattern == NO_COLLECTIVES
+    assert re.search(pattern, "vectorized_elementwise_kernel")
+    for name in ("ncclDevKernel_AllReduce", "ncclKernel_X", "two_shot_all_reduce_kernel", "nvshmem_barrier"):
+        assert not re.search(pattern, name)
+
+
+TOOL = ("nsys", "profile", "-o", "rank%q{RANK}")
+
+
+PLACED = {
+    "python train.py --x": "T python train.py --x",
+    "torchrun --nproc-per-node 4 t.py --x": "torchrun --nproc-per-node 4 --no-python T python -u t.py --x",
+    "torchrun --standalone --nnodes=1 -m p.t a": "torchrun --standalone --nnodes=1 --no-python T python -u -m p.t a",
+    "python3 -m torch.distributed.run t.py": "python3 -m torch.distributed.run --no-python T python3 -u t.py",
+    "torchrun --no-python --nnodes 2 bash run.sh": "torchrun --nnodes 2 --no-python T bash run.sh",
+    "srun -n 4 python3.11 t.py": "srun -n 4 T python3.11 t.py",
+    "bash run.sh": "T bash run.sh",
+    "torchrun --help": "T torchrun --help",
+}
+
+
+@pytest.mark.parametrize(("command", "expected"), PLACED.items())
+def test_the_tool_stands_between_launcher_and_python(command, expected, monkeypatch):
+    monkeypatch.setattr("profkit.capture.launchers._python_beside", lambda _: "python")
+    words = placed(cut(shlex.split(command)), TOOL, "all")
+    assert words == tuple(shlex.split(expected.replace("T", shlex.join(TOOL), 1)))
+
+
+def test_chosen_ranks_run_under_the_tool_and_the_others_as_they_are():
+    launch = cut(["python", "-m", "torch.distributed.run", "x.py"])
+    _, _, _, _, *ranked = placed(launch, ("echo", "tool"), "0,3")
+    for rank, expected in (("0", "tool python -u x.py"), ("3", "tool python -u x.py")):
+        done = subprocess.run(
+            ranked, env={"RANK": rank, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == expected
+    ranked[-3:] = ["echo", "plain"]
+    done = subprocess.run(
+        ranked, env={"RANK": "1", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "plain"

@@ -1,0 +1,46 @@
+"""Which launch of a kernel is typical, counted as a profiler counts: by function, in the order of launches."""
+
+from __future__ import annotations
+
+from profkit.testing import kernel, launch, span, trace_of
+from profkit.timeline.launch_order import LaunchOrder
+
+STEP = 1_000_000
+
+
+def typical(launches, name, *, n_steps=1):
+    """`launches`: (name, host time in us, device time in us, duration in us), the same in each step."""
+    rows, number = [], 0
+    for step in range(n_steps):
+        begin = 10**9 + step * STEP
+        rows.append(span(f"ProfilerStep#{step}", begin, begin + STEP))
+        for text, asked, start, length in launches:
+            number += 1
+            rows.append(launch(begin + asked * 1000, begin + asked * 1000 + 500, correlation=number))
+            at = begin + start * 1000
+            rows.append(kernel(text, at, at + length * 1000 + step, correlation=number))
+    trace = trace_of(rows)
+    code = trace.strings.index(name) if name in trace.strings else -1
+    return LaunchOrder(trace, 0).typical(code)
+
+
+def test_other_functions_do_not_count_and_other_names_of_the_function_do():
+    launches = [("a<1>()", 10, 20, 5), ("b()", 30, 40, 5), ("a<2>()", 50, 60, 5)]
+    assert typical(launches, "a<2>()", n_steps=3) == 1
+    assert typical(launches, "b()", n_steps=3) == 0
+
+
+def test_the_order_is_that_of_launches_not_of_execution():
+    assert typical([("a<1>()", 10, 90, 5), ("a<2>()", 20, 30, 5)], "a<2>()") == 1
+
+
+def test_the_median_duration_is_typical():
+    launches = [("a()", 10, 20, 1), ("a()", 40, 50, 9), ("a()", 70, 80, 5)]
+    assert typical(launches, "a()") == 2
+
+
+def test_without_steps_or_launches_there_is_none():
+    rows = [launch(1000, 1500, correlation=1), kernel("a()", 2000, 3000, correlation=1)]
+    trace = trace_of(rows)
+    assert LaunchOrder(trace, 0).typical(trace.strings.index("a()")) is None
+    assert LaunchOrder(trace, 1).typical(0) is None
