@@ -4,14 +4,26 @@ PYTHON ?= python3
 TESTS ?= tests
 ARGS ?=
 BENCH ?=
+# What make profile, nsys and ncu run: SCRIPT=train.py ARGS='--lr 1', or a workload: WORKLOAD=data|overhead|kernel|baseline|fsdp_vlm
+SCRIPT ?=
+WORKLOAD ?= baseline
+KERNEL ?=
+TRACE ?=
 STUDIES ?= fsdp_scaling error_rates
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 
+TORCHRUN := $(VENV) -m torch.distributed.run --nproc-per-node 2
+REGIME := $(if $(filter fsdp_vlm,$(WORKLOAD)),$(TORCHRUN) -m workloads.fsdp_vlm,$(VENV) -m workloads.train --regime $(WORKLOAD))
+JOB := $(if $(SCRIPT),$(VENV) $(SCRIPT),$(REGIME)) $(ARGS)
+# Where a tool is absent the command is printed, with the reason of each flag.
+DRY = $(if $(shell command -v $(1)),,--dry-run)
+HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
+
 .DEFAULT_GOAL := help
-.PHONY: help demo compare test check lint types imports bench bench-large analyses golden clean
+.PHONY: help demo compare profile nsys ncu test check lint types imports bench bench-large analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +35,20 @@ demo: $(STAMP) ## capture the three regimes on this machine, triage each, print 
 compare: $(STAMP) ## what FSDP's forward prefetch did in a pair of committed captures
 	@echo '==> compare: two ranks, prefetch off and on'
 	@$(VENV) -m profkit compare traces/fsdp_vlm_prefetch_off traces/fsdp_vlm_prefetch_on $(ARGS)
+
+profile: $(STAMP) ## torch.profiler, then nsys, then ncu on SCRIPT=train.py ARGS='...' or WORKLOAD=overhead
+	@echo '==> profile 1/3: torch.profiler'
+	@$(VENV) -m profkit run -o out/profile --overwrite -- $(JOB)
+	@$(MAKE) --no-print-directory nsys
+	@$(MAKE) --no-print-directory ncu TRACE=$(if $(shell command -v ncu),out/profile)
+
+nsys: $(STAMP) ## Nsight Systems on steady steps of SCRIPT= or WORKLOAD=; prints the command where nsys is absent
+	@echo '==> nsys'
+	@$(VENV) -m profkit nsys $(call DRY,nsys) -o out/nsys --overwrite -- $(JOB)
+
+ncu: $(STAMP) ## Nsight Compute on the kernel KERNEL=name or the hottest of TRACE=file; same variables
+	@echo '==> ncu'
+	@$(VENV) -m profkit ncu $(call DRY,ncu) $(HOTTEST) -o out/ncu --overwrite -- $(JOB)
 
 test: $(STAMP) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from profkit.cli.nsight import (
+    Done,
     Job,
     capture_options,
     checked_ranks,
     output_folder,
     run_job,
     show,
-    steps_told,
     tool_options,
 )
 from profkit.errors import UsageError
@@ -62,7 +62,7 @@ def command(
       profkit ncu --dry-run -- python train.py
     """
     from profkit.capture.launchers import cut, placed
-    from profkit.capture.ncu import HELP, ncu_line, target_of
+    from profkit.capture.ncu import HELP, REPORTS, ncu_line, target_of
     from profkit.capture.nsight import find_tool, require
 
     if kernel is not None and trace is not None:
@@ -100,10 +100,9 @@ def command(
         show(job)
         return 0
     require(tool, needs_gpu=True, needs_counters=True)
-    code, facts = run_job(job)
-    for told in steps_told(facts, "ncu"):
-        click.echo(f"profkit: {told}", err=True)
-    return _finish(folder, tool, code, log)
+    if log is not None:
+        log.unlink(missing_ok=True)  # a former run's
+    return _finish(run_job(job, REPORTS), folder, tool, log)
 
 
 command.allow_interspersed_args = False
@@ -115,14 +114,15 @@ def _hottest(trace: str) -> tuple[str, int | None, tuple[str, ...]]:
     Raises UsageError for a trace without kernels.
     """
     from profkit.capture.command import REDACTED
-    from profkit.ingest.kineto import read_trace
+    from profkit.ingest.discover import find_sources
+    from profkit.ingest.read import read_traces
     from profkit.pipeline import analyse
 
-    read = read_trace(trace)
+    read = next(read_traces(find_sources([trace])[0]))  # the first rank's: under torchrun it is the one profiled
     kernels = analyse(read).results.get("kernels")
     if kernels is None or kernels.scope.is_cpu or not kernels.top:
         raise UsageError(
-            f"{trace} holds no kernels", hint="ncu looks at kernels of a GPU; profkit triage says what it is"
+            f"{trace} holds no kernels", hint="ncu looks at a GPU's kernels; profkit triage says what it is"
         )
     top = kernels.top[0]
     click.echo(f"profkit: hottest in {trace}: {top.name[:100]}, {top.count} launches", err=True)
@@ -131,24 +131,23 @@ def _hottest(trace: str) -> tuple[str, int | None, tuple[str, ...]]:
     return top.name, top.typical_launch, tuple(shlex.split(str(recorded))) if is_whole else ()
 
 
-def _finish(folder: Path, tool: Any, code: int, log: Path | None) -> int:
+def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
     """Print the raw page beside each report and say what to run next; 4 where ncu could not do its part."""
-    from profkit.capture.ncu import REPORTS, page_line
+    from profkit.capture.ncu import page_line
     from profkit.capture.nsight import counters_error
 
     said = log.read_text(encoding="utf-8", errors="replace") if log is not None and log.exists() else ""
     if "ERR_NVGPUCTRPERM" in said:
         raise counters_error()
-    reports = [path for pattern in REPORTS for path in sorted(folder.glob(pattern)) if path.stat().st_size]
-    if not reports:
+    if not done.reports:
         errors = [line for line in said.splitlines() if line.startswith("==ERROR==")] or ["no launch matched"]
         click.echo(f"profkit: ncu left no report in {folder}: {errors[0]}", err=True)
-        click.echo("  hint: names and launch index are those of a steady step; try --skip 0, or --whole", err=True)
-        return code or 4
-    for report in reports:
-        done = subprocess.run(page_line(tool, report), check=False, capture_output=True, text=True)  # noqa: S603
-        if done.returncode == 0 and done.stdout:
-            report.with_suffix(".csv").write_text(done.stdout, encoding="utf-8")
-    click.echo(f"profkit: {len(reports)} report{'s' * (len(reports) != 1)} in {folder}", err=True)
-    click.echo(f"  profkit kernels {reports[0] if len(reports) == 1 else folder}", err=True)
-    return code
+        click.echo("  hint: name and launch index are those of a steady step; try --skip 0, or --whole", err=True)
+        return done.code or 4
+    for report in done.reports:
+        page = subprocess.run(page_line(tool, report), check=False, capture_output=True, text=True)  # noqa: S603
+        if page.returncode == 0 and page.stdout:
+            report.with_suffix(".csv").write_text(page.stdout, encoding="utf-8")
+    click.echo(f"profkit: {len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}", err=True)
+    click.echo(f"  profkit kernels {done.reports[0] if len(done.reports) == 1 else folder}", err=True)
+    return done.code

@@ -106,8 +106,17 @@ def tell_left_out(job: Job) -> None:
         click.echo("profkit: its reports hold the environment, secrets too: do not pass them on", err=True)
 
 
-def run_job(job: Job) -> tuple[int, list[dict[str, Any]]]:
-    """Run the line; give the exit code (as a shell does, 128 + the number for a signal) and what the ranks noted."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a run went: the exit code as a shell gives it, what the ranks noted, and the reports that it left."""
+
+    code: int
+    facts: list[dict[str, Any]]
+    reports: list[Path]
+
+
+def run_job(job: Job, patterns: Sequence[str]) -> Done:
+    """Run the line and say which steps it recorded; reports are the files of these patterns that are new or changed."""
     from profkit.capture import runner
     from profkit.capture.outcome import outcomes_of
 
@@ -116,10 +125,21 @@ def run_job(job: Job) -> tuple[int, list[dict[str, Any]]]:
     if problem:
         raise UsageError(problem, hint="choose another folder with -o")
     tell_left_out(job)
+    old = _stamps(folder, patterns)
     ran = runner.run(job.words, options=None if job.is_whole else job.options, variables=UNBUFFERED)
     details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
     facts = outcomes_of(folder, command=job.options.command, details=details)
-    return (ran.code if ran.code >= 0 else 128 - ran.code), facts
+    for told in [] if job.is_whole else steps_told(facts, job.tool.name):
+        click.echo(f"profkit: {told}", err=True)
+    new = _stamps(folder, patterns)
+    reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
+    return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, facts=facts, reports=reports)
+
+
+def _stamps(folder: Path, patterns: Sequence[str]) -> dict[Path, tuple[int, int]]:
+    """Give what tells a file from the one a former run left there: its inode and its time."""
+    found = [path for pattern in patterns for path in folder.glob(pattern)]
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
 
 
 def steps_told(facts: Sequence[dict[str, Any]], name: str) -> list[str]:

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from profkit.cli.nsight import (
+    Done,
     Job,
     capture_options,
     checked_ranks,
     output_folder,
     run_job,
     show,
-    steps_told,
     tool_options,
 )
 from profkit.errors import UsageError
@@ -55,7 +55,7 @@ def command(
     """
     from profkit.capture.launchers import cut, placed
     from profkit.capture.nsight import find_tool, require
-    from profkit.capture.nsys import HELP, nsys_line
+    from profkit.capture.nsys import HELP, REPORTS, nsys_line
 
     wanted = _wanted(also)
     if not command_line:
@@ -76,10 +76,7 @@ def command(
         show(job)
         return 0
     require(tool, needs_gpu=not whole, needs_counters="counters" in wanted)
-    code, facts = run_job(job)
-    for told in steps_told(facts, "nsys"):
-        click.echo(f"profkit: {told}", err=True)
-    return _finish(folder, tool, code)
+    return _finish(run_job(job, REPORTS), folder, tool)
 
 
 command.allow_interspersed_args = False
@@ -96,24 +93,25 @@ def _wanted(also: str) -> tuple[str, ...]:
     return wanted
 
 
-def _finish(folder: Path, tool: Any, code: int) -> int:
+def _finish(done: Done, folder: Path, tool: Any) -> int:
     """Export the reports and say what to run next; 4 where the command went well and nsys left nothing."""
     from profkit.capture.nsight import flags_of
-    from profkit.capture.nsys import EXPORT_HELP, REPORTS, export_line
+    from profkit.capture.nsys import EXPORT_HELP, export_line
 
-    reports = [path for pattern in REPORTS for path in sorted(folder.glob(pattern)) if path.stat().st_size]
-    if not reports:
+    if not done.reports:
         click.echo(f"profkit: nsys left no report in {folder}", err=True)
         click.echo("  hint: --whole records without looking for steps; nsys status --environment", err=True)
-        return code or 4
+        return done.code or 4
     exporter = flags_of(tool, EXPORT_HELP)
-    for report in reports:
-        done = subprocess.run(export_line(exporter, report), check=False, capture_output=True, text=True)  # noqa: S603
-        if done.returncode:
-            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no word"]
+    exported = []
+    for report in done.reports:
+        export = subprocess.run(export_line(exporter, report), check=False, capture_output=True, text=True)  # noqa: S603
+        if export.returncode:
+            last = (export.stderr or export.stdout).strip().splitlines()[-1:] or ["no word"]
             click.echo(f"profkit: {report.name} could not be exported ({last[0]})", err=True)
-    click.echo(f"profkit: {len(reports)} report{'s' * (len(reports) != 1)} in {folder}", err=True)
-    exported = sorted(folder.glob("*.sqlite"))
+        else:
+            exported.append(report.with_suffix(".sqlite"))
+    click.echo(f"profkit: {len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}", err=True)
     if exported:
         click.echo(f"  profkit triage {exported[0] if len(exported) == 1 else folder}", err=True)
-    return code
+    return done.code

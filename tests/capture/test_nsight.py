@@ -202,6 +202,14 @@ def test_no_report_is_exit_4_unless_the_script_failed(machine):
     assert machine.run("ncu", "--", "job", "7").returncode == 7
 
 
+def test_a_former_runs_report_is_none_of_this_one(machine):
+    machine.install("ncu", "2026.1")
+    assert machine.run("ncu", "-o", "out", "--", "job", "0").returncode == 0
+    machine.install("ncu", "2026.1", log="==WARNING== No kernels were profiled.")
+    assert machine.run("ncu", "-o", "out", "--overwrite", "--", "job", "0").returncode == 4
+    assert machine.run("ncu", "-o", "out", "--", "job", "0").returncode == 2
+
+
 def test_the_driver_is_asked_before(tmp_path):
     parameters, status = tmp_path / "params", tmp_path / "status"
     parameters.write_text("RmProfilingAdminOnly: 1\n")

@@ -40,8 +40,8 @@ DETAILS = [
 ]
 RAW = [
     (
-        '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
-        f'"CC","gpu__time_duration.sum","{SM_THROUGHPUT}","{MEMORY_THROUGHPUT}","dram__bytes.sum.per_second",'
+        '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
+        f'"Device","CC","gpu__time_duration.sum","{SM_THROUGHPUT}","{MEMORY_THROUGHPUT}","dram__bytes.sum.per_second",'
         '"launch__waves_per_multiprocessor","device__attribute_display_name"'
     ),
     '"","","","","","","","","","","","us","%","%","Gbyte/s","",""',
