@@ -146,10 +146,11 @@ def opened(path: Path, source: str) -> Iterator[Database]:
                 connection.execute(f"PRAGMA {pragma}")
             connection.set_progress_handler(_Allowance(size), _STEPS_BETWEEN_LOOKS)
             yield Database(connection, source)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where an error would quote a damaged schema
         if "interrupted" in str(error):
             raise TraceFormatError(f"{source}: reading it does not come to an end", hint=_DAMAGE) from None
-        raise TraceFormatError(f"{source}: SQLite cannot read it ({error})", hint=_DAMAGE) from None
+        reason = error if isinstance(error, sqlite3.Error) else "malformed database schema"
+        raise TraceFormatError(f"{source}: SQLite cannot read it ({reason})", hint=_DAMAGE) from None
 
 
 class _Allowance:

@@ -1,0 +1,472 @@
+"""nsys SQLite exports become the same traces as Kineto's: one for each process, joined, named, with their faults."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from profkit.cli.info import describe
+from profkit.errors import MissingCapabilityError, TraceFormatError, UnsupportedTraceError
+from profkit.ingest.discover import find_sources
+from profkit.ingest.nsys_nvtx import Labels, range_kind_of
+from profkit.ingest.nsys_session import without_secrets
+from profkit.ingest.read import read_traces
+from profkit.model.trace import CallKind, Kind, SpanKind, Trace
+from profkit.pipeline import triage
+from profkit.render import markdown, terminal
+from profkit.render.json import report_to_dict
+from tests.ingest.nsys_files import RANK0, RANK1, Export, add_training, global_pid, global_tid, training
+from tests.test_imports import loaded_after
+
+
+def only(path: Path) -> Trace:
+    (trace,) = read_traces(str(path))
+    return trace
+
+
+def names(trace: Trace, table: str) -> list[str]:
+    return [trace.name(int(code)) for code in getattr(trace, table).name]
+
+
+def test_rows_of_every_table_arrive_linked_and_named_as_kineto_names_them(tmp_path: Path) -> None:
+    export = Export()
+    export.kernel(10_000, 20_000, "void at::native::<unnamed>::reduce_kernel<(int)4>(T1)")
+    export.call(1_000, 1_500, "cudaMemcpyAsync_v3020", correlation=50)
+    pid = global_pid(RANK0)
+    export.add(
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        start=2_000,
+        end=3_000,
+        deviceId=0,
+        streamId=9,
+        correlationId=50,
+        globalPid=pid,
+        bytes=4096,
+        copyKind=1,
+        srcKind=0,
+        dstKind=2,
+    )
+    export.add(
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+        start=4_000,
+        end=5_000,
+        deviceId=0,
+        streamId=9,
+        correlationId=51,
+        globalPid=pid,
+        bytes=64,
+        memKind=2,
+    )
+    export.call(20_500, 30_000, "cudaStreamSynchronize_v3020", correlation=60)
+    export.add(
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        start=20_600,
+        end=29_900,
+        deviceId=0,
+        streamId=7,
+        correlationId=60,
+        globalPid=pid,
+        syncType=3,
+    )
+    export.add("OSRT_API", start=100, end=900, globalTid=global_tid(RANK0), nameId=export.string("pthread_cond_wait"))
+    trace = only(export.write(tmp_path / "x.sqlite"))
+    assert names(trace, "gpu") == [
+        "Memcpy HtoD (Pageable -> Device)",
+        "Memset (Device)",
+        "void at::native::(anonymous namespace)::reduce_kernel<(int)4>(T1)",
+    ]
+    assert trace.gpu.kind.tolist() == [Kind.COPY, Kind.COPY, Kind.COMPUTE]
+    assert trace.gpu.n_bytes.tolist() == [4096, 64, -1]
+    assert trace.gpu.grid[2].tolist() == [4, 2, 1]
+    assert [trace.name(int(trace.calls.name[row])) if row >= 0 else "" for row in trace.gpu.launch_row] == [
+        "cudaMemcpyAsync",
+        "",
+        "cudaLaunchKernel",
+    ]
+    assert trace.calls.kind.tolist() == [CallKind.COPY, CallKind.LAUNCH, CallKind.SYNC]
+    assert names(trace, "sync_rows") == ["Stream Sync"]
+    assert names(trace, "waits") == ["pthread_cond_wait"]
+    assert trace.meta.format == "nsys"
+
+
+def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
+    first, second = training(), training()
+    for rows in second.rows.values():
+        rows.reverse()
+    second.strings = dict(reversed(second.strings.items()))
+    before, after = only(first.write(tmp_path / "a.sqlite")), only(second.write(tmp_path / "b.sqlite"))
+    assert names(before, "gpu") == names(after, "gpu")
+    for table in ("gpu", "calls", "ops", "spans"):
+        for name, column in getattr(before, table).columns().items():
+            if name not in {"name", "thread"}:
+                np.testing.assert_array_equal(column, getattr(after, table).columns()[name])
+
+
+def test_the_chunk_size_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = training().write(tmp_path / "x.sqlite")
+    whole = only(path)
+    for chunk_rows, part_rows in ((1, 1), (3, 7)):
+        monkeypatch.setattr("profkit.ingest.sqlite.CHUNK_ROWS", chunk_rows)
+        monkeypatch.setattr("profkit.ingest.nsys_rows.PART_ROWS", part_rows)
+        pieces = only(path)
+        assert names(whole, "gpu") == names(pieces, "gpu")
+        assert names(whole, "ops") == names(pieces, "ops")
+        np.testing.assert_array_equal(whole.gpu.launch_row, pieces.gpu.launch_row)
+
+
+def test_correlation_ids_that_two_processes_share_link_within_each(tmp_path: Path) -> None:
+    export = Export()
+    for pid, device, at in ((RANK1, 1, 0), (RANK0, 0, 7_000)):
+        export.kernel(10_000 + at, 20_000 + at, f"kernel of {pid}", pid=pid, device=device, correlation=77)
+    first, second = read_traces(str(export.write(tmp_path / "x.sqlite")))
+    assert [trace.meta.rank for trace in (first, second)] == [0, 1]
+    assert names(first, "gpu") == [f"kernel of {RANK0}"]
+    assert first.calls.start_ns[first.gpu.launch_row].tolist() == [12_000]
+    assert second.calls.start_ns[second.gpu.launch_row].tolist() == [5_000]
+    assert {thread.pid for thread in first.threads} == {str(RANK0)}
+    assert any("ranks are numbered by GPU" in warning.message for warning in first.warnings)
+
+
+def test_two_processes_that_both_call_their_gpu_0_are_told_apart_by_the_gpu_behind_it(tmp_path: Path) -> None:
+    export = Export()
+    for pid, gpu in ((RANK0, 5), (RANK1, 4)):
+        export.kernel(10_000, 20_000, pid=pid, device=0)
+        export.add("TARGET_INFO_GPU", id=gpu, name=f"GPU {gpu}", smCount=132, totalMemory=80, cuDevice=gpu)
+        export.add("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=0, pid=pid)
+    traces = list(read_traces(str(export.write(tmp_path / "x.sqlite"))))
+    assert [(trace.meta.rank, trace.meta.metadata["pid"]) for trace in traces] == [(0, RANK1), (1, RANK0)]
+    assert [trace.meta.devices[0].name for trace in traces] == ["GPU 4", "GPU 5"]
+    assert traces[0].meta.devices[0].index == 0
+
+
+def test_the_rank_of_a_single_process_is_the_one_in_the_name_of_its_file(tmp_path: Path) -> None:
+    assert only(training().write(tmp_path / "host_rank3.sqlite")).meta.rank == 3
+    assert only(training().write(tmp_path / "report1.sqlite")).meta.rank is None
+
+
+def test_processes_without_kernels_are_left_out_and_counted(tmp_path: Path) -> None:
+    export = training()
+    row = {
+        "start": 1,
+        "end": 2,
+        "deviceId": 0,
+        "streamId": 1,
+        "correlationId": 1,
+        "bytes": 1,
+        "copyKind": 1,
+        "srcKind": 1,
+        "dstKind": 2,
+    }
+    export.add("CUPTI_ACTIVITY_KIND_MEMCPY", globalPid=global_pid(9), **row)
+    export.add("OSRT_API", start=1, end=2, globalTid=global_tid(8), nameId=export.string("read"))
+    trace = only(export.write(tmp_path / "x.sqlite"))
+    assert len(trace.waits) == 0
+    assert "1 processes without kernels are left out" in [warning.message for warning in trace.warnings]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "is_operator"),
+    [
+        ("aten::mul, op_id = 990725", "aten::mul", True),
+        ("FlashAttnFunc, seq = 45368, op_id = 990440", "FlashAttnFunc", True),
+        ("aten::mm, seq = 1, op_id = 2, sizes = [[2, 3], [3, 4]], input_op_ids = [(1,0)]", "aten::mm", True),
+        ("aten::add, sizes = [[2], []]", "aten::add", True),
+        ("aten::relu", "aten::relu", True),
+        ("my_function, seq = 4, op_id = 5", "my_function", True),
+        ("record_param_comms, op_id = 9", "record_param_comms", True),
+        ("autograd::engine::evaluate_function: MmBackward0, op_id = 1",
+         "autograd::engine::evaluate_function: MmBackward0", True),
+        ("forward, op_id = 5", "forward", False),
+        ("forward", "forward", False),
+        ("ncclAllReduce", "ncclAllReduce", False),
+        ("FSDP::pre_forward (blocks.3), op_id = 990506", "FSDP::pre_forward (blocks.3)", False),
+        ("nccl:all_to_all, op_id = 1", "nccl:all_to_all", False),
+        ("Optimizer.step#AdamW.step, op_id = 1", "Optimizer.step#AdamW.step", False),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, op_id = 3",
+         "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", False),
+        ("{'mod': 'torch', 'op': 'conv2d', 'args': [{'shape': (64, 3)}]}", "conv2d", False),
+        ("{'traceMarker': ['a.py:3']}", "{...}", False),
+    ],
+)  # fmt: skip
+def test_operators_and_annotations_are_told_apart_and_lose_their_tails(text: str, name: str, is_operator: bool) -> None:
+    labels = Labels()
+    code = labels.code(text.encode())
+    label = labels.all()[code]
+    assert (label.name, label.is_operator) == (name, is_operator)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("step 3", SpanKind.STEP),
+        ("Step_12", SpanKind.STEP),
+        ("train_step", SpanKind.STEP),
+        ("training step 3/100", SpanKind.STEP),
+        ("Iteration: 4", SpanKind.STEP),
+        ("iter-7", SpanKind.STEP),
+        ("batch 2", SpanKind.STEP),
+        ("ProfilerStep#5", SpanKind.STEP),
+        ("optimizer.step", SpanKind.OPTIMIZER),
+        ("opt_step", SpanKind.OPTIMIZER),
+        ("data_loading", SpanKind.LOADER),
+        ("get_batch", SpanKind.LOADER),
+        ("fetch data", SpanKind.LOADER),
+        ("stepwise attention", SpanKind.OTHER),
+        ("batchnorm", SpanKind.OTHER),
+        ("validation step 3", SpanKind.OTHER),
+        ("forward", SpanKind.OTHER),
+    ],
+)
+def test_ranges_stand_for_what_people_call_them(name: str, kind: SpanKind) -> None:
+    assert range_kind_of(name) is kind
+
+
+def test_steps_come_from_nvtx_ranges(tmp_path: Path) -> None:
+    trace = only(training(n_steps=4).write(tmp_path / "x.sqlite"))
+    assert trace.step_source == "NVTX"
+    assert [(step.number, step.duration_ns) for step in trace.steps] == [
+        (number, 1_000_000) for number in (7, 8, 9, 10)
+    ]
+    assert trace.window_ns == (10_000_000, 14_000_000)
+
+
+def test_a_layer_that_repeats_is_no_step(tmp_path: Path) -> None:
+    export = Export()
+    for layer in range(12):
+        begin = 10_000_000 + layer * 1_000_000
+        export.range(begin - 9_000, begin + 500_000, f"FSDP::pre_forward (blocks.{layer}), op_id = {layer}")
+        correlation = 500 + layer
+        export.call(begin - 8_000, begin - 7_000, "cudaMemcpyAsync_v3020", correlation=correlation)
+        row = {"deviceId": 0, "streamId": 7, "correlationId": correlation, "globalPid": global_pid(RANK0), "bytes": 8}
+        export.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=begin, end=begin + 900, copyKind=1, srcKind=1, dstKind=2, **row)
+        for kernel in range(3):
+            export.kernel(begin + 1_000 + kernel * 10_000, begin + 9_000 + kernel * 10_000, f"layer_{kernel}")
+    path = export.write(tmp_path / "x.sqlite")
+    assert only(path).steps == ()
+    assert only(export.write(tmp_path / "plain.sqlite", without=["NVTX_EVENTS"])).step_source == "period"
+
+
+def test_open_ranges_end_with_their_thread(tmp_path: Path) -> None:
+    export = training()
+    export.range(10_500_000, None, "forward", tid=9)
+    export.call(11_000_000, 11_500_000, "cudaFree_v3020", tid=9)
+    trace = only(export.write(tmp_path / "x.sqlite"))
+    (row,) = [row for row, name in enumerate(names(trace, "spans")) if name == "forward"]
+    assert int(trace.spans.end_ns[row]) == 11_500_000
+    assert "1 NVTX ranges were still open at the end; closed with their thread" in [w.message for w in trace.warnings]
+
+
+def test_registered_strings_marks_domains_and_thread_names(tmp_path: Path) -> None:
+    export = training()
+    row = {"globalTid": global_tid(RANK0), "domainId": 1}
+    export.add("NVTX_EVENTS", start=1, end=2, eventType=60, textId=export.string("ncclSend"), **row)
+    export.add("NVTX_EVENTS", start=1, eventType=34, text="a mark", **row)
+    export.add("NVTX_EVENTS", start=1, eventType=75, text="NCCL", **row)
+    export.add("NVTX_EVENTS", start=1, eventType=39, text="trainer", **row)
+    export.add("NVTX_EVENTS", start=1, end=2, eventType=59, **row)
+    export.add("ThreadNames", nameId=export.string("python3"), globalTid=global_tid(RANK0, 6))
+    export.call(1, 2, "cudaFree_v3020", tid=6)
+    trace = only(export.write(tmp_path / "x.sqlite"))
+    assert {"ncclSend", ""} <= set(names(trace, "spans"))
+    assert not {"a mark", "NCCL", "trainer"} & set(names(trace, "spans"))
+    assert {(thread.tid, thread.name) for thread in trace.threads} == {(str(RANK0), "trainer"), ("6", "python3")}
+
+
+def test_whole_cuda_graphs_are_rows_and_said_to_be_whole(tmp_path: Path) -> None:
+    export = Export()
+    export.call(1_000, 2_000, "cudaGraphLaunch_v10000", correlation=5)
+    row = {"deviceId": 0, "streamId": 7, "correlationId": 5, "globalPid": global_pid(RANK0), "graphId": 3}
+    export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start=3_000, end=9_000, **row)
+    trace = only(export.write(tmp_path / "x.sqlite"))
+    assert names(trace, "gpu") == ["CUDA graph 3"]
+    assert trace.gpu.launch_row.tolist() == [0]
+    assert any("--cuda-graph-trace=node" in warning.message for warning in trace.warnings)
+
+
+def test_old_exports_without_newer_columns_and_tables(tmp_path: Path) -> None:
+    absent = ["CUPTI_ACTIVITY_KIND_KERNEL.graphNodeId", "CUPTI_ACTIVITY_KIND_KERNEL.demangledName", "META_DATA_EXPORT"]
+    absent += ["NVTX_EVENTS.textId", "NVTX_EVENTS.endGlobalTid"]
+    trace = only(training().write(tmp_path / "x.sqlite", without=absent))
+    assert set(names(trace, "gpu")) == {"gemm_0", "gemm_1"}
+    assert not trace.gpu.graph_node.any()
+
+
+def test_what_an_export_says_of_itself(tmp_path: Path) -> None:
+    export = training()
+    export.add("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value="2026.2.1")
+    export.add("META_DATA_EXPORT", name="EXPORT_SCHEMA_VERSION", value="3.99.0")
+    for name, value in (
+        ("PROCESS_0:COMMAND", "torchrun"),
+        ("PROCESS_0:ARGUMENT_10", "last arg"),
+        ("PROCESS_0:ARGUMENT_2", "train.py"),
+        ("PROCESS_0:ARGUMENT_3", "--api-key=hunter2hunter2"),
+        ("PROCESS_0:ENVIRONMENT_VARIABLE", 'WANDB_API_KEY="swordfish"'),
+    ):
+        export.add("META_DATA_CAPTURE", name=name, value=value)
+    export.add("TARGET_INFO_SYSTEM_ENV", name="HF_TOKEN", value="swordfish")
+    export.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_779_630_014_975_716_426)
+    export.add("DIAGNOSTIC_EVENT", severity=2, text="Not all CUDA events\n might have been collected.")
+    export.add("DIAGNOSTIC_EVENT", severity=2, text="No OpenGL events collected.")
+    export.add("DIAGNOSTIC_EVENT", severity=1, text="Profiling has started.")
+    path = export.write(tmp_path / "x.sqlite")
+    trace = only(path)
+    assert trace.origin_unix_ns == 1_779_630_014_975_716_426
+    assert trace.meta.metadata["profkit_command"] == "torchrun train.py '--api-key=[redacted]' 'last arg'"
+    assert [warning.message for warning in trace.warnings] == [
+        "export schema 3.99 is newer than 3.28: what it added is not read",
+        "nsys: Not all CUDA events might have been collected.",
+    ]
+    shown = json.dumps(describe(trace)) + terminal.render(triage([str(path)]), width=200, color=False, verbose=True)
+    assert "swordfish" not in shown
+    assert "hunter2" not in shown
+
+
+def test_secrets_in_a_command_are_taken_out() -> None:
+    told = [
+        "python",
+        "t.py",
+        "--token",
+        "abcdef",
+        "--lr",
+        "1e-3",
+        "--wandb_api_key=abc",
+        "bash",
+        "-c",
+        "HF_TOKEN=abc python t.py",
+    ]
+    assert without_secrets(told) == [
+        *("python", "t.py", "--token", "[redacted]", "--lr", "1e-3", "--wandb_api_key=[redacted]", "bash", "-c"),
+        "HF_TOKEN=[redacted] python t.py",
+    ]
+
+
+def test_a_report_as_for_kineto(tmp_path: Path) -> None:
+    export = training(n_steps=5)
+    add_training(export, RANK1, n_steps=5, device=1)
+    report = triage([str(export.write(tmp_path / "x.sqlite"))])
+    document = report_to_dict(report)
+    assert [(rank["rank"], rank["format"]) for rank in document["ranks"]] == [(0, "nsys"), (1, "nsys")]
+    for rank in document["ranks"]:
+        assert rank["window"]["step_source"] == "NVTX"
+        (device,) = rank["devices"]
+        assert sum(device["budget_ns"].values()) == rank["window"]["duration_ns"] == 5_000_000
+        assert device["budget_ns"]["compute"] == 5 * 8 * 109_000
+    assert report.verdict.bottleneck.value == "kernel-bound"
+    assert report.verdict.next_tool.name == "ncu"
+    assert markdown.render(report)
+
+
+def test_host_time_is_the_hosts_without_operators_too_and_os_waits_say_what_it_was(tmp_path: Path) -> None:
+    export = Export()
+    for step in range(8):
+        begin = 10_000_000 + step * 1_000_000
+        export.range(begin, begin + 1_000_000, f"step {step}")
+        export.kernel(begin + 700_000, begin + 900_000)
+        export.add(
+            "OSRT_API", start=begin, end=begin + 600_000, globalTid=global_tid(RANK0), nameId=export.string("poll")
+        )
+    report = triage([str(export.write(tmp_path / "x.sqlite"))])
+    (rank,) = report.ranks
+    assert rank.devices[0].budget.idle_unknown == 0
+    assert rank.devices[0].budget.idle_host == 8 * 795_000 - 95_000 + 95_000  # all but the launches
+    assert report.verdict.bottleneck.value == "overhead-bound"
+    (finding,) = [finding for finding in report.findings if finding.id == "host.launch_bound"]
+    assert any("poll 75.5 %" in evidence.statement for evidence in finding.evidence)
+    assert report.verdict.next_tool.name == "nsys"
+
+
+def test_a_gzipped_export_is_the_same(tmp_path: Path) -> None:
+    path = training().write(tmp_path / "x.sqlite")
+    packed = tmp_path / "x.sqlite.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert names(only(packed), "gpu") == names(only(path), "gpu")
+    assert [Path(source).name for source in find_sources([str(tmp_path)])] == ["x.sqlite", "x.sqlite.gz"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "says"),
+    [
+        ((), "no CUDA activity was recorded at all (no rows of any kind)"),
+        (("OSRT_API",), "no CUDA activity was recorded at all (1 osrt rows)"),
+        (
+            ("CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME"),
+            "holds no kernels (1 gpu_memset, 1 cuda_runtime rows)",
+        ),
+    ],
+)
+def test_an_export_without_kernels_says_so(tmp_path: Path, tables: tuple[str, ...], says: str) -> None:
+    export = Export()
+    for table in tables:
+        export.add(table, start=1, end=2, globalTid=global_tid(1), globalPid=global_pid(1), nameId=10, eventClass=0)
+    for table in tables:
+        export.rows[table] = [{k: v for k, v in export.rows[table][0].items() if f"{k} " in f"{_columns(table)} "}]
+    path = export.write(tmp_path / "x.sqlite")
+    with pytest.raises(UnsupportedTraceError) as caught:
+        only(path)
+    assert says in caught.value.message
+    assert "nsys profile --trace=cuda" in caught.value.hint
+
+
+def _columns(table: str) -> str:
+    from tests.ingest.nsys_files import TABLES
+
+    return " ".join(column.split()[0] for column in TABLES[table].split(",")) + " "
+
+
+def test_a_report_without_nsys_says_which_command_to_run_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    report = tmp_path / "my run.nsys-rep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 1." + bytes(100))
+    with pytest.raises(MissingCapabilityError) as caught:
+        only(report)
+    assert caught.value.exit_code == 4
+    assert "nsys export --type=sqlite" in caught.value.hint
+    assert "'" in caught.value.hint  # the name holds a space
+
+
+def test_a_report_is_exported_where_nsys_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = training().write(tmp_path / "made.sqlite")
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 1." + bytes(100))
+    tool = _stand_in(
+        tmp_path / "bin", f'for a in "$@"; do case $a in --output=*) cp {made} "${{a#--output=}}";; esac; done'
+    )
+    monkeypatch.setenv("PATH", f"{tool}{os.pathsep}{os.environ['PATH']}")
+    trace = only(report)
+    assert trace.meta.source == str(report)
+    assert len(trace.gpu) == 32
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "made.sqlite", "run.nsys-rep"]
+
+
+def test_an_export_that_fails_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 1." + bytes(100))
+    tool = _stand_in(tmp_path / "bin", "echo noise >&2; echo 'file is too new' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tool}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(TraceFormatError, match="failed with exit code 1: file is too new"):
+        only(report)
+
+
+def _stand_in(folder: Path, script: str) -> Path:
+    folder.mkdir()
+    tool = folder / "nsys"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def test_a_folder_gives_exports_and_leaves_out_reports_that_were_exported(tmp_path: Path) -> None:
+    for name in ("a.sqlite", "a.nsys-rep", "b.nsys-rep"):
+        (tmp_path / name).touch()
+    assert [Path(source).name for source in find_sources([str(tmp_path)])] == ["a.sqlite", "b.nsys-rep"]
+
+
+def test_a_kineto_trace_loads_no_sqlite() -> None:
+    code = "from profkit.pipeline import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
+    assert not {"sqlite3", "subprocess"} & loaded_after(code)
