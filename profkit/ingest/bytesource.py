@@ -39,7 +39,7 @@ _MAGIC: Final = (
 )
 _NOT_A_TRACE: Final = (
     (b"PK\x03\x04", "a ZIP header (a checkpoint?)"),
-    (b"SQLite format 3\x00", "an SQLite header (an nsys export? Give its path, not standard input)"),
+    (b"SQLite format 3\x00", "an SQLite header (an nsys export? profkit triage reads those, by their path)"),
     (b"\x80\x02", "a Python pickle"),
     (b"\x7fELF", "an ELF header (a program?)"),
     (b"%PDF", "a PDF header"),

@@ -266,7 +266,7 @@ def test_the_command_line_says_one_line_and_leaves_with_3(tmp_path: Path) -> Non
         cwd=ROOT,
     )
     assert piped.returncode == 3
-    assert b"Give its path, not standard input" in piped.stderr
+    assert b"profkit triage reads those, by their path" in piped.stderr
 
 
 def _profkit(*arguments: str) -> subprocess.CompletedProcess[str]:
