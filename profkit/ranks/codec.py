@@ -1,0 +1,80 @@
+"""A rank's summary as bytes and back, for a cache beside the traces and for workers of another process."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.errors import TraceFormatError
+from profkit.model.table import Table
+from profkit.ranks.records import CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
+
+SCHEMA: Final = 1
+"""Changes whenever a column does: bytes of another schema are refused, never guessed at."""
+
+_TABLES: Final[dict[str, type[Table]]] = {
+    "collectives": CollectiveRows,
+    "steps": StepRows,
+    "ranges": NameRows,
+    "lead_ranges": LeadRanges,
+    "work": NameRows,
+}
+_VALUES: Final = ("rank", "world_size", "source", "host", "origin_unix_ns", "window_ns", "step_source", "strings")
+
+
+def packed(summary: RankSummary) -> bytes:
+    """Give the summary as a compressed npz of two members: a JSON header, and all columns one after the other."""
+    columns, layout = [], {}
+    for table in _TABLES:
+        for name, column in getattr(summary, table).columns().items():
+            layout[f"{table}.{name}"] = (column.dtype.str, list(column.shape))
+            columns.append(column.tobytes())
+    values = {name: getattr(summary, name) for name in _VALUES}
+    header = {
+        "schema": SCHEMA,
+        "layout": layout,
+        "groups": [asdict(group) for group in summary.groups],
+        **values,
+    }
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        header=np.frombuffer(json.dumps(header).encode(), np.uint8),
+        columns=np.frombuffer(b"".join(columns), np.uint8),
+    )
+    return buffer.getvalue()
+
+
+def unpacked(data: bytes) -> RankSummary:
+    """Give the summary back; raises TraceFormatError for anything that `packed` of this version did not write."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as members:
+            header = json.loads(members["header"].tobytes())
+            payload = members["columns"].tobytes()
+        columns = _columns(header["layout"], payload) if header["schema"] == SCHEMA else {}
+        tables: dict[str, Any] = {
+            table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__dataclass_fields__})
+            for table, kind in _TABLES.items()
+        }
+        values = {name: header[name] for name in _VALUES}
+        values["strings"], values["window_ns"] = tuple(values["strings"]), tuple(values["window_ns"])
+        groups = tuple(Group(**{**group, "ranks": tuple(group["ranks"])}) for group in header["groups"])
+        return RankSummary(groups=groups, **values, **tables)
+    except (ValueError, KeyError, TypeError, OSError, EOFError, AttributeError) as error:
+        raise TraceFormatError(
+            f"not a rank summary of this version: {error}", hint="delete it; it is made again from the trace"
+        ) from None
+
+
+def _columns(layout: dict[str, tuple[str, list[int]]], payload: bytes) -> dict[str, NDArray[Any]]:
+    columns, place = {}, 0
+    for name, (dtype, shape) in layout.items():
+        count = int(np.prod(shape))
+        columns[name] = np.frombuffer(payload, np.dtype(dtype), count, place).reshape(shape).copy()
+        place += columns[name].nbytes
+    return columns

@@ -1,0 +1,116 @@
+"""What one rank tells the others: values of some tens of KB, whatever the size of its trace.
+
+Measured on captures here (`codec.packed`): 10 to 25 KB per rank of the eight-rank Megatron step with 84 collectives,
+and about 45 bytes for each further collective. All times are int64 ns since the rank's own `origin_unix_ns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from profkit.model.arrays import I64
+from profkit.model.table import Table
+from profkit.model.trace import I8, I32
+
+PHASES: Final = ("data", "compute", "host", "copy")
+"""What a rank does between two collectives; the columns of `lead_ns` and `phase_ns`, in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A process group as one rank names it. `ranks` is () and `size` 0 where the trace does not say."""
+
+    name: str = ""
+    ranks: tuple[int, ...] = ()
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRows(Table):
+    """A rank's collectives in the order in which its host issued them.
+
+    `group` indexes `RankSummary.groups`; `name`, `dtype` and `issuer` are codes into its strings (`NO_CODE`: none);
+    `kind` is a `CollectiveKind`. Elements are `UNKNOWN` and `seq` -1 where the trace does not say. `step` indexes
+    `RankSummary.steps`, -1 outside of all.
+    """
+
+    group: I32
+    kind: I8
+    name: I32
+    dtype: I32
+    in_elements: I64
+    out_elements: I64
+    seq: I64
+    issued_ns: I64
+    """When the host asked for it; `start_ns` where that is not known."""
+    start_ns: I64
+    end_ns: I64
+    step: I32
+    issuer: I32
+    """The outermost operator that asked for it (an autograd node, mostly); none where the script asked itself."""
+    hidden_ns: I64
+    """How much of it this rank's compute covers."""
+    lead_ns: I64
+    """[n, 4]: what the rank did, by `PHASES`, since its last collective had ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRows(Table):
+    """A rank's steps; `phase_ns` [n, 4] by `PHASES`, `comm_ns` communication with nothing beside it."""
+
+    number: I64
+    start_ns: I64
+    end_ns: I64
+    phase_ns: I64
+    comm_ns: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRows(Table):
+    """Names with how often and how long; for kernels `shape` tells launches of different size apart (0 otherwise)."""
+
+    name: I32
+    shape: I64
+    count: I64
+    total_ns: I64
+    median_ns: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadRanges(Table):
+    """The longest host ranges before a collective: operators and the script's own ranges, by name.
+
+    `row` points into `CollectiveRows`; a range counts for the next collective issued after it began, up to there.
+    """
+
+    row: I64
+    name: I32
+    total_ns: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSummary:
+    """One rank, as far as the other ranks matter to it."""
+
+    rank: int
+    world_size: int
+    source: str
+    host: str
+    """The host's name as the trace writes it, "" if it does not."""
+    origin_unix_ns: int
+    window_ns: tuple[int, int]
+    step_source: str
+    groups: tuple[Group, ...]
+    strings: tuple[str, ...]
+    collectives: CollectiveRows
+    steps: StepRows
+    ranges: NameRows
+    """Host ranges by name, the longest in all first."""
+    lead_ranges: LeadRanges
+    work: NameRows
+    """Compute kernels (on a CPU: operators) by name and shape, the longest in all first."""
+
+    def name(self, code: int) -> str:
+        """The string behind a code; "" for none."""
+        return self.strings[code] if code >= 0 else ""

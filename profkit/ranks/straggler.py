@@ -1,0 +1,219 @@
+"""Which rank keeps the others waiting, and with what; or none.
+
+A rank is named where four things hold together: its lateness is material, it is more than chance would have, the work
+it did itself since the last collective explains it (so that a rank held up by another is not blamed), and the estimate
+without clocks says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, Bool
+from profkit.ranks.chance import blocks_of, excess_ns, lateness_ns, middle_of_others, p_of_largest, summed_by_block
+from profkit.ranks.records import PHASES, Group, RankSummary
+from profkit.ranks.waits import GroupWaits
+
+MAX_P: Final = 0.01
+MIN_EFFECT: Final = 0.03
+"""Share of the time that lateness must cost (diagnosis, rule 7); `MIN_EFFECT_OF_TWO` where there are two ranks only."""
+MIN_EFFECT_OF_TWO: Final = 0.05
+MIN_SHARE: Final = 0.1
+"""Share of all that lateness costs, below which a rank is named as hidden behind others. Chosen: on the Megatron set
+the two stragglers have 51 and 41 %, the next rank 7 %."""
+_MIN_EXPLAINED: Final = 0.5
+_MIN_AGREED: Final = 0.5
+_OWN_PHASE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A rank that keeps others waiting. Times in ns, summed over the group's instances."""
+
+    rank: int
+    group: Group
+    phase: str | None
+    """What it did longer than the others (one of `PHASES`) for at least half of the excess; None if mixed."""
+    phase_excess_ns: tuple[int, ...]
+    """By `PHASES`, what it did longer than the middle of the others before the instances it was late for."""
+    lateness_ns: int
+    """By how much it came after the middle of the others."""
+    free_lateness_ns: int
+    """The same by durations alone: by how much its collectives were shorter."""
+    excess_ns: int
+    """By how much it came after the second last: what would be won if it alone came with the others."""
+    effect_fraction: float
+    """`lateness_ns` as a share of the time from the first to the last instance."""
+    share: float
+    """Its part of all ranks' `excess_ns`."""
+    p_value: float
+    n_last: int
+    n_instances: int
+    n_blocks: int
+    explained_fraction: float
+    compute_factor: float | None
+    """How much longer the same kernels took here than on the others (weighted by time); None without common ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stragglers:
+    """The answer for one group. `named` come in the order of lateness; empty means none, for `reason`.
+
+    `hidden` are late as well, but nearly always behind one of `named`: they show once those are repaired.
+    """
+
+    group: Group
+    named: tuple[Straggler, ...]
+    hidden: tuple[Straggler, ...]
+    reason: str
+    limits: tuple[str, ...]
+
+
+def find_stragglers(waits: Sequence[GroupWaits], summaries: Sequence[RankSummary]) -> tuple[Stragglers, ...]:
+    """Give, per group, the ranks that others wait for."""
+    by_rank = {summary.rank: summary for summary in summaries}
+    return tuple(_in_group(group, by_rank) for group in waits)
+
+
+def _in_group(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Stragglers:
+    free = -waits.duration_ns
+    present = waits.present.copy()
+    excess = excess_ns(waits.arrival_ns, waits.present)
+    named: list[Straggler] = []
+    hidden: list[Straggler] = []
+    reason = ""
+    while present.any(axis=0).sum() > 1:
+        late = lateness_ns(waits.arrival_ns, present)
+        late_free = lateness_ns(free, present)
+        found = _largest(waits, by_rank, late, excess)
+        reason = reason or _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
+        if reason:
+            break
+        (named if found.share >= MIN_SHARE else hidden).append(found)
+        present[:, waits.ranks.index(found.rank)] = False
+        if len(waits.ranks) == 2:
+            break
+    return Stragglers(
+        group=waits.group,
+        named=tuple(named),
+        hidden=tuple(hidden),
+        reason="" if named else reason,
+        limits=_limits(waits),
+    )
+
+
+def _largest(waits: GroupWaits, by_rank: Mapping[int, RankSummary], late: I64, excess: I64) -> Straggler:
+    """Give the evidence on the rank that is latest in sum, whether or not it is a straggler."""
+    column = int(late.sum(axis=0).argmax())
+    rank = waits.ranks[column]
+    by_block = summed_by_block(blocks_of(waits.step), late)
+    by_phase = _phase_excess(waits, late, column)
+    lateness = int(late[:, column].sum())
+    positive = np.maximum(by_phase, 0)
+    main = int(positive.argmax())
+    span = int(_span_ns(waits))
+    total = int(excess.sum())
+    return Straggler(
+        rank=rank,
+        group=waits.group,
+        phase=PHASES[main] if positive[main] > 0 and positive[main] >= _OWN_PHASE * positive.sum() else None,
+        phase_excess_ns=tuple(int(part) for part in by_phase),
+        lateness_ns=lateness,
+        free_lateness_ns=int(lateness_ns(-waits.duration_ns, waits.present)[:, column].sum()),
+        excess_ns=int(excess[:, column].sum()),
+        effect_fraction=lateness / span if span else 0.0,
+        share=int(excess[:, column].sum()) / total if total else 0.0,
+        p_value=p_of_largest(by_block),
+        n_last=int((excess[:, column] > 0).sum()),
+        n_instances=len(waits.rows),
+        n_blocks=len(by_block),
+        explained_fraction=float(by_phase.sum()) / lateness if lateness else 0.0,
+        compute_factor=compute_factor(by_rank, rank),
+    )
+
+
+def _span_ns(waits: GroupWaits) -> int:
+    """Give the time the instances take in all: on corrected clocks; without, what ranks spent in and before them."""
+    if waits.uses_clocks:
+        start = waits.arrival_ns[waits.present]
+        return int((waits.arrival_ns + waits.duration_ns)[waits.present].max() - start.min())
+    spent = waits.duration_ns + waits.lead_ns.sum(axis=2)
+    return int(spent.sum(axis=0).max())
+
+
+def _phase_excess(waits: GroupWaits, late: I64, column: int) -> NDArray[np.float64]:
+    """Give [4], ns: what a rank did longer than the middle of the others before the instances it was late for."""
+    rows = np.flatnonzero(late[:, column] > 0)
+    if rows.size == 0:
+        return np.zeros(len(PHASES))
+    present: Bool = waits.present[rows]
+    excess = np.zeros(len(PHASES))
+    for phase in range(len(PHASES)):
+        lead = waits.lead_ns[rows, :, phase]
+        excess[phase] = float((lead[:, column] - middle_of_others(lead, present, column)).sum())
+    return excess
+
+
+def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: GroupWaits) -> str:
+    """Give why the latest rank is no straggler, "" if it is one."""
+    least = MIN_EFFECT_OF_TWO if len(waits.ranks) == 2 else MIN_EFFECT
+    if found.effect_fraction < least:
+        return f"no rank's lateness reaches {least:.0%} of the time: rank {found.rank} has {found.effect_fraction:.1%}"
+    if found.p_value >= MAX_P:
+        return (
+            f"rank {found.rank} is latest in sum, but chance does that too: p = {found.p_value:.2g}"
+            f" in {found.n_blocks} blocks"
+        )
+    if found.explained_fraction < _MIN_EXPLAINED:
+        return (
+            f"rank {found.rank} comes late, but only {found.explained_fraction:.0%} of it is its own work since its"
+            " last collective: something held it up"
+        )
+    free = late_free.sum(axis=0)
+    if free[waits.ranks.index(found.rank)] < _MIN_AGREED * found.lateness_ns:
+        return (
+            f"arrivals name rank {found.rank}, durations rank {waits.ranks[free_column]}: the clocks are not to be"
+            " trusted"
+        )
+    return ""
+
+
+def _limits(waits: GroupWaits) -> tuple[str, ...]:
+    limits = []
+    if not waits.is_whole:
+        missing = waits.group.size - len(waits.ranks)
+        limits.append(f"{missing} of {waits.group.size} ranks are not here: one of them may be later than any of these")
+    if not waits.uses_clocks:
+        limits.append("too few common ends to align the clocks: lateness is taken from durations alone")
+    if waits.is_disputed:
+        limits.append(f"waits by clocks and by durations differ by {waits.disagreement_ns / 1000:.0f} us in the median")
+    return tuple(limits)
+
+
+def compute_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | None:
+    """Give how much longer kernels of one name and shape take on this rank than in the middle of the others.
+
+    The mean of logarithms of median durations, weighted by this rank's time; None where no kernel is on two ranks.
+    Source: NVIDIA's resiliency extension scores ranks likewise (diagnosis 2.15).
+    """
+    medians: dict[tuple[str, int], list[int]] = {}
+    for other, summary in by_rank.items():
+        if other != rank:
+            for name, shape, median in zip(summary.work.name, summary.work.shape, summary.work.median_ns, strict=True):
+                medians.setdefault((summary.name(int(name)), int(shape)), []).append(int(median))
+    mine = by_rank[rank]
+    logs, weights = [], []
+    for name, shape, median, total in zip(
+        mine.work.name, mine.work.shape, mine.work.median_ns, mine.work.total_ns, strict=True
+    ):
+        peers = medians.get((mine.name(int(name)), int(shape)), [])
+        middle = float(np.median(peers)) if peers else 0.0
+        if middle > 0 and median > 0:
+            logs.append(float(np.log(median / middle)))
+            weights.append(float(total))
+    return float(np.exp(np.average(logs, weights=weights))) if weights else None

@@ -1,0 +1,176 @@
+"""The same collective on every rank, however the windows lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profkit.ranks.kinds import CollectiveKind
+from profkit.ranks.match import matched
+from profkit.ranks.matches import Method
+from profkit.ranks.records import Group
+from tests.ranks.simulate import MS, Job, shifted, simulate, without
+
+
+def in_elements(summary, values):
+    return replace(summary, collectives=replace(summary.collectives, in_elements=np.array(values, np.int64)))
+
+
+def test_by_sequence_number_whatever_the_windows():
+    ranks = list(simulate(Job(has_seq=True)).summaries)
+    ranks[1] = without(ranks[1], 0, 1)
+    ranks[2] = without(ranks[2], 20)
+    (match,) = matched(ranks).groups
+    assert match.method is Method.SEQ
+    assert match.rows.shape == (48, 4)
+    assert match.n_late_start == (0, 2, 0, 0)
+    assert match.n_missed == (0, 0, 1, 0)
+    assert match.n_unmatched == (0, 0, 0, 0)
+    assert match.rows[5].tolist() == [5, 3, 5, 5]
+    assert match.rows[20].tolist() == [20, 18, -1, 20]
+
+
+@pytest.mark.parametrize("missing", [(0,), (0, 1, 2), (23,), (47,), (10, 30), (0, 17, 18)])
+def test_a_window_that_misses_collectives_is_found_and_said(missing):
+    """All collectives are alike: only the times tell that a window begins later or has a hole."""
+    ranks = list(simulate(Job(seed=3)).summaries)
+    ranks[1] = without(ranks[1], *missing)
+    (match,) = matched(ranks).groups
+    assert match.method is Method.ENDS
+    everywhere = np.arange(48)
+    assert match.rows[:, 0].tolist() == everywhere.tolist()
+    expected = np.setdiff1d(everywhere, missing)
+    assert np.flatnonzero(match.rows[:, 1] >= 0).tolist() == expected.tolist()
+    leading = int(np.argmax(np.isin(everywhere, missing, invert=True)))
+    trailing = len([row for row in missing if row == 47])
+    assert match.n_late_start[1] == leading
+    assert match.n_missed[1] == len(missing) - leading - trailing
+
+
+def test_windows_of_one_length_that_begin_elsewhere():
+    """Equal counts prove nothing: rank 1 began one collective later and ended one later."""
+    ranks = list(simulate(Job(seed=1, n_ranks=2)).summaries)
+    (match,) = matched([without(ranks[0], -1), without(ranks[1], 0)]).groups
+    assert match.method is Method.ENDS
+    assert match.rows.tolist() == [[row + 1, row] for row in range(46)]
+    assert match.n_unmatched == (1, 1)
+
+
+def test_ambiguous_windows_are_refused():
+    """Collectives like clockwork and no numbers: each shift fits as well as the next."""
+    ranks = list(simulate(Job(seed=1, n_ranks=2, jitter=0.0, end_jitter_ns=0, transfer_jitter_ns=0)).summaries)
+    ranks = [replace(summary, steps=summary.steps.take(np.empty(0, np.int64))) for summary in ranks]
+    ranks = [
+        replace(s, collectives=replace(s.collectives, step=np.full(len(s.collectives), -1, np.int32))) for s in ranks
+    ]
+    found = matched([ranks[0], without(ranks[1], 0)])
+    assert found.groups == ()
+    assert "several shifts fit equally well" in found.refusals[0].reason
+
+
+def test_sizes_must_agree():
+    ranks = list(simulate(Job(has_seq=True, n_ranks=2)).summaries)
+    sizes = np.full(48, 1_000_000)
+    sizes[7] = 5
+    (match,) = matched([ranks[0], in_elements(ranks[1], sizes)]).groups
+    assert match.n_unmatched == (1, 1)
+    assert 7 not in match.rows[:, 0]
+
+
+def test_sequence_numbers_that_pair_different_sizes_are_not_believed():
+    ranks = list(simulate(Job(has_seq=True, n_ranks=2)).summaries)
+    sizes = np.tile([10, 20, 30, 40], 12)
+    ranks = [in_elements(summary, sizes) for summary in ranks]
+    wrong = replace(ranks[1], collectives=replace(ranks[1].collectives, seq=ranks[1].collectives.seq + 1))
+    (match,) = matched([ranks[0], wrong]).groups
+    assert match.method is Method.ENDS
+    assert "not used" in match.note
+    assert (match.rows[:, 0] == match.rows[:, 1]).all()
+
+
+def test_few_collectives_by_step_else_by_order():
+    ranks = simulate(Job(n_ranks=2, n_steps=3, n_buckets=1)).summaries
+    (match,) = matched([shifted(ranks[0], 0), shifted(ranks[1], 10**9)]).groups
+    assert match.rows.tolist() == [[0, 0], [1, 1], [2, 2]]
+    loose = [
+        replace(s, collectives=replace(s.collectives, end_ns=s.collectives.end_ns + np.array([0, s.rank * MS, 0])))
+        for s in ranks
+    ]
+    (match,) = matched(loose).groups
+    assert match.method is Method.STEPS
+    assert match.rows.tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_ranks_without_partners_are_refused_by_name():
+    ranks = simulate(Job(n_ranks=2)).summaries
+    found = matched(ranks[:1])
+    assert found.groups == ()
+    assert found.refusals[0].ranks == (0,)
+    assert "only one rank" in found.refusals[0].reason
+
+
+def test_no_rank_twice():
+    ranks = simulate(Job(n_ranks=2)).summaries
+    with pytest.raises(ValueError, match="once"):
+        matched([ranks[0], ranks[0]])
+
+
+def test_nothing_in_nothing_out():
+    assert matched([]).groups == ()
+
+
+def test_a_broadcast_is_matched_by_its_turn_between_others():
+    ranks = []
+    for summary in simulate(Job(seed=5, n_ranks=2)).summaries:
+        kind = summary.collectives.kind.copy()
+        kind[[2, 3, 30]] = CollectiveKind.BROADCAST
+        ranks.append(replace(summary, collectives=replace(summary.collectives, kind=kind)))
+    (match,) = matched([ranks[0], without(ranks[1], 30)]).groups
+    assert match.n_unmatched == (1, 0)
+    assert match.rows[-2:].tolist() == [[2, 2], [3, 3]]
+
+
+def two_stages(sends, receives):
+    base = simulate(Job(n_ranks=2, n_steps=1, n_buckets=3)).summaries
+    out = []
+    for summary, kind, sizes in ((base[0], CollectiveKind.SEND, sends), (base[1], CollectiveKind.RECV, receives)):
+        rows = summary.collectives.take(np.arange(len(sizes)))
+        column = np.array(sizes, np.int64)
+        rows = replace(rows, kind=np.full(len(sizes), kind, np.int8), in_elements=column, out_elements=column)
+        out.append(replace(summary, collectives=rows))
+    return out
+
+
+def test_sends_meet_receives():
+    (pair,) = matched(two_stages([5, 6], [5, 6])).pairs
+    assert (pair.sender, pair.receiver) == (0, 1)
+    assert pair.rows.tolist() == [[0, 0], [1, 1]]
+
+
+def test_sends_of_other_sizes_are_refused():
+    found = matched(two_stages([5, 6], [5, 7]))
+    assert found.pairs == ()
+    assert "differ in sizes" in found.refusals[0].reason
+
+
+def test_point_to_point_in_a_larger_group_names_no_peer():
+    ranks = [replace(s, groups=(Group(name="pp", size=4),)) for s in two_stages([5], [5])]
+    assert "does not name the peer" in matched(ranks).refusals[0].reason
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    missing=st.sets(st.integers(0, 47), max_size=5),
+    ahead_ns=st.integers(-30 * MS, 30 * MS),
+)
+def test_any_hole_and_any_offset(seed, missing, ahead_ns):
+    ranks = simulate(Job(seed=seed, n_ranks=2)).summaries
+    (match,) = matched([ranks[0], shifted(without(ranks[1], *missing), ahead_ns)]).groups
+    there = np.setdiff1d(np.arange(48), list(missing))
+    found = match.rows[match.rows[:, 1] >= 0]
+    assert found.tolist() == np.stack([there, np.arange(there.size)], axis=1).tolist()
