@@ -43,10 +43,15 @@ class Tool:
     path: str = ""
     version: str = ""
     flags: frozenset[str] | None = None
+    text: str = ""
 
     def can(self, flag: str) -> bool:
         """Whether the installed version has the flag; unknown counts as the newest, which has all."""
         return self.flags is None or flag in self.flags
+
+    def names(self, value: str) -> bool:
+        """Whether the help text names a value; unknown counts as the newest."""
+        return self.flags is None or value in self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +68,10 @@ def find_tool(name: str, help_words: Sequence[str]) -> Tool:
     path = shutil.which(name)
     if path is None:
         return Tool(name=name)
-    flags = frozenset(_FLAG.findall(_said([path, *help_words])))
+    text = _said([path, *help_words])
     version = _VERSION.search(_said([path, "--version"]))
-    return Tool(name=name, path=path, version=version[1] if version else "", flags=flags or None)
+    flags = frozenset(_FLAG.findall(text)) or None
+    return Tool(name=name, path=path, version=version[1] if version else "", flags=flags, text=text)
 
 
 def flags_of(tool: Tool, help_words: Sequence[str]) -> Tool:

@@ -28,7 +28,8 @@ def nsys_line(
     tool: Tool, *, target: str, also: Collection[str] = (), trace: str | None = None, is_whole: bool = False
 ) -> Line:
     """Give the flags of `nsys profile`; `target` is the report without its suffix, `is_whole` takes the whole run."""
-    traced = trace or ",".join(["cuda", "nvtx", *(_TRACED[name] for name in ALSO if name in also and name in _TRACED)])
+    more = [_TRACED[name] for name in ALSO if name in also and name in _TRACED]
+    traced = trace or ",".join(["cuda", "nvtx", *(name for name in more if name != "python-gil" or tool.names(name))])
     graphs = "node" if "graphs" in also else "graph"
     wishes = [
         wish("what is recorded: said, since the default moved", f"--trace={traced}"),

@@ -65,6 +65,7 @@ def command(
     from profkit.capture.ncu import HELP, REPORTS, ncu_line, target_of
     from profkit.capture.nsight import find_tool, require
 
+    checked_ranks(ranks)
     if kernel is not None and trace is not None:
         raise UsageError("--kernel and --from both name a kernel", hint="give one of them")
     if trace is not None:
@@ -77,7 +78,7 @@ def command(
     folder = output_folder(output, DEFAULT_FOLDER, overwrite=overwrite, is_dry=dry_run)
     tool = find_tool("ncu", HELP)
     launch = cut(command_line)
-    is_alone = not launch.rank_variable or checked_ranks(ranks).isdecimal()
+    is_alone = not launch.rank_variable or ranks.isdecimal()
     log = folder / "ncu.log" if is_alone else None  # of several at once, each would overwrite the others'
     line = ncu_line(
         tool,

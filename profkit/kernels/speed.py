@@ -13,7 +13,7 @@ MEMORY_THROUGHPUT: Final = "gpu__compute_memory_throughput.avg.pct_of_peak_susta
 NEAR_ROOF_PERCENT: Final = 80.0
 LOW_PERCENT: Final = 60.0
 BALANCED_PERCENT: Final = 10.0
-"""The rule's thresholds, which ncu itself prints; 76 of 76 results of real reports come out the same."""
+"""The rule's thresholds, which ncu itself prints; every real result at hand comes out the same."""
 
 _SAYINGS: Final = (
     ("grid is too small to fill", "Small Grid"),

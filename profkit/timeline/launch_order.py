@@ -7,7 +7,7 @@ import numpy as np
 from profkit.model.arrays import I64
 from profkit.model.names import function_name
 from profkit.model.table import NO_ROW
-from profkit.model.trace import Kind, Trace
+from profkit.model.trace import I32, Kind, Trace
 
 
 class LaunchOrder:
@@ -20,18 +20,13 @@ class LaunchOrder:
         has_call = gpu.launch_row[rows] != NO_ROW
         asked[has_call] = calls.start_ns[gpu.launch_row[rows][has_call]]
         order = np.argsort(asked, kind="stable")
-        self._rows: I64 = rows[order]
-        starts = np.array([step.start_ns for step in trace.steps], np.int64)
-        ends = np.array([step.end_ns for step in trace.steps], np.int64)
-        step = np.searchsorted(starts, asked[order], side="right") - 1
-        inside = step >= 0
-        inside[inside] = asked[order][inside] < ends[step[inside]]
-        self._step = np.where(inside, step, -1)
-        self._name = gpu.name[self._rows]
-        self._duration = gpu.end_ns[self._rows] - gpu.start_ns[self._rows]
+        asked, rows = asked[order], rows[order]
+        self._step = _step_of(asked, trace)
+        self._name = gpu.name[rows]
+        self._duration = gpu.end_ns[rows] - gpu.start_ns[rows]
         functions: dict[str, int] = {}
         codes = np.unique(self._name)
-        function_of = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+        function_of = np.full(int(codes.max(initial=-1)) + 1, -1, np.int32)
         for code in codes:
             function_of[code] = functions.setdefault(function_name(trace.name(int(code))), len(functions))
         self._function = function_of[self._name]
@@ -48,3 +43,13 @@ class LaunchOrder:
         before = slice(0, int(middle))
         alike = (self._function[before] == self._function[middle]) & (self._step[before] == self._step[middle])
         return int(np.count_nonzero(alike))
+
+
+def _step_of(times_ns: I64, trace: Trace) -> I32:
+    """Give the step that each time lies in, -1 for none."""
+    if not trace.steps:
+        return np.full(times_ns.size, -1, np.int32)
+    starts = np.array([step.start_ns for step in trace.steps], np.int64)
+    ends = np.array([step.end_ns for step in trace.steps], np.int64)
+    step = (np.searchsorted(starts, times_ns, side="right") - 1).astype(np.int32)
+    return np.where((step >= 0) & (times_ns < ends[step]), step, np.int32(-1))

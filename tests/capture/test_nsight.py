@@ -148,6 +148,9 @@ def test_what_is_asked_for_beside(machine):
     wanted = {"--trace=cuda,nvtx,osrt", "--cuda-graph-trace=node", "--pytorch=autograd-nvtx"}
     assert {*wanted, "--gpu-metrics-devices=cuda-visible"} <= set(flags)
     assert not any(flag.startswith(("--capture-range", "--trace-fork")) for flag in flags)
+    machine.install("nsys", "2020.3")
+    machine.run("nsys", "--also", "waits,python", "--", "job", "0")
+    assert "--trace=cuda,nvtx,osrt" in machine.calls("nsys")[-2]  # it has no python-gil
     refused = machine.run("nsys", "--also", "everything", "--", "job", "0")
     assert refused.returncode == 2
     assert "waits: " in refused.stderr
