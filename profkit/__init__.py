@@ -7,6 +7,7 @@
 
     trace = profkit.read_trace("trace.json.gz")
     trace.gpu.to_pandas()
+    ranks = list(profkit.read_traces("nsys.sqlite"))
 
 Importing this loads neither numpy nor anything else: names are resolved when they are first used.
 """
@@ -19,18 +20,20 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from profkit.errors import ProfkitError
     from profkit.ingest.kineto import read_trace
+    from profkit.ingest.read import read_traces
     from profkit.model.report import Report
     from profkit.model.trace import Trace
     from profkit.pipeline import triage, triage_trace
 
 __version__: Final = "0.1.0"
-__all__ = ["ProfkitError", "Report", "Trace", "read_trace", "triage", "triage_trace"]
+__all__ = ["ProfkitError", "Report", "Trace", "read_trace", "read_traces", "triage", "triage_trace"]
 
 _HOME: Final = {
     "ProfkitError": "profkit.errors",
     "Report": "profkit.model.report",
     "Trace": "profkit.model.trace",
     "read_trace": "profkit.ingest.kineto",
+    "read_traces": "profkit.ingest.read",
     "triage": "profkit.pipeline",
     "triage_trace": "profkit.pipeline",
 }

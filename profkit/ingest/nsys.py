@@ -16,22 +16,26 @@ from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.build import build_trace
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import rank_in_name
+from profkit.ingest.nsys_device import busy_processes, give_owner, read_device_rows
+from profkit.ingest.nsys_host import read_host_rows, read_thread_names
 from profkit.ingest.nsys_process import Export, raw_trace
-from profkit.ingest.nsys_rows import (
-    TABLES,
-    UNNAMED,
-    Rows,
-    busy_processes,
-    read_device_rows,
-    read_host_rows,
-    read_thread_names,
-)
+from profkit.ingest.nsys_rows import TABLES, UNNAMED, Rows
 from profkit.ingest.nsys_session import pid_of, read_session, text_of
 from profkit.ingest.sqlite import Database, opened
 from profkit.model.trace import Trace
 from profkit.units import format_count
 
-_HOW_TO_RECORD: Final = "record with nsys profile --trace=cuda,nvtx,osrt -- COMMAND, where COMMAND uses the GPU"
+_HOW_TO_RECORD: Final = (
+    "record a command that uses the GPU with nsys profile --trace=cuda,nvtx,osrt (profkit nsys does)"
+)
+_WORDS: Final = {
+    "gpu_memcpy": "copies",
+    "gpu_memset": "memsets",
+    "cuda_sync": "synchronisations",
+    "cuda_runtime": "CUDA calls",
+    "nvtx": "NVTX events",
+    "osrt": "OS calls",
+}
 
 
 def read_export(path: Path, source: str, *, progress: Progress | None = None) -> Iterator[Trace]:
@@ -39,23 +43,25 @@ def read_export(path: Path, source: str, *, progress: Progress | None = None) ->
 
     Raises TraceFormatError for what is no nsys export or a damaged one, UnsupportedTraceError for one without kernels.
     """
-    with opened(path, source) as database:
-        export = _read(database, path, progress or Progress())
+    with opened(path, source, progress) as database:
+        export = _read(database, path)
     ranks = _ranks(export)
     for key, rank in sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0])):
         yield build_trace(raw_trace(export, key, rank))
 
 
-def _read(database: Database, path: Path, progress: Progress) -> Export:
+def _read(database: Database, path: Path) -> Export:
     source = database.source
     if not any(database.has(table) for table in (*TABLES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU")):
         raise TraceFormatError(
             f"{source} is an SQLite database, but none that nsys exported",
             hint="nsys export --type=sqlite x.nsys-rep makes one",
         )
+    database.expect(TABLES)
     session = read_session(database)
     rows = Rows()
     read_device_rows(database, rows)
+    give_owner(database, rows)
     devices = busy_processes(rows)
     if not devices:
         _refuse_without_kernels(database)
@@ -71,11 +77,12 @@ def _read(database: Database, path: Path, progress: Progress) -> Export:
 def _refuse_without_kernels(database: Database) -> NoReturn:
     there = {table: count for table in TABLES if (count := database.n_rows(table))}
     has_cuda = any(table.startswith("CUPTI") for table in there)
-    names = ", ".join(f"{format_count(count)} {TABLES[table]}" for table, count in there.items())
+    words = {_WORDS[TABLES[table]]: count for table, count in there.items() if TABLES[table] in _WORDS}
+    seen = ", ".join(f"{format_count(count)} {word}" for word, count in words.items())
     raise UnsupportedTraceError(
         f"{database.source} holds no kernels"
         + ("" if has_cuda else ": no CUDA activity was recorded at all")
-        + (f" ({names} rows)" if names else " (no rows of any kind)"),
+        + f" ({seen or 'no events of any kind'})",
         hint=_HOW_TO_RECORD,
     )
 

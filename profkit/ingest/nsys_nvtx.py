@@ -22,7 +22,10 @@ THREAD_NAME_TYPE: Final = 39
 _OP_ID: Final = b", op_id = "
 _SEQUENCE: Final = b", seq = "
 _OTHER_TAIL: Final = re.compile(rb", (?:stashed seq|sizes|input_op_ids) ?= .*", re.DOTALL)
-_PYPROF_NAME: Final = re.compile(rb"""['"]op['"]: *['"]([^'"]{1,200})""")  # DLProf and PyProf write a Python dict
+# DLProf and PyProf write a call as a Python dict: {'mod': 'torch', 'op': 'conv2d', 'args': [...]}.
+_PYPROF_NAME: Final = re.compile(
+    rb"""['"]mod['"]: *['"]([^'"]{1,200})['"].{1,200}?['"]op['"]: *['"]([^'"]{1,200})""", re.DOTALL
+)
 
 # record_function ranges of torch itself: annotations, as Kineto has them, though emit_nvtx writes them like operators.
 _ANNOTATION: Final = re.compile(
@@ -73,7 +76,7 @@ class Labels:
         head, has_sequence, _ = head.partition(_SEQUENCE)
         if head[:1] == b"{":
             match = _PYPROF_NAME.search(head)
-            head = match[1] if match else b"{...}"
+            head, has_sequence = (match[1] + b"." + match[2], _SEQUENCE) if match else (b"{...}", b"")
         return self._codes.setdefault((head, bool(has_op_id) + 2 * bool(has_sequence)), len(self._codes))
 
     def all(self) -> list[Label]:

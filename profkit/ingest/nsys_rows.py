@@ -6,7 +6,6 @@ schema reference of nsys, checked on exports of 2020 to 2026; what a version doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError
 from profkit.ingest.columns import Columns
-from profkit.ingest.nsys_nvtx import RANGE_TYPES, THREAD_NAME_TYPE, Labels
-from profkit.ingest.nsys_session import process_of, text_of
+from profkit.ingest.nsys_nvtx import Labels
+from profkit.ingest.nsys_session import process_of
 from profkit.ingest.sqlite import Database
 from profkit.model.arrays import I64
 
@@ -28,10 +27,6 @@ PART_ROWS: Final = 2**18
 """Rows kept together: arrays of a megabyte and more, which the system gets back when they are freed."""
 _LATEST_NS: Final = 2**60  # 36 years; a difference of two such times fits 64 bits
 _INT32: Final = np.iinfo(np.int32)
-_GRID: Final = ("gridX", "gridY", "gridZ")
-_BLOCK: Final = ("blockX", "blockY", "blockZ")
-_WORK: Final = {"start": None, "end": None, "deviceId": 0, "streamId": 0, "correlationId": 0, "globalPid": 0}
-_CALL: Final = {"start": None, "end": None, "globalTid": 0, "nameId": None}
 
 TABLES: Final = {
     "CUPTI_ACTIVITY_KIND_KERNEL": "kernel",
@@ -110,179 +105,8 @@ class Rows:
         self.processes = {key: process for key, process in self.processes.items() if key in processes}
 
 
-def read_device_rows(database: Database, rows: Rows) -> None:
-    """Read what ran on devices: kernels, whole CUDA graphs, copies, memsets, synchronisation."""
-    for table, read in _DEVICE_TABLES:
-        for chunk in read(database, table):
-            owner = chunk.pop("owner")
-            rows.add(chunk.pop("table"), TABLES[table], owner, chunk)
-
-
-def read_host_rows(database: Database, rows: Rows, *, wanted: set[int]) -> None:
-    """Read what ran on the hosts of the wanted processes: CUDA calls, ranges, OS calls, the profiler's own work."""
-    for table, target, numbers in _HOST_TABLES:
-        for chunk in database.chunks(table, numbers):
-            kept = _of(wanted, chunk)
-            columns = _host_columns(kept, database, table, rows)
-            if target == "calls":
-                columns["correlation"] = kept["correlationId"]
-            rows.add(target, TABLES[table], kept["globalTid"], columns)
-    for columns, owner in _ranges(database, rows, wanted):
-        rows.add("ranges", TABLES["NVTX_EVENTS"], owner, columns)
-
-
-_HOST_TABLES: Final = (
-    ("CUPTI_ACTIVITY_KIND_RUNTIME", "calls", {**_CALL, "correlationId": 0}),
-    ("OSRT_API", "waits", _CALL),
-    ("CUPTI_ACTIVITY_KIND_OVERHEAD", "overhead", _CALL),
-    ("PROFILER_OVERHEAD", "overhead", _CALL),
-)
-
-
-def _host_columns(chunk: dict[str, Any], database: Database, table: str, rows: Rows) -> Columns:
-    return _times(chunk, database, table) | {
-        "name": _small(chunk["nameId"], database, table, "nameId"),
-        "thread": rows.thread_codes(chunk["globalTid"]),
-    }
-
-
-def _of(wanted: set[int], chunk: dict[str, Any]) -> dict[str, Any]:
-    """Give the rows of the wanted processes: data loaders and launchers may make more OS calls than training does."""
-    mine = np.isin(process_of(chunk["globalTid"]), list(wanted))
-    if mine.all():
-        return chunk
-    return {
-        name: column[mine] if isinstance(column, np.ndarray) else tuple(np.array(column, object)[mine])
-        for name, column in chunk.items()
-    }
-
-
-def _kernels(database: Database, table: str) -> Iterator[dict[str, Any]]:
-    is_full = database.has(table) and "demangledName" in database.columns(table)
-    name = "demangledName" if is_full else "shortName"
-    numbers = _WORK | {name: None, "graphNodeId": 0} | dict.fromkeys((*_GRID, *_BLOCK), 0)
-    for chunk in database.chunks(table, numbers):
-        columns = _work(chunk, database, table, is_copy=False)
-        for shape, names in (("grid", _GRID), ("block", _BLOCK)):
-            sizes = np.stack([chunk[size] for size in names], axis=1)
-            columns[shape] = np.clip(sizes, 0, _INT32.max).astype(np.int32)
-        yield columns | {
-            "name": _small(chunk[name], database, table, name),
-            "graph_node": chunk["graphNodeId"],
-            "n_bytes": np.full(columns["start_ns"].size, -1, np.int64),
-            "table": "kernels",
-        }
-
-
-def _graphs(database: Database, table: str) -> Iterator[dict[str, Any]]:
-    """Give whole CUDA graphs as rows: with --cuda-graph-trace=graph their kernels are not recorded."""
-    for chunk in database.chunks(table, {**_WORK, "graphId": 0}):
-        columns = _work(chunk, database, table, is_copy=False)
-        n = columns["start_ns"].size
-        yield columns | {
-            "name": -2 - np.abs(_small(chunk["graphId"], database, table, "graphId")),
-            "graph_node": np.zeros(n, np.int64),
-            "n_bytes": np.full(n, -1, np.int64),
-            "table": "kernels",
-        }
-
-
-def _copies(database: Database, table: str) -> Iterator[dict[str, Any]]:
-    for chunk in database.chunks(table, _WORK | {"bytes": -1, "copyKind": 0, "srcKind": 7, "dstKind": 7}):
-        kinds = [np.clip(chunk[name], 0, 15).astype(np.int32) for name in ("copyKind", "srcKind", "dstKind")]
-        yield _work(chunk, database, table, is_copy=True) | {
-            "name": kinds[0] * 256 + kinds[1] * 16 + kinds[2],
-            "graph_node": np.zeros(kinds[0].size, np.int64),
-            "n_bytes": chunk["bytes"],
-            "table": "copies",
-        }
-
-
-def _memsets(database: Database, table: str) -> Iterator[dict[str, Any]]:
-    for chunk in database.chunks(table, _WORK | {"bytes": -1, "memKind": 7}):
-        kind = np.clip(chunk["memKind"], 0, 15).astype(np.int32)
-        yield _work(chunk, database, table, is_copy=True) | {
-            "name": -2 - kind,  # not to be taken for a copy's
-            "graph_node": np.zeros(kind.size, np.int64),
-            "n_bytes": chunk["bytes"],
-            "table": "copies",
-        }
-
-
-def _sync_rows(database: Database, table: str) -> Iterator[dict[str, Any]]:
-    for chunk in database.chunks(table, _WORK | {"syncType": 0}):
-        yield _times(chunk, database, table) | {
-            "name": np.clip(chunk["syncType"], 0, 15).astype(np.int32),
-            "device": _small(chunk["deviceId"], database, table, "deviceId"),
-            "stream": chunk["streamId"],
-            "owner": chunk["globalPid"],
-            "table": "sync_rows",
-        }
-
-
-_Reader = Callable[[Database, str], Iterator[dict[str, Any]]]
-_DEVICE_TABLES: Final[tuple[tuple[str, _Reader], ...]] = (
-    ("CUPTI_ACTIVITY_KIND_KERNEL", _kernels),
-    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _graphs),
-    ("CUPTI_ACTIVITY_KIND_MEMCPY", _copies),
-    ("CUPTI_ACTIVITY_KIND_MEMSET", _memsets),
-    ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", _sync_rows),
-)
-
-
-def _work(chunk: dict[str, Any], database: Database, table: str, *, is_copy: bool) -> dict[str, Any]:
-    n = chunk["start"].size
-    return _times(chunk, database, table) | {
-        "device": _small(chunk["deviceId"], database, table, "deviceId"),
-        "stream": chunk["streamId"],
-        "correlation": chunk["correlationId"],
-        "grid": np.zeros((n, 3), np.int32),
-        "block": np.zeros((n, 3), np.int32),
-        "is_copy": np.full(n, is_copy),
-        "owner": chunk["globalPid"],
-    }
-
-
-def _ranges(database: Database, rows: Rows, wanted: set[int]) -> Iterator[tuple[Columns, I64]]:
-    """Give the NVTX ranges as (columns, globalTids), an open range with `NO_END`; note the threads' own names."""
-    table = "NVTX_EVENTS"
-    numbers = {"start": None, "end": NO_END, "eventType": RANGE_TYPES[0], "globalTid": 0, "textId": -1}
-    for chunk in database.chunks(table, numbers, ("text",)):
-        for row in np.flatnonzero(chunk["eventType"] == THREAD_NAME_TYPE):
-            rows.thread_names[int(chunk["globalTid"][row])] = text_of(chunk["text"][row])
-        is_range = np.isin(chunk["eventType"], RANGE_TYPES)
-        text = chunk.pop("text")
-        if not is_range.all():
-            text = tuple(np.array(text, object)[is_range])
-        kept = _of(wanted, {name: column[is_range] for name, column in chunk.items()} | {"text": text})
-        name = -2 - _small(kept["textId"], database, table, "textId")
-        code = rows.labels.code
-        given = [UNNAMED if value is None else code(_text(value, database.source)) for value in kept["text"]]
-        own = np.array(given, np.int64)
-        columns = _times(kept, database, table) | {
-            "name": np.where(own == UNNAMED, name, own).astype(np.int32),
-            "thread": rows.thread_codes(kept["globalTid"]),
-        }
-        yield columns, kept["globalTid"]
-
-
-def _text(value: Any, source: str) -> bytes:
-    if not isinstance(value, bytes):
-        raise TraceFormatError(f"{source}: NVTX_EVENTS.text holds {value!r:.40} where text is expected")
-    return value
-
-
-def read_thread_names(database: Database, rows: Rows) -> dict[int, int]:
-    """Give the id in StringIds of each known thread's name, by globalTid."""
-    return {
-        global_tid: name
-        for chunk in database.chunks("ThreadNames", {"nameId": None, "globalTid": None})
-        for global_tid, name in zip(chunk["globalTid"].tolist(), chunk["nameId"].tolist(), strict=True)
-        if global_tid in rows.threads
-    }
-
-
-def _times(chunk: dict[str, Any], database: Database, table: str) -> Columns:
+def times_of(chunk: dict[str, Any], database: Database, table: str) -> Columns:
+    """Give the start and end of rows; raises TraceFormatError for what is no time."""
     start, end = chunk["start"], chunk["end"]
     for column, name in ((start, "start"), (end, "end")):
         if column.size and (int(column.min()) < -_LATEST_NS or int(column.max()) > _LATEST_NS):
@@ -290,20 +114,8 @@ def _times(chunk: dict[str, Any], database: Database, table: str) -> Columns:
     return {"start_ns": start, "end_ns": end}
 
 
-def _small(values: I64, database: Database, table: str, name: str) -> NDArray[np.int32]:
+def small(values: I64, database: Database, table: str, name: str) -> NDArray[np.int32]:
+    """Give ids as int32; raises TraceFormatError for what is none."""
     if values.size and not (_INT32.min < int(values.min()) and int(values.max()) < _INT32.max - 2):
         raise TraceFormatError(f"{database.source}: {table}.{name} holds {int(np.abs(values).max())}, which is no id")
     return values.astype(np.int32)
-
-
-def busy_processes(rows: Rows) -> dict[int, int]:
-    """Give the processes with kernels (or whole graphs), and the device on which each ran most of them."""
-    devices: dict[int, int] = {}
-    for key, process in rows.processes.items():
-        counts: dict[int, int] = {}
-        for part in process.parts("kernels"):
-            for device, count in zip(*np.unique(part["device"], return_counts=True), strict=True):
-                counts[int(device)] = counts.get(int(device), 0) + int(count)
-        if counts:
-            devices[key] = max(counts, key=lambda device: counts[device])
-    return devices

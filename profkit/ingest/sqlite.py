@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from profkit.errors import TraceFormatError
+from profkit.ingest.bytesource import Progress
 from profkit.model.arrays import I64
 
 MAGIC: Final = b"SQLite format 3\x00"
@@ -47,9 +48,11 @@ Text = bytes | int | float | None
 class Database:
     """An open file: its plain tables, their columns, and their rows in chunks."""
 
-    def __init__(self, connection: sqlite3.Connection, source: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, source: str, progress: _Progress) -> None:
         self._connection = connection
         self.source = source
+        self._progress = progress
+        self._n_rows_expected = self._n_rows_read = 0
         self._kinds: dict[str, str] = {}
         for kind, name, root in connection.execute("SELECT type, name, rootpage FROM sqlite_master"):
             what = kind.decode() if kind != b"table" or root else "virtual table"
@@ -65,6 +68,10 @@ class Database:
                 f"{self.source}: {table} is a {kind}, not a table", hint="profkit reads tables only; export it again"
             )
         return kind is not None
+
+    def expect(self, tables: Iterable[str]) -> None:
+        """Say which tables will be read, so that progress can be told as a share of the file."""
+        self._n_rows_expected = sum(map(self.n_rows, tables))
 
     def columns(self, table: str) -> frozenset[str]:
         """Give the stored columns of a table; generated ones are left out by SQLite itself."""
@@ -104,6 +111,8 @@ class Database:
         cursor = self._connection.execute(f'SELECT {", ".join(selected)} FROM "{table}"')  # noqa: S608 - our own names
         cursor.arraysize = CHUNK_ROWS
         while rows := cursor.fetchmany():
+            self._n_rows_read += len(rows)
+            self._progress.tell(self._n_rows_read, self._n_rows_expected)
             columns: dict[str, Any] = dict(zip((*read_numbers, *read_texts), zip(*rows, strict=True), strict=True))
             for name in read_numbers:
                 columns[name] = self._whole_numbers(columns[name], table, name)
@@ -134,7 +143,7 @@ class Database:
 
 
 @contextmanager
-def opened(path: Path, source: str) -> Iterator[Database]:
+def opened(path: Path, source: str, progress: Progress | None = None) -> Iterator[Database]:
     """Give an SQLite file, open until the context ends; raises TraceFormatError for what is none, or is damaged."""
     size = path.stat().st_size
     try:
@@ -145,12 +154,25 @@ def opened(path: Path, source: str) -> Iterator[Database]:
             for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
             connection.set_progress_handler(_Allowance(size), _STEPS_BETWEEN_LOOKS)
-            yield Database(connection, source)
+            yield Database(connection, source, _Progress(progress or Progress(), size))
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where an error would quote a damaged schema
         if "interrupted" in str(error):
             raise TraceFormatError(f"{source}: reading it does not come to an end", hint=_DAMAGE) from None
         reason = error if isinstance(error, sqlite3.Error) else "malformed database schema"
         raise TraceFormatError(f"{source}: SQLite cannot read it ({reason})", hint=_DAMAGE) from None
+
+
+class _Progress:
+    """Tells how much was read, in bytes of the file, from numbers of rows."""
+
+    def __init__(self, progress: Progress, n_bytes: int) -> None:
+        self._progress = progress
+        self._n_bytes = n_bytes
+
+    def tell(self, n_read: int, n_expected: int) -> None:
+        """Report rows read."""
+        if n_expected:
+            self._progress.tell(self._n_bytes * min(n_read, n_expected) // n_expected, self._n_bytes)
 
 
 class _Allowance:

@@ -13,6 +13,7 @@ import pytest
 
 from profkit.cli.info import describe
 from profkit.errors import MissingCapabilityError, TraceFormatError, UnsupportedTraceError
+from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
 from profkit.ingest.nsys_nvtx import Labels, range_kind_of
 from profkit.ingest.nsys_session import without_secrets
@@ -150,6 +151,22 @@ def test_the_rank_of_a_single_process_is_the_one_in_the_name_of_its_file(tmp_pat
     assert only(training().write(tmp_path / "report1.sqlite")).meta.rank is None
 
 
+def test_device_rows_without_a_process_belong_to_the_only_one_that_calls_cuda(tmp_path: Path) -> None:
+    path = training().write(tmp_path / "x.sqlite", without=["CUPTI_ACTIVITY_KIND_KERNEL.globalPid"])
+    trace = only(path)
+    assert trace.meta.metadata["pid"] == RANK0
+    assert (trace.gpu.launch_row >= 0).all()
+    assert len(trace.ops) == 32
+
+
+def test_the_reading_is_told_as_a_share_of_the_file(tmp_path: Path) -> None:
+    path = training().write(tmp_path / "x.sqlite")
+    told: list[tuple[int, int]] = []
+    list(read_traces(str(path), progress=Progress(on_bytes=lambda n_read, n_total: told.append((n_read, n_total)))))
+    assert told == sorted(told)
+    assert told[-1] == (path.stat().st_size, path.stat().st_size)
+
+
 def test_processes_without_kernels_are_left_out_and_counted(tmp_path: Path) -> None:
     export = training()
     row = {
@@ -190,7 +207,8 @@ def test_processes_without_kernels_are_left_out_and_counted(tmp_path: Path) -> N
         ("Optimizer.step#AdamW.step, op_id = 1", "Optimizer.step#AdamW.step", False),
         ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, op_id = 3",
          "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", False),
-        ("{'mod': 'torch', 'op': 'conv2d', 'args': [{'shape': (64, 3)}]}", "conv2d", False),
+        ("{'mod': 'torch', 'op': 'conv2d', 'args': [{'shape': (64, 3)}]}", "torch.conv2d", True),
+        ("{'mod': 'Adam', 'op': 'step', 'args': []}", "Adam.step", True),
         ("{'traceMarker': ['a.py:3']}", "{...}", False),
     ],
 )  # fmt: skip
@@ -392,11 +410,11 @@ def test_a_gzipped_export_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tables", "says"),
     [
-        ((), "no CUDA activity was recorded at all (no rows of any kind)"),
-        (("OSRT_API",), "no CUDA activity was recorded at all (1 osrt rows)"),
+        ((), "no CUDA activity was recorded at all (no events of any kind)"),
+        (("OSRT_API",), "no CUDA activity was recorded at all (1 OS calls)"),
         (
             ("CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME"),
-            "holds no kernels (1 gpu_memset, 1 cuda_runtime rows)",
+            "holds no kernels (1 memsets, 1 CUDA calls)",
         ),
     ],
 )

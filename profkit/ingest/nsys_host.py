@@ -1,0 +1,96 @@
+"""What ran on the hosts, by an nsys export: CUDA calls, NVTX ranges, calls of the operating system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from profkit.errors import TraceFormatError
+from profkit.ingest.columns import Columns
+from profkit.ingest.nsys_nvtx import RANGE_TYPES, THREAD_NAME_TYPE
+from profkit.ingest.nsys_rows import NO_END, TABLES, UNNAMED, Rows, small, times_of
+from profkit.ingest.nsys_session import process_of, text_of
+from profkit.ingest.sqlite import Database
+from profkit.model.arrays import I64
+
+_CALL: Final = {"start": None, "end": None, "globalTid": 0, "nameId": None}
+
+
+def read_host_rows(database: Database, rows: Rows, *, wanted: set[int]) -> None:
+    """Read what ran on the hosts of the wanted processes: CUDA calls, ranges, OS calls, the profiler's own work."""
+    for table, target, numbers in _HOST_TABLES:
+        for chunk in database.chunks(table, numbers):
+            kept = _of(wanted, chunk)
+            columns = _host_columns(kept, database, table, rows)
+            if target == "calls":
+                columns["correlation"] = kept["correlationId"]
+            rows.add(target, TABLES[table], kept["globalTid"], columns)
+    for columns, owner in _ranges(database, rows, wanted):
+        rows.add("ranges", TABLES["NVTX_EVENTS"], owner, columns)
+
+
+_HOST_TABLES: Final = (
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "calls", {**_CALL, "correlationId": 0}),
+    ("OSRT_API", "waits", _CALL),
+    ("CUPTI_ACTIVITY_KIND_OVERHEAD", "overhead", _CALL),
+    ("PROFILER_OVERHEAD", "overhead", _CALL),
+)
+
+
+def _host_columns(chunk: dict[str, Any], database: Database, table: str, rows: Rows) -> Columns:
+    return times_of(chunk, database, table) | {
+        "name": small(chunk["nameId"], database, table, "nameId"),
+        "thread": rows.thread_codes(chunk["globalTid"]),
+    }
+
+
+def _of(wanted: set[int], chunk: dict[str, Any]) -> dict[str, Any]:
+    """Give the rows of the wanted processes: data loaders and launchers may make more OS calls than training does."""
+    mine = np.isin(process_of(chunk["globalTid"]), list(wanted))
+    if mine.all():
+        return chunk
+    return {
+        name: column[mine] if isinstance(column, np.ndarray) else tuple(np.array(column, object)[mine])
+        for name, column in chunk.items()
+    }
+
+
+def _ranges(database: Database, rows: Rows, wanted: set[int]) -> Iterator[tuple[Columns, I64]]:
+    """Give the NVTX ranges as (columns, globalTids), an open range with `NO_END`; note the threads' own names."""
+    table = "NVTX_EVENTS"
+    numbers = {"start": None, "end": NO_END, "eventType": RANGE_TYPES[0], "globalTid": 0, "textId": -1}
+    for chunk in database.chunks(table, numbers, ("text",)):
+        for row in np.flatnonzero(chunk["eventType"] == THREAD_NAME_TYPE):
+            rows.thread_names[int(chunk["globalTid"][row])] = text_of(chunk["text"][row])
+        is_range = np.isin(chunk["eventType"], RANGE_TYPES)
+        text = chunk.pop("text")
+        if not is_range.all():
+            text = tuple(np.array(text, object)[is_range])
+        kept = _of(wanted, {name: column[is_range] for name, column in chunk.items()} | {"text": text})
+        name = -2 - small(kept["textId"], database, table, "textId")
+        code = rows.labels.code
+        given = [UNNAMED if value is None else code(_text(value, database.source)) for value in kept["text"]]
+        own = np.array(given, np.int64)
+        columns = times_of(kept, database, table) | {
+            "name": np.where(own == UNNAMED, name, own).astype(np.int32),
+            "thread": rows.thread_codes(kept["globalTid"]),
+        }
+        yield columns, kept["globalTid"]
+
+
+def _text(value: Any, source: str) -> bytes:
+    if not isinstance(value, bytes):
+        raise TraceFormatError(f"{source}: NVTX_EVENTS.text holds {value!r:.40} where text is expected")
+    return value
+
+
+def read_thread_names(database: Database, rows: Rows) -> dict[int, int]:
+    """Give the id in StringIds of each known thread's name, by globalTid."""
+    return {
+        global_tid: name
+        for chunk in database.chunks("ThreadNames", {"nameId": None, "globalTid": None})
+        for global_tid, name in zip(chunk["globalTid"].tolist(), chunk["nameId"].tolist(), strict=True)
+        if global_tid in rows.threads
+    }
