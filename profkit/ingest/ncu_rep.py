@@ -1,15 +1,22 @@
 """`.ncu-rep` files to profiles, through NVIDIA's own reader.
 
 The format is not documented. PyPI's `ncu-report` reads it without a GPU and without ncu; its licence is NVIDIA's, so
-it is an extra (`profkit[ncu]`) and imported only here, when such a file is given.
+it is an extra (`profkit[ncu]`). On a damaged file its native code may end the whole process (a failed check aborts),
+so it runs in one of its own: `python -m profkit.ingest.ncu_rep FILE` writes the profiles as JSON.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from profkit.errors import MissingCapabilityError, TraceFormatError
 from profkit.model.kernel import KernelProfile, Rule
@@ -17,30 +24,37 @@ from profkit.model.names import function_name
 
 _KINDS: Final = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
 _DEMANGLED: Final = "NameBase_DEMANGLED"
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_LONGEST_S: Final = 600  # chosen: the reader takes 2 ms per MB
+_AGAIN: Final = "record it again, or read another page: ncu --import FILE --csv --page raw --print-units base"
 
 
 def read_rep(path: Path, source: str) -> list[KernelProfile]:
     """Give the launches of a report; raises MissingCapabilityError without `ncu-report`, TraceFormatError if broken."""
-    module = _module(source)
-    try:
-        context = module.load_report(str(path))
-        ranges = [context.range_by_idx(place) for place in range(context.num_ranges())]
-        actions = [group.action_by_idx(place) for group in ranges for place in range(group.num_actions())]
-        return [_profile(action, number, source) for number, action in enumerate(actions)]
-    except Exception as error:  # noqa: BLE001 - a native reader: it has no exceptions of its own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        hint = "record it again, or read another page: ncu --import FILE --csv --page raw --print-units base"
-        raise TraceFormatError(f"{source}: ncu-report cannot read it ({reason})", hint=hint) from None
-
-
-def _module(source: str) -> Any:
-    try:
-        return import_module("ncu_report")
-    except ImportError:
+    if find_spec("ncu_report") is None:
         raise MissingCapabilityError(
             f"{source} needs NVIDIA's reader of .ncu-rep files, which is not installed",
             hint="pip install ncu-report; or where ncu is: ncu --import FILE --csv --page raw --print-units base",
-        ) from None
+        )
+    known = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "profkit.ingest.ncu_rep", str(path.absolute()), source]
+    try:
+        done = subprocess.run(  # noqa: S603 - ourselves
+            command, env={**os.environ, "PYTHONPATH": known}, check=False, capture_output=True, timeout=_LONGEST_S
+        )
+        if done.returncode == 0:
+            return msgspec.json.decode(done.stdout, type=list[KernelProfile])
+    except (subprocess.TimeoutExpired, msgspec.DecodeError):
+        pass
+    raise TraceFormatError(f"{source}: ncu-report cannot read it: cut short or damaged", hint=_AGAIN)
+
+
+def profiles_of(module: Any, path: str, source: str) -> list[KernelProfile]:
+    """Give the launches that NVIDIA's module finds in a file, in its order."""
+    context = module.load_report(path)
+    ranges = [context.range_by_idx(place) for place in range(context.num_ranges())]
+    actions = [group.action_by_idx(place) for group in ranges for place in range(group.num_actions())]
+    return [_profile(action, number, source) for number, action in enumerate(actions)]
 
 
 def _profile(action: Any, number: int, source: str) -> KernelProfile:
@@ -94,3 +108,7 @@ def _rule(given: dict[str, Any]) -> Rule:
         speedup_fraction=percent / 100 if isinstance(percent, (int, float)) and math.isfinite(percent) else None,
         speedup_scope=str(estimate.get("type", "")),
     )
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(profiles_of(import_module("ncu_report"), sys.argv[1], sys.argv[2])))

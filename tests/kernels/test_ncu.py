@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ import pytest
 
 from profkit.errors import MissingCapabilityError, ProfkitError, TraceError
 from profkit.ingest.ncu import find_ncu_sources, read_profiles
+from profkit.ingest.ncu_rep import profiles_of
 from profkit.ingest.ncu_values import metric_for, number_in, scale_of, uses_decimal_comma
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT
 
@@ -282,21 +282,37 @@ class Action:
         ]  # fmt: skip
 
 
-def test_a_report_through_nvidias_module(tmp_path, monkeypatch):
+def test_a_report_through_nvidias_module():
     group = SimpleNamespace(num_actions=lambda: 1, action_by_idx=lambda _: Action())
     context = SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda _: group)
-    monkeypatch.setitem(sys.modules, "ncu_report", SimpleNamespace(load_report=lambda _: context))
-    path = tmp_path / "k.ncu-rep"
-    path.write_bytes(b"NVR\0rest")
-    [profile] = read_profiles(str(path)).profiles
+    [profile] = profiles_of(SimpleNamespace(load_report=lambda _: context), "k.ncu-rep", "k.ncu-rep")
     assert (profile.function, profile.grid, profile.block) == ("k", (4, 1, 1), (32, 1, 1))
     assert (profile.device_name, profile.compute_capability) == ("NVIDIA H100", "9.0")
     assert MEMORY_THROUGHPUT not in profile.metrics  # NaN is no number
     assert (profile.rules[0].kind, profile.rules[0].speedup_fraction) == ("OPT", pytest.approx(0.4))
 
 
+READERS = {
+    "reads nothing": "class _None:\n num_ranges = lambda self: 0\nload_report = lambda path: _None()\n",
+    "raises": "def load_report(path): raise RuntimeError('two\\nlines')\n",
+    "ends the process": "import os\nload_report = lambda path: os.abort()\n",
+}
+
+
+@pytest.mark.parametrize("text", READERS.values(), ids=READERS)
+def test_whatever_the_native_reader_does_to_its_process_is_one_line_of_ours(tmp_path, monkeypatch, text):
+    (tmp_path / "ncu_report.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    path = tmp_path / "k.ncu-rep"
+    path.write_bytes(b"NVR\0rest")
+    with pytest.raises(TraceError, match=r"k\.ncu-rep") as caught:
+        read_profiles(str(path))
+    assert "\n" not in caught.value.message
+
+
 def test_without_the_module_one_line_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    monkeypatch.setattr("profkit.ingest.ncu_rep.find_spec", lambda _: None)
     path = tmp_path / "k.ncu-rep"
     path.write_bytes(b"NVR\0rest")
     with pytest.raises(MissingCapabilityError) as caught:
