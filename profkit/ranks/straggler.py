@@ -48,7 +48,10 @@ class Straggler:
     excess_ns: int
     """By how much it came after the second last: what would be won if it alone came with the others."""
     effect_fraction: float
-    """`lateness_ns` as a share of the time from the first to the last instance."""
+    """Its lateness beyond that of the middle rank, as a share of the time from the first to the last instance.
+
+    Beyond the middle's, because where phases vary all ranks are late in turn, which nobody can repair by mending one.
+    """
     share: float
     """Its part of all ranks' `excess_ns`."""
     p_value: float
@@ -90,7 +93,7 @@ def _in_group(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
     while present.any(axis=0).sum() > 1:
         late = lateness_ns(waits.arrival_ns, present)
         late_free = lateness_ns(free, present)
-        found = _largest(waits, by_rank, late, excess)
+        found = _largest(waits, by_rank, late, excess, present)
         reason = reason or _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
         if reason:
             break
@@ -107,13 +110,15 @@ def _in_group(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
     )
 
 
-def _largest(waits: GroupWaits, by_rank: Mapping[int, RankSummary], late: I64, excess: I64) -> Straggler:
+def _largest(waits: GroupWaits, by_rank: Mapping[int, RankSummary], late: I64, excess: I64, present: Bool) -> Straggler:
     """Give the evidence on the rank that is latest in sum, whether or not it is a straggler."""
     column = int(late.sum(axis=0).argmax())
     rank = waits.ranks[column]
     by_block = summed_by_block(blocks_of(waits.step), late)
     by_phase = _phase_excess(waits, late, column)
     lateness = int(late[:, column].sum())
+    others = np.setdiff1d(np.flatnonzero(present.any(axis=0)), column)
+    usual = float(np.median(late.sum(axis=0)[others]))
     positive = np.maximum(by_phase, 0)
     main = int(positive.argmax())
     span = int(_span_ns(waits))
@@ -126,7 +131,7 @@ def _largest(waits: GroupWaits, by_rank: Mapping[int, RankSummary], late: I64, e
         lateness_ns=lateness,
         free_lateness_ns=int(lateness_ns(-waits.duration_ns, waits.present)[:, column].sum()),
         excess_ns=int(excess[:, column].sum()),
-        effect_fraction=lateness / span if span else 0.0,
+        effect_fraction=(lateness - usual) / span if span else 0.0,
         share=int(excess[:, column].sum()) / total if total else 0.0,
         p_value=p_of_largest(by_block),
         n_last=int((excess[:, column] > 0).sum()),
@@ -163,7 +168,10 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
     """Give why the latest rank is no straggler, "" if it is one."""
     least = MIN_EFFECT_OF_TWO if len(waits.ranks) == 2 else MIN_EFFECT
     if found.effect_fraction < least:
-        return f"no rank's lateness reaches {least:.0%} of the time: rank {found.rank} has {found.effect_fraction:.1%}"
+        return (
+            f"no rank's lateness beyond the others' reaches {least:.0%} of the time: rank {found.rank} has"
+            f" {found.effect_fraction:.1%}"
+        )
     if found.p_value >= MAX_P:
         return (
             f"rank {found.rank} is latest in sum, but chance does that too: p = {found.p_value:.2g}"

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, median
 from profkit.ranks.clocks import Clocks
 from profkit.ranks.kinds import (
     UNKNOWN,
@@ -76,17 +76,22 @@ class GroupWaits:
 
     @property
     def disagreement_ns(self) -> int:
-        """The median difference between the two estimates of waiting; 0 without clocks."""
-        if not self.uses_clocks or not self.present.any():
+        """How far the two estimates of waiting are apart: the median over instances, of the worst rank.
+
+        0 without clocks.
+        """
+        if not self.uses_clocks:
             return 0
-        return int(np.median(np.abs(self.wait_ns - self.free_wait_ns)[self.present]))
+        apart = np.abs(self.wait_ns - self.free_wait_ns)
+        there = [apart[self.present[:, column], column] for column in range(len(self.ranks))]
+        return max((median(column) for column in there if column.size), default=0)
 
     @property
     def is_disputed(self) -> bool:
         """Whether the estimates differ by more than a fifth of the median wait: distrust the clocks then."""
         if not self.present.any():
             return False
-        return self.disagreement_ns > max(_DISPUTED_NS, _DISPUTED * float(np.median(self.wait_ns[self.present])))
+        return self.disagreement_ns > max(_DISPUTED_NS, _DISPUTED * median(self.wait_ns[self.present]))
 
 
 def split(summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks) -> tuple[GroupWaits, ...]:

@@ -1,0 +1,235 @@
+"""The right rank with the right phase, or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profkit.ranks.chance import blocks_of, excess_ns, lateness_ns, p_of_largest
+from profkit.ranks.clocks import aligned
+from profkit.ranks.fingerprints import communication_limit, only_work, traffic
+from profkit.ranks.kinds import CollectiveKind
+from profkit.ranks.match import matched
+from profkit.ranks.records import PHASES, CollectiveRows, Group, LeadRanges, NameRows
+from profkit.ranks.straggler import compute_factor, find_stragglers
+from profkit.ranks.waits import split
+from tests.ranks.simulate import MS, Job, shifted, simulate
+
+
+def waits_of(summaries):
+    matching = matched(summaries)
+    return split(summaries, matching, aligned(summaries, matching))
+
+
+def answer(summaries):
+    (found,) = find_stragglers(waits_of(summaries), summaries)
+    return found
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_job_has_none(seed, n_ranks):
+    found = answer(simulate(Job(seed=seed, n_ranks=n_ranks)).summaries)
+    assert found.named == found.hidden == ()
+    assert found.reason
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_noisy_healthy_job_has_none(seed, n_ranks):
+    """Phases that vary by a fifth: lateness is material, and everybody's."""
+    assert answer(simulate(Job(seed=seed, n_ranks=n_ranks, jitter=0.2)).summaries).named == ()
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("n_ranks", [2, 4, 8])
+def test_the_right_rank_with_its_phase(phase, n_ranks):
+    found = answer(simulate(Job(seed=7, n_ranks=n_ranks, slow={1: (phase, 3 * MS)})).summaries)
+    (straggler,) = found.named
+    assert (straggler.rank, straggler.phase) == (1, phase)
+    assert straggler.excess_ns == pytest.approx(12 * 3 * MS, rel=0.25)
+    assert straggler.free_lateness_ns == pytest.approx(straggler.lateness_ns, rel=0.01)
+    assert straggler.explained_fraction == pytest.approx(1.0, abs=0.1)
+    assert straggler.p_value < 0.01
+    assert not found.limits
+
+
+def test_an_offset_of_5_ms_does_not_move_the_blame():
+    """Rank 1 is 3 ms late; rank 0's clock is 5 ms ahead: by raw time stamps rank 0 is the last."""
+    truth = simulate(Job(seed=2, n_ranks=2, max_offset_ns=0, max_drift=0.0, slow={1: ("compute", 3 * MS)}))
+    ranks = [shifted(truth.summaries[0], 5 * MS), truth.summaries[1]]
+    raw = [summary.collectives.start_ns + summary.origin_unix_ns for summary in ranks]
+    assert (raw[0] > raw[1]).all()
+    (straggler,) = answer(ranks).named
+    assert straggler.rank == 1
+
+
+def test_two_stragglers_are_both_named_and_one_behind_them_apart():
+    slow = {2: ("host", 6 * MS), 5: ("data", 5 * MS), 6: ("compute", int(3.5 * MS))}
+    job = Job(seed=4, n_ranks=8, n_steps=24, slow=slow, jitter=0.1)
+    found = answer(simulate(job).summaries)
+    assert found.named[0].rank == 2
+    assert {straggler.rank: straggler.phase for straggler in found.named + found.hidden} == {
+        2: "host",
+        5: "data",
+        6: "compute",
+    }
+
+
+def test_one_rank_missing_of_eight_still_answers_with_its_limits():
+    job = Job(seed=5, n_ranks=8, slow={3: ("compute", 4 * MS)})
+    summaries = [summary for summary in simulate(job).summaries if summary.rank != 6]
+    found = answer(summaries)
+    assert [straggler.rank for straggler in found.named] == [3]
+    assert "1 of 8 ranks are not here" in found.limits[0]
+
+
+def test_the_missing_rank_may_be_the_straggler():
+    job = Job(seed=5, n_ranks=8, slow={3: ("compute", 4 * MS)})
+    summaries = [summary for summary in simulate(job).summaries if summary.rank != 3]
+    found = answer(summaries)
+    assert found.named == ()
+    assert "may be later than any of these" in found.limits[0]
+
+
+def test_one_hiccup_is_no_straggler():
+    truth = simulate(Job(seed=8, n_ranks=4, n_steps=1, n_buckets=48, slow={1: ("host", 60 * MS)}))
+    found = answer(truth.summaries)
+    assert found.named == ()
+    assert "chance" in found.reason
+
+
+def test_a_rank_held_up_by_something_else_is_not_blamed():
+    """It comes late, but did nothing longer than the others: a collective of another group kept it."""
+    ranks = list(simulate(Job(seed=6, n_ranks=4, slow={1: ("compute", 4 * MS)})).summaries)
+    lead = ranks[0].collectives.lead_ns.copy()
+    ranks[1] = replace(ranks[1], collectives=replace(ranks[1].collectives, lead_ns=lead))
+    found = answer(ranks)
+    assert found.named == ()
+    assert "held it up" in found.reason
+
+
+def with_ranges(summary, name, ns):
+    """Give the summary with a host range before each step's first collective."""
+    rows = np.arange(0, 48, 4)
+    strings = (*summary.strings, name)
+    code = len(strings) - 1
+    names = NameRows(
+        name=np.array([code], np.int32),
+        shape=np.zeros(1, np.int64),
+        count=np.array([12]),
+        total_ns=np.array([12 * ns]),
+        median_ns=np.array([ns]),
+    )
+    leads = LeadRanges(row=rows, name=np.full(12, code, np.int32), total_ns=np.full(12, ns))
+    return replace(summary, strings=strings, ranges=names, lead_ranges=leads)
+
+
+def test_work_of_one_rank_alone_is_named():
+    job = Job(seed=9, n_ranks=4, slow={0: ("host", 5 * MS)})
+    ranks = list(simulate(job).summaries)
+    ranks[0] = with_ranges(ranks[0], "save_checkpoint", 5 * MS)
+    (straggler,) = answer(ranks).named
+    found = only_work(straggler, waits_of(ranks)[0], ranks)
+    assert found.names == ("save_checkpoint",)
+    assert found.covered_fraction > 0.9
+    everywhere = [with_ranges(summary, "save_checkpoint", 5 * MS) for summary in ranks]
+    assert only_work(straggler, waits_of(everywhere)[0], everywhere) is None
+
+
+def test_unseen_work_before_a_barrier():
+    """A sleep leaves no range: that the rank is late at barriers alone is what gives it away."""
+    ranks = []
+    for summary in simulate(Job(seed=9, n_ranks=4, slow={0: ("host", 5 * MS)})).summaries:
+        kind = summary.collectives.kind.copy()
+        kind[::4] = CollectiveKind.BARRIER
+        ranks.append(replace(summary, collectives=replace(summary.collectives, kind=kind)))
+    (straggler,) = answer(ranks).named
+    found = only_work(straggler, waits_of(ranks)[0], ranks)
+    assert found.names == ()
+    assert found.barrier_fraction > 0.9
+
+
+def test_lateness_or_bandwidth():
+    late = communication_limit(waits_of(simulate(Job(slow={1: ("compute", 5 * MS)}, jitter=0.01)).summaries)[0])
+    even = communication_limit(waits_of(simulate(Job(jitter=0.001)).summaries)[0])
+    assert late.is_skew
+    assert late.is_enough
+    assert not even.is_skew
+    assert even.wait_fraction < 0.1
+    assert even.bus_bytes_per_s == pytest.approx(4e6 / 400e-6 * 1.5, rel=0.1)
+
+
+def extra(summary, *, n_elements):
+    """Give the summary with each step's last collective asked for by the script, of another size."""
+    rows = summary.collectives
+    last = np.arange(48) % 4 == 3
+    sizes = np.where(last, n_elements, rows.in_elements)
+    issuer = np.where(last, -1, rows.issuer).astype(np.int32)
+    changed = replace(rows, in_elements=sizes, out_elements=sizes, issuer=issuer)
+    return replace(summary, collectives=changed)
+
+
+@pytest.mark.parametrize(("n_elements", "is_suspect"), [(32_000_000, True), (1, False)])
+def test_an_extra_collective(n_elements, is_suspect):
+    ranks = [extra(summary, n_elements=n_elements) for summary in simulate(Job(jitter=0.001)).summaries]
+    rows = traffic(waits_of(ranks)[0], ranks)
+    (own,) = [row for row in rows if row.issuer == ""]
+    assert own.is_suspect is is_suspect
+    assert own.per_step == 1.0
+    assert own.n_bytes == 4 * n_elements
+    assert sum(row.share for row in rows) == pytest.approx(1.0)
+    assert [row.is_suspect for row in rows if row.issuer] == [False]
+
+
+def work(medians, names=("gemm", "norm")):
+    return NameRows(
+        name=np.arange(len(medians), dtype=np.int32),
+        shape=np.ones(len(medians), np.int64),
+        count=np.full(len(medians), 10),
+        total_ns=np.array(medians) * 10,
+        median_ns=np.array(medians),
+    ), names
+
+
+def test_the_same_kernels_take_longer():
+    ranks = {}
+    for summary in simulate(Job(n_ranks=3)).summaries:
+        table, names = work([100, 50] if summary.rank else [120, 60])
+        ranks[summary.rank] = replace(summary, work=table, strings=names)
+    assert compute_factor(ranks, 0) == pytest.approx(1.2)
+    assert compute_factor(ranks, 1) == pytest.approx(1 / 1.1)
+    assert compute_factor({0: ranks[0]}, 0) is None
+
+
+def test_chance_needs_blocks():
+    """One of two ranks late in every block: 2 ** -7 of all shuffles are as extreme with eight blocks, half with two."""
+    always = np.array([[0.0, 1.0]] * 8)
+    assert p_of_largest(always) == pytest.approx(2**-7, abs=0.006)
+    assert p_of_largest(always[:2]) == pytest.approx(0.5, abs=0.05)
+    assert p_of_largest(np.empty((0, 2))) == 1.0
+
+
+def test_blocks_are_steps_where_there_are_enough():
+    assert blocks_of(np.repeat(np.arange(6), 2)).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert blocks_of(np.zeros(5, np.int64)).tolist() == [0, 1, 2, 3, 4]
+    assert blocks_of(np.zeros(1000, np.int64)).max() == 127
+
+
+def test_lateness_and_excess_in_a_picture():
+    arrival = np.array([[0, 10, 30], [5, 5, 5], [0, 7, 99]])
+    present = np.array([[True] * 3, [True] * 3, [True, True, False]])
+    assert lateness_ns(arrival, present).tolist() == [[0, 0, 25], [0, 0, 0], [0, 7, 0]]
+    assert excess_ns(arrival, present).tolist() == [[0, 0, 20], [0, 0, 0], [0, 7, 0]]
+
+
+def test_a_group_without_instances_is_left_out():
+    ranks = [
+        replace(summary, collectives=CollectiveRows(**{k: v[:0] for k, v in summary.collectives.columns().items()}))
+        for summary in simulate(Job()).summaries
+    ]
+    assert waits_of(ranks) == ()
+    assert find_stragglers((), ranks) == ()
+    assert Group().size == 0

@@ -1,0 +1,142 @@
+"""Clocks and waits against ranks whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profkit.ranks.clocks import aligned
+from profkit.ranks.kinds import CollectiveKind, bus_factor, collective_kind_of, element_bytes
+from profkit.ranks.match import matched
+from profkit.ranks.waits import split
+from tests.ranks.simulate import MESSAGE, MS, TRANSFER, US, Job, shifted, simulate, without
+
+
+def analysed(summaries):
+    matching = matched(summaries)
+    clocks = aligned(summaries, matching)
+    return clocks, split(summaries, matching, clocks)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("n_ranks", [2, 4, 8])
+def test_waits_within_5_us_under_30_ms_and_35_ppm(seed, n_ranks):
+    truth = simulate(Job(seed=seed, n_ranks=n_ranks))
+    clocks, (waits,) = analysed(truth.summaries)
+    assert waits.uses_clocks
+    assert np.abs(waits.wait_ns - truth.waits_ns).max() <= 5 * US
+    assert not waits.is_disputed
+    assert clocks.residual_p95_ns <= 20 * US
+    assert np.abs(waits.transfer_ns - TRANSFER).max() <= 40 * US
+
+
+def test_the_clock_itself_is_found():
+    truth = simulate(Job(n_ranks=2, max_offset_ns=0, max_drift=0.0))
+    ranks = [truth.summaries[0], shifted(truth.summaries[1], 5 * MS)]
+    clocks, _ = analysed(ranks)
+    assert abs(clocks.ranks[1].offset_ns - 5 * MS) <= 2 * US
+    assert abs(clocks.ranks[1].drift) <= 20e-6
+    assert clocks.ranks[0].offset_ns == 0
+
+
+def test_ranks_of_one_host_have_one_clock():
+    truth = simulate(Job(n_ranks=2, max_offset_ns=0, max_drift=0.0))
+    clocks, _ = analysed([replace(summary, host="a") for summary in truth.summaries])
+    assert clocks.ranks[1].offset_ns == 0.0
+    assert clocks.ranks[1].drift == 0.0
+
+
+def test_few_ends_align_nothing_and_durations_say_who_waited():
+    truth = simulate(Job(n_ranks=2, n_steps=3))
+    _, (waits,) = analysed(truth.summaries)
+    assert not waits.uses_clocks
+    assert np.abs(waits.wait_ns - truth.waits_ns).max() <= 25 * US  # each instance has its own jitter of leaving
+    assert waits.disagreement_ns == 0
+
+
+def test_ends_that_are_no_ends_are_disputed():
+    """A rank whose rows are cut short: by clocks it waited, by durations it did not."""
+    truth = simulate(Job(n_ranks=4))
+    rows = truth.summaries[2].collectives
+    longer = replace(rows, end_ns=rows.end_ns + np.arange(48) % 7 * MS)
+    ranks = [*truth.summaries[:2], replace(truth.summaries[2], collectives=longer), truth.summaries[3]]
+    ranks = [replace(s, collectives=replace(s.collectives, seq=np.arange(48))) for s in ranks]
+    _, (waits,) = analysed(ranks)
+    assert waits.is_disputed
+
+
+def test_bus_bandwidth_and_exposure():
+    truth = simulate(Job(n_ranks=4))
+    rows = truth.summaries[0].collectives
+    hidden = (rows.end_ns - rows.start_ns) // 4
+    ranks = [replace(truth.summaries[0], collectives=replace(rows, hidden_ns=hidden)), *truth.summaries[1:]]
+    _, (waits,) = analysed(ranks)
+    assert set(waits.n_bytes.tolist()) == {4 * MESSAGE}
+    assert waits.bus_bytes_per_s == pytest.approx(4 * MESSAGE / waits.transfer_ns * 1e9 * 1.5)
+    assert (waits.hidden_ns[:, 0] == hidden).all()
+    assert (waits.hidden_ns + waits.exposed_ns == waits.duration_ns).all()
+    assert (waits.wait_exposed_ns <= waits.exposed_ns).all()
+
+
+def test_an_absent_rank_counts_for_nothing():
+    truth = simulate(Job(n_ranks=4, has_seq=True))
+    _, (waits,) = analysed([without(truth.summaries[0], 5), *truth.summaries[1:]])
+    assert not waits.present[5, 0]
+    assert waits.wait_ns[5, 0] == waits.tail_ns[5, 0] == waits.duration_ns[5, 0] == 0
+    others = truth.waits_ns[5, 1:] - truth.waits_ns[5, 1:].min()
+    assert np.abs(waits.wait_ns[5, 1:] - others).max() <= 5 * US
+
+
+def test_the_factors_are_those_of_nccl_tests():
+    kinds = np.array([CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST])
+    assert bus_factor(kinds, 8).tolist() == [1.75, 0.875, 1.0]
+    assert np.isnan(bus_factor(np.array([CollectiveKind.BARRIER]), 8)).all()
+    assert np.isnan(bus_factor(kinds, 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevComm*)", CollectiveKind.ALL_REDUCE),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", CollectiveKind.SEND_RECV),
+        ("_reduce_scatter_base", CollectiveKind.REDUCE_SCATTER),
+        ("c10d::_allgather_base_", CollectiveKind.ALL_GATHER),
+        ("all_to_allv", CollectiveKind.ALL_TO_ALL),
+        ("gloo:barrier", CollectiveKind.BARRIER),
+        ("c10d::reduce_", CollectiveKind.REDUCE),
+        ("send", CollectiveKind.SEND),
+        ("ncclDevKernel_Generic", CollectiveKind.OTHER),
+    ],
+)
+def test_kinds_by_name(name, kind):
+    assert collective_kind_of(name) is kind
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("Float", 4), ("BFloat16", 2), ("Half", 2), ("Long", 8), ("Float8_e4m3fn", 1), ("Byte", 1), ("Int", 4), ("?", -1)],
+)
+def test_bytes_of_a_type(dtype, size):
+    assert element_bytes(dtype) == size
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n_ranks=st.integers(2, 6),
+    ahead_ns=st.lists(st.integers(-30 * MS, 30 * MS), min_size=6, max_size=6),
+)
+def test_waits_do_not_depend_on_the_clocks(seed, n_ranks, ahead_ns):
+    job = Job(seed=seed, n_ranks=n_ranks, has_seq=True)
+    truth = simulate(job).summaries
+    _, (plain,) = analysed(truth)
+    _, (moved,) = analysed([shifted(summary, ahead_ns[summary.rank]) for summary in truth])
+    assert np.abs(plain.wait_ns - moved.wait_ns).max() <= 1_000  # a moved clock moves which ends the slope is taken from
+    assert (plain.free_wait_ns == moved.free_wait_ns).all()
+    present = moved.present
+    assert (moved.wait_ns[present] >= 0).all()
+    assert (moved.wait_ns.min(axis=1) == 0).all()
