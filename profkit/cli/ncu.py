@@ -91,7 +91,6 @@ def command(
     asked = {"steps": _STEPS, **chosen, "ranks": ranks if launch.rank_variable else "all", "tool": "ncu"}
     job = Job(
         tool=tool,
-        command=command_line,
         words=placed(launch, (tool.path or "ncu", *line.flags), ranks),
         options=capture_options(folder, asked, command_line),
         line=line,
@@ -141,7 +140,9 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
     if "ERR_NVGPUCTRPERM" in said:
         raise counters_error()
     if not done.reports:
-        errors = [line for line in said.splitlines() if line.startswith("==ERROR==")] or ["no launch matched"]
+        errors = [line for line in said.splitlines() if line.startswith("==ERROR==")] or [
+            "no launch matched" if log is not None else "see what each ncu said above"
+        ]
         click.echo(f"profkit: ncu left no report in {folder}: {errors[0]}", err=True)
         click.echo("  hint: name and launch index are those of a steady step; try --skip 0, or --whole", err=True)
         return done.code or 4

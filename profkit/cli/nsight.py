@@ -21,10 +21,9 @@ UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}  # under a tool stdout is a pipe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is run: the user's command inside the tool's, and the variables that bring the capture into it."""
+    """What is run: the user's command inside the tool's, what the traced process is told, and why each flag."""
 
     tool: Any
-    command: tuple[str, ...]
     words: tuple[str, ...]
     options: Any
     line: Any
@@ -108,10 +107,9 @@ def tell_left_out(job: Job) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How a run went: the exit code as a shell gives it, what the ranks noted, and the reports that it left."""
+    """How a run went: the exit code as a shell gives it, and the reports that it left."""
 
     code: int
-    facts: list[dict[str, Any]]
     reports: list[Path]
 
 
@@ -133,7 +131,7 @@ def run_job(job: Job, patterns: Sequence[str]) -> Done:
         click.echo(f"profkit: {told}", err=True)
     new = _stamps(folder, patterns)
     reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
-    return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, facts=facts, reports=reports)
+    return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, reports=reports)
 
 
 def _stamps(folder: Path, patterns: Sequence[str]) -> dict[Path, tuple[int, int]]:

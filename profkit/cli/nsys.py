@@ -66,7 +66,6 @@ def command(
     line = nsys_line(tool, target=str(folder / launch.report_name), also=wanted, trace=trace, is_whole=whole)
     job = Job(
         tool=tool,
-        command=command_line,
         words=placed(launch, (tool.path or "nsys", "profile", *line.flags), checked_ranks(ranks)),
         options=capture_options(folder, {**chosen, "ranks": ranks, "tool": "nsys"}, command_line),
         line=line,
@@ -86,6 +85,10 @@ def _wanted(also: str) -> tuple[str, ...]:
     from profkit.capture.nsys import ALSO
 
     wanted = tuple(part.strip() for part in also.split(",") if part.strip())
+    if wanted == ("help",):
+        for name, meaning in ALSO.items():
+            click.echo(f"{name:10} {meaning}")
+        raise click.exceptions.Exit(0)
     unknown = [name for name in wanted if name not in ALSO]
     if unknown:
         known = "; ".join(f"{name}: {meaning}" for name, meaning in ALSO.items())

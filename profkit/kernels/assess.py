@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from profkit.kernels.advice import advice
 from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES, occupancy, waves
-from profkit.kernels.roofline import roofline
+from profkit.kernels.roofline import RULE, roofline, said_percents
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, memory_unit, speed_of_light
 from profkit.kernels.stalls import MEANINGS, stalls
 from profkit.model.finding import Evidence
@@ -47,7 +47,7 @@ def assess(profile: KernelProfile) -> KernelAssessment:
             *_speed_evidence(speed, profile),
             *_occupancy_evidence(held, profile),
             *_waves_evidence(filled),
-            *_roof_evidence(roof),
+            *_roof_evidence(roof, profile),
             *(
                 _evidence(
                     f"{format_fraction(stall.fraction)} of a warp's time between instructions: {stall.reason}"
@@ -104,8 +104,11 @@ def _waves_evidence(filled: Waves | None) -> Iterable[Evidence]:
     yield _evidence(f"{blocks}{filled.waves:.3g} waves{on}{tail}", WAVES, filled.waves, "waves")
 
 
-def _roof_evidence(roof: Roofline | None) -> Iterable[Evidence]:
+def _roof_evidence(roof: Roofline | None, profile: KernelProfile) -> Iterable[Evidence]:
     if roof is None:
+        for name, percent in said_percents(profile).items():
+            said = f"{name} arithmetic {percent:.0f} % of its peak, says ncu's roofline rule"
+            yield _evidence(said, f"rule:{RULE}", percent, "%")
         return
     said = f"{roof.precision} {roof.flop_per_s / 1e12:.3g} TFLOP/s"
     if roof.peak_flop_per_s:

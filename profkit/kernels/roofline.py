@@ -5,6 +5,7 @@ FLOP = added + multiplied + 2 x fused; per cycle, times the clock. Names as in n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,6 +17,9 @@ _CYCLES: Final = "smsp__cycles_elapsed.avg.per_second"
 _SM_CYCLES: Final = "sm__cycles_elapsed.avg.per_second"
 _FORMATS: Final = {"fp32": ("f", 1), "fp64": ("d", 1), "fp16": ("h", 2)}
 """Letter of the instructions (fadd, dadd, hadd), and lanes of one: half precision works on pairs."""
+_SAID: Final = re.compile(r"achieved (?:close to )?(\d+)% of this device's (fp\d\d) peak performance")
+_ALSO_SAID: Final = re.compile(r"and (?:close to )?(\d+)% of its (fp\d\d) peak performance")
+RULE: Final = "SOLFPRoofline"
 
 
 def roofline(profile: KernelProfile) -> Roofline | None:
@@ -37,6 +41,13 @@ def roofline(profile: KernelProfile) -> Roofline | None:
         bytes_per_s=metrics.get(DRAM_BYTES),
         peak_bytes_per_s=peak_bytes_per_s(metrics),
     )
+
+
+def said_percents(profile: KernelProfile) -> dict[str, float]:
+    """Give what ncu's roofline rule says of each number format, percent of its peak; {} where no page holds it."""
+    messages = [rule.message for rule in profile.rules if "peak performance" in rule.message]
+    found = [match for text in messages for pattern in (_SAID, _ALSO_SAID) for match in pattern.finditer(text)]
+    return {match[2]: float(match[1]) for match in found}
 
 
 def tensor_percent(metrics: Mapping[str, float]) -> float | None:

@@ -106,6 +106,15 @@ def test_the_roofline_position_from_counted_instructions():
     assert (roof.intensity, roof.ridge, roof.roof_fraction) == (1.0, 5.0, 0.5)
 
 
+def test_the_roofline_in_the_words_of_a_rule():
+    said = (
+        "The ratio of peak float (fp32) to double (fp64) performance on this device is 2:1. The kernel achieved close"
+        " to 31% of this device's fp32 peak performance and 0% of its fp64 peak performance. See the guide."
+    )
+    told = assess(profile(rules=(Rule(id="SOLFPRoofline", kind="INF", message=said),))).evidence
+    assert [(item.value, item.metric) for item in told] == [(31.0, "rule:SOLFPRoofline"), (0.0, "rule:SOLFPRoofline")]
+
+
 def test_work_of_tensor_cores_has_no_position_from_those_counters():
     assert assess(fp32(**{"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": 40.0})).roofline is None
 
