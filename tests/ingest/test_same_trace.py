@@ -71,7 +71,7 @@ def document(events: list[dict[str, Any]], *, indent: int | None = None) -> byte
 
 def everything() -> dict[str, Any]:
     array = json.dumps(EVENTS).encode()
-    return canonical(build_trace(RawTrace("t", [decode_batch(array)], {**METADATA, "traceName": "t"})))
+    return canonical(build_trace(RawTrace("t", batches=[decode_batch(array)], metadata={**METADATA, "traceName": "t"})))
 
 
 @pytest.mark.parametrize("indent", [None, 2])
