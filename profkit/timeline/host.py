@@ -55,6 +55,7 @@ def enclosing_op(ops: CpuOps, thread: NDArray[np.int32], at_ns: I64) -> I64:
         wanted = np.flatnonzero(thread == code)
         if rows.size == 0:
             continue
+        rows = rows.astype(np.int32)
         start, end = ops.start_ns[rows], ops.end_ns[rows]
         parent = _parents(start, end)
         place = np.searchsorted(start, at_ns[wanted], "right") - 1
@@ -67,16 +68,18 @@ def enclosing_op(ops: CpuOps, thread: NDArray[np.int32], at_ns: I64) -> I64:
     return out
 
 
-def _parents(start: I64, end: I64) -> I64:
+def _parents(start: I64, end: I64) -> NDArray[np.int32]:
     """Give, per range of one thread, the position of the range around it, -1 for none.
 
     Depth is the number of ranges begun before minus those ended before; the parent is the latest range one level up.
     """
     n = start.size
-    depth = np.arange(n) - np.searchsorted(np.sort(end), start, "right")
-    depth = np.minimum(depth, np.iinfo(np.int16).max).astype(np.int16)
-    parent = np.full(n, -1, np.int64)
-    order = np.argsort(depth, kind="stable")
+    before = np.searchsorted(np.sort(end), start, "right")
+    np.subtract(np.arange(n, dtype=np.int32), before, out=before)  # in place: of a large trace each copy is 60 MB
+    depth = np.minimum(before, np.iinfo(np.int16).max).astype(np.int16)
+    del before
+    order = np.argsort(depth, kind="stable").astype(np.int32)
+    parent = np.full(n, -1, np.int32)
     edges = np.searchsorted(depth[order], np.arange(int(depth.max()) + 2 if n else 1))
     for level in range(1, edges.size - 1):
         upper = order[edges[level - 1] : edges[level]]
