@@ -55,17 +55,17 @@ class Machine:
         self.bin = folder / "bin"
         self.bin.mkdir()
         self.calls_file = folder / "calls"
-        self._write("nvidia-smi", f"#!{sys.executable}\nprint('GPU 0: NVIDIA H100')\n")
-        self._write(
+        self.write("nvidia-smi", f"#!{sys.executable}\nprint('GPU 0: NVIDIA H100')\n")
+        self.write(
             "job", f"#!{sys.executable}\nimport os, sys\nprint('job', *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"
         )
 
     def install(self, name: str, version: str, *, log: str = "") -> None:
         values = {"python": sys.executable, "name": name, "version": version, "program": "job", "log": log}
         text = STAND_IN.format(**values, calls=str(self.calls_file), help=str(HELPS / f"{name}_{version}.txt"))
-        self._write(name, text)
+        self.write(name, text)
 
-    def _write(self, name: str, text: str) -> None:
+    def write(self, name: str, text: str) -> None:
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
 
@@ -259,6 +259,48 @@ def test_triage_names_the_same_launch(machine):
         "profkit ncu --kernel f --skip 2 -- job 0",
         "profkit nsys --also waits -- job 0",
     }
+
+
+AS_ON_CUDA = """
+import time, torch
+import _profkit_capture.clock as clock
+
+class Event:
+    def __init__(self, **_): pass
+    def record(self): self.ns = time.perf_counter_ns()
+    def query(self): return True
+    def elapsed_time(self, other): return (other.ns - self.ns) / 1e6
+
+seen = []
+clock.cuda_in_use = lambda: True
+torch.cuda.Event, torch.cuda.is_current_stream_capturing = Event, lambda: False
+torch.cuda.synchronize = lambda: None
+torch.cuda.profiler.start, torch.cuda.profiler.stop = lambda: seen.append("start"), lambda: seen.append("stop")
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters())
+for step in range(30):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    seen.append(step)
+print(*seen)
+"""
+"""A loop on the CPU that torch believes to run on a GPU."""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("name", "version"), [("nsys", "2026.1"), ("ncu", "2020.1")])
+def test_the_range_lies_around_the_steady_steps(machine, name, version):
+    pytest.importorskip("torch")
+    machine.write("job", f"#!{sys.executable}\n{AS_ON_CUDA}")
+    machine.install(name, version)
+    done = machine.run(name, "-o", "out", "--warmup", "3", "--", "job")
+    seen = done.stdout.split()
+    recorded = seen[seen.index("start") + 1 : seen.index("stop")]
+    assert len(recorded) == (3 + 5 if name == "nsys" else 2)  # nsys begins before the warm-up, and records 5 steps
+    assert f"steps 17 to {21 if name == 'nsys' else 18}, by the optimizer's step" in done.stderr
+    assert f" under {name} (x" in done.stderr
+    assert done.returncode == 0
 
 
 # --------------------------------------------------------------------------------------------- targets and launchers
