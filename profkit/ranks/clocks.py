@@ -137,10 +137,11 @@ def _along_tree(groups: Sequence[_Ends], reference: int) -> dict[int, Track]:
     """Give each rank's track against the reference, through ranks that share at least `MIN_ENDS` ends with it."""
     tracks: dict[int, Track] = {reference: _ZERO}
     frontier = [reference]
+    all_ranks = {rank for group in groups for rank in group.ranks}
     while frontier:
         known = frontier.pop(0)
-        lags = _lags(groups, known)
-        for rank in sorted(set(lags) - set(tracks)):
+        lags = _lags(groups, known, wanted=all_ranks - set(tracks))
+        for rank in sorted(lags):
             at, lag = (np.concatenate(parts) for parts in zip(*lags[rank], strict=True))
             if at.size < MIN_ENDS:
                 continue
@@ -152,16 +153,18 @@ def _along_tree(groups: Sequence[_Ends], reference: int) -> dict[int, Track]:
     return tracks if len(tracks) > 1 else {}
 
 
-def _lags(groups: Sequence[_Ends], known: int) -> dict[int, list[tuple[I64, I64]]]:
-    """Give, per rank that shares a group with this one, its ends on this one's clock and by how much they differ."""
+def _lags(groups: Sequence[_Ends], known: int, *, wanted: set[int]) -> dict[int, list[tuple[I64, I64]]]:
+    """Give, per wanted rank that shares a group with this one, this one's ends and by how much the rank's differ."""
     out: dict[int, list[tuple[I64, I64]]] = {}
     for group in groups:
         if known not in group.ranks:
             continue
         mine = group.ends[:, group.ranks.index(known)]
         for column, rank in enumerate(group.ranks):
+            if rank not in wanted:
+                continue
             both = ~np.isnan(mine) & ~np.isnan(group.ends[:, column])
-            if rank != known and both.any():
+            if both.any():
                 at, theirs = mine[both].astype(np.int64), group.ends[both, column].astype(np.int64)
                 out.setdefault(rank, []).append((at, theirs - at))
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from profkit.ranks.records import CollectiveRows, Group, LeadRanges, NameRows, R
 SCHEMA: Final = 1
 """Changes whenever a column does: bytes of another schema are refused, never guessed at."""
 
+_DIGEST_BYTES: Final = 16
 _TABLES: Final[dict[str, type[Table]]] = {
     "collectives": CollectiveRows,
     "steps": StepRows,
@@ -28,7 +30,7 @@ _VALUES: Final = ("rank", "world_size", "source", "host", "origin_unix_ns", "win
 
 
 def packed(summary: RankSummary) -> bytes:
-    """Give the summary as a compressed npz of two members: a JSON header, and all columns one after the other."""
+    """Give the summary as a compressed npz of two members, a JSON header and all columns; its digest stands before."""
     columns, layout = [], {}
     for table in _TABLES:
         for name, column in getattr(summary, table).columns().items():
@@ -47,28 +49,38 @@ def packed(summary: RankSummary) -> bytes:
         header=np.frombuffer(json.dumps(header).encode(), np.uint8),
         columns=np.frombuffer(b"".join(columns), np.uint8),
     )
-    return buffer.getvalue()
+    data = buffer.getvalue()
+    return _digest(data) + data
 
 
 def unpacked(data: bytes) -> RankSummary:
     """Give the summary back; raises TraceFormatError for anything that `packed` of this version did not write."""
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as members:
-            header = json.loads(members["header"].tobytes())
-            payload = members["columns"].tobytes()
-        columns = _columns(header["layout"], payload) if header["schema"] == SCHEMA else {}
-        tables: dict[str, Any] = {
-            table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__dataclass_fields__})
-            for table, kind in _TABLES.items()
-        }
-        values = {name: header[name] for name in _VALUES}
-        values["strings"], values["window_ns"] = tuple(values["strings"]), tuple(values["window_ns"])
-        groups = tuple(Group(**{**group, "ranks": tuple(group["ranks"])}) for group in header["groups"])
-        return RankSummary(groups=groups, **values, **tables)
-    except (ValueError, KeyError, TypeError, OSError, EOFError, AttributeError) as error:
-        raise TraceFormatError(
-            f"not a rank summary of this version: {error}", hint="delete it; it is made again from the trace"
-        ) from None
+    if data[:_DIGEST_BYTES] != _digest(data[_DIGEST_BYTES:]):
+        raise _refused("it is cut or damaged")
+    with np.load(io.BytesIO(data[_DIGEST_BYTES:]), allow_pickle=False) as members:
+        header = json.loads(members["header"].tobytes())
+        payload = members["columns"].tobytes()
+    if header["schema"] != SCHEMA:
+        raise _refused(f"schema {header['schema']}, not {SCHEMA}")
+    columns = _columns(header["layout"], payload)
+    tables: dict[str, Any] = {
+        table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__dataclass_fields__})
+        for table, kind in _TABLES.items()
+    }
+    values = {name: header[name] for name in _VALUES}
+    values["strings"], values["window_ns"] = tuple(values["strings"]), tuple(values["window_ns"])
+    groups = tuple(Group(**{**group, "ranks": tuple(group["ranks"])}) for group in header["groups"])
+    return RankSummary(groups=groups, **values, **tables)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _refused(reason: str) -> TraceFormatError:
+    return TraceFormatError(
+        f"not a rank summary of this version: {reason}", hint="delete it; it is made again from the trace"
+    )
 
 
 def _columns(layout: dict[str, tuple[str, list[int]]], payload: bytes) -> dict[str, NDArray[Any]]:

@@ -1,7 +1,7 @@
 """What one rank tells the others: values of some tens of KB, whatever the size of its trace.
 
-Measured on captures here (`codec.packed`): 10 to 25 KB per rank of the eight-rank Megatron step with 84 collectives,
-and about 45 bytes for each further collective. All times are int64 ns since the rank's own `origin_unix_ns`.
+Measured (`codec.packed`): 6 KB per rank of the eight-rank Megatron step with 84 collectives (the trace: 4 MB), 50 bytes
+for each further collective. All times are int64 ns since the rank's own `origin_unix_ns`.
 """
 
 from __future__ import annotations

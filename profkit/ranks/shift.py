@@ -115,28 +115,37 @@ def _candidates(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> tup
     high = min(MAX_SHIFT, other_end.size - 2)
     shorter = min(end.size, other_end.size)
     least = max(3, shorter // 2) if shorter < 16 else max(8, shorter // 4)  # fewer agree by chance
-    spreads, tracks = [], []
+    spreads, shifts = [], []
     for shift in range(low, high + 1):
-        first = max(0, -shift)
-        n = min(end.size - first, other_end.size - first - shift)
-        mine, theirs = slice(first, first + n), slice(first + shift, first + shift + n)
-        same = symbol[mine] == other_symbol[theirs]
-        if same.sum() < least:
-            continue
-        at, lag = end[mine][same], (other_end[theirs] - end[mine])[same]
-        change = np.abs(np.diff(lag))
-        spread = float(
-            np.quantile(change, 0.25)
-        )  # a quarter: a window with gaps has several right shifts, each in part
-        calm = np.flatnonzero(change <= 3 * spread + _SLACK_NS)
-        calm = np.union1d(calm, calm + 1)
-        spreads.append(spread)
-        tracks.append(fitted(at[calm], lag[calm]))
-    if not tracks:
+        at, lag = _lags(end, symbol, other_end, other_symbol, shift)
+        if at.size >= least:
+            spreads.append(_quarter(np.abs(np.diff(lag))))
+            shifts.append(shift)
+    if not shifts:
         return [], 0.0
     best = min(spreads)
     order = [place for place in np.argsort(spreads, kind="stable") if spreads[place] <= 3 * best + _SLACK_NS]
-    return [tracks[place] for place in order[:_MAX_TRIED]], best
+    tracks = []
+    for place in order[:_MAX_TRIED]:
+        at, lag = _lags(end, symbol, other_end, other_symbol, shifts[place])
+        calm = np.flatnonzero(np.abs(np.diff(lag)) <= 3 * spreads[place] + _SLACK_NS)
+        calm = np.union1d(calm, calm + 1)
+        tracks.append(fitted(at[calm], lag[calm]))
+    return tracks, best
+
+
+def _lags(end: I64, symbol: I64, other_end: I64, other_symbol: I64, shift: int) -> tuple[I64, I64]:
+    """Give the ends whose symbols agree under a shift, and by how much the other rank's lie behind."""
+    first = max(0, -shift)
+    n = min(end.size - first, other_end.size - first - shift)
+    mine, theirs = slice(first, first + n), slice(first + shift, first + shift + n)
+    same = symbol[mine] == other_symbol[theirs]
+    return end[mine][same], (other_end[theirs] - end[mine])[same]
+
+
+def _quarter(values: I64) -> float:
+    """Give the value a quarter lies below: a window with gaps has several right shifts, each for a part of it."""
+    return float(np.partition(values, values.size // 4)[values.size // 4])
 
 
 def fitted(at_ns: I64, lag_ns: I64) -> Track:

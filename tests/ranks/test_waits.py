@@ -135,7 +135,9 @@ def test_waits_do_not_depend_on_the_clocks(seed, n_ranks, ahead_ns):
     truth = simulate(job).summaries
     _, (plain,) = analysed(truth)
     _, (moved,) = analysed([shifted(summary, ahead_ns[summary.rank]) for summary in truth])
-    assert np.abs(plain.wait_ns - moved.wait_ns).max() <= 1_000  # a moved clock moves which ends the slope is taken from
+    assert (
+        np.abs(plain.wait_ns - moved.wait_ns).max() <= 1_000
+    )  # a moved clock moves which ends the slope is taken from
     assert (plain.free_wait_ns == moved.free_wait_ns).all()
     present = moved.present
     assert (moved.wait_ns[present] >= 0).all()

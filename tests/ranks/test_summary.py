@@ -1,0 +1,161 @@
+"""What one rank tells the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profkit.errors import TraceFormatError
+from profkit.ranks import codec
+from profkit.ranks.codec import packed, unpacked
+from profkit.ranks.kinds import CollectiveKind
+from profkit.ranks.records import PHASES
+from profkit.ranks.summary import summarise
+from profkit.testing import draw, kernel, launch, span, trace_of
+from profkit.timeline import Facts
+from tests.ranks.simulate import Job, simulate
+
+US = 1000
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def drawn(picture, **metadata):
+    return summarise(Facts.of(draw(picture, **metadata)), rank=0)
+
+
+def test_what_a_rank_did_before_each_collective():
+    """Compute, a copy, and between them what the host let pass; the wait for data is a phase of its own."""
+    found = drawn("""
+        steps  | 0...............................
+        gpu s7 | ....KKKK..CC....NNNN......KKNNNN
+        main   | ..L.....H.....L..WWWW...L..L....
+    """)
+    lead = dict(zip(PHASES, found.collectives.lead_ns[0].tolist(), strict=True))
+    assert lead == {"data": 0, "compute": 4 * US, "host": 10 * US, "copy": 2 * US}
+    lead = dict(zip(PHASES, found.collectives.lead_ns[1].tolist(), strict=True))
+    assert lead == {"data": 1 * US, "compute": 2 * US, "host": 5 * US, "copy": 0}
+    assert found.collectives.kind.tolist() == [CollectiveKind.ALL_REDUCE] * 2
+    assert found.collectives.step.tolist() == [0, 0]
+
+
+def test_what_compute_hides_of_a_collective():
+    found = drawn("""
+        steps   | 0...........
+        gpu s7  | ..KKKK......
+        gpu s20 | ....NNNN....
+    """)
+    assert found.collectives.hidden_ns.tolist() == [2 * US]
+
+
+def collective_args(**changed):
+    return {
+        "Collective name": "allreduce",
+        "dtype": "Float",
+        "In msg nelems": 1000,
+        "Out msg nelems": 1000,
+        "Group size": 2,
+        "Process Group Name": "0",
+        "Process Group Ranks": "[0, 1]",
+        "Seq": 5,
+        **changed,
+    }
+
+
+def collective_trace(**changed):
+    rows = [
+        span("ProfilerStep#3", 0, 100 * US),
+        launch(10 * US, 12 * US, correlation=1),
+        kernel(ALL_REDUCE, 20 * US, 50 * US, correlation=1, **collective_args(**changed)),
+    ]
+    return trace_of(rows, distributedInfo={"rank": 1, "world_size": 2, "backend": "nccl"})
+
+
+def test_arguments_of_a_collective():
+    found = summarise(Facts.of(collective_trace()))
+    (group,) = found.groups
+    assert (group.name, group.ranks, group.size) == ("0", (0, 1), 2)
+    rows = found.collectives
+    assert (rows.seq.tolist(), rows.in_elements.tolist(), rows.issued_ns.tolist()) == ([5], [1000], [10 * US])
+    assert found.name(rows.dtype[0]) == "Float"
+    assert found.steps.number.tolist() == [3]
+    assert (found.rank, found.world_size) == (1, 2)
+
+
+def test_a_cut_list_of_ranks_is_not_guessed():
+    (group,) = summarise(Facts.of(collective_trace(**{"Process Group Ranks": "[0, 1, ..., 7]"}))).groups
+    assert group.ranks == ()
+
+
+GLOO = [
+    span("ProfilerStep#0", 0, 1000 * US),
+    span("aten::mm", 100 * US, 300 * US, cat="cpu_op"),
+    span("save_checkpoint", 310 * US, 380 * US),
+    span("autograd::engine::evaluate_function: Add", 395 * US, 420 * US, cat="cpu_op"),
+    span("c10d::_reduce_scatter_base_", 400 * US, 410 * US, cat="cpu_op"),
+    span("gloo:all_reduce", 405 * US, 700 * US, tid=2000),
+]
+
+
+def test_gloo_ranges_are_what_was_asked_for():
+    """FSDP's reduce-scatter runs as gloo:all_reduce; it was asked for when the c10d operator began."""
+    found = summarise(Facts.of(trace_of(GLOO)))
+    rows = found.collectives
+    assert rows.kind.tolist() == [CollectiveKind.REDUCE_SCATTER]
+    assert rows.issued_ns.tolist() == [400 * US]
+    assert rows.start_ns.tolist() == [405 * US]
+    assert found.name(rows.issuer[0]) == "autograd::engine::evaluate_function: Add"
+    longest = {found.name(n): int(ns) for n, ns in zip(found.lead_ranges.name, found.lead_ranges.total_ns, strict=True)}
+    assert longest == {"aten::mm": 200 * US, "save_checkpoint": 70 * US}
+
+
+def test_gloo_ranges_without_requests_stand_for_themselves():
+    found = summarise(Facts.of(trace_of([row for row in GLOO if "c10d" not in row.name])))
+    assert found.collectives.kind.tolist() == [CollectiveKind.ALL_REDUCE]
+    assert found.collectives.issued_ns.tolist() == [405 * US]
+
+
+def test_a_rank_without_collectives():
+    found = drawn("""
+        steps  | 0...
+        gpu s7 | .KK.
+    """)
+    assert len(found.collectives) == 0
+    assert found.groups == ()
+    assert unpacked(packed(found)).rank == 0
+
+
+def equal(one, two):
+    for table in ("collectives", "steps", "ranges", "lead_ranges", "work"):
+        mine, other = getattr(one, table).columns(), getattr(two, table).columns()
+        assert all(np.array_equal(mine[name], other[name]) for name in mine)
+        assert all(mine[name].dtype == other[name].dtype for name in mine)
+    for name in ("rank", "world_size", "source", "host", "origin_unix_ns", "window_ns", "groups", "strings"):
+        assert getattr(one, name) == getattr(two, name)
+
+
+def test_packed_and_back():
+    for summary in (simulate(Job()).summaries[2], summarise(Facts.of(trace_of(GLOO)))):
+        equal(summary, unpacked(packed(summary)))
+
+
+def test_a_summary_stays_small():
+    """What the parent holds of a rank does not grow with its trace, only with its collectives."""
+    small = packed(simulate(Job(n_ranks=2, n_steps=12)).summaries[1])
+    large = packed(simulate(Job(n_ranks=2, n_steps=250)).summaries[1])
+    assert len(small) < 6_000
+    assert len(large) < 60 * 1000
+
+
+WHOLE = packed(simulate(Job()).summaries[0])
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"not a zip", WHOLE[:-40], WHOLE[:300] + b"!" + WHOLE[301:]])
+def test_other_bytes_are_refused(data):
+    with pytest.raises(TraceFormatError, match="cut or damaged"):
+        unpacked(data)
+
+
+def test_another_schema_is_refused(monkeypatch):
+    monkeypatch.setattr(codec, "SCHEMA", codec.SCHEMA + 1)
+    with pytest.raises(TraceFormatError, match="schema 1, not 2"):
+        unpacked(WHOLE)
