@@ -25,6 +25,8 @@ from profkit.ranks.shift import Pairing, paired
 
 _MIN_AGREEING: Final = 0.9
 """Share of instances whose sizes agree, below which the sequence numbers are not believed. Chosen."""
+_MIN_TOGETHER: Final = 0.5
+"""Share of instances that all ranks must be inside of at one time. Chosen: ranks of different groups share none."""
 _SIZED: Final = (
     CollectiveKind.ALL_REDUCE,
     CollectiveKind.ALL_GATHER,
@@ -68,6 +70,7 @@ class _Sequence:
     row: I64
     symbol: I64
     seq: I64
+    start_ns: I64
     end_ns: I64
     step_number: I64
     is_synchronising: Bool
@@ -86,7 +89,9 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
     by_seq = _by_seq(columns)
     if by_seq is not None and by_seq.agreeing >= _MIN_AGREEING:
         return [_match(group, sequences, Method.SEQ, by_seq.place)], []
-    note = "" if by_seq is None else f"sequence numbers pair equal sizes in {by_seq.agreeing:.0%} only: not used"
+    note = "" if group.name else "the trace names no process groups: all its collectives are taken for one's"
+    if by_seq is not None:
+        note = f"sequence numbers pair equal sizes in {by_seq.agreeing:.0%} only: not used"
     checked = _by_ends(columns)
     good = [place for place, pairing in enumerate(checked) if pairing.is_checked]
     if len(good) > 1:
@@ -95,15 +100,34 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
         left = [rank for rank in ranks if rank not in kept]
         refusals = [_unplaced(group, sequences, rank, checked[ranks.index(rank)]) for rank in left]
         return [_match(group, kept, Method.ENDS, place, note)], refusals
-    steps = joined_in_steps([sequence.step_number for sequence in columns], [sequence.symbol for sequence in columns])
-    if steps is not None:
-        return [_match(group, sequences, Method.STEPS, steps, note)], []
-    if all(np.array_equal(sequence.symbol, columns[0].symbol) for sequence in columns):
-        place = np.repeat(np.arange(columns[0].row.size)[:, None], len(columns), axis=1)
-        return [_match(group, sequences, Method.ORDER, place, note)], []
-    counts = ", ".join(f"rank {rank}: {sequence.row.size}" for rank, sequence in sequences.items())
-    reason = f"no sequence numbers, different sequences ({counts}), and several shifts fit equally well"
-    return [], [Refusal(group=group, ranks=ranks, reason=reason, n_rows=n_rows)]
+    return _unchecked(group, sequences, note)
+
+
+def _unchecked(group: Group, sequences: Mapping[int, _Sequence], note: str) -> tuple[list[GroupMatch], list[Refusal]]:
+    """Match by steps or by order alone what ends too loosely to be told by its ends; refuse what cannot be one."""
+    columns, ranks = list(sequences.values()), tuple(sequences)
+    n_rows = sum(sequence.row.size for sequence in columns)
+    method = Method.STEPS
+    place = joined_in_steps([sequence.step_number for sequence in columns], [sequence.symbol for sequence in columns])
+    if place is None and all(np.array_equal(sequence.symbol, columns[0].symbol) for sequence in columns):
+        method, place = Method.ORDER, np.repeat(np.arange(columns[0].row.size)[:, None], len(columns), axis=1)
+    if place is None:
+        counts = ", ".join(f"rank {rank}: {sequence.row.size}" for rank, sequence in sequences.items())
+        reason = f"no sequence numbers, different sequences ({counts}), and several shifts fit equally well"
+        return [], [Refusal(group=group, ranks=ranks, reason=reason, n_rows=n_rows)]
+    together = _together_fraction(place, columns)
+    if together < _MIN_TOGETHER:
+        reason = f"matched by {method.value}, only {together:.0%} would have run at one time: not the same collectives"
+        return [], [Refusal(group=group, ranks=ranks, reason=reason, n_rows=n_rows)]
+    return [_match(group, sequences, method, place, note)], []
+
+
+def _together_fraction(place: I64, columns: Sequence[_Sequence]) -> float:
+    """Give the share of instances in which no rank left before the last had come, as far as their ends tell clocks."""
+    start = np.stack([column.start_ns[rows] for column, rows in zip(columns, place.T, strict=True)], axis=1)
+    end = np.stack([column.end_ns[rows] for column, rows in zip(columns, place.T, strict=True)], axis=1)
+    offset = np.median(end - end[:, :1], axis=0)
+    return float(((start - offset).max(axis=1) <= (end - offset).min(axis=1)).mean())
 
 
 def _unplaced(group: Group, sequences: Mapping[int, Any], rank: int, pairing: Pairing) -> Refusal:
@@ -130,6 +154,7 @@ def _sequences(group: Group, members: Mapping[int, RankSummary]) -> dict[int, _S
             row=mine,
             symbol=symbols[rank],
             seq=rows.seq[mine],
+            start_ns=rows.start_ns[mine] + (summary.origin_unix_ns - origin),
             end_ns=rows.end_ns[mine] + (summary.origin_unix_ns - origin),
             step_number=number,
             is_synchronising=_may_check(rows.kind[mine]),

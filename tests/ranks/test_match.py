@@ -105,6 +105,17 @@ def test_few_collectives_by_step_else_by_order():
     assert match.rows.tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
+def test_collectives_of_one_step_that_never_meet_are_refused():
+    """Two groups a trace does not tell apart: as many per step, but one rank's have ended when the other's begin."""
+    ranks = simulate(Job(n_ranks=2, n_steps=3, n_buckets=1)).summaries
+    late = np.array([0, 900, 100]) * MS
+    rows = ranks[1].collectives
+    apart = replace(rows, start_ns=rows.start_ns + late, end_ns=rows.end_ns + late)
+    found = matched([ranks[0], replace(ranks[1], collectives=apart)])
+    assert found.groups == ()
+    assert "not the same collectives" in found.refusals[0].reason
+
+
 def test_ranks_without_partners_are_refused_by_name():
     ranks = simulate(Job(n_ranks=2)).summaries
     found = matched(ranks[:1])
