@@ -19,7 +19,7 @@ _HEADER: Final = re.compile(
 )
 _PROCESS: Final = re.compile(r"^\[(\d{1,12})\] \S")
 _DASHES: Final = re.compile(r"-{3,}(?: +-{3,})+")
-_RULE: Final = re.compile(r"^ {4}(?P<kind>OPT|INF|WRN|ERR) {2,3}(?P<text>\S.*)$")
+_RULE: Final = re.compile(r"^ {4}(?P<kind>OPT|INF|WRN|ERR|OK) {2,4}(?P<text>\S.*)$")
 _SPEEDUP: Final = re.compile(r"^Est(?:imated|\.) (?P<local>Local )?Speedup: (?P<percent>[\d.,]+)%\s*")
 _MAX_RULE_LINES: Final = 60
 

@@ -28,9 +28,9 @@ def render(report: KernelReport, *, width: int | None = None, color: bool | None
 
 
 def _table(report: KernelReport, width: int, *, is_full: bool) -> Block:
-    rows = words.rows(report)
+    headers, rows = words.table(report)
     shown = rows if is_full else rows[:_MAX_ROWS]
-    lines = layout.table(words.HEADERS, shown, [True, *([False] * (len(words.HEADERS) - 1))], width)
+    lines = layout.table(headers, shown, [True, *([False] * (len(headers) - 1))], width)
     more = len(rows) - len(shown)
     tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
     return [*titled(f"{len(rows)} launches, the longest first", width), *lines, *tail]

@@ -20,10 +20,9 @@ def render(report: KernelReport) -> str:
 
 
 def _table(report: KernelReport) -> str:
-    lines = [
-        "| " + " | ".join(escaped(cell) for cell in cells) + " |" for cells in (words.HEADERS, *words.rows(report))
-    ]
-    rule = "|".join(["---", *(["---:"] * (len(words.HEADERS) - 1))])
+    headers, rows = words.table(report)
+    lines = ["| " + " | ".join(escaped(cell) for cell in cells) + " |" for cells in (headers, *rows)]
+    rule = "|".join(["---", *(["---:"] * (len(headers) - 1))])
     return "\n".join([lines[0], f"|{rule}|", *lines[1:]])
 
 

@@ -10,8 +10,7 @@ from profkit.model.names import short_name
 from profkit.render.text import clean
 from profkit.units import format_ns
 
-HEADERS: Final = ("kernel", "limited by", "time", "compute", "memory", "waves", "occupancy", "grid x block")
-"""Headings of `rows`; the first is text."""
+_HEADERS: Final = ("kernel", "limited by", "time", "compute", "memory", "waves", "occupancy", "grid x block")
 MAX_TOLD: Final = 3
 _SHORT: Final = {
     KernelClass.COMPUTE: "compute",
@@ -71,21 +70,24 @@ def rule_sentence(one: KernelAssessment) -> str:
     return f"by NVIDIA's Speed of Light rule: {speed.title}{own}"
 
 
-def rows(report: KernelReport) -> list[tuple[str, ...]]:
-    """Give a line for each kernel; what is not known is "-"."""
-    return [
-        (
-            name_of(one),
-            _SHORT[one.speed.kernel_class],
-            "-" if one.duration_ns is None else format_ns(one.duration_ns),
-            _percent(one.speed.compute_percent),
-            _percent(one.speed.memory_percent),
-            "-" if one.waves is None else f"{one.waves.waves:.3g}",
-            _percent(one.occupancy.achieved_percent),
-            size_of(one),
-        )
-        for one in report.kernels
-    ]
+def table(report: KernelReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Give headings, the first one that of text, and a line for each kernel; columns that nothing is known for go."""
+    rows = [_row(one) for one in report.kernels]
+    shown = [place for place in range(len(_HEADERS)) if any(row[place] != "-" for row in rows)]
+    return tuple(_HEADERS[place] for place in shown), [tuple(row[place] for place in shown) for row in rows]
+
+
+def _row(one: KernelAssessment) -> tuple[str, ...]:
+    return (
+        name_of(one),
+        _SHORT[one.speed.kernel_class],
+        "-" if one.duration_ns is None else format_ns(one.duration_ns),
+        _percent(one.speed.compute_percent),
+        _percent(one.speed.memory_percent),
+        "-" if one.waves is None else f"{one.waves.waves:.3g}",
+        _percent(one.occupancy.achieved_percent),
+        size_of(one),
+    )
 
 
 def _percent(value: float | None) -> str:

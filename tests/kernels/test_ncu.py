@@ -11,7 +11,7 @@ from profkit.errors import MissingCapabilityError, ProfkitError, TraceError
 from profkit.ingest.ncu import find_ncu_sources, read_profiles
 from profkit.ingest.ncu_rep import profiles_of
 from profkit.ingest.ncu_values import metric_for, number_in, scale_of, uses_decimal_comma
-from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT
+from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, ncu_title
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
@@ -166,6 +166,34 @@ def test_old_pages_without_sizes_and_summaries_with_averages(tmp_path):
     assert (profile.grid, dict(profile.metrics)) == (None, {SM_THROUGHPUT: 70.0, "gpu__time_duration.sum": 2e6})
     [mean] = read_profiles(written(tmp_path, SUMMARY)).profiles
     assert (mean.n_launches, mean.metrics["gpu__time_duration.sum"]) == (12, 2500.0)
+
+
+OLD_TEXT = """\
+[3456] python3.7@127.0.0.1
+  void at::f<at::Add<float>, at::Array<char*, int=3>>(int, at::Add<float>), 2021-Mar-04 12:00:01, Context 1, Stream 7
+    Section: Command line profiler metrics
+    ------------------------------------------------- --------------- ------------------------------
+    gpu__time_duration.sum                                    usecond                          12.32
+    sm__throughput.avg.pct_of_peak_sustained_elapsed                %                        (!) nan
+    ------------------------------------------------- --------------- ------------------------------
+
+  volta_sgemm_128x64_nn, 2021-Mar-04 12:00:02, Context 1, Stream 7
+    Section: GPU Speed Of Light
+    ------------------------------------------------- --------------- ------------------------------
+    Memory [%]                                                      %                          40.10
+    SM [%]                                                          %                          91.00
+    ------------------------------------------------- --------------- ------------------------------
+    OK    The kernel is utilizing greater than 80.0% of the available compute or memory performance of the device.
+    WRN   Something else.
+"""
+
+
+def test_text_of_2021_with_names_of_metrics_and_without_sizes(tmp_path):
+    first, second = read_profiles(written(tmp_path, OLD_TEXT)).profiles
+    assert (first.function, dict(first.metrics)) == ("f", {"gpu__time_duration.sum": pytest.approx(12_320.0)})
+    assert (second.grid, dict(second.metrics)) == (None, {MEMORY_THROUGHPUT: 40.1, SM_THROUGHPUT: 91.0})
+    assert [rule.kind for rule in second.rules] == ["OK", "WRN"]
+    assert ncu_title(second) == "High Throughput"
 
 
 @pytest.mark.parametrize(
