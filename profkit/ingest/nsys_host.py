@@ -70,9 +70,11 @@ def _ranges(database: Database, rows: Rows, wanted: set[int]) -> Iterator[tuple[
             text = tuple(np.array(text, object)[is_range])
         kept = _of(wanted, {name: column[is_range] for name, column in chunk.items()} | {"text": text})
         name = -2 - small(kept["textId"], database, table, "textId")
-        code = rows.labels.code
-        given = [UNNAMED if value is None else code(_text(value, database.source)) for value in kept["text"]]
-        own = np.array(given, np.int64)
+        own = np.full(name.size, UNNAMED, np.int64)
+        given = [value for value in kept["text"] if value is not None]
+        if given:
+            has_text = np.array([value is not None for value in kept["text"]], np.bool_)
+            own[has_text] = _label_codes(given, rows, database.source)
         columns = times_of(kept, database, table) | {
             "name": np.where(own == UNNAMED, name, own).astype(np.int32),
             "thread": rows.thread_codes(kept["globalTid"]),
@@ -80,10 +82,12 @@ def _ranges(database: Database, rows: Rows, wanted: set[int]) -> Iterator[tuple[
         yield columns, kept["globalTid"]
 
 
-def _text(value: Any, source: str) -> bytes:
-    if not isinstance(value, bytes):
-        raise TraceFormatError(f"{source}: NVTX_EVENTS.text holds {value!r:.40} where text is expected")
-    return value
+def _label_codes(texts: list[Any], rows: Rows, source: str) -> list[int]:
+    try:
+        return rows.labels.codes(texts)
+    except AttributeError:
+        wrong = next(value for value in texts if not isinstance(value, bytes))
+        raise TraceFormatError(f"{source}: NVTX_EVENTS.text holds {wrong!r:.40} where text is expected") from None
 
 
 def read_thread_names(database: Database, rows: Rows) -> dict[int, int]:

@@ -8,6 +8,7 @@ code (`torch.cuda.nvtx.range_push`), FSDP and libraries (NCCL in a domain of its
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -67,22 +68,25 @@ class Label:
 class Labels:
     """The distinct texts of ranges, by code; tails are cut before texts are compared, since no two tails are equal."""
 
-    _codes: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    _codes: dict[tuple[bytes, bytes, bytes], int] = field(default_factory=dict)
     _labels: list[Label] = field(default_factory=list)
 
-    def code(self, text: bytes) -> int:
-        """Give the code of a range's text."""
-        head, has_op_id, _ = text.partition(_OP_ID)
-        head, has_sequence, _ = head.partition(_SEQUENCE)
-        if head[:1] == b"{":
-            match = _PYPROF_NAME.search(head)
-            head, has_sequence = (match[1] + b"." + match[2], _SEQUENCE) if match else (b"{...}", b"")
-        return self._codes.setdefault((head, bool(has_op_id) + 2 * bool(has_sequence)), len(self._codes))
+    def codes(self, texts: Iterable[bytes]) -> list[int]:
+        """Give the codes of ranges' texts."""
+        known, out = self._codes, []
+        for text in texts:
+            head, has_op_id, _ = text.partition(_OP_ID)
+            head, has_sequence, _ = head.partition(_SEQUENCE)
+            if head[:1] == b"{":
+                match = _PYPROF_NAME.search(head)
+                head, has_sequence = (match[1] + b"." + match[2], _SEQUENCE) if match else (b"{...}", b"")
+            out.append(known.setdefault((head, has_op_id, has_sequence), len(known)))
+        return out
 
     def all(self) -> list[Label]:
         """Give the labels by code."""
-        for head, tail in islice(self._codes, len(self._labels), None):
-            self._labels.append(_label(head, has_op_id=bool(tail & 1), has_sequence=bool(tail & 2)))
+        for head, has_op_id, has_sequence in islice(self._codes, len(self._labels), None):
+            self._labels.append(_label(head, has_op_id=bool(has_op_id), has_sequence=bool(has_sequence)))
         return self._labels
 
 

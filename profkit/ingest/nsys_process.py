@@ -137,7 +137,7 @@ def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]
     def label_of(name: int) -> int:
         if name >= 0:
             return name
-        return labels.code(b"" if name == UNNAMED else export.text(-2 - name).encode())
+        return labels.codes([b"" if name == UNNAMED else export.text(-2 - name).encode()])[0]
 
     tables: list[tuple[str, Columns]] = []
     of_name: dict[int, int] = {}

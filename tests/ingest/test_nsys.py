@@ -214,7 +214,7 @@ def test_processes_without_kernels_are_left_out_and_counted(tmp_path: Path) -> N
 )  # fmt: skip
 def test_operators_and_annotations_are_told_apart_and_lose_their_tails(text: str, name: str, is_operator: bool) -> None:
     labels = Labels()
-    code = labels.code(text.encode())
+    (code,) = labels.codes([text.encode()])
     label = labels.all()[code]
     assert (label.name, label.is_operator) == (name, is_operator)
 
