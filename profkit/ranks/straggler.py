@@ -86,14 +86,17 @@ def find_stragglers(waits: Sequence[GroupWaits], summaries: Sequence[RankSummary
 def _in_group(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Stragglers:
     free = -waits.duration_ns
     present = waits.present.copy()
-    excess = excess_ns(waits.arrival_ns, waits.present)
+    own = waits.lead_ns.sum(axis=2)
+    # Buckets that run beside each other are late together, for one reason: a rank cannot have come later, by its own
+    # doing, than its last collective has ended ago.
+    excess = np.minimum(excess_ns(waits.arrival_ns, waits.present), own)
     named: list[Straggler] = []
     hidden: list[Straggler] = []
     reason = ""
     while present.any(axis=0).sum() > 1:
-        late = lateness_ns(waits.arrival_ns, present)
-        late_free = lateness_ns(free, present)
-        found = _largest(waits, by_rank, late, excess, present)
+        late = np.minimum(lateness_ns(waits.arrival_ns, present), own)
+        late_free = np.minimum(lateness_ns(free, present), own)
+        found = _largest(waits, by_rank, (late, late_free, excess), present)
         reason = reason or _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
         if reason:
             break
@@ -110,8 +113,11 @@ def _in_group(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
     )
 
 
-def _largest(waits: GroupWaits, by_rank: Mapping[int, RankSummary], late: I64, excess: I64, present: Bool) -> Straggler:
+def _largest(
+    waits: GroupWaits, by_rank: Mapping[int, RankSummary], measures: tuple[I64, I64, I64], present: Bool
+) -> Straggler:
     """Give the evidence on the rank that is latest in sum, whether or not it is a straggler."""
+    late, late_free, excess = measures
     column = int(late.sum(axis=0).argmax())
     rank = waits.ranks[column]
     by_block = summed_by_block(blocks_of(waits.step), late)
@@ -129,7 +135,7 @@ def _largest(waits: GroupWaits, by_rank: Mapping[int, RankSummary], late: I64, e
         phase=PHASES[main] if positive[main] > 0 and positive[main] >= _OWN_PHASE * positive.sum() else None,
         phase_excess_ns=tuple(int(part) for part in by_phase),
         lateness_ns=lateness,
-        free_lateness_ns=int(lateness_ns(-waits.duration_ns, waits.present)[:, column].sum()),
+        free_lateness_ns=int(late_free[:, column].sum()),
         excess_ns=int(excess[:, column].sum()),
         effect_fraction=(lateness - usual) / span if span else 0.0,
         share=int(excess[:, column].sum()) / total if total else 0.0,
