@@ -16,7 +16,7 @@ from profkit.ranks.waits import GroupWaits
 
 MIN_MATCHED: Final = 20
 WAITING: Final = 0.5
-"""Share of waiting in a collective's time, in the median over ranks, from which it is skew (diagnosis 2.13)."""
+"""Share of waiting in a collective's time, from which it is skew (diagnosis 2.13)."""
 _ONLY_HERE: Final = 0.1
 """A name counts as one rank's own where the others have less than a tenth of its time in the median. Chosen."""
 _COVERED: Final = 0.5
@@ -83,17 +83,21 @@ def _own_names(mine: RankSummary, others: Sequence[RankSummary]) -> tuple[str, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationLimit:
-    """What a group's communication is made of: somebody else's lateness, or transfer. Times in ns per rank, median."""
+    """What a group's communication is made of: somebody else's lateness, or transfer. Times in ns, sums of instances.
+
+    Waiting is the mean over the ranks that are not the last: of two ranks one never waits, which is no half measure.
+    """
 
     group: Group
     n_instances: int
     wait_ns: int
     transfer_ns: int
     exposed_ns: int
+    """On the median rank."""
     wait_exposed_ns: int
     """At least this much of the exposed time is waiting: the most that punctual ranks could win."""
     wait_fraction: float
-    """Waiting over waiting and transfer, in the median over ranks."""
+    """Waiting over waiting and transfer."""
     bus_bytes_per_s: float | None
     """Median bus bandwidth, weighted by size; None where sizes are unknown."""
     is_skew: bool
@@ -104,16 +108,17 @@ class CommunicationLimit:
 
 def communication_limit(waits: GroupWaits) -> CommunicationLimit:
     """Give whether a group's collectives wait or transfer."""
-    wait, transfer = waits.wait_ns.sum(axis=0), int(waits.transfer_ns.sum())
-    fraction = float(np.median(wait / np.maximum(wait + transfer, 1)))
+    n_waiting = np.maximum(waits.present.sum(axis=1) - 1, 1)
+    wait, transfer = float((waits.wait_ns.sum(axis=1) / n_waiting).sum()), int(waits.transfer_ns.sum())
+    fraction = wait / max(wait + transfer, 1)
     known = ~np.isnan(waits.bus_bytes_per_s)
     return CommunicationLimit(
         group=waits.group,
         n_instances=len(waits.rows),
-        wait_ns=int(np.median(wait)),
+        wait_ns=int(wait),
         transfer_ns=transfer,
         exposed_ns=int(np.median(waits.exposed_ns.sum(axis=0))),
-        wait_exposed_ns=int(np.median(waits.wait_exposed_ns.sum(axis=0))),
+        wait_exposed_ns=int((waits.wait_exposed_ns.sum(axis=1) / n_waiting).sum()),
         wait_fraction=fraction,
         bus_bytes_per_s=_weighted_median(waits.bus_bytes_per_s[known], waits.n_bytes[known]) if known.any() else None,
         is_skew=fraction >= WAITING,

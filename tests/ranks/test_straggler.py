@@ -152,14 +152,16 @@ def test_unseen_work_before_a_barrier():
     assert found.barrier_fraction > 0.9
 
 
-def test_lateness_or_bandwidth():
-    late = communication_limit(waits_of(simulate(Job(slow={1: ("compute", 5 * MS)}, jitter=0.01)).summaries)[0])
-    even = communication_limit(waits_of(simulate(Job(jitter=0.001)).summaries)[0])
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_lateness_or_bandwidth(n_ranks):
+    slow = {1: ("compute", 5 * MS)}
+    late = communication_limit(waits_of(simulate(Job(n_ranks=n_ranks, slow=slow, jitter=0.01)).summaries)[0])
+    even = communication_limit(waits_of(simulate(Job(n_ranks=n_ranks, jitter=0.001)).summaries)[0])
     assert late.is_skew
     assert late.is_enough
     assert not even.is_skew
     assert even.wait_fraction < 0.1
-    assert even.bus_bytes_per_s == pytest.approx(4e6 / 400e-6 * 1.5, rel=0.1)
+    assert even.bus_bytes_per_s == pytest.approx(4e6 / 400e-6 * 2 * (n_ranks - 1) / n_ranks, rel=0.1)
 
 
 def extra(summary, *, n_elements):
@@ -202,6 +204,23 @@ def test_the_same_kernels_take_longer():
     assert compute_factor(ranks, 0) == pytest.approx(1.2)
     assert compute_factor(ranks, 1) == pytest.approx(1 / 1.1)
     assert compute_factor({0: ranks[0]}, 0) is None
+
+
+def test_buckets_beside_each_other_are_late_once():
+    """Each step's second bucket runs beside the first: the same lateness, not more of it."""
+    truth = simulate(Job(seed=3, n_ranks=2, slow={1: ("data", 5 * MS)}))
+    ranks = []
+    for summary in truth.summaries:
+        rows = summary.collectives
+        second = np.arange(48) % 4 == 1
+        before = np.maximum(np.arange(48) - 1, 0)
+        beside = {name: np.where(second, getattr(rows, name)[before], getattr(rows, name)) for name in ("start_ns",)}
+        lead = np.where(second[:, None], 0, rows.lead_ns)
+        ranks.append(replace(summary, collectives=replace(rows, lead_ns=lead, **beside)))
+    (straggler,) = answer(ranks).named
+    assert (straggler.rank, straggler.phase) == (1, "data")
+    assert straggler.explained_fraction == pytest.approx(1.0, abs=0.1)
+    assert straggler.lateness_ns == pytest.approx(12 * 5 * MS, rel=0.1)
 
 
 def test_chance_needs_blocks():
