@@ -20,7 +20,7 @@ from profkit.compare.recorded import KINDS, recorded_work, work_of_run
 from profkit.errors import ProfkitError
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.read import read_traces
 from profkit.model.report import Failure
 
 MANIFEST: Final = "capture.json"
@@ -88,8 +88,8 @@ def read_side(
         read: list[tuple[str, Measured]] = []
         for source in find_sources([path]):
             try:
-                trace = read_trace(source, lenient=lenient, jobs=jobs, progress=progress)
-                read.append((source, measured(trace)))
+                traces = read_traces(source, lenient=lenient, jobs=jobs, progress=progress)
+                read.extend((source, one) for one in map(measured, traces))
             except ProfkitError as error:
                 errors.append(error)
                 failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
