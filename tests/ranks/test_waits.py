@@ -135,9 +135,8 @@ def test_waits_do_not_depend_on_the_clocks(seed, n_ranks, ahead_ns):
     truth = simulate(job).summaries
     _, (plain,) = analysed(truth)
     _, (moved,) = analysed([shifted(summary, ahead_ns[summary.rank]) for summary in truth])
-    assert (
-        np.abs(plain.wait_ns - moved.wait_ns).max() <= 1_000
-    )  # a moved clock moves which ends the slope is taken from
+    # a moved clock moves which ends the slope is taken from: up to 1 us seen, and 5 us is what waits are good for
+    assert np.abs(plain.wait_ns - moved.wait_ns).max() <= 5 * US
     assert (plain.free_wait_ns == moved.free_wait_ns).all()
     present = moved.present
     assert (moved.wait_ns[present] >= 0).all()
