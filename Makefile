@@ -52,7 +52,7 @@ ncu: $(STAMP) ## Nsight Compute on the kernel KERNEL=name or the hottest of TRAC
 
 test: $(STAMP) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'
-	@$(VENV) -m pytest -n 2 $(ARGS) $(TESTS)
+	@$(VENV) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 
 check: lint types imports ## lint, types and the import layers
 
