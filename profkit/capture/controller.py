@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -20,6 +19,7 @@ import torch
 
 from . import clock, store
 from .copies import CopyWatch
+from .exits import WaysOut, in_backward
 from .hooks import Hooks
 from .loader import FetchLog
 from .options import Options, Window, window_for
@@ -72,11 +72,10 @@ class Controller:
         self._n_queued = 0
         self._waited_for_profiler = False
         self._others: set[int] = set()
-        self._counters: list[tuple[int, dict[str, float]]] = []
+        self._counters: list[tuple[int, dict[str, Any]]] = []
         self._label = ""
         self._facts: dict[str, Any] = {}
-        self._old_handler: Any = None
-        self._thread_end = threading.local()
+        self._ways_out = WaysOut(self.finish)
         self._is_settled = False
 
     def begin(self) -> None:
@@ -90,7 +89,8 @@ class Controller:
     def after_fork(self) -> None:
         """In a forked child: a worker needs no more than the hooks it has, a rank begins anew."""
         _KEPT.append((self._recorder, self._log))  # the parent's; to take them apart here would stop a profiler
-        self._recorder, self._log, self._old_handler = None, None, None
+        self._recorder, self._log = None, None
+        self._ways_out = WaysOut(self.finish)
         self._close_phases()
         if self.stage not in ("baseline", "done"):
             self.stage = "done"
@@ -164,9 +164,9 @@ class Controller:
         self._others.discard(id(profiler))
 
     @_guarded
-    def step(self, **counts: float) -> None:
-        """The script tells that a step has ended and what it held."""
-        self._counters.append((time.time_ns(), {name: value for name, value in counts.items() if value}))
+    def step(self, **counts: Any) -> None:
+        """The script tells that a step has ended and what it held: kept as it is, since a tensor may be on a device."""
+        self._counters.append((time.time_ns(), counts))
         if len(self._counters) > 10_000:
             del self._counters[:5_000]
         self._find_home()
@@ -189,7 +189,7 @@ class Controller:
         return (
             threading.get_ident() == self.home_thread
             and self._hooks.optimizer_depth == 0
-            and not _in_backward()
+            and not in_backward()
             and not clock.is_capturing_graph()
         )
 
@@ -229,7 +229,7 @@ class Controller:
         self._times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
         self._first_step = len(rows) + window.warmup
         self._label = store.claim_label(self.options)
-        self._guard_exit()
+        self._ways_out.guard()
         if self._log is not None:
             with suppress(OSError):
                 self._log.open()
@@ -301,7 +301,7 @@ class Controller:
         if self._recorder is not None and threading.get_ident() != self.home_thread:
             self._end("the process ended while another thread trained")  # to stop its profiler from here crashes
             return
-        if self.stage == "active" and not _in_backward():
+        if self.stage == "active" and not in_backward():
             n_whole = len(self._times["profiled"]) - 1
             if n_whole >= 1:
                 self._export(is_cut=True)
@@ -338,7 +338,7 @@ class Controller:
         self._hooks.remove()
         self._facts["is_failure"] = is_failure
         self._write_facts()
-        self._unguard_exit()
+        self._ways_out.unguard()
         if self._log is not None:
             self._log.remove()
             self._log.delete()
@@ -374,48 +374,14 @@ class Controller:
             "baseline": clock.summary(clock.durations_ns(self._times["baseline"])),
             "profiled": clock.summary(clock.durations_ns(profiled)),
             "after": clock.summary(clock.durations_ns(self._times["after"])),
-            "counters": self._counters if self._label else [],
+            "counters": _as_numbers(self._counters) if self._label else [],
         }
         store.write_facts(self.options, facts)
 
-    # ------------------------------------------------------------------------------------ ways out of a run
 
-    def _guard_exit(self) -> None:
-        """A SIGTERM would leave no trace: ask for it while recording, if the script has not."""
-        if threading.current_thread() is not threading.main_thread():
-            self._thread_end.last = _AtThreadEnd(self.finish)
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
-        if "multiprocessing" in sys.modules:
-            import multiprocessing as mp
-            from multiprocessing import util
-
-            if mp.parent_process() is not None:  # such a child never runs atexit
-                util.Finalize(None, self.finish, exitpriority=100)
-
-    def _unguard_exit(self) -> None:
-        if self._old_handler is not None and threading.current_thread() is threading.main_thread():
-            if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
-                signal.signal(signal.SIGTERM, self._old_handler)
-            self._old_handler = None
-
-    def _on_sigterm(self, number: int, _frame: Any) -> None:
-        if os.getpid() == self._pid and not _in_backward():
-            self.finish()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-
-class _AtThreadEnd:
-    """Acts in the thread that made it when that thread ends: one that leaves a profiler behind crashes torch 2.13."""
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
-
-    def __del__(self) -> None:
-        self._act()
-
-
-def _in_backward() -> bool:
-    task: int = torch._C._current_graph_task_id()  # noqa: SLF001
-    return task != -1
+def _as_numbers(counters: Sequence[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, float]]]:
+    """Give the counts that are finite numbers and not 0: a NaN would make the trace no JSON."""
+    return [
+        (unix_ns, {name: number for name, value in counts.items() if (number := store.finite(value))})
+        for unix_ns, counts in counters
+    ]

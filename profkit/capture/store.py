@@ -6,6 +6,7 @@ A process leaves `<label>.raw` (the exported JSON) and `<pid>.facts` in `DIR/.pr
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from pathlib import Path
@@ -50,6 +51,15 @@ def write_facts(options: Options, facts: dict[str, Any]) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({**facts, **_process(), "command": options.command}), encoding="utf-8")
     partial.replace(path)
+
+
+def finite(value: Any) -> float:
+    """Give a count as a number, 0 for what is none or not finite; of a tensor, its value."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # torch raises RuntimeError for more than one element
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 def claim_label(options: Options) -> str:

@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
+
+LARGEST: Final = 1e18
+"""No rate, time or size of a run is larger (10^18 ns are 31 years), nor smaller than its inverse; beyond, squares and
+products of three leave float64."""
+
+
+def is_plausible(value: float) -> bool:
+    """Whether a run can have this value: positive, finite, and such that statistics of it stay finite."""
+    return 1 / LARGEST <= value <= LARGEST
 
 
 class Answer(StrEnum):

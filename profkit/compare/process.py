@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profkit.compare.change import is_plausible
 from profkit.errors import ProfkitError, UsageError
 
 SETTLING_STEPS: Final = 3
@@ -127,7 +128,7 @@ def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> floa
         value = float(found[-1][1])
     except (ValueError, TypeError):
         raise ProfkitError(f"--metric found {found[-1][1]!r} in the output, which is not a number") from None
-    if not 0 < value < float("inf"):
+    if not is_plausible(value):
         raise ProfkitError(f"--metric found {value:g} in the output, which is not a positive number")
     return value
 

@@ -5,6 +5,7 @@ Runs in the script's process, loaded by its path: standard library only, Python 
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -30,9 +31,18 @@ class StepLog:
             if self._pid != os.getpid():  # a forked child writes a file of its own
                 self._pid = os.getpid()
                 self._file = (Path(self._folder) / f"{self._pid}.steps").open("w", buffering=1, encoding="utf-8")
-            self._file.write(f"{now_ns} {tokens} {padded_tokens} {samples}\n")
+            counts = " ".join(str(_finite(count)) for count in (tokens, padded_tokens, samples))
+            self._file.write(f"{now_ns} {counts}\n")
         except (OSError, ValueError):
             return
+
+
+def _finite(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor of more than one element
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 def install(folder: str, here: str) -> None:

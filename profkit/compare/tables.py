@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profkit.compare import headings
-from profkit.compare.change import Sample
+from profkit.compare.change import LARGEST, Sample, is_plausible
 from profkit.compare.headings import Metric
 from profkit.compare.records import MAX_BYTES, ROW_KEYS, Cells, read_records
 from profkit.errors import TraceFormatError, UsageError
@@ -225,12 +224,15 @@ class _Reader:
     def _bytes(self, found: tuple[str, float] | None) -> float | None:
         if found is None or self.cells.get(found[0], "").strip().lower() in _FAILED:
             return None
-        return self._number(found[0]) * found[1]
+        value = self._number(found[0])
+        if not 0 <= value <= LARGEST:
+            raise self._bad(found[0], "a size")
+        return value * found[1]
 
     def _positive(self, column: str) -> float:
         value = self._number(column)
-        if not (math.isfinite(value) and value > 0):
-            raise self._bad(column, "a positive number")
+        if not is_plausible(value):
+            raise self._bad(column, f"a positive number of up to {LARGEST:g}")
         return value
 
     def _number(self, column: str) -> float:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from profkit.pipeline import triage
 from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, per_step, run, trace
 
 torch = pytest.importorskip("torch")
@@ -44,6 +45,17 @@ def test_a_session_captures_counts_and_unhooks(tmp_path):
     tokens = {event["args"]["tokens"] for event in counters if event["name"] == "profkit.tokens"}
     assert {109, 110, 111} <= tokens
     assert manifest(tmp_path / "out")["schema"] == "profkit.capture/1"
+
+
+def test_what_a_script_counts_can_be_anything_and_the_trace_stays_whole(tmp_path):
+    odd = LOOP.replace("tokens=100 + index", "tokens=torch.tensor(100 + index), samples=float('nan')")
+    odd = odd.replace("padded_tokens=256", "padded_tokens='many' if index % 2 else float('inf')")
+    done = run(sys.executable, "-c", odd, cwd=tmp_path)
+    assert (done.code, done.out) == (0, "True\n"), done.err
+    assert triage([str(tmp_path / "out")]).ranks[0].steps.n == 3
+    counters = [event for event in trace(tmp_path / "out")["traceEvents"] if event.get("ph") == "C"]
+    assert {event["name"] for event in counters} == {"profkit.tokens"}
+    assert {109, 110, 111} <= {event["args"]["tokens"] for event in counters}
 
 
 def test_workers_have_rows_inside_the_window(tmp_path):

@@ -154,6 +154,14 @@ def test_a_run_is_timed_and_what_its_script_tells_is_kept(monkeypatch: pytest.Mo
     assert outcome.samples_per_s is None
 
 
+def test_what_a_script_counts_can_be_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    odd = STEPPING.replace("tokens=100", "tokens=float('nan'), samples='many'")
+    outcome = run_once([PYTHON, "-c", odd])
+    assert (outcome.tokens_per_s, outcome.samples_per_s) == (None, None)
+    assert outcome.step_ns >= 2e6
+
+
 def test_a_script_that_tells_nothing_has_a_wall_time_alone() -> None:
     outcome = run_once([PYTHON, "-c", "pass"])
     assert (outcome.step_ns, outcome.tokens_per_s, outcome.metric) == (None, None, None)

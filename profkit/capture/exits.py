@@ -1,0 +1,67 @@
+"""The ways a process ends while steps are recorded, and what must happen first in each of them.
+
+Runs in the traced process: standard library and torch only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class WaysOut:
+    """Calls `finish` where the end of the process, or of the thread that records, would come without `atexit`."""
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self._finish = finish
+        self._pid = os.getpid()
+        self._old_handler: Any = None
+        self._thread_end = threading.local()
+
+    def guard(self) -> None:
+        """Begin to watch, in the thread that records. A SIGTERM is asked for only if the script has not."""
+        if threading.current_thread() is not threading.main_thread():
+            self._thread_end.last = _AtThreadEnd(self._finish)
+        elif signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
+        if "multiprocessing" in sys.modules:
+            import multiprocessing as mp
+            from multiprocessing import util
+
+            if mp.parent_process() is not None:  # such a child never runs atexit
+                util.Finalize(None, self._finish, exitpriority=100)
+
+    def unguard(self) -> None:
+        """Give SIGTERM back, unless somebody has taken it since."""
+        if self._old_handler is not None and threading.current_thread() is threading.main_thread():
+            if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+                signal.signal(signal.SIGTERM, self._old_handler)
+            self._old_handler = None
+
+    def _on_sigterm(self, number: int, _frame: Any) -> None:
+        if os.getpid() == self._pid and not in_backward():
+            self._finish()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+class _AtThreadEnd:
+    """Acts in the thread that made it when that thread ends: one that leaves a profiler behind crashes torch 2.13."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def __del__(self) -> None:
+        self._act()
+
+
+def in_backward() -> bool:
+    """Whether this thread runs a backward pass, where a profiler may neither start nor stop."""
+    task: int = torch._C._current_graph_task_id()  # noqa: SLF001
+    return task != -1
