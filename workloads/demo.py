@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from workloads import own_python
 
 EXPECTED: Final = {
     "data": "data-bound",
@@ -68,8 +69,9 @@ def run_regime(regime: str, folder: Path, place: str) -> Outcome:
 
 def _run(arguments: list[str], *, quiet: bool = False) -> None:
     command = [sys.executable, "-m", "profkit", *arguments]
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # "python" is ours
-    done = subprocess.run(command, env=env, check=False, stderr=subprocess.PIPE if quiet else None, text=True)
+    done = subprocess.run(
+        command, env=own_python.environment(), check=False, stderr=subprocess.PIPE if quiet else None, text=True
+    )
     if done.returncode != 0:
         raise SystemExit(f"demo: profkit {' '.join(arguments)} ended with {done.returncode}\n{done.stderr or ''}")
 

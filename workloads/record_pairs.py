@@ -6,7 +6,6 @@ import argparse
 import datetime as dt
 import hashlib
 import json
-import os
 import shlex
 import statistics
 import subprocess
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from workloads import own_python
 from workloads.record_traces import ROOT, toml_value
 from workloads.scrub import scrub_capture, scrub_trace
 
@@ -122,8 +122,7 @@ def record(recipe: Recipe, *, folder: Path, n_takes: int) -> dict[str, Any]:
 def capture(recipe: Recipe, side: str, folder: Path) -> Take:
     """Captures one run of a side into `folder`."""
     line = [sys.executable, "-m", "profkit", "capture", "-o", str(folder), *recipe.window, "--", *recipe.command(side)]
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    env["OMP_NUM_THREADS"] = "1"  # torchrun sets it where nobody has, and says so
+    env = own_python.environment() | {"OMP_NUM_THREADS": "1"}  # torchrun sets it where nobody has, and says so
     subprocess.run(line, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
     ranks = json.loads((folder / "capture.json").read_text(encoding="utf-8"))["ranks"]
     times = {name: max(statistics.fmean(rank[name]["steps_ns"]) for rank in ranks) for name in ("baseline", "profiled")}

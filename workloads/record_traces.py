@@ -6,7 +6,6 @@ import argparse
 import datetime as dt
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from workloads import own_python
 from workloads.scrub import scrub_capture
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -129,9 +129,13 @@ def record(recipe: Recipe, *, folder: Path, n_takes: int) -> dict[str, Any]:
 def capture(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Captures the workload into `folder`; gives what capture.json says of its one rank."""
     line = [sys.executable, "-m", "profkit", "capture", "-o", str(folder), *recipe.window, "--"]
-    # "python", not its path: the trace holds the command.
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run([*line, "python", *recipe.arguments()], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [*line, "python", *recipe.arguments()],
+        cwd=ROOT,
+        env=own_python.environment(),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
     manifest = json.loads((folder / "capture.json").read_text(encoding="utf-8"))
     rank: dict[str, Any] = manifest["ranks"][0]
     return rank

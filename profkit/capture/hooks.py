@@ -77,7 +77,7 @@ class Hooks:
         """Watch calls of outermost modules: "none" of them, the next one ("once"), or "all".
 
         By a global hook that takes itself out at each outermost call. Not by replacing `Module.__call__`: on Python
-        3.11 that made every call of a module 10 us slower for good, even after it was put back (measured).
+        3.11 that made every call of a module slower for good, even after it was put back.
         """
         self._how = how
         if how == "none":

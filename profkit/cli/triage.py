@@ -121,7 +121,7 @@ def _largest_bytes(sources: list[str]) -> int:
 
 
 def _return_large_blocks_at_once() -> None:
-    """Make glibc give every column back to the system when it is freed: a twelfth off the peak of a 1 GB trace.
+    """Make glibc give every column back to the system when it is freed: `make bench-large` prints the peak.
 
     Here, not in the library: the allocator belongs to the process, and this process is ours.
     """

@@ -15,14 +15,8 @@ _NORMAL_FROM_DF: Final = 1e12
 """Degrees of freedom from which t is the normal distribution to all digits."""
 
 
-def t_cdf(value: float, df: float) -> float:
-    """Give P(T <= value) of Student's t with `df` > 0 degrees of freedom, which need not be whole."""
-    tail = 0.5 * two_sided_p(value, df)
-    return tail if value < 0 else 1 - tail
-
-
 def two_sided_p(value: float, df: float) -> float:
-    """Give P(|T| >= |value|), exact in the far tail as well."""
+    """Give P(|T| >= |value|) of Student's t with `df` > 0 degrees of freedom, whole or not; exact in the far tail."""
     if df <= 0:
         raise ValueError(f"df must be positive, got {df}")
     if math.isinf(value):

@@ -62,7 +62,6 @@ class Counts:
     """Bytes copied to the device."""
     matrix_ns: Mapping[str, int]
     """Time of matrix kernels by number format."""
-    allocator_calls: int
     peak_bytes: int | None
     loader: str
 
@@ -131,7 +130,6 @@ def _counts(facts: Facts, results: dict[str, Any]) -> Counts:
         compiled_ns=_compiled_ns(facts),
         copied_bytes=_copied_bytes(facts),
         matrix_ns=dict(precision.by_format) if precision else {},
-        allocator_calls=memory.n_calls if memory else 0,
         peak_bytes=_peak_bytes(trace.meta, memory),
         loader=loader.loader if loader else "",
     )

@@ -33,13 +33,14 @@ _PLAIN_BYTES: Final = 64 * 1024
 _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
+SQLITE_MAGIC: Final = b"SQLite format 3\x00"
 _MAGIC: Final = (
     (GZIP_MAGIC, "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
 )
 _NOT_A_TRACE: Final = (
     (b"PK\x03\x04", "a ZIP header (a checkpoint?)"),
-    (b"SQLite format 3\x00", "an SQLite header (an nsys export? profkit triage reads those, by their path)"),
+    (SQLITE_MAGIC, "an SQLite header (an nsys export? profkit triage reads those, by their path)"),
     (b"\x80\x02", "a Python pickle"),
     (b"\x7fELF", "an ELF header (a program?)"),
     (b"%PDF", "a PDF header"),

@@ -12,11 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from profkit.errors import ProfkitError
-from profkit.ingest.bytesource import GZIP_MAGIC, Progress, read_chunks
+from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_chunks
 from profkit.ingest.kineto import read_trace
 from profkit.model.trace import Trace
 
-_SQLITE_MAGIC: Final = b"SQLite format 3\x00"
 _NSYS_REPORT_MAGIC: Final = b"NVIDIA Tegra Profiler Report"  # of .nsys-rep, and of .qdrep before 2021.4
 _CHUNK_BYTES: Final = 2**20
 
@@ -30,7 +29,7 @@ def read_traces(
     """
     path = Path(source)
     head = _head(path)
-    if head.startswith(_SQLITE_MAGIC):
+    if head.startswith(SQLITE_MAGIC):
         from profkit.ingest.nsys import read_export
 
         yield from read_export(path, source, progress=progress)
@@ -62,10 +61,10 @@ def _head(path: Path) -> bytes:
 
 def _is_compressed_database(path: Path, source: str) -> bool:
     try:
-        first = next(iter(read_chunks(path, source=source, chunk_bytes=len(_SQLITE_MAGIC))), b"")
+        first = next(iter(read_chunks(path, source=source, chunk_bytes=len(SQLITE_MAGIC))), b"")
     except ProfkitError:  # damaged; the reader of traces says where
         return False
-    return first == _SQLITE_MAGIC
+    return first == SQLITE_MAGIC
 
 
 @contextmanager

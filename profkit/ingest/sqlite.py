@@ -20,7 +20,6 @@ from profkit.errors import TraceFormatError
 from profkit.ingest.bytesource import Progress
 from profkit.model.arrays import I64
 
-MAGIC: Final = b"SQLite format 3\x00"
 CHUNK_ROWS: Final = 20_000
 """Rows fetched at a time: a hundred drown the cost of a call, a million would double the peak of memory."""
 LONGEST_TEXT: Final = 16_384

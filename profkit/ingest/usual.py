@@ -1,4 +1,4 @@
-"""Events of the usual categories, each read into just the fields that its table needs: twice as fast as reading all.
+"""Events of the usual categories, each read into just the fields that its table needs: faster than reading all.
 
 A union tagged by `cat`: the decoder picks the type and leaves out what that type lacks, and the type is the group. What
 does not fit (another category or phase, metadata rows, a field of another kind) sends the whole batch the general way

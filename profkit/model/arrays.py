@@ -50,7 +50,7 @@ def is_sorted(values: NDArray[np.generic]) -> bool:
 
 
 def is_member(values: I64, ordered: I64) -> Bool:
-    """Tell, for each value, whether it occurs in `ordered` (sorted); 10 times as fast as `np.isin` on rising values."""
+    """Tell, for each value, whether it occurs in `ordered` (sorted); unlike `np.isin`, without a hash table of it."""
     if ordered.size == 0:
         return np.zeros(values.size, np.bool_)
     found: Bool = ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
