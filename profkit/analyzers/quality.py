@@ -266,8 +266,11 @@ def judge(result: Quality) -> tuple[Finding, ...]:
     )
 
 
-def confidence_cap(result: Quality) -> float:
-    """Give the most a finding may claim, given the checks that failed (chosen: an ordinal ladder, not calibrated)."""
+def confidence_cap(result: Quality, *, without: frozenset[str] = frozenset()) -> float:
+    """Give the most a finding may claim, given the checks that failed (chosen: an ordinal ladder, not calibrated).
+
+    `without`: checks that do not matter to what is claimed; lateness at 80 collectives needs no three steps.
+    """
     caps = {
         "launches.lost": 0.2,
         "times.impossible": 0.4,
@@ -280,7 +283,7 @@ def confidence_cap(result: Quality) -> float:
         "lag.floor": 0.7,
         "profiler.cost": 0.7 if (result.perturbation or 0) <= REFUSING_PERTURBATION else 0.6,
     }
-    return min((caps[check.id] for check in checks(result) if not check.ok), default=1.0)
+    return min((caps[check.id] for check in checks(result) if not check.ok and check.id not in without), default=1.0)
 
 
 def present(result: Quality) -> Section:

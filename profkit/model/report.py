@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from profkit.model.finding import Finding, NextTool, Skipped
+from profkit.model.fleet import Fleet
 
 
 class Bottleneck(StrEnum):
@@ -194,10 +195,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything `profkit triage` knows."""
+    """Everything `profkit triage` knows; `fleet` is None for one rank alone."""
 
     verdict: Verdict
     ranks: tuple[RankReport, ...]
     findings: tuple[Finding, ...]
     skipped: tuple[Skipped, ...]
     failures: tuple[Failure, ...] = ()
+    fleet: Fleet | None = None

@@ -1,0 +1,89 @@
+"""What is known of all ranks together: who is here, who waits for whom, on which clocks. Values for renderers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A trace that was read and takes no part in the comparison of ranks, and why."""
+
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRow:
+    """Where a rank's step goes, ns per step (per window without steps); the parts sum to `step_ns`.
+
+    Of several ranks in one row the medians are shown, which need not add up. `wait_ns` and `transfer_ns` are the
+    exposed communication, split; `wait_ns` is None where its collectives are matched with nobody's, and `transfer_ns`
+    is all of it then.
+    """
+
+    ranks: tuple[int, ...]
+    step_ns: int
+    data_ns: int
+    compute_ns: int
+    host_ns: int
+    copy_ns: int
+    wait_ns: int | None
+    transfer_ns: int
+    n_last: int
+    """Collectives for which others waited for this rank (for any of the row's)."""
+    n_instances: int
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """The collectives that a process group's ranks have in common; times are sums over instances, ns."""
+
+    name: str
+    ranks: tuple[int, ...]
+    size: int
+    method: str
+    """How the same collective was recognised on every rank."""
+    n_instances: int
+    wait_ns: int
+    """Waiting for the last rank, the mean over those that are not the last."""
+    transfer_ns: int
+    exposed_ns: int
+    """Not under compute, on the median rank."""
+    bus_bytes_per_s: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRow:
+    """A rank's clock against the reference's: it shows `offset_ns` more in the middle of the run, and drifts."""
+
+    rank: int
+    offset_ns: int
+    drift_ppm: float
+    n_ends: int
+    residual_p95_ns: int
+    is_fitted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """All ranks of a job, as far as they were captured."""
+
+    world_size: int | None
+    ranks: tuple[int, ...]
+    missing: tuple[int, ...]
+    left_out: tuple[LeftOut, ...]
+    rows: tuple[RankRow, ...]
+    """One for each rank."""
+    shown: tuple[RankRow, ...]
+    """The same for people: ranks with a cause of their own, and all others in one row where there are many."""
+    groups: tuple[GroupRow, ...]
+    clocks: tuple[ClockRow, ...]
+    clock_note: str
+    """What the clocks were aligned by, or why they were not, in one line."""
+    refusals: tuple[str, ...]
+    """What could not be matched across ranks, and why."""
+    explained: tuple[str, ...]
+    """Findings of single ranks that another rank's lateness explains: said once, and not counted again."""
