@@ -13,7 +13,7 @@ import torch
 from workloads.options import resolve_device
 from workloads.vlm.options import Choices, read_choices
 from workloads.vlm.training import Outcome, build_job, run
-from workloads.vlm.world import World, joined_world
+from workloads.world import World, joined_world
 
 # The first eight are the columns of the published study that profkit's scaling tables come from.
 SHOWN: Final = {

@@ -16,7 +16,8 @@ from workloads.vlm.data import Batch, Captions, Sample, build_loader, micro_batc
 from workloads.vlm.model import Vlm, build_model
 from workloads.vlm.options import Choices
 from workloads.vlm.sizes import SIZES
-from workloads.vlm.world import World, shard, sync_gradients
+from workloads.vlm.world import shard, sync_gradients
+from workloads.world import World
 
 try:
     from profkit.capture import step as told
