@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from profkit.ranks.chance import lateness_ns
+from profkit.model.arrays import Bool
+from profkit.ranks.chance import lateness_ns, middle_of_others
 from profkit.ranks.kinds import UNKNOWN, CollectiveKind
-from profkit.ranks.records import Group, RankSummary
+from profkit.ranks.records import PHASES, Group, RankSummary
 from profkit.ranks.straggler import Straggler
 from profkit.ranks.waits import GroupWaits
 
@@ -37,6 +38,8 @@ class OnlyWork:
     """Share of the rank's lateness that those ranges cover."""
     barrier_fraction: float
     """Share of its lateness at barriers (and all-reduces of one element)."""
+    host_before_barriers_fraction: float
+    """Share of its host time beyond the others' that lies before barriers."""
 
 
 def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankSummary]) -> OnlyWork | None:
@@ -44,7 +47,8 @@ def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankS
     by_rank = {summary.rank: summary for summary in summaries if summary.rank in waits.ranks}
     mine = by_rank[straggler.rank]
     column = waits.ranks.index(straggler.rank)
-    late = lateness_ns(waits.arrival_ns, waits.present)[:, column]
+    # As in `find_stragglers`: what a rank did since its last collective is all it can be late by.
+    late = np.minimum(lateness_ns(waits.arrival_ns, waits.present)[:, column], waits.lead_ns[:, column].sum(axis=1))
     own = _own_names(mine, [summary for rank, summary in by_rank.items() if rank != straggler.rank])
     leads = mine.lead_ranges
     is_own = np.array([mine.name(int(code)) in own for code in leads.name], np.bool_)
@@ -59,9 +63,21 @@ def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankS
         covered_ns=int(per_instance.sum()),
         covered_fraction=int(per_instance.sum()) / total,
         barrier_fraction=int(late[is_barrier].sum()) / total,
+        host_before_barriers_fraction=_host_excess_fraction(waits, column, is_barrier),
     )
-    before_barrier = straggler.phase == "host" and found.barrier_fraction >= _COVERED
+    # Not by lateness: where ranks crowd the cores each is late somewhere, and that is nobody's work.
+    before_barrier = straggler.phase == "host" and found.host_before_barriers_fraction >= _COVERED
     return found if found.covered_fraction >= _COVERED or before_barrier else None
+
+
+def _host_excess_fraction(waits: GroupWaits, column: int, chosen: Bool) -> float:
+    """Give the share of a rank's host time beyond the middle of the others' that lies before chosen instances."""
+    rows = np.flatnonzero(waits.present[:, column] & (waits.present.sum(axis=1) > 1))
+    if rows.size == 0:
+        return 0.0
+    host = waits.lead_ns[rows, :, PHASES.index("host")]
+    excess = np.maximum(host[:, column] - middle_of_others(host, waits.present[rows], column), 0)
+    return float(excess[chosen[rows]].sum() / max(excess.sum(), 1.0))
 
 
 def _own_names(mine: RankSummary, others: Sequence[RankSummary]) -> tuple[str, ...]:

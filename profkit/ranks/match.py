@@ -97,25 +97,36 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
     if len(good) > 1:
         kept = {ranks[place]: columns[place] for place in good}
         place = joined_in_turn([checked[i].row for i in good], list(kept.values()))
-        left = [rank for rank in ranks if rank not in kept]
-        if not left and (better := _fuller_steps(place, columns)) is not None:
+        if (better := _fuller_steps(place, good, columns)) is not None:
             return [_match(group, sequences, Method.STEPS, better, note)], []
+        left = [rank for rank in ranks if rank not in kept]
         refusals = [_unplaced(group, sequences, rank, checked[ranks.index(rank)]) for rank in left]
         return [_match(group, kept, Method.ENDS, place, note)], refusals
     return _unchecked(group, sequences, note)
 
 
-def _fuller_steps(place: I64, columns: Sequence[_Sequence]) -> I64 | None:
+def _fuller_steps(place: I64, placed: Sequence[int], columns: Sequence[_Sequence]) -> I64 | None:
     """Give the match by steps, if it joins more than the ends do and these agree with it; None otherwise.
 
-    On a busy CPU ranks leave gloo's collectives milliseconds apart, and buckets that run beside each other cross.
+    `place` [n, len(placed)] is what the ends join. On a busy CPU ranks leave gloo's collectives milliseconds apart,
+    buckets that run beside each other cross, and the ends place a rank in half of its collectives, or not at all. Ranks
+    they do not place must have been inside of the collectives together with the others.
     """
     steps = joined_in_steps([sequence.step_number for sequence in columns], [sequence.symbol for sequence in columns])
-    if steps is None or len(steps) <= len(place):
+    if steps is None or len(steps) * len(columns) <= int((place >= 0).sum()):
         return None
-    both = np.concatenate((steps, place))
-    n_shared = len(both) - len(np.unique(both, axis=0))
-    return steps if n_shared >= _MIN_TOGETHER * len(place) else None
+    fullest = int((place >= 0).sum(axis=0).argmax())
+    n_agreeing = n_pairs = 0
+    for column, rank in enumerate(placed):
+        both = place[(place[:, fullest] >= 0) & (place[:, column] >= 0)] if column != fullest else place[:0]
+        by_steps = steps[:, [placed[fullest], rank]]
+        n_agreeing += (
+            len(both) + len(by_steps) - len(np.unique(np.concatenate((by_steps, both[:, [fullest, column]])), axis=0))
+        )
+        n_pairs += len(both)
+    if n_agreeing < _MIN_TOGETHER * n_pairs:
+        return None
+    return steps if len(placed) == len(columns) or _together_fraction(steps, columns) >= _MIN_TOGETHER else None
 
 
 def _unchecked(group: Group, sequences: Mapping[int, _Sequence], note: str) -> tuple[list[GroupMatch], list[Refusal]]:

@@ -105,6 +105,27 @@ def test_few_collectives_by_step_else_by_order():
     assert match.rows.tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
+def loosely_ended(summary, rng, ms):
+    """Give the summary as if its rank left each collective some ms late: more ranks than cores."""
+    rows = summary.collectives
+    return replace(summary, collectives=replace(rows, end_ns=rows.end_ns + rng.integers(0, ms * MS, len(rows))))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ranks_that_crowd_the_cores_are_matched_by_steps(seed):
+    """The ends place one in half of its collectives or not at all; steps that agree with what they place know more."""
+    rng = np.random.default_rng(seed)
+    ranks = simulate(Job(seed=seed, n_steps=12, n_buckets=2, max_offset_ns=0, max_drift=0, jitter=0.3)).summaries
+    ranks = [loosely_ended(summary, rng, 8 if summary.rank == 2 else 1) for summary in ranks]
+    found = matched(ranks)
+    (match,) = found.groups
+    assert found.refusals == ()
+    assert match.rows.tolist() == [[row] * 4 for row in range(24)]
+    (match,) = matched([ranks[0], ranks[1], without(ranks[2], 0, 1), ranks[3]]).groups  # its window began a step later
+    wrong = (match.rows[:, 2] >= 0) & (match.rows[:, 2] + 2 != match.rows[:, 0])
+    assert not wrong.any()
+
+
 def test_collectives_of_one_step_that_never_meet_are_refused():
     """Two groups a trace does not tell apart: as many per step, but one rank's have ended when the other's begin."""
     ranks = simulate(Job(n_ranks=2, n_steps=3, n_buckets=1)).summaries
