@@ -14,6 +14,7 @@ from profkit.ingest.columns import (
     kernel_collectives,
     operator_collectives,
     rows_by_table,
+    shared_columns,
     text_of,
     thread_names,
 )
@@ -51,8 +52,10 @@ def _columns(groups: Groups) -> Batch:
     strings, threads = Codes(), Codes()
     for (cat, ph), rows in groups.items():
         batch.categories[cat or ph] = batch.categories.get(cat or ph, 0) + len(rows)
-    for table, rows in rows_by_table(groups).items():
-        batch.tables[table] = EXTRACTORS[table](rows, strings, threads)
+    tables = rows_by_table(groups)
+    shared = shared_columns(tables, strings, threads)
+    for table, rows in tables.items():
+        batch.tables[table] = shared.get(table, {}) | EXTRACTORS[table](rows)
         if table == "kernels" and any(event.args is not None and event.args.collective for event in rows):
             batch.tables["collectives"] = kernel_collectives(rows, strings)
         if table == "ops" and COMM_OP in strings:

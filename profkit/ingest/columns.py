@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ _COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 
 
 _MOST_DIGITS: Final = 20  # as many as 2^64 has; Python refuses to read more than 4,300
+_MOST_US: Final = (2**63 - 1) // 1000
 _INT32: Final = np.iinfo(np.int32)
 
 
@@ -77,31 +79,89 @@ def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
     return tables
 
 
+_HOST: Final = ("ops", "calls", "spans", "python", "overhead")
+_DEVICE: Final = ("kernels", "copies", "device_spans", "sync_rows", "mtia")
+
+
+def shared_columns(tables: dict[str, list[Event]], strings: Codes, threads: Codes) -> dict[str, Columns]:
+    """Give what all ranges have (times, name, on the host the thread) by table: read in one go, then cut by table.
+
+    One go, because a batch is small: a call of numpy costs as much as reading a field of twenty events.
+    """
+    host = [table for table in _HOST if table in tables]
+    order = [*host, *(table for table in _DEVICE if table in tables)]
+    rows = list(chain.from_iterable(tables[table] for table in order))
+    columns = _times(rows) | {"name": _names(rows, strings)}
+    n_host = sum(len(tables[table]) for table in host)
+    thread = _threads(rows[:n_host], threads)
+    shared: dict[str, Columns] = {}
+    first = 0
+    for table in order:
+        last = first + len(tables[table])
+        shared[table] = {name: column[first:last].copy() for name, column in columns.items()}
+        if last <= n_host:
+            shared[table]["thread"] = thread[first:last].copy()
+        first = last
+    return shared
+
+
 def _times(rows: list[Event]) -> Columns:
-    start = _parse(rows, attrgetter("ts"), "ts")
+    start = _starts(rows)
     duration = _durations(rows)
     if duration.size and int(duration.min()) < 0:
         row = int(np.argmax(duration < 0))
-        raise _bad(rows[row], f"negative dur {bytes(rows[row].dur).decode()}")
+        raise _bad(rows[row], f"negative dur {_text_of_dur(rows[row])}")
     with np.errstate(over="ignore"):
         end = start + duration
     if (end < start).any():
         row = int(np.argmax(end < start))
-        raise _bad(rows[row], f"dur {bytes(rows[row].dur).decode()} overflows int64 nanoseconds")
+        raise _bad(rows[row], f"dur {_text_of_dur(rows[row])} overflows int64 nanoseconds")
     return {"start_ns": start, "end_ns": end}
 
 
+def _text_of_dur(event: Event) -> str:
+    duration: Any = event.dur
+    if isinstance(duration, int | float):
+        raise InexactError  # the text says it as it was written
+    return bytes(duration).decode()
+
+
 class InexactError(Exception):
-    """A duration that went through float64 may have lost a nanosecond, or is none: it must be read as text."""
+    """A time that was read as a number may have lost a nanosecond, or is out of range: it must be read as text."""
+
+
+def _starts(rows: list[Event]) -> NDArray[np.int64]:
+    """Give `ts` in ns: of text, of whole numbers or of float64, as the first event has it (then all have)."""
+    first: Any = rows[0].ts if rows else None
+    if isinstance(first, int):
+        return _whole(map(attrgetter("ts"), rows), len(rows))
+    if isinstance(first, float):
+        return _exact(map(attrgetter("ts"), rows), len(rows))
+    return _parse(rows, attrgetter("ts"), "ts")
 
 
 def _durations(rows: list[Event]) -> NDArray[np.int64]:
-    if not rows or rows[0].has_text_of_dur:
-        return _parse(rows, attrgetter("dur"), "dur")
-    durations = numbers_to_ns(np.fromiter(map(attrgetter("dur"), rows), np.float64, len(rows)))
-    if durations is None:
+    first: Any = rows[0].dur if rows else None
+    if isinstance(first, int | float):
+        return _exact(map(attrgetter("dur"), rows), len(rows))
+    return _parse(rows, attrgetter("dur"), "dur")
+
+
+def _whole(numbers_us: Iterable[int], n: int) -> NDArray[np.int64]:
+    try:
+        numbers = np.fromiter(numbers_us, np.int64, n)
+    except OverflowError:
+        raise InexactError from None
+    if int(numbers.max()) >= _MOST_US or int(numbers.min()) <= -_MOST_US:
         raise InexactError
-    return durations
+    return numbers * 1000
+
+
+def _exact(numbers_us: Iterable[float], n: int) -> NDArray[np.int64]:
+    times = numbers_to_ns(np.fromiter(numbers_us, np.float64, n))
+    if times is None:
+        raise InexactError
+    return times
 
 
 def _parse(rows: list[Event], column: Callable[[Event], Any], field_name: str) -> NDArray[np.int64]:
@@ -134,7 +194,8 @@ _NO_ARGS = Args()
 
 
 def _args(rows: list[Event]) -> list[Any]:
-    return [event.args or _NO_ARGS for event in rows]
+    args = list(map(attrgetter("args"), rows))
+    return args if all(args) else [arg or _NO_ARGS for arg in args]
 
 
 def _integers(args: list[Any], name: str, absent: int = ABSENT) -> NDArray[np.int64]:
@@ -165,18 +226,17 @@ def _external_ids(args: list[Any]) -> NDArray[np.int64]:
     return ids
 
 
-def _spans(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
-    return _times(rows) | {"name": _names(rows, strings), "thread": _threads(rows, threads)}
+def _nothing_more(rows: list[Event]) -> Columns:
+    return {}
 
 
-def _ops(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
-    return _spans(rows, strings, threads) | {"external_id": _external_ids(_args(rows))}
+def _ops(rows: list[Event]) -> Columns:
+    return {"external_id": _external_ids(_args(rows))}
 
 
-def _calls(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+def _calls(rows: list[Event]) -> Columns:
     args = _args(rows)
-    ids = {"external_id": _external_ids(args), "correlation": _integers(args, "correlation")}
-    return _spans(rows, strings, threads) | ids
+    return {"external_id": _external_ids(args), "correlation": _integers(args, "correlation")}
 
 
 def _lanes(rows: list[Event], args: list[Any]) -> Columns:
@@ -194,21 +254,17 @@ def _lanes(rows: list[Event], args: list[Any]) -> Columns:
     return {"device": device.astype(np.int32), "stream": stream}
 
 
-def _device_spans(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
-    return _device_rows(rows, _args(rows), strings)
+def _device_spans(rows: list[Event]) -> Columns:
+    return _lanes(rows, _args(rows))
 
 
-def _device_rows(rows: list[Event], args: list[Any], strings: Codes) -> Columns:
-    return _times(rows) | {"name": _names(rows, strings)} | _lanes(rows, args)
+def _copies(rows: list[Event]) -> Columns:
+    return _device_work(rows, _args(rows))
 
 
-def _copies(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
-    return _device_work(rows, _args(rows), strings)
-
-
-def _device_work(rows: list[Event], args: list[Any], strings: Codes) -> Columns:
+def _device_work(rows: list[Event], args: list[Any]) -> Columns:
     n = len(rows)
-    return _device_rows(rows, args, strings) | {
+    return _lanes(rows, args) | {
         "correlation": _integers(args, "correlation"),
         "external_id": _external_ids(args),
         "n_bytes": _integers(args, "n_bytes"),
@@ -219,9 +275,9 @@ def _device_work(rows: list[Event], args: list[Any], strings: Codes) -> Columns:
     }
 
 
-def _kernels(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+def _kernels(rows: list[Event]) -> Columns:
     args = _args(rows)
-    columns = _device_work(rows, args, strings)
+    columns = _device_work(rows, args)
     columns["grid"] = _dimensions([arg.grid for arg in args])
     columns["block"] = _dimensions([arg.block for arg in args])
     columns["is_copy"] = np.zeros(len(rows), np.bool_)
@@ -284,10 +340,10 @@ def _optional_strings(values: list[Any], strings: Codes) -> NDArray[np.int32]:
     return np.array([ABSENT if value is None else strings[text_of(value)] for value in values], np.int32)
 
 
-def _memory(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
+def _memory(rows: list[Event]) -> Columns:
     args = _args(rows)
     return {
-        "start_ns": _parse(rows, attrgetter("ts"), "ts"),
+        "start_ns": _starts(rows),
         "n_bytes": _integers(args, "memory_bytes"),
         "allocated_bytes": _integers(args, "allocated"),
         "reserved_bytes": _integers(args, "reserved"),
@@ -296,19 +352,20 @@ def _memory(rows: list[Event], strings: Codes, threads: Codes) -> Columns:
     }
 
 
-EXTRACTORS: Final[dict[str, Callable[[list[Event], Codes, Codes], Columns]]] = {
+EXTRACTORS: Final[dict[str, Callable[[list[Event]], Columns]]] = {
     "kernels": _kernels,
     "copies": _copies,
     "ops": _ops,
     "calls": _calls,
-    "spans": _spans,
-    "python": _spans,
-    "overhead": _spans,
+    "spans": _nothing_more,
+    "python": _nothing_more,
+    "overhead": _nothing_more,
     "device_spans": _device_spans,
     "sync_rows": _device_spans,
     "mtia": _device_spans,
     "memory": _memory,
 }
+"""What each table has beside `shared_columns` (of memory events: all there is)."""
 
 
 def flows(groups: Groups, threads: Codes) -> Columns:
@@ -317,7 +374,7 @@ def flows(groups: Groups, threads: Codes) -> Columns:
     if not rows:
         return {}
     return {
-        "start_ns": _parse(rows, attrgetter("ts"), "ts"),
+        "start_ns": _starts(rows),
         "flow_id": np.array([_integer(event.id, ABSENT) for event in rows], np.int64),
         "thread": _threads(rows, threads),
         "is_start": np.array([event.ph == "s" for event in rows], np.int8),

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64
 
 _INT64_MAX: Final = 2**63 - 1
-_FLOAT_STEP_BELOW_HALF_NS: Final = 2.0**42
+FLOAT_STEP_BELOW_HALF_NS: Final = 2.0**42
+"""Times in us below this (51 days) lie in float64 less than half a nanosecond apart."""
 _JSON_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
@@ -55,7 +56,7 @@ def numbers_to_ns(numbers_us: NDArray[np.float64]) -> I64 | None:
     text was nearer to it than half a ns.
     """
     nanoseconds = np.rint(numbers_us * 1000.0)
-    is_exact = (numbers_us >= 0) & (numbers_us < _FLOAT_STEP_BELOW_HALF_NS) & (nanoseconds / 1000.0 == numbers_us)
+    is_exact = (numbers_us >= 0) & (numbers_us < FLOAT_STEP_BELOW_HALF_NS) & (nanoseconds / 1000.0 == numbers_us)
     return nanoseconds.astype(np.int64) if is_exact.all() else None
 
 

@@ -61,7 +61,6 @@ class RareArgs(Args, gc=False):
 class Event(msgspec.Struct, gc=False):
     """One element of traceEvents, as far as profkit reads it."""
 
-    has_text_of_dur: ClassVar[bool] = True
     ph: str = ""
     cat: str | None = None
     name: str | int | None = ""

@@ -21,7 +21,7 @@ from profkit.ingest.quick import Decode, Task, read_quick
 from profkit.ingest.split import Document, NotAsUsualError
 from profkit.model.trace import Trace, TraceWarning
 
-CHUNK_BYTES: Final = 2**20
+CHUNK_BYTES: Final = 2**19
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache."""
 UNIQUE_KEYS_UP_TO_BYTES: Final = 2**18
 """Files (as they lie on disk) up to here are also searched for keys that stand twice in an event; beyond, the last one

@@ -26,7 +26,8 @@ class Merged:
     """All batches under one string table and one thread table; columns are joined on demand, one table at a time."""
 
     def __init__(self, batches: list[Batch]) -> None:
-        codes: dict[str, int] = {}
+        # in order of text, not of first sight: ties are broken alike whatever the chunks, the layout or the processes
+        codes = {text: code for code, text in enumerate(sorted({text for batch in batches for text in batch.strings}))}
         threads: dict[tuple[str, str], int] = {}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.categories: dict[str, int] = {}
@@ -47,7 +48,7 @@ class Merged:
                 if table == "collectives":
                     columns["kernel"] = columns["kernel"] + n_kernels_before
                 self._parts.setdefault(table, []).append(_recoded(columns, string_of, thread_of))
-        self.strings = [str(name) for name in codes]
+        self.strings = list(codes)
         self.threads = list(threads)
 
     def code(self, text: str) -> int:

@@ -7,16 +7,21 @@ of `events`, which takes everything or says what is wrong. Attributes are named 
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from typing import Any, ClassVar, Final, Literal, Union
+from operator import itemgetter
+from typing import Any, Final, Literal, Union
 
 import msgspec
+import numpy as np
 
+from profkit.ingest.decimals import FLOAT_STEP_BELOW_HALF_NS
 from profkit.ingest.events import COMM_OP, Groups, Id, RareArgs
 
 _ZERO: Final = msgspec.Raw(b"0")
 _COMM_OP: Final = COMM_OP.encode()
-
+_FIRST_TS: Final = re.compile(rb'"ts"\s*:\s*([0-9]+)(\.?)')
+_LOOK_BYTES: Final = 4096
 
 _OPERATOR: Final = ("external_id", "old_external_id")
 _CALL: Final = (*_OPERATOR, "correlation")
@@ -46,16 +51,14 @@ class _NoArgs(msgspec.Struct, gc=False):
 class _Usual(msgspec.Struct, gc=False):
     """What all have. A field that no table needs is there for its type: both ways must refuse the same events."""
 
-    has_text_of_dur: ClassVar[bool] = False
     name: str | int | None = ""
     pid: Id = None
     tid: Id = None
-    ts: msgspec.Raw = _ZERO
     id: Id = None
 
 
 class _Range(_Usual, kw_only=True, gc=False):
-    """A range; `dur` in us went through float64, so `columns` checks what that may have lost."""
+    """A range. `ts` (of `_tagged`) and `dur`, in us, may be numbers: `columns` checks what float64 may have lost."""
 
     ph: Literal["X"]
     dur: int | float = 0
@@ -81,17 +84,17 @@ class _Arrow(_Usual, gc=False):
 
 
 @cache
-def _decoder(has_comm_ops: bool) -> tuple[Any, dict[type, tuple[str, str]]]:
+def _decoder(ts_type: type, has_comm_ops: bool) -> tuple[Any, dict[type, tuple[str, str]]]:
     """Give the decoder and, for each of its types, the group as `events.decode_groups` names it."""
     groups: dict[type, tuple[str, str]] = {}
     for categories, names in _ARGUMENTS:
         args = _args_of((*_OPERATOR, *_COLLECTIVE) if has_comm_ops and names is _OPERATOR else names)
         for category in categories:
-            groups[_tagged(category, _Range, args)] = (category, "X")
-    groups[_tagged("cpu_instant_event", _Instant, _args_of(_MEMORY))] = ("cpu_instant_event", "i")
-    groups[_tagged("fwdbwd", _Flow, _NoArgs)] = ("fwdbwd", "")
+            groups[_tagged(category, _Range, ts_type, args)] = (category, "X")
+    groups[_tagged("cpu_instant_event", _Instant, ts_type, _args_of(_MEMORY))] = ("cpu_instant_event", "i")
+    groups[_tagged("fwdbwd", _Flow, ts_type, _NoArgs)] = ("fwdbwd", "")
     for category in ("ac2g", "async_cpu_to_gpu", "async_gpu", "async"):
-        groups[_tagged(category, _Arrow, _NoArgs)] = (category, "s")
+        groups[_tagged(category, _Arrow, msgspec.Raw, _NoArgs)] = (category, "s")
     return msgspec.json.Decoder(list[Union[tuple(groups)]]), groups  # type: ignore[misc]  # noqa: UP007
 
 
@@ -105,26 +108,47 @@ def _args_of(names: tuple[str, ...]) -> type:
     return msgspec.defstruct("_Args", fields, gc=False, namespace=flags) if fields else _NoArgs
 
 
-def _tagged(category: str, base: type, args: Any) -> type:
-    fields: list[tuple[str, Any, Any]] = [("args", args | None, None)]
+def _tagged(category: str, base: type, ts_type: Any, args: Any) -> type:
+    zero = _ZERO if ts_type is msgspec.Raw else ts_type(0)
+    fields: list[tuple[str, Any, Any]] = [("args", args | None, None), ("ts", ts_type, zero)]
     return msgspec.defstruct(f"_{category}", fields, bases=(base,), tag_field="cat", tag=category, gc=False)
+
+
+def _type_of_ts(array: bytes) -> type:
+    """Give as what to read `ts`, by the first one: whole numbers, float64 where that is exact, or text.
+
+    Kineto writes whole us since 1970, or since torch 2.3 three decimals since a day of the same quarter: for half of a
+    quarter float64 is exact (`numbers_to_ns`).
+    """
+    first = _FIRST_TS.search(array, 0, _LOOK_BYTES)
+    if first is None:
+        return msgspec.Raw
+    if not first[2]:
+        return int
+    return float if int(first[1]) < FLOAT_STEP_BELOW_HALF_NS else msgspec.Raw
 
 
 def decode_usual(array: bytes) -> Groups | None:
     """Give the events of a JSON array by (category, phase) if all are usual, `None` if the general way must look."""
-    decoder, group_of = _decoder(_COMM_OP in array)
+    decoder, group_of = _decoder(_type_of_ts(array), _COMM_OP in array)
     try:
         events = decoder.decode(array)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    by_type: dict[type, list[Any]] = {}
-    for event in events:
-        kind = type(event)
-        if kind in by_type:
-            by_type[kind].append(event)
-        else:
-            by_type[kind] = [event]
-    groups = {group_of[kind]: rows for kind, rows in by_type.items()}
+    groups = {group_of[type(rows[0])]: rows for rows in _by_type(events)}
     for flow in groups.pop(("fwdbwd", ""), ()):
         groups.setdefault(("fwdbwd", flow.ph), []).append(flow)
     return groups
+
+
+def _by_type(events: list[Any]) -> list[list[Any]]:
+    """Give the events of each type, in their order; the type whose first event is earliest first."""
+    types = list(map(type, events))
+    distinct = list(dict.fromkeys(types))
+    if len(distinct) < 2:
+        return [events] if events else []
+    number = dict(zip(distinct, range(len(distinct)), strict=True))
+    numbers = np.fromiter(map(number.__getitem__, types), np.int8, len(types))
+    ordered = itemgetter(*np.argsort(numbers, kind="stable").tolist())(events)
+    ends = np.cumsum(np.bincount(numbers)).tolist()
+    return [list(ordered[start:end]) for start, end in zip([0, *ends], ends, strict=False)]

@@ -124,10 +124,10 @@ def test_any_number_of_processes(jobs: int, tmp_path: Path) -> None:
     assert many.strings == one.strings  # codes too, so that ties are broken alike
 
 
-def test_codes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+def test_codes_are_in_order_of_text(tmp_path: Path) -> None:
     trace = read_bytes(document(EVENTS), tmp_path)
-    first_seen = ["ProfilerStep#4", 'aten::"mm"', "record_param_comms", "allreduce", "Float", "cudaLaunchKernel"]
-    assert list(trace.strings[: len(first_seen)]) == first_seen
+    assert list(trace.strings) == sorted(trace.strings)
+    assert {'aten::"mm"', "allreduce", "Float", "cudaLaunchKernel"} <= set(trace.strings)
 
 
 def test_integers_and_decimals_and_exponents_are_the_same_time(tmp_path: Path) -> None:
