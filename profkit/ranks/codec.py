@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError
 from profkit.model.table import Table
-from profkit.ranks.records import CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
+from profkit.ranks.records import BlockRows, CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Changes whenever a column does: bytes of another schema are refused, never guessed at."""
 
 _DIGEST_BYTES: Final = 16
@@ -25,8 +25,19 @@ _TABLES: Final[dict[str, type[Table]]] = {
     "ranges": NameRows,
     "lead_ranges": LeadRanges,
     "work": NameRows,
+    "blocks": BlockRows,
 }
-_VALUES: Final = ("rank", "world_size", "source", "host", "origin_unix_ns", "window_ns", "step_source", "strings")
+_VALUES: Final = (
+    "rank",
+    "world_size",
+    "source",
+    "host",
+    "origin_unix_ns",
+    "window_ns",
+    "step_source",
+    "strings",
+    "is_cpu",
+)
 
 
 def packed(summary: RankSummary) -> bytes:

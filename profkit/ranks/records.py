@@ -53,6 +53,22 @@ class CollectiveRows(Table):
     """How much of it this rank's compute covers."""
     lead_ns: I64
     """[n, 4]: what the rank did, by `PHASES`, since its last collective had ended."""
+    ready_ns: I64
+    """When it could have begun as far as its own rank goes: asked for, and what it carries computed."""
+    own_ns: I64
+    """[n, 4]: what the rank did, by `PHASES`, since the collective before was ready, waits (`BlockRows`) left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRows(Table):
+    """When the rank did nothing but wait for a collective; disjoint, in time order.
+
+    `row` points into `CollectiveRows`: the collective whose end released the rank, at `end_ns`.
+    """
+
+    start_ns: I64
+    end_ns: I64
+    row: I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +126,9 @@ class RankSummary:
     lead_ranges: LeadRanges
     work: NameRows
     """Compute kernels (on a CPU: operators) by name and shape, the longest in all first."""
+    blocks: BlockRows
+    is_cpu: bool = False
+    """Whether the CPU is the device: then ranks of one host share its cores."""
 
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""

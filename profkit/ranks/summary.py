@@ -12,8 +12,9 @@ from profkit.model.intervals import Intervals
 from profkit.model.table import NO_CODE
 from profkit.model.trace import I32
 from profkit.ranks.activity import host_ranges, issuers, longest_before, names_of_ranges, names_of_work
+from profkit.ranks.blocks import blocks, ready_ns
 from profkit.ranks.collected import Collected, collected
-from profkit.ranks.records import PHASES, CollectiveRows, LeadRanges, NameRows, RankSummary, StepRows
+from profkit.ranks.records import PHASES, BlockRows, CollectiveRows, LeadRanges, NameRows, RankSummary, StepRows
 from profkit.timeline import Facts
 
 UNKNOWN_RANK: Final = -1
@@ -31,6 +32,7 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
     strings, (name, dtype, issuer, of_lead, of_range, of_work) = _used(
         trace.strings, rows.name, rows.dtype, issuer, lead.name, by_name.name, work.name
     )
+    waited = blocks(facts, rows, sets["comm"])
     said = trace.meta.rank if rank is None else rank
     return RankSummary(
         rank=UNKNOWN_RANK if said is None else said,
@@ -42,11 +44,19 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
         step_source=trace.step_source,
         groups=rows.groups,
         strings=strings,
-        collectives=_rows(facts, rows, sets, {"name": name, "dtype": dtype, "issuer": issuer}),
+        collectives=CollectiveRows(
+            name=name,
+            dtype=dtype,
+            issuer=issuer,
+            **_columns(facts, rows, sets),
+            **_own(facts, rows, sets, waited),
+        ),
         steps=_steps(facts, sets),
         ranges=NameRows(**{**by_name.columns(), "name": of_range}),
         lead_ranges=LeadRanges(**{**lead.columns(), "name": of_lead}),
         work=NameRows(**{**work.columns(), "name": of_work}),
+        blocks=waited,
+        is_cpu=facts.cpu is not None,
     )
 
 
@@ -73,7 +83,7 @@ def _phases(sets: dict[str, Intervals], start: I64, end: I64, *, comm: I64) -> I
     return np.stack([parts[phase] for phase in PHASES], axis=1).astype(np.int64)
 
 
-def _rows(facts: Facts, rows: Collected, sets: dict[str, Intervals], codes: dict[str, I32]) -> CollectiveRows:
+def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[str, NDArray[Any]]:
     low, high = facts.trace.window_ns
     order = np.argsort(rows.start_ns, kind="stable")
     reach = np.maximum.accumulate(rows.end_ns[order]) if order.size else order
@@ -81,20 +91,31 @@ def _rows(facts: Facts, rows: Collected, sets: dict[str, Intervals], codes: dict
     since[order] = np.concatenate(([low], reach[:-1])) if order.size else reach
     until = np.clip(rows.start_ns, low, high)
     begun = np.minimum(np.clip(since, low, high), until)
-    return CollectiveRows(
-        group=rows.group,
-        kind=rows.kind,
-        in_elements=rows.in_elements,
-        out_elements=rows.out_elements,
-        seq=rows.seq,
-        issued_ns=rows.issued_ns,
-        start_ns=rows.start_ns,
-        end_ns=rows.end_ns,
-        step=_step_of(facts, rows.issued_ns),
-        hidden_ns=sets["compute"].covered_ns(rows.start_ns, rows.end_ns),
-        lead_ns=_phases(sets, begun, until, comm=np.zeros(until.size, np.int64)),
-        **codes,
-    )
+    return {
+        "group": rows.group,
+        "kind": rows.kind,
+        "in_elements": rows.in_elements,
+        "out_elements": rows.out_elements,
+        "seq": rows.seq,
+        "issued_ns": rows.issued_ns,
+        "start_ns": rows.start_ns,
+        "end_ns": rows.end_ns,
+        "step": _step_of(facts, rows.issued_ns),
+        "hidden_ns": sets["compute"].covered_ns(rows.start_ns, rows.end_ns),
+        "lead_ns": _phases(sets, begun, until, comm=np.zeros(until.size, np.int64)),
+    }
+
+
+def _own(facts: Facts, rows: Collected, sets: dict[str, Intervals], waited: BlockRows) -> dict[str, NDArray[Any]]:
+    low, high = facts.trace.window_ns
+    ready = ready_ns(facts, rows)
+    order = np.argsort(ready, kind="stable")
+    until = np.clip(ready[order], low, high)
+    begun = np.concatenate(([low], until[:-1])) if until.size else until
+    stood = Intervals(waited.start_ns, waited.end_ns).covered_ns(begun, until)
+    own = np.empty((ready.size, len(PHASES)), np.int64)
+    own[order] = _phases(sets, begun, until, comm=stood)
+    return {"ready_ns": ready, "own_ns": own}
 
 
 def _step_of(facts: Facts, at_ns: I64) -> I32:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.records import PHASES, CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
+from profkit.ranks.records import PHASES, BlockRows, CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
 
 US, MS = 1_000, 1_000_000
 ORIGIN = 1_790_857_026_000_000_000
@@ -92,6 +92,8 @@ def _summary(job, rank, start, end, lead, clock) -> RankSummary:
         issuer=np.full(n, 2, np.int32),
         hidden_ns=np.zeros(n, np.int64),
         lead_ns=lead,
+        ready_ns=shown(start),
+        own_ns=lead,
     )
     steps = StepRows(
         number=np.arange(job.n_steps),
@@ -115,6 +117,7 @@ def _summary(job, rank, start, end, lead, clock) -> RankSummary:
         ranges=NameRows.none(name=np.int32),
         lead_ranges=LeadRanges.none(name=np.int32),
         work=NameRows.none(name=np.int32),
+        blocks=BlockRows(start_ns=shown(start), end_ns=shown(end), row=np.arange(n)),
     )
 
 

@@ -125,7 +125,7 @@ def test_a_rank_without_collectives():
 
 
 def equal(one, two):
-    for table in ("collectives", "steps", "ranges", "lead_ranges", "work"):
+    for table in ("collectives", "steps", "ranges", "lead_ranges", "work", "blocks"):
         mine, other = getattr(one, table).columns(), getattr(two, table).columns()
         assert all(np.array_equal(mine[name], other[name]) for name in mine)
         assert all(mine[name].dtype == other[name].dtype for name in mine)
@@ -143,7 +143,7 @@ def test_a_summary_stays_small():
     small = packed(simulate(Job(n_ranks=2, n_steps=12)).summaries[1])
     large = packed(simulate(Job(n_ranks=2, n_steps=250)).summaries[1])
     assert len(small) < 6_000
-    assert len(large) < 60 * 1000
+    assert len(large) < 70 * 1000
 
 
 WHOLE = packed(simulate(Job()).summaries[0])
@@ -157,5 +157,5 @@ def test_other_bytes_are_refused(data):
 
 def test_another_schema_is_refused(monkeypatch):
     monkeypatch.setattr(codec, "SCHEMA", codec.SCHEMA + 1)
-    with pytest.raises(TraceFormatError, match="schema 1, not 2"):
+    with pytest.raises(TraceFormatError, match=f"schema {codec.SCHEMA - 1}, not {codec.SCHEMA}"):
         unpacked(WHOLE)
