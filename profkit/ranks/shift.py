@@ -115,18 +115,23 @@ def _candidates(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> tup
     high = min(MAX_SHIFT, other_end.size - 2)
     shorter = min(end.size, other_end.size)
     least = max(3, shorter // 2) if shorter < 16 else max(8, shorter // 4)  # fewer agree by chance
-    spreads, shifts = [], []
+    spreads, wide, shifts = [], [], []
     for shift in range(low, high + 1):
         at, lag = _lags(end, symbol, other_end, other_symbol, shift)
         if at.size >= least:
-            spreads.append(_quarter(np.abs(np.diff(lag))))
+            steps = np.abs(np.diff(lag))
+            spreads.append(_part(steps, 1 / 4))
+            wide.append(_part(steps, 9 / 10))
             shifts.append(shift)
     if not shifts:
         return [], 0.0
     best = min(spreads)
-    order = [place for place in np.argsort(spreads, kind="stable") if spreads[place] <= 3 * best + _SLACK_NS]
+    good = {place for place, spread in enumerate(spreads) if spread <= 3 * best + _SLACK_NS}
+    # buckets of one step end alike under any shift by whole steps: what lies between steps tells, unless a window has
+    # gaps, where each part has a shift of its own
+    orders = [[int(place) for place in np.argsort(by, kind="stable") if place in good] for by in (spreads, wide)]
     tracks = []
-    for place in order[:_MAX_TRIED]:
+    for place in dict.fromkeys(orders[1][: _MAX_TRIED // 2] + orders[0][: _MAX_TRIED // 2]):
         at, lag = _lags(end, symbol, other_end, other_symbol, shifts[place])
         calm = np.flatnonzero(np.abs(np.diff(lag)) <= 3 * spreads[place] + _SLACK_NS)
         calm = np.union1d(calm, calm + 1)
@@ -143,9 +148,10 @@ def _lags(end: I64, symbol: I64, other_end: I64, other_symbol: I64, shift: int) 
     return end[mine][same], (other_end[theirs] - end[mine])[same]
 
 
-def _quarter(values: I64) -> float:
-    """Give the value a quarter lies below: a window with gaps has several right shifts, each for a part of it."""
-    return float(np.partition(values, values.size // 4)[values.size // 4])
+def _part(values: I64, part: float) -> float:
+    """Give the value below which this part lies: a quarter, for a window with gaps has several right shifts."""
+    place = min(int(values.size * part), values.size - 1)
+    return float(np.partition(values, place)[place])
 
 
 def fitted(at_ns: I64, lag_ns: I64) -> Track:

@@ -13,6 +13,7 @@ from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.match import matched
 from profkit.ranks.matches import Method
 from profkit.ranks.records import Group
+from tests.ranks.overlap import Overlap, run
 from tests.ranks.simulate import MS, Job, shifted, simulate, without
 
 
@@ -206,3 +207,10 @@ def test_any_hole_and_any_offset(seed, missing, ahead_ns):
     there = np.setdiff1d(np.arange(48), list(missing))
     found = match.rows[match.rows[:, 1] >= 0]
     assert found.tolist() == np.stack([there, np.arange(there.size)], axis=1).tolist()
+
+
+def test_steps_that_are_nearly_alike_are_not_shifted_by_two():
+    """Four buckets a step end the same way under any shift by whole steps; between steps lies what tells."""
+    summaries, _ = run(Overlap(extra_ns={1: 3_000_000}, slow_phase="data", transfer_ns=4_000_000))
+    (match,) = matched(summaries).groups
+    assert (match.rows == np.arange(32)[:, None]).all()
