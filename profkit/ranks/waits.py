@@ -71,7 +71,9 @@ class GroupWaits:
     wait_exposed_ns: I64
     """At least this much of the waiting is exposed: the waiting less all that compute hides of the instance."""
     lead_ns: I64
-    """[n, R, 4]: what each rank did before, by `PHASES`."""
+    """[n, R, 4]: what each rank did since its last collective had ended, by `PHASES`."""
+    own_ns: I64
+    """[n, R, 4]: what each rank did itself since its collective before was ready, whatever ran or waited beside it."""
     rows: I64
 
     @property
@@ -145,7 +147,8 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
         hidden_ns=hidden,
         exposed_ns=duration - hidden,
         wait_exposed_ns=np.maximum(wait - hidden, 0),
-        lead_ns=_leads(rows, tables),
+        lead_ns=_by_phase(rows, [table.collectives.lead_ns for table in tables]),
+        own_ns=_by_phase(rows, [table.collectives.own_ns for table in tables]),
         rows=rows,
     )
 
@@ -166,11 +169,8 @@ def _gathered(rows: I64, columns: Sequence[NDArray[np.integer]]) -> I64:
     return out
 
 
-def _leads(rows: I64, tables: Sequence[RankSummary]) -> I64:
-    phases = [
-        _gathered(rows, [table.collectives.lead_ns[:, phase] for table in tables]) for phase in range(len(PHASES))
-    ]
-    return np.stack(phases, axis=2)
+def _by_phase(rows: I64, columns: Sequence[I64]) -> I64:
+    return np.stack([_gathered(rows, [column[:, phase] for column in columns]) for phase in range(len(PHASES))], axis=2)
 
 
 def _steps(rows: I64, tables: Sequence[RankSummary]) -> I64:

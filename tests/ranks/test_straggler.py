@@ -15,6 +15,7 @@ from profkit.ranks.match import matched
 from profkit.ranks.records import PHASES, CollectiveRows, Group, LeadRanges, NameRows
 from profkit.ranks.straggler import compute_factor, find_stragglers
 from profkit.ranks.waits import split
+from tests.ranks.overlap import Overlap, run
 from tests.ranks.simulate import MS, Job, shifted, simulate
 
 
@@ -267,3 +268,12 @@ def test_a_group_without_instances_is_left_out():
     assert waits_of(ranks) == ()
     assert find_stragglers((), ranks) == ()
     assert Group().size == 0
+
+
+@pytest.mark.parametrize("phase", ["data", "compute"])
+@pytest.mark.parametrize("transfer_ns", [200_000, 1 * MS, 4 * MS])
+def test_the_phase_under_overlap(phase, transfer_ns):
+    """Buckets under the backward pass: rank 1's end sooner than its peers', and more of its compute lies after them."""
+    summaries, _ = run(Overlap(extra_ns={1: 3 * MS}, slow_phase=phase, transfer_ns=transfer_ns))
+    (straggler,) = answer(summaries).named
+    assert (straggler.rank, straggler.phase) == (1, phase)
