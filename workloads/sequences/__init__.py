@@ -1,0 +1,1 @@
+"""Sequences of unequal length: how they are made into batches, and a small transformer that reads them."""
