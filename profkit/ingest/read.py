@@ -7,17 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, UnsupportedTraceError
 from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_chunks
 from profkit.ingest.kineto import read_trace
+from profkit.ingest.ncu_page import is_ncu
 from profkit.model.trace import Trace
 
 _NSYS_REPORT_MAGIC: Final = b"NVIDIA Tegra Profiler Report"  # of .nsys-rep, and of .qdrep before 2021.4
 _CHUNK_BYTES: Final = 2**20
+
+
+class Tool(StrEnum):
+    """What wrote a source."""
+
+    KINETO = "torch.profiler"
+    NSYS = "nsys"
+    NCU = "ncu"
+
+
+def tool_of(source: str) -> Tool:
+    """Give what wrote a source, by its content; what nobody knows is torch.profiler's, whose reader refuses it.
+
+    Standard input and pipes are torch.profiler's: they can be read only once.
+    """
+    path = Path(source)
+    head = _head(path)
+    if head.startswith((SQLITE_MAGIC, _NSYS_REPORT_MAGIC)):
+        return Tool.NSYS
+    if head.startswith(GZIP_MAGIC):
+        return Tool.NSYS if _is_compressed_database(path, source) else Tool.KINETO
+    return Tool.NCU if head and is_ncu(path, source) else Tool.KINETO
 
 
 def read_traces(
@@ -44,6 +68,11 @@ def read_traces(
 
         with _decompressed(path, source, progress) as sqlite:
             yield from read_export(sqlite, source, progress=progress)
+    elif head and is_ncu(path, source):
+        raise UnsupportedTraceError(
+            f"{source} is an ncu report: it knows single kernels, and no step",
+            hint=f"profkit kernels {source}; or triage it together with the trace that it belongs to",
+        )
     else:
         yield read_trace(source, lenient=lenient, jobs=jobs, progress=progress)
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.fleet import Fleet
+from profkit.model.handover import Handover
 
 
 class Bottleneck(StrEnum):
@@ -195,7 +196,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything `profkit triage` knows; `fleet` is None for one rank alone."""
+    """Everything `profkit triage` knows; `fleet` is None for one rank alone, `handover` without a second tool."""
 
     verdict: Verdict
     ranks: tuple[RankReport, ...]
@@ -203,3 +204,4 @@ class Report:
     skipped: tuple[Skipped, ...]
     failures: tuple[Failure, ...] = ()
     fleet: Fleet | None = None
+    handover: Handover | None = None

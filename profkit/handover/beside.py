@@ -1,0 +1,185 @@
+"""Traces of one tool with another tool's results beside them, to one report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from profkit.errors import ProfkitError, UnsupportedTraceError
+from profkit.handover.pairing import paired
+from profkit.handover.portrait import Portrait, portrait_of
+from profkit.handover.profiled import profiled
+from profkit.handover.timeline import timeline
+from profkit.ingest.bytesource import Progress
+from profkit.ingest.ncu import read_profiles
+from profkit.ingest.read import Tool, read_traces
+from profkit.kernels.assess import assess_all
+from profkit.model.handover import Handover, HandoverStatus, KernelHandover, TimelineHandover
+from profkit.model.kernel import KernelReport
+from profkit.model.report import Failure, Report, Verdict
+from profkit.model.trace import Trace
+from profkit.pipeline import analyse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How traces are read and cut."""
+
+    lenient: bool = False
+    jobs: int = 1
+    step_range: tuple[int, int] | None = None
+    command: str | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What was given, by what it is to the hand-over: `first` makes the report, the others are set beside it."""
+
+    first: tuple[str, ...]
+    timelines: tuple[str, ...]
+    profiles: tuple[str, ...]
+
+    @property
+    def has_handover(self) -> bool:
+        """Whether there is a second tool."""
+        return bool(self.timelines or self.profiles)
+
+
+def sorted_sources(tools: Sequence[tuple[str, Tool]]) -> Sources:
+    """Give the sources by their part; raises UnsupportedTraceError for ncu's reports without any trace.
+
+    torch.profiler comes first, since it alone knows operators; without it nsys does.
+    """
+    by_tool = {tool: tuple(source for source, given in tools if given is tool) for tool in Tool}
+    kineto, nsys, ncu = by_tool[Tool.KINETO], by_tool[Tool.NSYS], by_tool[Tool.NCU]
+    if ncu and not kineto and not nsys:
+        raise UnsupportedTraceError(
+            f"{ncu[0]} is an ncu report: it knows single kernels, and no step",
+            hint=f"profkit kernels {ncu[0]}; or name the trace that it belongs to as well",
+        )
+    return Sources(first=kineto or nsys, timelines=nsys if kineto else (), profiles=ncu)
+
+
+def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
+    """Give the report with what the second tool says of it; `report` was made from `sources.first`.
+
+    Traces of the first tool are read again here, one at a time, for what a report does not keep: launches and steps.
+    What cannot be read of the second tool is a failure of the report; raises its error if nothing of it can be.
+    """
+    failures: list[Failure] = []
+    errors: list[ProfkitError] = []
+    seconds: list[Portrait] = []
+    for source in sources.timelines:
+        try:
+            seconds += _portraits((source,), reading)
+        except ProfkitError as error:
+            errors.append(error)
+            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
+    kernels = _kernels(sources.profiles, failures, errors)
+    if not seconds and kernels is None:
+        raise errors[-1]
+    failed = {failure.source for failure in report.failures}
+    firsts = _portraits([source for source in sources.first if source not in failed], reading)
+    pairs, unpaired = paired(firsts, seconds) if seconds else ([], ())
+    timelines = tuple(timeline(first, second) for first, second in pairs)
+    shown = _shown(report.verdict, firsts)
+    told = _together(timelines, profiled(shown, kernels) if kernels is not None else None, unpaired, shown)
+    report = replace(report, handover=told, failures=(*report.failures, *failures))
+    return _ruled(report, {id(line): second for line, (_, second) in zip(timelines, pairs, strict=True)})
+
+
+def _portraits(sources: Iterable[str], reading: Reading) -> list[Portrait]:
+    found: list[Portrait] = []
+    for source in sources:
+        traces = read_traces(source, lenient=reading.lenient, jobs=reading.jobs, progress=reading.progress)
+        # map, not a loop variable: a trace is gone before the next one of the file is made
+        found += map(partial(_portrait, reading=reading), traces)
+    return found
+
+
+def _portrait(trace: Trace, reading: Reading) -> Portrait:
+    return portrait_of(analyse(trace, step_range=reading.step_range, command=reading.command))
+
+
+def _kernels(sources: Sequence[str], failures: list[Failure], errors: list[ProfkitError]) -> KernelReport | None:
+    read = []
+    for source in sources:
+        try:
+            read.append((source, read_profiles(source)))
+        except ProfkitError as error:
+            errors.append(error)
+            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
+    if not read:
+        return None
+    return assess_all(
+        [profile for _, one in read for profile in one.profiles],
+        sources=[source for source, _ in read],
+        warnings=[warning for _, one in read for warning in one.warnings],
+    )
+
+
+def _shown(verdict: Verdict, portraits: Sequence[Portrait]) -> Portrait:
+    """Give the portrait of the trace that the report's verdict speaks of."""
+    wanted = verdict.source, verdict.rank
+    return next((one for one in portraits if (one.rank.source, one.rank.rank) == wanted), portraits[0])
+
+
+def _together(
+    timelines: tuple[TimelineHandover, ...],
+    kernels: KernelHandover | None,
+    unpaired: tuple[str, ...],
+    shown: Portrait,
+) -> Handover:
+    """Give the whole hand-over; its status is that of the timeline of the rank shown, else that of the profiles."""
+    own = next((line for line in timelines if line.rank == shown.rank.rank), None)
+    leading = own or next(iter(timelines), None)
+    merged = leading if leading is not None and leading.status is not HandoverStatus.REFUSED else kernels or leading
+    if merged is None:
+        sentence = "no trace of the second tool is of a rank of the first"
+        return Handover(status=HandoverStatus.REFUSED, sentence=sentence, unpaired=unpaired)
+    sentence = merged.sentence
+    if len(timelines) > 1:
+        n = sum(line.status is merged.status for line in timelines)
+        sentence += f" (the same on {n} of {len(timelines)} ranks)"
+    return Handover(status=merged.status, sentence=sentence, timelines=timelines, kernels=kernels, unpaired=unpaired)
+
+
+_TAKES_OVER: Final = (HandoverStatus.OVERTURNED, HandoverStatus.ANSWERED)
+
+
+def _ruled(report: Report, seconds: dict[int, Portrait]) -> Report:
+    """Give the report with its verdict as the second tool leaves it: surer, in doubt, or replaced.
+
+    Only where the report's verdict is that of one rank which has a timeline; a verdict on all ranks together stays.
+    """
+    told = report.handover
+    assert told is not None  # noqa: S101 - set by the caller
+    verdict = report.verdict
+    line = next((one for one in told.timelines if one.rank == verdict.rank), None)
+    if line is None or line.status is HandoverStatus.REFUSED:
+        return report
+    second = seconds[id(line)]
+    if line.status in _TAKES_OVER:
+        return _replaced(report, line, second)
+    caveats = (*verdict.caveats, line.sentence) if line.status is HandoverStatus.OPEN else verdict.caveats
+    return replace(report, verdict=replace(verdict, confidence=line.confidence_after, caveats=caveats))
+
+
+def _replaced(report: Report, line: TimelineHandover, second: Portrait) -> Report:
+    """Give the report with the second tool's rank in place of the first's; the first's goes beside it."""
+    first = next(rank for rank in report.ranks if (rank.source, rank.rank) == (report.verdict.source, line.rank))
+    ranks = tuple(second.rank if rank is first else rank for rank in report.ranks)
+    told = report.handover
+    assert told is not None  # noqa: S101 - set by the caller
+    lines = tuple(replace(one, other_rank=first) if one is line else one for one in told.timelines)
+    return replace(
+        report,
+        verdict=replace(second.verdict, caveats=(*second.verdict.caveats, line.sentence)),
+        ranks=ranks,
+        findings=tuple(finding for rank in ranks for finding in rank.findings),
+        skipped=tuple(dict.fromkeys(skip for rank in ranks for skip in rank.skipped)),
+        handover=replace(told, timelines=lines),
+    )

@@ -1,0 +1,212 @@
+"""A trace beside ncu's profiles: how much of the step the profiled kernels are, what limits them, what is to be won.
+
+A profile stands for the launches of its function in its grid and block. ncu runs a kernel alone, so it can refine
+"kernel-bound" and can say nothing of a step that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from profkit.analyzers.base import Scope
+from profkit.analyzers.tools import kernel_profile
+from profkit.handover.launches import KernelKey
+from profkit.handover.portrait import Portrait
+from profkit.model.arrays import I64
+from profkit.model.finding import Evidence, NextTool
+from profkit.model.handover import HandoverStatus, KernelHandover, ProfiledKernel
+from profkit.model.kernel import KernelAssessment, KernelClass, KernelReport
+from profkit.model.report import Bottleneck
+from profkit.units import format_fraction, format_ns, format_speedup
+
+MIN_COVERED: Final = 0.5
+"""Share of kernel time that must be profiled for ncu to speak of the step's kernels. Chosen: more than half."""
+_MAX_NAMED: Final = 4
+_USUAL_RATIO: Final = (0.5, 2.0)
+"""ncu's duration over the trace's outside which the profile is of another state (clocks, cold caches). Chosen: caches
+and clocks of the real samples move it by a third."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A kernel over the portrait's steps: launches and time, summed."""
+
+    key: KernelKey
+    count: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Account:
+    """Times per step, ns: the step, all its compute kernels, those with a profile, and these by what limits them."""
+
+    step_ns: int
+    kernel_ns: int
+    covered_ns: int
+    by_class: tuple[tuple[str, int], ...]
+
+
+def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
+    """Give what ncu's profiles say of the kernels of a trace."""
+    uses = _uses(portrait)
+    chosen, unmatched = _chosen(uses, report.kernels)
+    n_steps = max(portrait.launches.n_steps, 1)
+    kernels = tuple(_kernel(use, profiles, n_steps) for use, profiles in chosen)
+    by_class: dict[str, int] = {}
+    for kernel in kernels:
+        by_class[kernel.kernel_class] = by_class.get(kernel.kernel_class, 0) + kernel.kernel_ns
+    account = _Account(
+        step_ns=portrait.mean_step_ns or portrait.rank.window_ns[1] - portrait.rank.window_ns[0],
+        kernel_ns=sum(use.total_ns for use in uses) // n_steps,
+        covered_ns=sum(kernel.kernel_ns for kernel in kernels),
+        by_class=tuple(sorted(by_class.items(), key=lambda item: -item[1])),
+    )
+    status, sentence = _status(portrait, account, unmatched)
+    return KernelHandover(
+        rank=portrait.rank.rank,
+        sources=report.sources,
+        status=status,
+        sentence=sentence,
+        evidence=tuple(_evidence(kernels, account.step_ns)),
+        step_ns=account.step_ns,
+        kernel_ns=account.kernel_ns,
+        covered_ns=account.covered_ns,
+        by_class=account.by_class,
+        kernels=kernels,
+        unmatched=unmatched,
+        next_tool=_next(portrait, uses, chosen) if status is not HandoverStatus.CONFIRMED else None,
+    )
+
+
+def _uses(portrait: Portrait) -> list[_Use]:
+    """Give the compute kernels, the longest first: collectives are never profiled."""
+    launches = portrait.launches
+    n = len(launches.keys)
+    total: I64 = np.zeros(n, np.int64)
+    np.add.at(total, launches.key, launches.duration_ns)
+    count = np.bincount(launches.key, minlength=n)
+    rows = zip(launches.keys, count.tolist(), total.tolist(), launches.is_comm.tolist(), strict=True)
+    uses = [_Use(key, n_launches, spent) for key, n_launches, spent, is_comm in rows if not is_comm]
+    return sorted(uses, key=lambda use: -use.total_ns)
+
+
+_Chosen = list[tuple[_Use, list[KernelAssessment]]]
+
+
+def _chosen(uses: Sequence[_Use], profiles: Sequence[KernelAssessment]) -> tuple[_Chosen, tuple[str, ...]]:
+    """Give each kernel of the trace with its profiles, and the functions whose profiles fit none.
+
+    A profile that tells no shape (a summary page) fits a function that the trace launches in one shape only.
+    """
+    found: dict[KernelKey, list[KernelAssessment]] = {}
+    unmatched: list[str] = []
+    for one in profiles:
+        profile = one.profile
+        named = [use.key for use in uses if use.key.function == profile.function]
+        if profile.grid is not None and profile.block is not None:
+            named = [key for key in named if _has_shape(key, profile.grid, profile.block)]
+        if len(named) == 1:
+            found.setdefault(named[0], []).append(one)
+        else:
+            unmatched.append(profile.function)
+    return [(use, found[use.key]) for use in uses if use.key in found], tuple(dict.fromkeys(unmatched))
+
+
+def _has_shape(key: KernelKey, grid: tuple[int, int, int], block: tuple[int, int, int]) -> bool:
+    """Whether a kernel of the trace has that grid and block; a trace that tells none leaves the name alone."""
+    return key.grid[0] == 0 or (key.grid == grid and key.block == block)
+
+
+def _kernel(use: _Use, profiles: list[KernelAssessment], n_steps: int) -> ProfiledKernel:
+    """Give a kernel with the profile of median duration."""
+    ordered = sorted(profiles, key=lambda one: one.duration_ns or 0)
+    middle = ordered[len(ordered) // 2]
+    speed = middle.speed
+    spent = use.total_ns // n_steps
+    known = [percent for percent in (speed.compute_percent, speed.memory_percent) if percent is not None]
+    roof = max(known) if len(known) == 2 else None
+    return ProfiledKernel(
+        function=use.key.function,
+        grid=use.key.grid if use.key.grid[0] else None,
+        block=use.key.block if use.key.block[0] else None,
+        kernel_class=speed.kernel_class.value,
+        count=use.count / n_steps,
+        kernel_ns=spent,
+        mean_ns=use.total_ns // use.count,
+        ncu_ns=middle.duration_ns,
+        roof_percent=roof,
+        recoverable_ns=None if roof is None else int(spent * max(0.0, 1 - roof / 100)),
+        n_profiles=sum(one.profile.n_launches for one in profiles),
+    )
+
+
+def _status(portrait: Portrait, account: _Account, unmatched: tuple[str, ...]) -> tuple[HandoverStatus, str]:
+    if not account.by_class:
+        named = ", ".join(unmatched[:_MAX_NAMED])
+        why = f"the trace launches none of its kernels in their grid and block ({named})"
+        return HandoverStatus.REFUSED, f"ncu's profiles are not merged: {why}"
+    shares = ", ".join(
+        f"{name} kernels {format_fraction(spent / account.step_ns)}"
+        for name, spent in account.by_class
+        if name != KernelClass.NO_DATA.value
+    )
+    covered = f"{format_fraction(account.covered_ns / account.kernel_ns)} of the kernel time is profiled"
+    told = f"{shares} of the step; {covered}" if shares else f"{covered}, none of it with both throughputs"
+    bottleneck = portrait.verdict.bottleneck
+    if bottleneck is not Bottleneck.KERNEL:
+        return HandoverStatus.OPEN, f"ncu runs kernels alone and cannot speak on {bottleneck.value}: {told}"
+    if not shares or account.covered_ns < MIN_COVERED * account.kernel_ns:
+        asked = f"{format_fraction(MIN_COVERED)} is asked"
+        return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound yet: {told}, {asked}"
+    return HandoverStatus.CONFIRMED, f"ncu refines kernel-bound: {told}"
+
+
+def _evidence(kernels: tuple[ProfiledKernel, ...], step_ns: int) -> Iterable[Evidence]:
+    for kernel in kernels[:_MAX_NAMED]:
+        at = "" if kernel.roof_percent is None else f", its busier roof at {kernel.roof_percent:.1f} % of peak"
+        yield Evidence(
+            statement=f"{kernel.function}: {kernel.kernel_class}{at}; {format_ns(kernel.kernel_ns)} per step"
+            f" ({format_fraction(kernel.kernel_ns / step_ns)})",
+            metric="handover.profiled_kernel_ns",
+            value=float(kernel.kernel_ns),
+            unit="ns",
+        )
+    known = [kernel.recoverable_ns for kernel in kernels if kernel.recoverable_ns is not None]
+    if known:
+        yield Evidence(
+            statement=f"at the peak of their busier roofs they would take at most {format_ns(sum(known))} per step less"
+            f" ({format_fraction(sum(known) / step_ns)} of the step)",
+            metric="handover.kernel_recoverable_ns",
+            value=float(sum(known)),
+            unit="ns",
+        )
+    ratios = [kernel.ncu_ns / kernel.mean_ns for kernel in kernels if kernel.ncu_ns and kernel.mean_ns]
+    if ratios:
+        ratio = float(np.median(ratios))
+        low, high = _USUAL_RATIO
+        doubt = "" if low <= ratio <= high else ": other clocks or a cold cache, so its class may not hold in the job"
+        yield Evidence(
+            statement=f"under ncu they take {format_speedup(ratio)} as long as in the trace (median){doubt}",
+            metric="handover.ncu_duration_ratio",
+            value=ratio,
+            unit="ratio",
+        )
+
+
+def _next(portrait: Portrait, uses: Sequence[_Use], chosen: _Chosen) -> NextTool | None:
+    """Give the profile that covers most: of the hottest kernel without one; else what the trace's verdict asks for."""
+    if portrait.verdict.bottleneck is not Bottleneck.KERNEL:
+        return portrait.verdict.next_tool
+    done = {use.key for use, _ in chosen}
+    left = next((use for use in uses if use.key not in done), None)
+    return None if left is None else _profile_of(portrait.scope, left.key.function)
+
+
+def _profile_of(scope: Scope, function: str) -> NextTool:
+    return kernel_profile(
+        scope, function, "the hottest kernel without a profile", "Speed of Light, beside the profiles that are there"
+    )

@@ -1,0 +1,282 @@
+"""A trace beside another tool's timeline: same workload or not, what agrees, what is explained, what stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from profkit.handover.agreement import FLOOR, agreement
+from profkit.handover.explained import explained
+from profkit.handover.match import Match, Total, match, paired_steps
+from profkit.handover.portrait import Portrait
+from profkit.handover.verdicts import Ruling, ruling
+from profkit.model.arrays import distinct_codes
+from profkit.model.finding import Evidence, NextTool
+from profkit.model.handover import FunctionMatch, HandoverStatus, MatchedSide, PartAgreement, TimelineHandover
+from profkit.model.names import family_of
+from profkit.units import format_fraction, format_ns, format_speedup
+
+MIN_MATCHED: Final = 0.6
+"""Share of kernel time with a partner, of the side where it is less, below which two traces are not of one workload.
+Chosen, from all pairs of 54 real traces with steps: at most 0.35 for different jobs, at least 0.76 for the same one,
+which had cudnn choose other kernels on each run."""
+MIN_NAMED: Final = 0.8
+"""The same where grids are not known and names alone are compared: different jobs reach 0.65 there."""
+_MAX_NAMED: Final = 4
+
+
+def timeline(first: Portrait, second: Portrait) -> TimelineHandover:
+    """Give what the second tool's timeline says of the first's verdict on one rank."""
+    refusal = _unpairable(first, second)
+    if refusal:
+        return _refused(first, second, refusal, None)
+    pairs, how = paired_steps(first.step_numbers, second.step_numbers)
+    has_shapes = first.launches.has_shapes and second.launches.has_shapes
+    ours, theirs = (side.launches if has_shapes else side.launches.named() for side in (first, second))
+    found = match(ours, theirs, pairs)
+    limit = MIN_MATCHED if has_shapes else MIN_NAMED
+    if found.time_share < limit:
+        return _refused(first, second, _not_the_same(first, second, found, limit, has_shapes=has_shapes), found)
+    ruled = ruling(first, second)
+    return TimelineHandover(
+        rank=first.rank.rank,
+        source=second.rank.source,
+        first_tool=first.tool,
+        second_tool=second.tool,
+        status=ruled.status,
+        sentence=ruled.sentence,
+        evidence=_evidence(first, second, found, ruled),
+        paired_by=how,
+        n_pairs=len(pairs),
+        first=_side(first, found.first),
+        second=_side(second, found.second),
+        has_shapes=has_shapes,
+        functions=_functions(found, len(pairs), {**second.launches.full_names, **first.launches.full_names}),
+        parts=agreement(first, second),
+        confidence_before=first.verdict.confidence,
+        confidence_after=ruled.confidence,
+        confidence_why=ruled.why,
+        explained=explained(first, second),
+        next_tool=ruled.next_tool,
+        other_rank=second.rank,
+    )
+
+
+def _unpairable(first: Portrait, second: Portrait) -> str:
+    """Give why the two cannot be set against each other at all, "" where they can."""
+    for side in (first, second):
+        if side.device < 0:
+            return f"{side.possessive} trace has no kernels of a GPU"
+        if not side.step_ns.size:
+            return (
+                f"no steps are known in {side.possessive} trace, so that nothing is per step (profkit nsys marks them)"
+            )
+        if not side.launches.key.size:
+            return f"no kernels were launched inside the steps of {side.possessive} trace"
+    names = [side.device_name for side in (first, second)]
+    if all(names) and names[0] != names[1]:
+        return f"recorded on different devices: {names[0]} and {names[1]}"
+    return ""
+
+
+def _not_the_same(first: Portrait, second: Portrait, found: Match, limit: float, *, has_shapes: bool) -> str:
+    shares = f"{format_fraction(found.first.time_share)} of {first.possessive} kernel time and"
+    shares += f" {format_fraction(found.second.time_share)} of {second.possessive} has a partner"
+    by = "function, grid, block and order in the step" if has_shapes else "function and order in the step alone"
+    why = f"not the same workload: by {by}, {shares}; {format_fraction(limit)} is asked of both"
+    graphs = [side.tool for side in (first, second) if side.launches.n_graphs]
+    if len(graphs) == 1:
+        return f"{why} ({graphs[0]} recorded CUDA graphs as wholes: record again with --also graphs)"
+    if has_shapes:
+        pairs, _ = paired_steps(first.step_numbers, second.step_numbers)
+        by_name = match(first.launches.named(), second.launches.named(), pairs).time_share
+        if by_name >= MIN_NAMED:
+            return f"{why} ({format_fraction(by_name)} by function alone: another batch size or other shapes?)"
+    return why
+
+
+def _refused(first: Portrait, second: Portrait, why: str, found: Match | None) -> TimelineHandover:
+    return TimelineHandover(
+        rank=first.rank.rank,
+        source=second.rank.source,
+        first_tool=first.tool,
+        second_tool=second.tool,
+        status=HandoverStatus.REFUSED,
+        sentence=f"{second.possessive} export is not merged: {why}",
+        evidence=_unmatched(found) if found is not None else (),
+        paired_by="",
+        n_pairs=0,
+        first=_side(first, found.first) if found is not None else None,
+        second=_side(second, found.second) if found is not None else None,
+        has_shapes=first.launches.has_shapes and second.launches.has_shapes,
+        functions=(),
+        parts=(),
+        confidence_before=first.verdict.confidence,
+        confidence_after=first.verdict.confidence,
+        confidence_why="",
+        explained=(),
+        next_tool=_same_job(first),
+        other_rank=second.rank,
+    )
+
+
+def _same_job(first: Portrait) -> NextTool:
+    return NextTool(
+        name="nsys",
+        command=f"profkit nsys -- {first.scope.command}",
+        purpose="record the same job, the same way, under the other tool",
+        look_for="the same batch size, device and number of ranks; steps are marked by profkit",
+    )
+
+
+def _side(portrait: Portrait, total: Total) -> MatchedSide:
+    return MatchedSide(
+        n_steps=int(portrait.step_ns.size),
+        step_ns=portrait.mean_step_ns,
+        unprofiled_step_ns=portrait.unprofiled_step_ns,
+        n_launches=total.n,
+        n_matched=total.n_matched,
+        kernel_ns=total.total_ns,
+        matched_ns=total.matched_ns,
+    )
+
+
+def _functions(found: Match, n_pairs: int, full_names: Mapping[str, str]) -> tuple[FunctionMatch, ...]:
+    """Give every kernel function of both sides, the first's longest first."""
+    names = list(dict.fromkeys(key.function for key in found.keys))
+    place = {name: number for number, name in enumerate(names)}
+    of_key = np.array([place[key.function] for key in found.keys], np.intp)
+
+    def summed(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
+        out = np.zeros(len(names), np.int64)
+        np.add.at(out, of_key, values)
+        return [int(value) for value in out]
+
+    counts = [summed(side.count_by_key) for side in (found.first, found.second)]
+    times = [summed(side.ns_by_key) for side in (found.first, found.second)]
+    matched = of_key[found.key] if found.key.size else np.empty(0, np.intp)
+    ratio = np.divide(found.second_ns, np.maximum(found.first_ns, 1))
+    medians = {int(code): float(np.median(ratio[matched == code])) for code in distinct_codes(matched)}
+    n_matched = np.bincount(matched, minlength=len(names))
+    rows = [
+        FunctionMatch(
+            function=name,
+            family=family_of(full_names[name]),
+            first_count=counts[0][code] / n_pairs,
+            second_count=counts[1][code] / n_pairs,
+            first_ns=times[0][code] // n_pairs,
+            second_ns=times[1][code] // n_pairs,
+            n_matched=int(n_matched[code]),
+            ratio=medians.get(code),
+        )
+        for code, name in enumerate(names)
+    ]
+    return tuple(sorted(rows, key=lambda row: (-max(row.first_ns, row.second_ns), row.function)))
+
+
+def _evidence(first: Portrait, second: Portrait, found: Match, ruled: Ruling) -> tuple[Evidence, ...]:
+    given = [_matched(found)]
+    if ruled.cause is not None:
+        given.append(_cause(ruled))
+    given += [_step_times(first, second), _parts(agreement(first, second)), _durations(second, found)]
+    return (*given, *_unmatched(found))
+
+
+def _matched(found: Match) -> Evidence:
+    n = f"{found.first.n_matched:,} of {found.first.n:,} and {found.second.n:,} launches"
+    return Evidence(
+        statement=f"{format_fraction(found.time_share)} of the kernel time is the same kernels in both ({n})",
+        metric="handover.matched_time_fraction",
+        value=found.time_share,
+        unit="fraction",
+    )
+
+
+def _cause(ruled: Ruling) -> Evidence:
+    cause = ruled.cause
+    assert cause is not None  # noqa: S101 - asked by the caller
+    noise = f"{100 * FLOOR:.1f} points of noise between runs"
+    if cause.allowed is None:
+        scatter = f"one step on a side knows no scatter ({noise})"
+    else:
+        word = "within" if cause.agrees else "more than"
+        scatter = f"{word} what the scatter of steps ({100 * cause.allowed:.1f} points) and {noise} allow"
+    return Evidence(
+        statement=f"its share differs by {100 * cause.difference:+.1f} points: {scatter}",
+        metric="handover.cause_difference",
+        value=cause.difference,
+        unit="fraction",
+    )
+
+
+def _step_times(first: Portrait, second: Portrait) -> Evidence:
+    ratio = second.mean_step_ns / first.mean_step_ns
+    longer = "longer" if ratio > 1 else "shorter"
+    means = f"{format_ns(second.mean_step_ns)} against {format_ns(first.mean_step_ns)}"
+    n = f"{second.step_ns.size} and {first.step_ns.size} steps"
+    plain = first.unprofiled_step_ns or second.unprofiled_step_ns
+    told = f"; {format_ns(plain)} without a profiler" if plain else ""
+    return Evidence(
+        statement=f"{second.possessive} steps are {format_fraction(abs(ratio - 1))} {longer}: {means} ({n}){told}",
+        metric="handover.step_ratio",
+        value=ratio,
+        unit="ratio",
+    )
+
+
+def _parts(parts: tuple[PartAgreement, ...]) -> Evidence:
+    apart = sorted((part for part in parts if not part.agrees), key=lambda part: -abs(part.difference))
+    named = ", ".join(f"{_words(part.part)} {100 * part.difference:+.1f}" for part in apart)
+    n = f"{len(parts) - len(apart)} of {len(parts)} parts of the budget agree"
+    return Evidence(
+        statement=f"{n}; points of the step that differ: {named}" if apart else n,
+        metric="handover.parts_apart",
+        value=float(len(apart)),
+        unit="count",
+    )
+
+
+def _words(part: str) -> str:
+    return part.removeprefix("idle_").replace("_", " ")
+
+
+def _durations(second: Portrait, found: Match) -> Evidence:
+    ratio = float(np.median(found.second_ns / np.maximum(found.first_ns, 1)))
+    return Evidence(
+        statement=f"matched kernels take {format_speedup(ratio)} as long under {second.tool} (median)",
+        metric="handover.kernel_ratio",
+        value=ratio,
+        unit="ratio",
+    )
+
+
+def _unmatched(found: Match) -> tuple[Evidence, ...]:
+    """Name the functions that one side alone has, with their kernel time."""
+    of = [dict[str, int](), dict[str, int]()]
+    for key, first_ns, second_ns in zip(
+        found.keys, found.first.ns_by_key.tolist(), found.second.ns_by_key.tolist(), strict=True
+    ):
+        for side, spent in enumerate((first_ns, second_ns)):
+            of[side][key.function] = of[side].get(key.function, 0) + spent
+    out = []
+    for name, mine, other, total in (
+        ("first", of[0], of[1], found.first.total_ns),
+        ("second", of[1], of[0], found.second.total_ns),
+    ):
+        alone = sorted(((f, ns) for f, ns in mine.items() if ns and not other.get(f)), key=lambda item: -item[1])
+        spent = sum(ns for _, ns in alone)
+        if not alone:
+            continue
+        named = ", ".join(function for function, _ in alone[:_MAX_NAMED])
+        more = f" and {len(alone) - _MAX_NAMED} more" if len(alone) > _MAX_NAMED else ""
+        out.append(
+            Evidence(
+                statement=f"only in the {name}: {named}{more} ({format_fraction(spent / total)} of its kernel time)",
+                metric=f"handover.only_{name}_fraction",
+                value=spent / total,
+                unit="fraction",
+            )
+        )
+    return tuple(out)
