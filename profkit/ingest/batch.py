@@ -10,6 +10,7 @@ from profkit.ingest.columns import (
     Codes,
     Columns,
     InexactError,
+    counted_work,
     flows,
     kernel_collectives,
     operator_collectives,
@@ -62,6 +63,8 @@ def _columns(groups: Groups) -> Batch:
             batch.tables["comm_ops"] = operator_collectives(rows, strings)
     if arrows := flows(groups, threads):
         batch.tables["flows"] = arrows
+    if work := counted_work(groups, strings):
+        batch.tables["work"] = work
     batch.thread_names = thread_names(groups)
     batch.strings = list(map(text_of, strings))
     batch.threads = [(text_of(pid), text_of(tid)) for pid, tid in threads]

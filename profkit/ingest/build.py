@@ -15,6 +15,7 @@ from profkit.ingest.redact import redacted
 from profkit.ingest.steps import find_steps, find_window
 from profkit.model import names
 from profkit.model.trace import (
+    CountedWork,
     CpuOps,
     Device,
     DeviceSpans,
@@ -41,6 +42,7 @@ _DTYPES: Final[dict[str, Any]] = {
     "kind": np.int8,
     "is_start": np.int8,
     "is_copy": np.bool_,
+    "value": np.float64,
     "grid": np.int32,
     "block": np.int32,
 }
@@ -79,6 +81,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "sync_rows": _table(DeviceSpans, merged, "sync_rows", warnings),
         "memory": _table(MemoryEvents, merged, "memory", warnings),
         "flows": _table(Flows, merged, "flows", warnings),
+        "work": _table(CountedWork, merged, "work", warnings),
     }
     if meta.metadata.get("profkit_is_cut"):
         spans = mapped["spans"] = _without_cut_step(spans, warnings)

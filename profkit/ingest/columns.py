@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.decimals import DecimalError, numbers_to_ns, us_to_ns
-from profkit.ingest.events import ABSENT, COMM_OP, Args, BadEventError, Event, Groups, RareArgs
+from profkit.ingest.events import ABSENT, COMM_OP, COUNTED, Args, BadEventError, Event, Groups, RareArgs
 
 Columns = dict[str, NDArray[Any]]
 
@@ -46,6 +46,7 @@ _TABLE_OF_CATEGORY: Final = {
 _COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 
 
+_COUNTED_KINDS: Final = {f"profkit.{kind}": kind for kind in ("tokens", "padded_tokens", "samples")}
 _MOST_DIGITS: Final = 20  # as many as 2^64 has; Python refuses to read more than 4,300
 _MOST_US: Final = (2**63 - 1) // 1000
 _INT32: Final = np.iinfo(np.int32)
@@ -378,6 +379,23 @@ def flows(groups: Groups, threads: Codes) -> Columns:
         "flow_id": np.array([_integer(event.id, ABSENT) for event in rows], np.int64),
         "thread": _threads(rows, threads),
         "is_start": np.array([event.ph == "s" for event in rows], np.int8),
+    }
+
+
+def counted_work(groups: Groups, strings: Codes) -> Columns:
+    """Give what a script told of its steps, a row for each step and kind of work; {} if it told nothing."""
+    rows, values = [], []
+    for event in groups.get(COUNTED, ()):
+        value = getattr(event.args, _COUNTED_KINDS.get(str(event.name), ""), None)
+        if isinstance(value, int | float):
+            rows.append(event)
+            values.append(float(value))
+    if not rows:
+        return {}
+    return {
+        "start_ns": _starts(rows),
+        "name": np.array([strings[_COUNTED_KINDS[str(event.name)]] for event in rows], np.int32),
+        "value": np.array(values, np.float64),
     }
 
 

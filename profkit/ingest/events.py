@@ -45,7 +45,7 @@ class Args(msgspec.Struct, gc=False):
 
 
 class RareArgs(Args, gc=False):
-    """The arguments of metadata rows and collectives: decoded only in batches that hold such rows."""
+    """The arguments of metadata rows, collectives and counted work: decoded only in batches that hold such rows."""
 
     has_collective: ClassVar[bool] = True
     dtype: Any = None
@@ -56,6 +56,9 @@ class RareArgs(Args, gc=False):
     group_ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default=msgspec.Raw(b""))
     seq: Any = msgspec.field(name="Seq", default=ABSENT)
     label: Any = msgspec.field(name="name", default=None)
+    tokens: Any = None
+    padded_tokens: Any = None
+    samples: Any = None
 
 
 class Event(msgspec.Struct, gc=False):
@@ -85,6 +88,8 @@ _RARE = msgspec.json.Decoder(list[RareEvent])
 _MEMBERS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 COMM_OP: Final = "record_param_comms"
+COUNTED: Final = ("profkit", "C")
+"""Category and phase of what a script told `profkit.capture.step`."""
 
 _LAUNCH_ARROWS: Final = {"ac2g", "async_cpu_to_gpu", "async_gpu", "async"}
 """Arrows from launch to device row: they only repeat `correlation`, so they are counted and not kept."""
@@ -136,7 +141,7 @@ def _decode(decoder: Any, array: bytes) -> list[Any]:
 
 
 def _needs_rare_arguments(groups: Groups) -> bool:
-    if any(ph == "M" for _, ph in groups):
+    if COUNTED in groups or any(ph == "M" for _, ph in groups):
         return True
     if COMM_OP in map(attrgetter("name"), groups.get(("cpu_op", "X"), ())):
         return True

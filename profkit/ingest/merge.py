@@ -161,6 +161,7 @@ WHAT: Final = {
     "sync_rows": "synchronisation rows",
     "memory": "memory events",
     "flows": "arrows",
+    "work": "counters of steps",
 }
 
 

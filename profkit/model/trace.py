@@ -161,6 +161,18 @@ class Flows(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CountedWork(Table):
+    """What a script told `profkit.capture.step` its steps worked on, at the end of each: one row for each kind.
+
+    `name` is "tokens" (real ones), "padded_tokens" (all, with padding) or "samples"; a kind not told has no row.
+    """
+
+    start_ns: I64
+    name: I32
+    value: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One training step `[start_ns, end_ns)`; `number` is the job's own where a marker carries it."""
 
@@ -245,6 +257,7 @@ class Trace:
     sync_rows: DeviceSpans
     memory: MemoryEvents
     flows: Flows
+    work: CountedWork
     steps: tuple[Step, ...]
     step_source: str
     window_ns: tuple[int, int]
