@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from profkit.ingest.read import read_traces
     from profkit.model.report import Report
     from profkit.model.trace import Trace
-    from profkit.pipeline import triage, triage_trace
+    from profkit.pipeline import triage_trace
+    from profkit.ranks.fleet import triage
 
 __version__: Final = "0.1.0"
 __all__ = ["ProfkitError", "Report", "Trace", "read_trace", "read_traces", "triage", "triage_trace"]
@@ -34,7 +35,7 @@ _HOME: Final = {
     "Trace": "profkit.model.trace",
     "read_trace": "profkit.ingest.kineto",
     "read_traces": "profkit.ingest.read",
-    "triage": "profkit.pipeline",
+    "triage": "profkit.ranks.fleet",
     "triage_trace": "profkit.pipeline",
 }
 

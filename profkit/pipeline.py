@@ -1,13 +1,9 @@
-"""The whole flow on one screen: read -> measure -> judge -> verdict."""
+"""The whole flow of one trace on one screen: measure -> judge -> verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from profkit.analyzers import ANALYZERS, EXPLANATIONS, quality, steps
 from profkit.analyzers.base import scope_of
@@ -15,48 +11,12 @@ from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_main
-from profkit.errors import ProfkitError, UsageError
-from profkit.ingest.bytesource import Progress
-from profkit.ingest.discover import find_sources
-from profkit.ingest.read import read_traces
+from profkit.errors import UsageError
 from profkit.model.finding import Finding, NextTool, Skipped
-from profkit.model.report import Bottleneck, DeviceReport, Failure, RankReport, Report, Verdict
+from profkit.model.report import DeviceReport, RankReport, Verdict
 from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.verdict import Case, capped, decide
-
-
-def triage(
-    paths: Sequence[str],
-    *,
-    lenient: bool = False,
-    jobs: int = 1,
-    step_range: tuple[int, int] | None = None,
-    command: str | None = None,
-    progress: Progress | None = None,
-) -> Report:
-    """Give the report on one trace or several (one per rank): files, or folders of them, as a capture's.
-
-    An nsys export gives a trace for each process with kernels.
-
-    One source that cannot be read raises; of several, the bad ones become `Report.failures` unless all are bad.
-    """
-    sources = find_sources(paths)
-    analysed: list[tuple[RankReport, Verdict]] = []
-    failures: list[Failure] = []
-    for source in sources:
-        try:
-            traces = read_traces(source, lenient=lenient, jobs=jobs, progress=progress)
-            # map, not a loop variable: a trace is gone before the next one of the file is made
-            analysed.extend(map(partial(triage_trace, step_range=step_range, command=command), traces))
-        except ProfkitError as error:
-            if len(sources) == 1:
-                raise
-            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
-            last_error = error
-    if not analysed:
-        raise last_error
-    return _report(analysed, failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +26,7 @@ class Analysed:
     facts: Facts
     results: dict[str, Any]
     rank: RankReport
+    case: Case
     verdict: Verdict
 
 
@@ -109,8 +70,8 @@ def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command:
         findings=capped(findings, cap),
         skipped=skipped,
     )
-    verdict = decide(_case(facts, rank, findings, cap, _of(found, Kernels)))
-    return Analysed(facts=facts, results=found, rank=rank, verdict=verdict)
+    case = _case(facts, rank, findings, cap, _of(found, Kernels))
+    return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case))
 
 
 def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:
@@ -201,32 +162,4 @@ def _devices(facts: Facts, streams: Streams | None) -> tuple[DeviceReport, ...]:
             streams=streams.by_device.get(device.device, ()) if streams is not None else (),
         )
         for device in facts.devices
-    )
-
-
-def _report(analysed: list[tuple[RankReport, Verdict]], failures: Iterable[Failure]) -> Report:
-    ranks = tuple(rank for rank, _ in analysed)
-    return Report(
-        verdict=_overall([verdict for _, verdict in analysed]),
-        ranks=ranks,
-        findings=tuple(finding for rank in ranks for finding in rank.findings),
-        skipped=tuple(dict.fromkeys(skip for rank in ranks for skip in rank.skipped)),
-        failures=tuple(failures),
-    )
-
-
-def _overall(verdicts: list[Verdict]) -> Verdict:
-    """Give the verdict of the slowest rank that has one; ranks are not compared with each other yet, and it says so."""
-    conclusive = [verdict for verdict in verdicts if verdict.bottleneck is not Bottleneck.INCONCLUSIVE]
-    chosen = max(conclusive or verdicts, key=lambda verdict: verdict.step_ns or 0)
-    if len(verdicts) == 1:
-        return chosen
-    counts = np.unique([verdict.bottleneck.value for verdict in verdicts], return_counts=True)
-    seen = ", ".join(f"{name} on {count}" for name, count in zip(*counts, strict=True))
-    return replace(
-        chosen,
-        caveats=(
-            f"{len(verdicts)} traces, each judged alone ({seen}); shown is the one with the longest step",
-            *chosen.caveats,
-        ),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def format_ns(duration_ns: float) -> str:
     """Give a duration with three significant digits and its natural unit: `41.2 ms`, `7.35 us`, `-3 ns`."""
@@ -38,6 +40,17 @@ def format_bytes(n_bytes: float) -> str:
 def format_speedup(ratio: float) -> str:
     """Give a speed-up: `1.74x`."""
     return f"{ratio:.2f}x"
+
+
+def format_numbers(numbers: Sequence[int]) -> str:
+    """Give rising whole numbers with runs drawn together: `0-2, 5, 7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
 
 
 def _three_digits(value: float) -> str:

@@ -23,6 +23,10 @@ BOTTLENECK_OF: Final = {
     "host.launch_bound": Bottleneck.OVERHEAD,
     "comm.exposed": Bottleneck.COMM,
     "memory.pressure": Bottleneck.MEMORY,
+    "straggler.rank": Bottleneck.STRAGGLER,
+    "rank0.work": Bottleneck.STRAGGLER,
+    "comm.skew": Bottleneck.COMM,
+    "comm.bandwidth": Bottleneck.COMM,
 }
 DOMINANT: Final = 0.15
 """A cause with this share of the window is the bottleneck, whatever the rest does (severity "high")."""
@@ -37,11 +41,13 @@ HEALTHY_WORK: Final = 0.8
 HEALTHY_MATRIX: Final = 0.5
 """Chosen: the healthy workload shows 0.94 on a CPU; below 0.8 something else is worth a look."""
 MAX_HEADLINE: Final = 3
+ONE_RANK_ALONE: Final = "one rank alone: waiting for a late peer and transfer cannot be told apart"
+"""A caveat that goes where all ranks are here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Everything the verdict looks at, for one rank."""
+    """Everything the verdict looks at: of one rank, or of all with the budget of a usual one."""
 
     budget: Budget
     step_ns: int | None
@@ -63,7 +69,7 @@ class Case:
 
 
 def decide(case: Case) -> Verdict:
-    """Give the verdict of one rank."""
+    """Give the verdict of a case."""
     causes = _ranked(case.findings)
     if case.refusals:
         return _inconclusive(case, causes, "the capture cannot carry a verdict: " + case.refusals[0], None)
@@ -224,7 +230,7 @@ def _caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
     if case.step_ns is None:
         caveats.append("no steps found: all numbers are of the whole recorded window")
     if top is not None and top.id == "comm.exposed":
-        caveats.append("one rank alone: waiting for a late peer and transfer cannot be told apart")
+        caveats.append(ONE_RANK_ALONE)
     caveats.append("one run: it shows where time goes, not whether a change helped; that takes repeated runs of both")
     return tuple(dict.fromkeys(caveats))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from profkit.compare.comparison import compare
 from profkit.compare.sides import read_side
-from profkit.pipeline import triage
+from profkit.ranks.fleet import triage
 from profkit.render import compare as compare_terminal
 from profkit.render import compare_json, compare_markdown, json, markdown, terminal
 

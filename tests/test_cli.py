@@ -153,9 +153,9 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
 
 def test_a_bug_of_ours_is_a_line_and_exit_code_70() -> None:
     code = (
-        "import profkit.pipeline, profkit.cli\n"
+        "import profkit.ranks.fleet, profkit.cli\n"
         "def broken(*a, **k): raise KeyError('x')\n"
-        "profkit.pipeline.triage = broken\n"
+        "profkit.ranks.fleet.triage = broken\n"
         f"profkit.cli.main(['triage', {str(DATA)!r}])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)

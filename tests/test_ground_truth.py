@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.pipeline import triage
+from profkit.ranks.fleet import triage
 from tests.conftest import ROOT
 
 MANIFEST = tomllib.loads((ROOT / "traces" / "MANIFEST.toml").read_text())["trace"]

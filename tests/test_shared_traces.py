@@ -14,7 +14,7 @@ import pytest
 from profkit.errors import ProfkitError
 from profkit.ingest.kineto import read_trace
 from profkit.model.trace import Trace
-from profkit.pipeline import triage
+from profkit.ranks.fleet import triage
 from profkit.render import markdown, terminal
 from profkit.render.json import report_to_dict
 from profkit.render.schema import schema

@@ -25,11 +25,12 @@ class _FindingId(click.ParamType):  # type: ignore[type-arg]
 
 
 def _explanations() -> dict[str, Explanation]:
-    """Give what is known of findings of `triage` and readings of `compare`, by id."""
+    """Give what is known of findings of `triage`, of one rank and of many, and readings of `compare`, by id."""
     from profkit import analyzers
-    from profkit.compare import explanations
+    from profkit.compare import explanations as readings
+    from profkit.ranks import explanations as across
 
-    return {**analyzers.EXPLANATIONS, **explanations.EXPLANATIONS}
+    return {**analyzers.EXPLANATIONS, **across.EXPLANATIONS, **readings.EXPLANATIONS}
 
 
 @click.command("explain", short_help="What a finding means and how to prove it.")

@@ -75,7 +75,7 @@ def command(
       ssh node cat trace.json.gz | profkit triage -
     """
     from profkit.ingest.discover import find_sources
-    from profkit.pipeline import triage
+    from profkit.ranks.fleet import triage
 
     step_range = _parse_steps(step_text)
     sources = find_sources(paths)
@@ -129,7 +129,7 @@ def _return_large_blocks_at_once() -> None:
         import ctypes  # 5 ms that a small trace need not pay
 
         with suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 2**20)
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 3 * 2**20)
 
 
 def _reaches(report: Report, limit: Severity) -> bool:

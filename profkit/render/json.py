@@ -11,6 +11,7 @@ from typing import Any, Final
 from profkit import __version__
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.model.report import DeviceReport, RankReport, Report, Section, TableView, Verdict
+from profkit.render.fleet_json import fleet_to_dict
 
 SCHEMA_ID: Final = "profkit.triage/1"
 
@@ -35,6 +36,7 @@ def report_to_dict(report: Report) -> dict[str, Any]:
             {"source": failure.source, "error": failure.error, "message": failure.message}
             for failure in report.failures
         ],
+        "fleet": None if report.fleet is None else fleet_to_dict(report.fleet),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from profkit.model.finding import Finding, confidence_label
 from profkit.model.report import Bottleneck, RankReport, Report, Verdict
-from profkit.render import text
+from profkit.render import fleet, text
 from profkit.units import format_fraction, format_ns
 
 _SPECIAL: Final = re.compile(r"[\\`*\[\]|<&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -22,7 +22,7 @@ def render(report: Report) -> str:
     paragraphs = [
         *_verdict(report),
         _budget(rank) if rank is not None else "",
-        _ranks(report.ranks) if len(report.ranks) > 1 else "",
+        *_across(report),
         *_findings(report),
         *_advice(report.verdict),
         *_limits(report),
@@ -67,6 +67,20 @@ def _budget(rank: RankReport) -> str:
     unit = "per step" if rank.steps.n else "in the window"
     cells = [(label, size, text.percent(share) if share else "<0.1 %") for label, size, share in (*rows, whole)]
     return table(("where the time goes", unit, "share"), cells, n_left=1)
+
+
+def _across(report: Report) -> Iterable[str]:
+    """Give the table of ranks: what they show together, or each of its own window."""
+    if report.fleet is None or not report.fleet.rows:
+        yield _ranks(report.ranks) if len(report.ranks) > 1 else ""
+        return
+    rows = [tuple(escaped(cell) for cell in cells) for cells in fleet.cells_of(report.fleet)]
+    yield escaped(fleet.table_title(report))
+    yield table(fleet.headers_of(report.fleet), rows, n_left=1)
+    facts = [
+        f"- {label}: {escaped(line)}" if label else f"- {escaped(line)}" for label, line in fleet.facts_of(report.fleet)
+    ]
+    yield "\n".join(facts)
 
 
 def _ranks(ranks: Sequence[RankReport]) -> str:
@@ -128,6 +142,10 @@ def _limits(report: Report) -> Iterable[str]:
     if notes:
         yield "**Caveats**"
         yield "\n".join(f"- {escaped(note)}" for note in notes)
+    left_out = report.fleet.left_out if report.fleet is not None else ()
+    if left_out:
+        yield "**Left out**"
+        yield "\n".join(f"- {escaped(line)}" for line in fleet.left_out_lines(left_out))
     if report.failures:
         yield "**Not read**"
         yield "\n".join(f"- {escaped(failure.source)}: {escaped(failure.message)}" for failure in report.failures)

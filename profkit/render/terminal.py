@@ -11,7 +11,7 @@ from typing import Final
 
 from profkit.model.finding import Finding, confidence_label
 from profkit.model.report import Bottleneck, DeviceReport, RankReport, Report, TableView
-from profkit.render import layout, text
+from profkit.render import fleet, layout, text
 from profkit.render.layout import MARGIN, Line, Segment
 from profkit.units import format_fraction, format_ns
 
@@ -103,12 +103,13 @@ def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[B
     yield _verdict(report, prose)
     if is_open:
         yield _next_tool(report, prose)
+    yield _fleet(report, width, is_full=is_full)
     yield _budget(report, rank, width) if rank is not None else []
     yield _why(report, prose, is_full=is_full)
     yield _what_to_do(report, prose)
     if not is_open:
         yield _next_tool(report, prose)
-    yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 else []
+    yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 and not _is_joint(report) else []
     yield _around(report, rank, prose) if rank is not None else []
     yield _limits(report, rank, prose, is_full=is_full)
 
@@ -135,6 +136,26 @@ def _verdict(report: Report, width: int) -> Block:
     return block + [line for fact in facts for line in layout.wrapped(MARGIN, fact, width)]
 
 
+def _is_joint(report: Report) -> bool:
+    return report.fleet is not None and bool(report.fleet.rows)
+
+
+def _fleet(report: Report, width: int, *, is_full: bool) -> Block:
+    """Give where the step of each rank goes, and what ties the ranks together."""
+    if report.fleet is None or not report.fleet.rows:
+        return []
+    headers = fleet.headers_of(report.fleet)
+    rows = fleet.cells_of(report.fleet, is_full=is_full)
+    block = titled(fleet.table_title(report), width)
+    block += layout.table(headers, rows, [True, *[False] * (len(headers) - 2), True], width)
+    said = ""
+    for label, line in fleet.facts_of(report.fleet, is_full=is_full):
+        head = layout.label(label) if label != said else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(head, line, min(width, PROSE_WIDTH), style="dim")
+        said = label
+    return block
+
+
 def _budget(report: Report, rank: RankReport, width: int) -> Block:
     device = text.main_device(rank)
     if device is None or device.budget.window_ns == 0:
@@ -143,6 +164,8 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
         title = "what was recorded"
     of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
+    if _is_joint(report):
+        of = f"rank {text.rank_label(rank)}" + (f", {of}" if of else "")
     shares = text.shares_of(device.budget)
     work = {name: shares[name] for name in text.WORK_PARTS}
     idle = {name: share for name, share in shares.items() if name not in work}
@@ -264,18 +287,21 @@ def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: boo
     for place, note in enumerate(notes):
         head = layout.label("caveats") if place == 0 else " " * layout.LABEL_WIDTH
         block += layout.wrapped(f"{head}- ", note, width, style="dim")
-    for place, failure in enumerate(report.failures):
-        head = layout.label("not read") if place == 0 else " " * layout.LABEL_WIDTH
-        block += layout.wrapped(f"{head}- ", _failure_line(failure.source, failure.message), width, style="red")
+    left_out = report.fleet.left_out if report.fleet is not None else ()
+    block += _listed("left out", fleet.left_out_lines(left_out, is_full=is_full), width, style="dim")
+    block += _listed("not read", [fleet.failure_line(failure) for failure in report.failures], width, style="red")
     if report.skipped and not is_full:
         names = ", ".join(dict.fromkeys(text.clean(skip.analyzer) for skip in report.skipped))
         block += layout.wrapped(layout.label("not analysed"), names, width, style="dim")
     return block
 
 
-def _failure_line(source: str, message: str) -> str:
-    name = text.source_name(source)
-    return text.clean(message) if name in message else f"{name}: {text.clean(message)}"
+def _listed(label: str, lines: Iterable[str], width: int, *, style: str) -> Block:
+    block: Block = []
+    for place, line in enumerate(lines):
+        head = layout.label(label) if place == 0 else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(f"{head}- ", line, width, style=style)
+    return block
 
 
 def _more(report: Report, width: int, *, verbose: bool) -> Block:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from profkit.pipeline import triage
+from profkit.ranks.fleet import triage
 from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, per_step, run, trace
 
 torch = pytest.importorskip("torch")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.pipeline import triage
+from profkit.ranks.fleet import triage
 from tests.capture.running import manifest, run_forked
 
 pytest.importorskip("torch")

@@ -19,7 +19,7 @@ from profkit.ingest.nsys_nvtx import Labels, range_kind_of
 from profkit.ingest.nsys_session import without_secrets
 from profkit.ingest.read import read_traces
 from profkit.model.trace import CallKind, Kind, SpanKind, Trace
-from profkit.pipeline import triage
+from profkit.ranks.fleet import triage
 from profkit.render import markdown, terminal
 from profkit.render.json import report_to_dict
 from tests.ingest.nsys_files import RANK0, RANK1, Export, add_training, global_pid, global_tid, training
@@ -486,5 +486,5 @@ def test_a_folder_gives_exports_and_leaves_out_reports_that_were_exported(tmp_pa
 
 
 def test_a_kineto_trace_loads_no_sqlite() -> None:
-    code = "from profkit.pipeline import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
+    code = "from profkit.ranks.fleet import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
     assert not {"sqlite3", "subprocess"} & loaded_after(code)

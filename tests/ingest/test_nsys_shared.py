@@ -17,7 +17,8 @@ from profkit.analyzers import kernels
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.read import read_traces
 from profkit.model.trace import Kind, Trace
-from profkit.pipeline import analyse, triage
+from profkit.pipeline import analyse
+from profkit.ranks.fleet import triage
 from profkit.render import markdown, terminal
 from profkit.render.json import report_to_dict
 from profkit.render.schema import schema

@@ -1,0 +1,77 @@
+"""What the ranks of one job show together: everything measured across them, before anything is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.model.arrays import median
+from profkit.ranks.clocks import Clocks, aligned
+from profkit.ranks.fingerprints import CommunicationLimit, Traffic, communication_limit, traffic
+from profkit.ranks.match import matched
+from profkit.ranks.matches import Matching
+from profkit.ranks.outcome import Outcome
+from profkit.ranks.records import RankSummary
+from profkit.ranks.straggler import Stragglers, find_stragglers
+from profkit.ranks.waits import GroupWaits, split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """The measurements across ranks. `waits`, `stragglers`, `limits` and `traffic` have one entry for each group.
+
+    `n_steps`, `window_ns` and `step_ns` are the median rank's; without steps `n_steps` is 1 and `step_ns` None.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    matching: Matching
+    clocks: Clocks
+    waits: tuple[GroupWaits, ...]
+    stragglers: tuple[Stragglers, ...]
+    limits: tuple[CommunicationLimit, ...]
+    traffic: tuple[tuple[Traffic, ...], ...]
+    n_steps: int
+    window_ns: int
+    step_ns: int | None
+
+    @property
+    def summaries(self) -> tuple[RankSummary, ...]:
+        """The ranks' summaries, in the order of ranks."""
+        return tuple(outcome.summary for outcome in self.outcomes)
+
+    def outcome_of(self, rank: int) -> Outcome:
+        """The outcome of a rank that is here."""
+        return next(outcome for outcome in self.outcomes if outcome.summary.rank == rank)
+
+    def per_step(self, total_ns: int) -> int:
+        """Give a total over the window per step."""
+        return total_ns // self.n_steps
+
+    def fraction(self, total_ns: int) -> float:
+        """Give a total as a share of the window, at most 1."""
+        return min(total_ns / self.window_ns, 1.0) if self.window_ns else 0.0
+
+
+def joined(outcomes: Sequence[Outcome]) -> Joint:
+    """Give what ranks show together; each must be there once."""
+    summaries = [outcome.summary for outcome in outcomes]
+    matching = matched(summaries)
+    clocks = aligned(summaries, matching)
+    waits = split(summaries, matching, clocks)
+    steps = [outcome.report.steps for outcome in outcomes]
+    means = [step.mean_ns for step in steps if step.mean_ns is not None]
+    windows = [high - low for low, high in (outcome.report.window_ns for outcome in outcomes)]
+    return Joint(
+        outcomes=tuple(outcomes),
+        matching=matching,
+        clocks=clocks,
+        waits=waits,
+        stragglers=find_stragglers(waits, summaries),
+        limits=tuple(communication_limit(group) for group in waits),
+        traffic=tuple(traffic(group, summaries) for group in waits),
+        n_steps=max(median(np.array([step.n for step in steps], np.int64)), 1),
+        window_ns=median(np.array(windows, np.int64)),
+        step_ns=median(np.array(means, np.int64)) if means else None,
+    )

@@ -1,0 +1,194 @@
+"""One answer for all ranks: who is late comes before whose communication is slow, and that before one rank's findings.
+
+Communication symptoms are usually someone else's cause (diagnosis 6, combination logic): a victim's waiting is not its
+own to win, so it is said once, with the late rank, and not counted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from profkit.analyzers.tools import recapture
+from profkit.model.finding import Evidence, Finding
+from profkit.model.fleet import RankRow
+from profkit.model.report import Bottleneck, Verdict
+from profkit.ranks.collectives import MIN_FRACTION
+from profkit.ranks.fingerprints import MIN_MATCHED
+from profkit.ranks.joint import Joint
+from profkit.ranks.lateness import stragglers_of
+from profkit.ranks.outcome import Outcome
+from profkit.units import format_fraction, format_numbers
+from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, decide
+
+_CONTAINED: Final = 0.8
+"""Share of a finding's time inside a larger cause, from which it is not said twice (diagnosis 6, combination (e))."""
+_NOT_THIS: Final = {"data": "data (", "host": "launch and host overhead (", "copy": "exposed copies ("}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overall:
+    """The verdict on a fleet, its findings, and what of single ranks these explain."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    explained: tuple[str, ...]
+
+
+def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *, proofs: Mapping[str, str]) -> Overall:
+    """Give the verdict from findings across ranks and what the ranks agree on; all findings that are left."""
+    across, explained = _without_shadows(joint, across)
+    single, more = _without_victims(joint, across, rows)
+    usual = usual_outcome(joint, across)
+    causes = [*across, *_agreed(joint, single, usual)]
+    case = replace(
+        usual.case,
+        findings=tuple(causes),
+        step_ns=joint.step_ns,
+        confidence_cap=1.0,  # each finding is capped by the captures it stands on
+        proofs=proofs,
+    )
+    verdict = decide(case)
+    verdict = replace(verdict, caveats=tuple(note for note in verdict.caveats if note != ONE_RANK_ALONE))
+    top = verdict.findings[0] if verdict.findings else None
+    is_across = top is not None and top in across
+    if not is_across:
+        verdict = replace(verdict, confidence=min(verdict.confidence, usual.case.confidence_cap))
+    if top is not None and is_across and top.rank is not None:
+        source = joint.outcome_of(top.rank).report.source
+        verdict = replace(verdict, rank=top.rank, source=source, ruled_out=_ruled_out(joint, verdict))
+    return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+
+
+def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
+    """Give the rank that stands for all: not late, its capture no worse than most, its share of compute the middle."""
+    late = {finding.rank for finding in across if finding.rank is not None}
+    candidates = [outcome for outcome in joint.outcomes if outcome.summary.rank not in late] or list(joint.outcomes)
+    sound = [outcome for outcome in candidates if not outcome.case.refusals]
+    if 2 * len(sound) >= len(candidates):
+        candidates = sound
+    ordered = sorted(candidates, key=lambda outcome: outcome.case.budget.fraction("compute"))
+    return ordered[len(ordered) // 2]
+
+
+def _without_shadows(joint: Joint, across: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
+    """Drop waiting that named stragglers explain."""
+    late = stragglers_of(joint)
+    skew = next((finding for finding in across if finding.id == "comm.skew"), None)
+    if skew is None or not late:
+        return list(across), []
+    share = max(
+        sum(item.share for item in (*answer.named, *answer.hidden)) for answer in joint.stragglers if answer.named
+    )
+    if share < _CONTAINED:
+        return list(across), []
+    names = format_numbers(sorted(late))
+    said = f"comm.skew ({format_fraction(skew.fraction)}): {format_fraction(share)} of the lateness is of rank {names}"
+    return [finding for finding in across if finding is not skew], [said]
+
+
+def _without_victims(
+    joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]
+) -> tuple[list[Finding], list[str]]:
+    """Drop each rank's `comm.exposed` that is waiting for a late rank, or that findings across ranks split."""
+    late = sorted({finding.rank for finding in across if finding.rank is not None})
+    is_split = any(finding.id in ("comm.skew", "comm.bandwidth") for finding in across)
+    waiting = {row.ranks[0]: _wait_share(row) for row in rows}
+    kept: list[Finding] = []
+    victims: list[int] = []
+    split: list[int] = []
+    for outcome in joint.outcomes:
+        rank = outcome.summary.rank
+        for finding in outcome.report.findings:
+            if finding.id != "comm.exposed":
+                kept.append(finding)
+            elif late and rank not in late and waiting[rank] >= _CONTAINED:
+                victims.append(rank)
+            elif is_split and waiting[rank] >= 0:
+                split.append(rank)
+            else:
+                kept.append(finding)
+    said = []
+    if victims:
+        shares = [waiting[rank] for rank in victims]
+        low, high = format_fraction(min(shares)), format_fraction(max(shares))
+        between = low if low == high else f"{low} to {high}"
+        said.append(f"comm.exposed on {_ranks(victims)}: {between} of it is waiting for {_ranks(late)}")
+    if split:
+        said.append(f"comm.exposed on {_ranks(split)}: split across ranks into waiting and transfer")
+    return kept, said
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return ("rank " if len(numbers) == 1 else "ranks ") + format_numbers(numbers)
+
+
+def _wait_share(row: RankRow) -> float:
+    """Give waiting as a share of exposed communication; -1 where it is not known."""
+    if row.wait_ns is None:
+        return -1.0
+    exposed = row.wait_ns + row.transfer_ns
+    return row.wait_ns / exposed if exposed else 0.0
+
+
+def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Finding]:
+    """Give the findings that more than half of the ranks have, each once with the median share."""
+    n_ranks = len(joint.outcomes)
+    out = []
+    for name in dict.fromkeys(finding.id for finding in single):
+        found = {finding.rank: finding for finding in single if finding.id == name}
+        if 2 * len(found) <= n_ranks:
+            continue
+        spread = [found[o.summary.rank].fraction if o.summary.rank in found else 0.0 for o in joint.outcomes]
+        gains = [found[o.summary.rank].recoverable_ns if o.summary.rank in found else 0 for o in joint.outcomes]
+        shown = found.get(usual.summary.rank) or next(iter(found.values()))
+        shown = _unsplit(shown, joint) if name == "comm.exposed" else shown
+        seen = Evidence(
+            statement=f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
+            metric=f"{name}.n_ranks",
+            value=float(len(found)),
+            unit="count",
+        )
+        out.append(
+            replace(
+                shown,
+                fraction=float(np.median(spread)),
+                recoverable_ns=int(np.median(gains)),
+                evidence=(*shown.evidence[:1], seen, *shown.evidence[1:]) if name in BOTTLENECK_OF else shown.evidence,
+            )
+        )
+    return out
+
+
+def _unsplit(finding: Finding, joint: Joint) -> Finding:
+    """Give `comm.exposed` as it reads when all ranks are here and still cannot say what it is made of."""
+    n_matched = max((limit.n_instances for limit in joint.limits), default=0)
+    why = (
+        f"{n_matched} collectives are matched on all ranks, and it takes {MIN_MATCHED} to tell waiting from transfer"
+        if n_matched < MIN_MATCHED
+        else "not all ranks are here, and one of the others may be the late one"
+        if not any(limit.is_enough for limit in joint.limits)
+        else f"neither waiting nor transfer alone takes {format_fraction(MIN_FRACTION)} of the window"
+    )
+    said = Evidence(statement=why, metric="comm.n_matched", value=float(n_matched), unit="count")
+    scope = joint.outcomes[0].case.scope
+    tool = recapture(scope, "more steps of all ranks: who is late?", f"{MIN_MATCHED} collectives or more on every rank")
+    return replace(
+        finding,
+        evidence=(*finding.evidence[:-1], said) if len(finding.evidence) > 1 else (*finding.evidence, said),
+        fix="bucket sizes, prefetch, gradient accumulation, lower-precision communication; first capture more steps of"
+        " all ranks, which tells waiting from transfer",
+        next_tools=(tool,),
+    )
+
+
+def _ruled_out(joint: Joint, verdict: Verdict) -> tuple[str, ...]:
+    """Drop from what is not the matter on the usual rank what is on the late one."""
+    if verdict.bottleneck is not Bottleneck.STRAGGLER:
+        return verdict.ruled_out
+    phases = {straggler.phase for straggler, _, _ in stragglers_of(joint).values()}
+    said = tuple(_NOT_THIS[phase] for phase in phases if phase in _NOT_THIS)
+    return tuple(line for line in verdict.ruled_out if not said or not line.startswith(said))

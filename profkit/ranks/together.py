@@ -1,0 +1,158 @@
+"""Outcomes of many ranks to one report: what they show together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from profkit.analyzers import EXPLANATIONS
+from profkit.model.finding import Finding, Skipped
+from profkit.model.fleet import Fleet, RankRow
+from profkit.model.report import Bottleneck, Failure, RankReport, Report
+from profkit.ranks import collectives, explanations, lateness, overall, rows
+from profkit.ranks.census import Census, census
+from profkit.ranks.joint import Joint, joined
+from profkit.ranks.options import Options
+from profkit.ranks.outcome import Outcome
+from profkit.ranks.records import Group
+from profkit.units import format_ns, format_numbers
+
+
+def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options: Options) -> Report:
+    """Give the report on outcomes: of one alone its own, of several what they show together."""
+    if len(outcomes) == 1:
+        return _alone(outcomes[0], failures)
+    taken = census(outcomes)
+    if len(taken.present) < 2:
+        return _apart(outcomes, taken, failures)
+    joint = joined(taken.present)
+    is_cpu = all(item.case.is_cpu for item in taken.present)
+    across: list[Finding] = [
+        *lateness.findings(joint, command=options.command, is_cpu=is_cpu),
+        *collectives.findings(joint, command=options.command, is_cpu=is_cpu),
+    ]
+    causes = {
+        rank: lateness.cause_of(straggler, waits, joint)
+        for rank, (straggler, waits, _) in lateness.stragglers_of(joint).items()
+    }
+    by_rank = rows.rank_rows(joint, causes)
+    proofs = {item.id: item.proof for item in (*EXPLANATIONS.values(), *explanations.EXPLANATIONS.values())}
+    answer = overall.overall(joint, across, by_rank, proofs=proofs)
+    fleet = replace(_fleet(joint, taken, by_rank, answer.explained), shown=rows.shown_rows(by_rank, causes))
+    verdict = replace(answer.verdict, caveats=(*_limits(joint, fleet), *answer.verdict.caveats))
+    reports = tuple(item.report for item in taken.present)
+    return Report(
+        verdict=verdict,
+        ranks=reports,
+        findings=answer.findings,
+        skipped=_skipped(reports),
+        failures=tuple(failures),
+        fleet=fleet,
+    )
+
+
+def _alone(outcome: Outcome, failures: Iterable[Failure]) -> Report:
+    report = outcome.report
+    return Report(
+        verdict=outcome.verdict,
+        ranks=(report,),
+        findings=report.findings,
+        skipped=report.skipped,
+        failures=tuple(failures),
+    )
+
+
+def _apart(outcomes: Sequence[Outcome], taken: Census, failures: Iterable[Failure]) -> Report:
+    """Give the report on traces that are not ranks of one job: the verdict of the slowest that has one."""
+    verdicts = [outcome.verdict for outcome in outcomes]
+    conclusive = [verdict for verdict in verdicts if verdict.bottleneck is not Bottleneck.INCONCLUSIVE]
+    chosen = max(conclusive or verdicts, key=lambda verdict: verdict.step_ns or 0)
+    counts = Counter(verdict.bottleneck.value for verdict in verdicts)
+    seen = ", ".join(f"{name} on {count}" for name, count in sorted(counts.items()))
+    note = f"{len(verdicts)} traces, each judged alone ({seen}); shown is the one with the longest step"
+    reports = tuple(outcome.report for outcome in outcomes)
+    return Report(
+        verdict=replace(chosen, caveats=(note, *chosen.caveats)),
+        ranks=reports,
+        findings=tuple(finding for report in reports for finding in report.findings),
+        skipped=_skipped(reports),
+        failures=tuple(failures),
+        fleet=Fleet(
+            world_size=taken.world_size,
+            ranks=(),
+            missing=(),
+            left_out=taken.left_out,
+            rows=(),
+            shown=(),
+            groups=(),
+            clocks=(),
+            clock_note="",
+            refusals=(),
+            explained=(),
+        ),
+    )
+
+
+def _skipped(reports: Sequence[RankReport]) -> tuple[Skipped, ...]:
+    return tuple(dict.fromkeys(skip for report in reports for skip in report.skipped))
+
+
+def _fleet(joint: Joint, taken: Census, by_rank: tuple[RankRow, ...], explained: tuple[str, ...]) -> Fleet:
+    clocks = rows.clock_rows(joint)
+    return Fleet(
+        world_size=taken.world_size,
+        ranks=tuple(outcome.summary.rank for outcome in taken.present),
+        missing=taken.missing,
+        left_out=taken.left_out,
+        rows=by_rank,
+        shown=(),
+        groups=rows.group_rows(joint),
+        clocks=clocks,
+        clock_note=rows.clock_note(clocks) if joint.waits else "",
+        refusals=_refusals(joint),
+        explained=explained,
+    )
+
+
+def _refusals(joint: Joint) -> tuple[str, ...]:
+    """Give what could not be matched, groups with one reason drawn together."""
+    groups: dict[str, list[Group]] = {}
+    n_rows: Counter[str] = Counter()
+    for refusal in joint.matching.refusals:
+        groups.setdefault(refusal.reason, []).append(refusal.group)
+        n_rows[refusal.reason] += refusal.n_rows
+    return tuple(
+        f"{n_rows[reason]:,} collectives of {_groups_text(found)} are not matched across ranks: {reason}"
+        for reason, found in groups.items()
+    )
+
+
+def _groups_text(groups: Sequence[Group]) -> str:
+    names = [f"group {group.name}" if group.name else "the group" for group in groups]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more groups"
+
+
+def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
+    """Give what limits a statement on all ranks, each with its number."""
+    if fleet.missing:
+        yield (
+            f"{len(fleet.missing)} of {fleet.world_size} ranks are not here ({_shortened(fleet.missing)}):"
+            " one of them may be later than any of these"
+        )
+    if not joint.waits:
+        yield "no collective is matched across ranks: who waits for whom cannot be told"
+    yield from fleet.refusals
+    disputed = [waits for waits in joint.waits if waits.is_disputed]
+    if disputed:
+        worst = max(waits.disagreement_ns for waits in disputed)
+        yield f"waits by clocks and by durations differ by {format_ns(worst)} in the median: do not trust the clocks"
+    for answer in joint.stragglers:
+        if answer.hidden:
+            late = format_numbers(sorted(item.rank for item in answer.hidden))
+            yield f"rank {late} is late as well, but nearly always behind a later one: it shows once that is mended"
+
+
+def _shortened(numbers: Sequence[int]) -> str:
+    text = format_numbers(numbers)
+    return text if len(text) <= 60 else text[:60].rpartition(",")[0] + ", ..."
