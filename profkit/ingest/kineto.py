@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,16 +55,19 @@ def read_trace(
     jobs: int = 1,
     chunk_bytes: int | None = None,
     progress: Progress | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Trace:
     """Give the `Trace` of a Kineto file ("-" for standard input).
 
     `lenient` keeps what is whole of a damaged file and says so in `Trace.warnings`; `jobs` decodes in that many
-    processes. Raises TraceError (what, where) and MissingCapabilityError.
+    processes; `meanwhile` is called while the others decode (imports, say). Raises TraceError (what, where) and
+    MissingCapabilityError.
     """
     with bytesource.spooled(source) as path, _collector_paused():
         shown = "standard input" if source == "-" else source
-        raw = read_raw(path, shown, lenient=lenient, jobs=jobs, chunk_bytes=chunk_bytes, progress=progress)
-        return build_trace(raw)
+        decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)
+        task = Task(path, shown, decode, chunk_bytes or CHUNK_BYTES)
+        return build_trace(_read(task, lenient=lenient, jobs=jobs, progress=progress, meanwhile=meanwhile))
 
 
 @contextmanager
@@ -79,20 +82,12 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def read_raw(
-    path: Path,
-    source: str,
-    *,
-    lenient: bool = False,
-    jobs: int = 1,
-    chunk_bytes: int | None = None,
-    progress: Progress | None = None,
+def _read(
+    task: Task, *, lenient: bool, jobs: int, progress: Progress | None, meanwhile: Callable[[], object] | None
 ) -> RawTrace:
     """Give the batches and metadata of a file: quickly if it is whole and laid out as usual, else exactly."""
-    decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)
-    task = Task(path, source, decode, chunk_bytes or CHUNK_BYTES)
     try:
-        return _read_quick(task, jobs=jobs, progress=progress)
+        return _read_quick(task, jobs=jobs, progress=progress, meanwhile=meanwhile)
     except (BadEventError, NotAsUsualError):
         pass  # damaged, or brackets where none are expected: the exact way says which
     except TraceFormatError:
@@ -105,8 +100,10 @@ def read_raw(
     return _read_exact(task, lenient=lenient, progress=progress)
 
 
-def _read_quick(task: Task, *, jobs: int, progress: Progress | None) -> RawTrace:
-    share = read_quick(task, jobs=jobs, progress=progress)
+def _read_quick(
+    task: Task, *, jobs: int, progress: Progress | None, meanwhile: Callable[[], object] | None = None
+) -> RawTrace:
+    share = read_quick(task, jobs=jobs, progress=progress, meanwhile=meanwhile)
     metadata = _metadata(share.head, share.tail, task.source)
     return RawTrace(task.source, batches=share.batches, metadata=metadata, n_bytes=share.n_bytes)
 

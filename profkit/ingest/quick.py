@@ -1,7 +1,7 @@
 """The quick way through a whole file of the usual layout, alone or shared by several processes.
 
-Each of n processes reads and cuts the whole file and decodes every n-th piece: reading is a fifth of the work, and
-no text has to travel between processes, only columns, a fifteenth of it.
+Each process reads and cuts the whole file and decodes the pieces it is first to claim: reading is a fifth of the work,
+and no text has to travel between processes, only columns, a fifteenth of it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import gc
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import msgspec
 
@@ -27,6 +27,10 @@ from profkit.ingest.split import Document, NotAsUsualError
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
+
+
+_LONGEST_CLAIM_S: Final = 30
+"""A claim takes a microsecond; a machine that swaps may stop a process for seconds in the middle of one."""
 
 
 class Decode(Protocol):
@@ -56,35 +60,67 @@ class Share:
     n_bytes: int = 0
 
 
-def read_quick(task: Task, *, jobs: int, progress: Progress | None) -> Share:
-    """Give the whole file, decoded by `jobs` processes; raises BadEventError and NotAsUsualError."""
+def read_quick(
+    task: Task, *, jobs: int, progress: Progress | None, meanwhile: Callable[[], object] | None = None
+) -> Share:
+    """Give the whole file, decoded by `jobs` processes; raises BadEventError and NotAsUsualError.
+
+    `meanwhile` is called once, while the other processes decode, if there are any.
+    """
     document = Document()
-    mine = _decoded(task, document, 0, jobs, progress)
     if jobs == 1:
-        batches = list(mine)
+        batches = [batch for _, batch in _decoded(task, document, count(), progress)]
     else:
         with _Workers(task, jobs) as workers:
-            batches = _interleaved(mine, workers)
+            if meanwhile is not None:
+                meanwhile()
+            batches = _shared(task, document, workers, progress)
     last, tail = _take_apart(document)
     batches.append(task.decode(last))
     return Share(batches=batches, head=document.head, tail=tail, n_bytes=document.n_bytes)
 
 
-def _decoded(task: Task, document: Document, number: int, jobs: int, progress: Progress | None) -> Iterator[Batch]:
-    """Give the pieces `number`, `number + jobs`... of a file, decoded; fill `document` on the way."""
+def _decoded(
+    task: Task, document: Document, claims: Iterator[int], progress: Progress | None
+) -> Iterator[tuple[int, Batch]]:
+    """Give the claimed pieces of a file with their places, decoded; fill `document` on the way."""
     path, source = task.path, task.source
     chunks = bytesource.read_chunks(path, source=source, chunk_bytes=task.chunk_bytes, progress=progress)
-    arrays = split.pieces(chunks, document, source=source, exact=False)
-    return (task.decode(array) for place, array in enumerate(arrays) if place % jobs == number)
+    claimed = next(claims)
+    for place, array in enumerate(split.pieces(chunks, document, source=source, exact=False)):
+        if place == claimed:
+            yield place, task.decode(array)
+            claimed = next(claims)
 
 
-def _interleaved(mine: Iterator[Batch], workers: _Workers) -> list[Batch]:
-    own: list[Batch] = []
-    for batch in mine:
-        own.append(batch)
-        workers.receive()  # now and then, or they stop at a full pipe
-    rows = zip_longest(own, *workers.finish())
-    return [batch for row in rows for batch in row if batch is not None]
+def _shared(task: Task, document: Document, workers: _Workers, progress: Progress | None) -> list[Batch]:
+    by_place: dict[int, Batch] = {}
+    for place, batch in _decoded(task, document, workers.claims, progress):
+        by_place[place] = batch
+        by_place.update(workers.received())  # now and then, or they stop at a full pipe
+    by_place.update(workers.rest())
+    return [by_place[place] for place in sorted(by_place)]
+
+
+class _Claims:
+    """The next piece that nobody has claimed, over all processes that hold this."""
+
+    def __init__(self, shared: Any) -> None:
+        self._shared = shared  # a multiprocessing.Value
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> int:
+        lock = self._shared.get_lock()
+        if not lock.acquire(timeout=_LONGEST_CLAIM_S):
+            raise NotAsUsualError  # a worker died with the lock: the exact way needs none
+        try:
+            claimed: int = self._shared.value
+            self._shared.value = claimed + 1
+        finally:
+            lock.release()
+        return claimed
 
 
 class _Workers:
@@ -94,12 +130,12 @@ class _Workers:
         from multiprocessing import get_context  # 10 ms that a small trace need not pay
 
         context: Any = get_context(_start_method())
+        self.claims = _Claims(context.Value("q", 0))
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
-        self._received: list[list[Batch]] = [[] for _ in range(1, jobs)]
-        for number in range(1, jobs):
+        for _ in range(1, jobs):
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_send_share, args=(sender, task, number, jobs), daemon=True)
+            process = context.Process(target=_send_share, args=(sender, task, self.claims), daemon=True)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 counts numpy's idle threads
                 process.start()
@@ -120,41 +156,39 @@ class _Workers:
                 process.terminate()
             process.join()
 
-    def receive(self) -> None:
-        """Take what has come; raises what a worker raised."""
-        for pipe, batches in zip(self._pipes, self._received, strict=True):
+    def received(self) -> Iterator[tuple[int, Batch]]:
+        """Give what has come, with its places; raises what a worker raised."""
+        for pipe in self._pipes:
             while not pipe.closed and pipe.poll():
-                if not self._take(pipe, batches):
-                    break
+                yield from _message(pipe)
 
-    def finish(self) -> list[list[Batch]]:
-        """Wait for the rest and give all batches by worker; raises what a worker raised."""
-        for pipe, batches in zip(self._pipes, self._received, strict=True):
-            while not pipe.closed and self._take(pipe, batches):
-                pass
-        return self._received
-
-    @staticmethod
-    def _take(pipe: Connection, batches: list[Batch]) -> bool:
-        try:
-            message = pipe.recv()
-        except EOFError:
-            raise NotAsUsualError from None  # a worker died: the exact way needs none
-        if isinstance(message, Exception):
-            raise message
-        if message is None:
-            pipe.close()
-            return False
-        batches.append(message)
-        return True
+    def rest(self) -> Iterator[tuple[int, Batch]]:
+        """Wait for the rest and give it, with its places; raises what a worker raised."""
+        for pipe in self._pipes:
+            while not pipe.closed:
+                yield from _message(pipe)
 
 
-def _send_share(sender: Connection, task: Task, number: int, jobs: int) -> None:
-    """Decode one share in a process of its own: batches, then None; or the error."""
+def _message(pipe: Connection) -> Iterator[tuple[int, Batch]]:
+    """Give a worker's next batch; close the pipe after its last."""
+    try:
+        message = pipe.recv()
+    except EOFError:
+        raise NotAsUsualError from None  # a worker died: the exact way needs none
+    if isinstance(message, Exception):
+        raise message
+    if message is None:
+        pipe.close()
+    else:
+        yield message
+
+
+def _send_share(sender: Connection, task: Task, claims: Iterator[int]) -> None:
+    """Decode a share in a process of its own and send it: places with batches, then None; or the error."""
     gc.disable()
     try:
-        for batch in _decoded(task, Document(), number, jobs, None):
-            sender.send(batch)
+        for placed in _decoded(task, Document(), claims, None):
+            sender.send(placed)
         sender.send(None)
     except BrokenPipeError:  # the other side has given up
         pass

@@ -124,6 +124,13 @@ def test_any_number_of_processes(jobs: int, tmp_path: Path) -> None:
     assert many.strings == one.strings  # codes too, so that ties are broken alike
 
 
+def test_something_else_is_done_while_others_decode(tmp_path: Path) -> None:
+    done: list[str] = []
+    for jobs in (1, 2):
+        read_bytes(document(EVENTS), tmp_path, jobs=jobs, meanwhile=partial(done.append, f"with {jobs}"))
+    assert done == ["with 2"]
+
+
 def test_codes_are_in_order_of_text(tmp_path: Path) -> None:
     trace = read_bytes(document(EVENTS), tmp_path)
     assert list(trace.strings) == sorted(trace.strings)
