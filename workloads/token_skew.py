@@ -57,7 +57,8 @@ class Doses:
     outlier_fraction: float = 0.08
     hidden: int = 48
     heads: int = 4
-    layers: int = 2
+    layers: int = 1
+    bucket_mb: float = 0.125
     vocabulary: int = 8192
     classes: int = 16
     samples: int = 2048
@@ -129,8 +130,8 @@ def build_job(strategy: str, doses: Doses, world: World) -> Job:
     return Job(
         doses=doses,
         world=world,
-        model=DistributedDataParallel(model),
-        optimizer=torch.optim.AdamW(model.parameters(), fused=True),
+        model=DistributedDataParallel(model, bucket_cap_mb=doses.bucket_mb, gradient_as_bucket_view=True),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True),
         loader=DataLoader(
             Texts(lengths, doses),
             batch_sampler=[ranks[world.rank] for ranks in plan],
