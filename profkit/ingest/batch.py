@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from profkit.ingest.columns import (
     EXTRACTORS,
     Codes,
     Columns,
     InexactError,
     counted_work,
+    embeddings,
     flows,
     kernel_collectives,
     operator_collectives,
@@ -19,7 +22,7 @@ from profkit.ingest.columns import (
     text_of,
     thread_names,
 )
-from profkit.ingest.events import COMM_OP, Groups, decode_groups
+from profkit.ingest.events import COMM_OP, EMBEDDING, Groups, decode_groups
 from profkit.ingest.usual import decode_usual
 
 
@@ -61,10 +64,13 @@ def _columns(groups: Groups) -> Batch:
             batch.tables["collectives"] = kernel_collectives(rows, strings)
         if table == "ops" and COMM_OP in strings:
             batch.tables["comm_ops"] = operator_collectives(rows, strings)
+        if table == "ops" and EMBEDDING in strings and (found := embeddings(rows, strings)):
+            batch.tables["work"] = found
     if arrows := flows(groups, threads):
         batch.tables["flows"] = arrows
     if work := counted_work(groups, strings):
-        batch.tables["work"] = work
+        found = batch.tables.get("work", {})
+        batch.tables["work"] = {name: np.concatenate((work[name], found[name])) for name in work} if found else work
     batch.thread_names = thread_names(groups)
     batch.strings = list(map(text_of, strings))
     batch.threads = [(text_of(pid), text_of(tid)) for pid, tid in threads]

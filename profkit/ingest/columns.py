@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from itertools import chain
@@ -12,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.decimals import DecimalError, numbers_to_ns, us_to_ns
-from profkit.ingest.events import ABSENT, COMM_OP, COUNTED, Args, BadEventError, Event, Groups, RareArgs
+from profkit.ingest.events import ABSENT, COMM_OP, COUNTED, EMBEDDING, Args, BadEventError, Event, Groups, RareArgs
+from profkit.model.trace import EMBEDDED
 
 Columns = dict[str, NDArray[Any]]
 
@@ -46,6 +48,7 @@ _TABLE_OF_CATEGORY: Final = {
 _COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 
 
+_EMBEDDED_DIMS: Final = re.compile(rb"\[\s*\[([0-9, ]+)\]\s*,\s*\[([0-9, ]+)\]")  # of its table, of its indices
 _COUNTED_KINDS: Final = {f"profkit.{kind}": kind for kind in ("tokens", "padded_tokens", "samples")}
 _MOST_DIGITS: Final = 20  # as many as 2^64 has; Python refuses to read more than 4,300
 _MOST_US: Final = (2**63 - 1) // 1000
@@ -397,6 +400,21 @@ def counted_work(groups: Groups, strings: Codes) -> Columns:
         "name": np.array([strings[_COUNTED_KINDS[str(event.name)]] for event in rows], np.int32),
         "value": np.array(values, np.float64),
     }
+
+
+def embeddings(rows: list[Event], strings: Codes) -> Columns:
+    """Give how many indices each embedding among these operators looked up, named by its table; {} without shapes."""
+    found, names, values = [], [], []
+    for event in rows:
+        dims = _EMBEDDED_DIMS.match(getattr(event.args, "input_dims", b"")) if event.name == EMBEDDING else None
+        if dims is not None:
+            found.append(event)
+            names.append(strings[f"{EMBEDDED}{dims[1].decode()}"])
+            sizes = [int(size[:_MOST_DIGITS]) for size in re.findall(rb"[0-9]+", dims[2])]
+            values.append(float(min(math.prod(sizes), 2**53)))
+    if not found:
+        return {}
+    return {"start_ns": _starts(found), "name": np.array(names, np.int32), "value": np.array(values, np.float64)}
 
 
 def thread_names(groups: Groups) -> dict[tuple[str, str], str]:

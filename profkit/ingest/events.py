@@ -45,7 +45,7 @@ class Args(msgspec.Struct, gc=False):
 
 
 class RareArgs(Args, gc=False):
-    """The arguments of metadata rows, collectives and counted work: decoded only in batches that hold such rows."""
+    """The arguments of metadata rows, collectives, counts and embeddings: decoded only in batches with such rows."""
 
     has_collective: ClassVar[bool] = True
     dtype: Any = None
@@ -59,6 +59,7 @@ class RareArgs(Args, gc=False):
     tokens: Any = None
     padded_tokens: Any = None
     samples: Any = None
+    input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))
 
 
 class Event(msgspec.Struct, gc=False):
@@ -88,6 +89,7 @@ _RARE = msgspec.json.Decoder(list[RareEvent])
 _MEMBERS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 COMM_OP: Final = "record_param_comms"
+EMBEDDING: Final = "aten::embedding"
 COUNTED: Final = ("profkit", "C")
 """Category and phase of what a script told `profkit.capture.step`."""
 
@@ -143,7 +145,7 @@ def _decode(decoder: Any, array: bytes) -> list[Any]:
 def _needs_rare_arguments(groups: Groups) -> bool:
     if COUNTED in groups or any(ph == "M" for _, ph in groups):
         return True
-    if COMM_OP in map(attrgetter("name"), groups.get(("cpu_op", "X"), ())):
+    if not {COMM_OP, EMBEDDING}.isdisjoint(map(attrgetter("name"), groups.get(("cpu_op", "X"), ()))):
         return True
     kernels = (event for cat in ("kernel", "Kernel") for event in groups.get((cat, "X"), ()))
     return any(event.args is not None and event.args.collective for event in kernels)

@@ -16,10 +16,12 @@ import msgspec
 import numpy as np
 
 from profkit.ingest.decimals import FLOAT_STEP_BELOW_HALF_NS
-from profkit.ingest.events import COMM_OP, Groups, Id, RareArgs
+from profkit.ingest.events import COMM_OP, EMBEDDING, Groups, Id, RareArgs
 
 _ZERO: Final = msgspec.Raw(b"0")
 _COMM_OP: Final = COMM_OP.encode()
+_EMBEDDING: Final = f'"{EMBEDDING}"'.encode()
+_SHAPES: Final = b'"Input Dims"'
 _FIRST_TS: Final = re.compile(rb'"ts"\s*:\s*([0-9]+)(\.?)')
 _LOOK_BYTES: Final = 4096
 
@@ -84,11 +86,12 @@ class _Arrow(_Usual, gc=False):
 
 
 @cache
-def _decoder(ts_type: type, has_comm_ops: bool) -> tuple[Any, dict[type, tuple[str, str]]]:
+def _decoder(ts_type: type, has_comm_ops: bool, has_embeddings: bool) -> tuple[Any, dict[type, tuple[str, str]]]:
     """Give the decoder and, for each of its types, the group as `events.decode_groups` names it."""
     groups: dict[type, tuple[str, str]] = {}
+    of_operators = _OPERATOR + _COLLECTIVE * has_comm_ops + ("input_dims",) * has_embeddings
     for categories, names in _ARGUMENTS:
-        args = _args_of((*_OPERATOR, *_COLLECTIVE) if has_comm_ops and names is _OPERATOR else names)
+        args = _args_of(of_operators if names is _OPERATOR else names)
         for category in categories:
             groups[_tagged(category, _Range, ts_type, args)] = (category, "X")
     groups[_tagged("cpu_instant_event", _Instant, ts_type, _args_of(_MEMORY))] = ("cpu_instant_event", "i")
@@ -130,7 +133,7 @@ def _type_of_ts(array: bytes) -> type:
 
 def decode_usual(array: bytes) -> Groups | None:
     """Give the events of a JSON array by (category, phase) if all are usual, `None` if the general way must look."""
-    decoder, group_of = _decoder(_type_of_ts(array), _COMM_OP in array)
+    decoder, group_of = _decoder(_type_of_ts(array), _COMM_OP in array, _EMBEDDING in array and _SHAPES in array)
     try:
         events = decoder.decode(array)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,11 +160,16 @@ class Flows(Table):
     is_start: I8
 
 
+EMBEDDED: Final = "embedding "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedWork(Table):
     """What a script told `profkit.capture.step` its steps worked on, at the end of each: one row for each kind.
 
     `name` is "tokens" (real ones), "padded_tokens" (all, with padding) or "samples"; a kind not told has no row.
+    Where shapes were recorded there is also a row for each call of an embedding, named by `EMBEDDED` and the shape of
+    its table, at the call's start: the number of indices it looked up.
     """
 
     start_ns: I64

@@ -1,6 +1,6 @@
 """What one rank tells the others: values of some tens of KB, whatever the size of its trace.
 
-Measured (`codec.packed`): 6 KB per rank of the eight-rank Megatron step with 84 collectives (the trace: 4 MB), 50 bytes
+Measured (`codec.packed`): 7 KB per rank of the eight-rank Megatron step with 84 collectives (the trace: 4 MB), 63 bytes
 for each further collective. All times are int64 ns since the rank's own `origin_unix_ns`.
 """
 
@@ -73,13 +73,21 @@ class BlockRows(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRows(Table):
-    """A rank's steps; `phase_ns` [n, 4] by `PHASES`, `comm_ns` communication with nothing beside it."""
+    """A rank's steps; `phase_ns` [n, 4] by `PHASES`, `comm_ns` communication with nothing beside it.
+
+    The counts are what the script told `profkit.capture.step`, 0 where it told nothing.
+    """
 
     number: I64
     start_ns: I64
     end_ns: I64
     phase_ns: I64
     comm_ns: I64
+    tokens: I64
+    padded_tokens: I64
+    samples: I64
+    embedded: I64
+    """Indices that the step's widest embedding looked up, from recorded shapes: padded tokens as far as those tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from profkit.model.trace import I32
 from profkit.ranks.activity import host_ranges, issuers, longest_before, names_of_ranges, names_of_work
 from profkit.ranks.blocks import blocks, ready_ns
 from profkit.ranks.collected import Collected, collected
+from profkit.ranks.counts import told
 from profkit.ranks.records import PHASES, BlockRows, CollectiveRows, LeadRanges, NameRows, RankSummary, StepRows
 from profkit.timeline import Facts
 
@@ -139,6 +140,7 @@ def _steps(facts: Facts, sets: dict[str, Intervals]) -> StepRows:
         end_ns=end,
         phase_ns=_phases(sets, start, end, comm=comm),
         comm_ns=comm,
+        **told(facts.trace),
     )
 
 

@@ -43,3 +43,22 @@ def test_other_counters_are_left_alone(tmp_path):
         {**counter("tokens", 5, 3), "name": 5},
     ]
     assert len(read(tmp_path, other).work) == 0
+
+
+def embedding(ts, dims):
+    args = {"External id": 3, "Input Dims": dims}
+    return {"ph": "X", "cat": "cpu_op", "name": "aten::embedding", "pid": 7, "tid": 7, "ts": ts, "dur": 1, "args": args}
+
+
+@pytest.mark.parametrize("told", [[], [counter("tokens", 99.5, 400)]])
+def test_shapes_of_embeddings_become_rows(tmp_path, told):
+    """The quick way (no counters) and the general one give the same."""
+    calls = [embedding(10, [[8192, 48], [8, 128], [], [], []]), embedding(20, [[512, 48], [128], [], [], []])]
+    trace = read(tmp_path, [*told, *calls, embedding(30, []), embedding(31, [[], [4]])])
+    rows = {trace.name(code): value for code, value in zip(trace.work.name, trace.work.value, strict=True)}
+    assert {name: value for name, value in rows.items() if name != "tokens"} == {
+        "embedding 8192, 48": 1024.0,
+        "embedding 512, 48": 128.0,
+    }
+    assert trace.work.start_ns[:2].tolist() == [10_000, 20_000]
+    assert len(trace.ops) == 4

@@ -101,6 +101,7 @@ def _summary(job, rank, start, end, lead, clock) -> RankSummary:
         end_ns=shown(np.append(step_start[1:], end[-1])),
         phase_ns=lead.reshape(job.n_steps, job.n_buckets, -1).sum(axis=1),
         comm_ns=(end - start).reshape(job.n_steps, -1).sum(axis=1),
+        **dict.fromkeys(("tokens", "padded_tokens", "samples", "embedded"), np.zeros(job.n_steps, np.int64)),
     )
     return RankSummary(
         rank=rank,
