@@ -62,7 +62,8 @@ def command(
     """Read traces and say where the step time goes, what limits it, and what to run next.
 
     TRACE is a .json, .json.gz or .json.zst that torch.profiler wrote, an .sqlite that nsys exported, an .nsys-rep where
-    nsys is installed, a folder of them, or - for standard input (JSON only).
+    nsys is installed, a folder of them, or - for standard input (JSON only). Beside a trace, what another tool recorded
+    of the same job (an nsys export, an ncu report) is set against it: does it confirm the verdict?
 
     \b
     Examples:
@@ -71,14 +72,17 @@ def command(
       profkit triage trace.json.gz -f json | jq .verdict
       profkit triage runs/ -o report.md                    markdown for an issue
       profkit triage report.sqlite                         an nsys export: one rank per process
+      profkit triage trace.json.gz report.sqlite           does nsys confirm what torch.profiler says?
+      profkit triage trace.json.gz kernels.ncu-rep         what limits the kernels that the step goes to
       profkit triage trace.json.gz --fail-on high          a gate for CI: exit code 1
       ssh node cat trace.json.gz | profkit triage -
     """
-    from profkit.ingest.discover import find_sources
+    from profkit.handover.sources import sources_of
     from profkit.ranks.fleet import triage
 
     step_range = _parse_steps(step_text)
-    sources = find_sources(paths)
+    given = sources_of(paths)
+    sources = list(given.first)
     if _largest_bytes(sources) >= _SPARE_FROM_BYTES:
         _return_large_blocks_at_once()
     with ReadingProgress() as progress:
@@ -90,6 +94,17 @@ def command(
             command=command,
             progress=progress,
         )
+        if given.has_second:
+            from profkit.handover.beside import Reading, handed_over
+
+            reading = Reading(
+                lenient=lenient,
+                jobs=jobs or _jobs_for(sources),
+                step_range=step_range,
+                command=command,
+                progress=progress,
+            )
+            report = handed_over(report, given, reading)
     write(report, fmt=format_for(fmt, output), output=output, verbose=verbose, color=color)
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
 

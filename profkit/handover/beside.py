@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from profkit.errors import ProfkitError, UnsupportedTraceError
+from profkit.errors import ProfkitError
 from profkit.handover.pairing import paired
 from profkit.handover.portrait import Portrait, portrait_of
 from profkit.handover.profiled import profiled
+from profkit.handover.sources import Sources
 from profkit.handover.timeline import timeline
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.ncu import read_profiles
-from profkit.ingest.read import Tool, read_traces
+from profkit.ingest.read import read_traces
 from profkit.kernels.assess import assess_all
 from profkit.model.handover import Handover, HandoverStatus, KernelHandover, TimelineHandover
 from profkit.model.kernel import KernelReport
@@ -32,35 +33,6 @@ class Reading:
     step_range: tuple[int, int] | None = None
     command: str | None = None
     progress: Progress | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """What was given, by what it is to the hand-over: `first` makes the report, the others are set beside it."""
-
-    first: tuple[str, ...]
-    timelines: tuple[str, ...]
-    profiles: tuple[str, ...]
-
-    @property
-    def has_handover(self) -> bool:
-        """Whether there is a second tool."""
-        return bool(self.timelines or self.profiles)
-
-
-def sorted_sources(tools: Sequence[tuple[str, Tool]]) -> Sources:
-    """Give the sources by their part; raises UnsupportedTraceError for ncu's reports without any trace.
-
-    torch.profiler comes first, since it alone knows operators; without it nsys does.
-    """
-    by_tool = {tool: tuple(source for source, given in tools if given is tool) for tool in Tool}
-    kineto, nsys, ncu = by_tool[Tool.KINETO], by_tool[Tool.NSYS], by_tool[Tool.NCU]
-    if ncu and not kineto and not nsys:
-        raise UnsupportedTraceError(
-            f"{ncu[0]} is an ncu report: it knows single kernels, and no step",
-            hint=f"profkit kernels {ncu[0]}; or name the trace that it belongs to as well",
-        )
-    return Sources(first=kineto or nsys, timelines=nsys if kineto else (), profiles=ncu)
 
 
 def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
@@ -151,21 +123,30 @@ _TAKES_OVER: Final = (HandoverStatus.OVERTURNED, HandoverStatus.ANSWERED)
 
 
 def _ruled(report: Report, seconds: dict[int, Portrait]) -> Report:
-    """Give the report with its verdict as the second tool leaves it: surer, in doubt, or replaced.
+    """Give the report with its verdict as the second tool leaves it: surer, in doubt, or replaced; and what is next.
 
     Only where the report's verdict is that of one rank which has a timeline; a verdict on all ranks together stays.
     """
     told = report.handover
     assert told is not None  # noqa: S101 - set by the caller
     verdict = report.verdict
-    line = next((one for one in told.timelines if one.rank == verdict.rank), None)
-    if line is None or line.status is HandoverStatus.REFUSED:
-        return report
-    second = seconds[id(line)]
-    if line.status in _TAKES_OVER:
-        return _replaced(report, line, second)
-    caveats = (*verdict.caveats, line.sentence) if line.status is HandoverStatus.OPEN else verdict.caveats
-    return replace(report, verdict=replace(verdict, confidence=line.confidence_after, caveats=caveats))
+    line = next((one for one in told.timelines if _is_of(one, report)), None)
+    if line is not None and line.status in _TAKES_OVER:
+        return _replaced(report, line, seconds[id(line)])
+    if line is not None and line.status is not HandoverStatus.REFUSED:
+        caveats = (*verdict.caveats, line.sentence) if line.status is HandoverStatus.OPEN else verdict.caveats
+        tool = line.next_tool or verdict.next_tool
+        verdict = replace(verdict, confidence=line.confidence_after, caveats=caveats, next_tool=tool)
+    kernels = told.kernels
+    if kernels is not None and kernels.status is HandoverStatus.CONFIRMED and kernels.next_tool is not None:
+        verdict = replace(verdict, next_tool=kernels.next_tool)
+    return replace(report, verdict=verdict)
+
+
+def _is_of(line: TimelineHandover, report: Report) -> bool:
+    """Whether a timeline was judged on the verdict that the report gives, not on one that other ranks changed."""
+    rank = report.verdict.rank
+    return line.rank == rank and line.first_bottleneck == report.verdict.bottleneck.value
 
 
 def _replaced(report: Report, line: TimelineHandover, second: Portrait) -> Report:

@@ -6,6 +6,7 @@ A profile stands for the launches of its function in its grid and block. ncu run
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +26,8 @@ from profkit.units import format_fraction, format_ns, format_speedup
 
 MIN_COVERED: Final = 0.5
 """Share of kernel time that must be profiled for ncu to speak of the step's kernels. Chosen: more than half."""
+MIN_LEFT: Final = 0.05
+"""Share of kernel time from which a kernel is worth a profile of its own. Chosen: severity "medium"."""
 _MAX_NAMED: Final = 4
 _USUAL_RATIO: Final = (0.5, 2.0)
 """ncu's duration over the trace's outside which the profile is of another state (clocks, cold caches). Chosen: caches
@@ -78,7 +81,7 @@ def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
         by_class=account.by_class,
         kernels=kernels,
         unmatched=unmatched,
-        next_tool=_next(portrait, uses, chosen) if status is not HandoverStatus.CONFIRMED else None,
+        next_tool=_next(portrait, uses, chosen, report.sources),
     )
 
 
@@ -197,13 +200,23 @@ def _evidence(kernels: tuple[ProfiledKernel, ...], step_ns: int) -> Iterable[Evi
         )
 
 
-def _next(portrait: Portrait, uses: Sequence[_Use], chosen: _Chosen) -> NextTool | None:
-    """Give the profile that covers most: of the hottest kernel without one; else what the trace's verdict asks for."""
+def _next(portrait: Portrait, uses: Sequence[_Use], chosen: _Chosen, sources: Sequence[str]) -> NextTool:
+    """Give what the trace's verdict asks for; of a kernel-bound one the profile that covers most of what is left.
+
+    Where no kernel without a profile is worth one, what to change about those that have one.
+    """
     if portrait.verdict.bottleneck is not Bottleneck.KERNEL:
         return portrait.verdict.next_tool
     done = {use.key for use, _ in chosen}
     left = next((use for use in uses if use.key not in done), None)
-    return None if left is None else _profile_of(portrait.scope, left.key.function)
+    if left is not None and left.total_ns >= MIN_LEFT * sum(use.total_ns for use in uses):
+        return _profile_of(portrait.scope, left.key.function)
+    return NextTool(
+        name="profkit kernels",
+        command=f"profkit kernels {shlex.join(sources)}",
+        purpose="what to change about each profiled kernel",
+        look_for="the stall reasons and the advice below the longest ones",
+    )
 
 
 def _profile_of(scope: Scope, function: str) -> NextTool:

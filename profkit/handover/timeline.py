@@ -16,6 +16,7 @@ from profkit.model.arrays import distinct_codes
 from profkit.model.finding import Evidence, NextTool
 from profkit.model.handover import FunctionMatch, HandoverStatus, MatchedSide, PartAgreement, TimelineHandover
 from profkit.model.names import family_of
+from profkit.model.report import Verdict
 from profkit.units import format_fraction, format_ns, format_speedup
 
 MIN_MATCHED: Final = 0.6
@@ -45,6 +46,8 @@ def timeline(first: Portrait, second: Portrait) -> TimelineHandover:
         source=second.rank.source,
         first_tool=first.tool,
         second_tool=second.tool,
+        first_bottleneck=first.verdict.bottleneck.value,
+        second_bottleneck=second.verdict.bottleneck.value,
         status=ruled.status,
         sentence=ruled.sentence,
         evidence=_evidence(first, second, found, ruled),
@@ -103,6 +106,8 @@ def _refused(first: Portrait, second: Portrait, why: str, found: Match | None) -
         source=second.rank.source,
         first_tool=first.tool,
         second_tool=second.tool,
+        first_bottleneck=first.verdict.bottleneck.value,
+        second_bottleneck=second.verdict.bottleneck.value,
         status=HandoverStatus.REFUSED,
         sentence=f"{second.possessive} export is not merged: {why}",
         evidence=_unmatched(found) if found is not None else (),
@@ -180,6 +185,7 @@ def _evidence(first: Portrait, second: Portrait, found: Match, ruled: Ruling) ->
     given = [_matched(found)]
     if ruled.cause is not None:
         given.append(_cause(ruled))
+    given += _ceilings(first, second)
     given += [_step_times(first, second), _parts(agreement(first, second)), _durations(second, found)]
     return (*given, *_unmatched(found))
 
@@ -209,6 +215,26 @@ def _cause(ruled: Ruling) -> Evidence:
         value=cause.difference,
         unit="fraction",
     )
+
+
+def _ceilings(first: Portrait, second: Portrait) -> list[Evidence]:
+    """Give what fixing the cause could give by each tool: the first's ceiling holds the first's own cost."""
+    ours, theirs = first.verdict, second.verdict
+    if ours.bottleneck is not theirs.bottleneck or not (ours.recoverable_ns and theirs.recoverable_ns):
+        return []
+    return [
+        Evidence(
+            statement=f"fixing it could give at most {_gain(theirs)} by {second.tool}, {_gain(ours)} by {first.tool}",
+            metric="handover.second_recoverable_ns",
+            value=float(theirs.recoverable_ns),
+            unit="ns",
+        )
+    ]
+
+
+def _gain(verdict: Verdict) -> str:
+    times = f"{format_speedup(verdict.speedup_ceiling)}, " if verdict.speedup_ceiling is not None else ""
+    return f"{times}-{format_ns(verdict.recoverable_ns)} per step"
 
 
 def _step_times(first: Portrait, second: Portrait) -> Evidence:

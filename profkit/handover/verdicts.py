@@ -93,6 +93,7 @@ def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement) -> Rulin
     why = ""
     shares = _shares(first, second, cause)
     slower = _is_more_disturbed(first, second)
+    theirs_tool = second.verdict.next_tool  # the first's is what was just run
     if slower:
         return Ruling(
             status=HandoverStatus.CONFIRMED,
@@ -100,7 +101,7 @@ def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement) -> Rulin
             confidence=ours,
             why="",
             cause=cause,
-            next_tool=None,
+            next_tool=theirs_tool,
         )
     if theirs > ours:
         why = (
@@ -113,7 +114,7 @@ def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement) -> Rulin
         confidence=max(ours, theirs),
         why=why,
         cause=cause,
-        next_tool=None,
+        next_tool=theirs_tool,
     )
 
 

@@ -99,6 +99,9 @@ class TimelineHandover:
     source: str
     first_tool: str
     second_tool: str
+    first_bottleneck: str
+    second_bottleneck: str
+    """The verdicts that each tool gives alone."""
     status: HandoverStatus
     sentence: str
     evidence: tuple[Evidence, ...]

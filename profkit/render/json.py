@@ -12,6 +12,7 @@ from profkit import __version__
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.model.report import DeviceReport, RankReport, Report, Section, TableView, Verdict
 from profkit.render.fleet_json import fleet_to_dict
+from profkit.render.handover_json import handover_to_dict
 
 SCHEMA_ID: Final = "profkit.triage/1"
 
@@ -37,6 +38,7 @@ def report_to_dict(report: Report) -> dict[str, Any]:
             for failure in report.failures
         ],
         "fleet": None if report.fleet is None else fleet_to_dict(report.fleet),
+        "handover": None if report.handover is None else handover_to_dict(report.handover, _rank),
     }
 
 

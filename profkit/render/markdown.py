@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from profkit.model.finding import Finding, confidence_label
+from profkit.model.handover import Handover
 from profkit.model.report import Bottleneck, RankReport, Report, Verdict
-from profkit.render import fleet, text
+from profkit.render import fleet, handover, text
 from profkit.units import format_fraction, format_ns
 
 _SPECIAL: Final = re.compile(r"[\\`*\[\]|<&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -21,6 +22,7 @@ def render(report: Report) -> str:
     rank = text.shown_rank(report)
     paragraphs = [
         *_verdict(report),
+        *_second_tool(report.handover),
         _budget(rank) if rank is not None else "",
         *_across(report),
         *_findings(report),
@@ -50,6 +52,23 @@ def _verdict(report: Report) -> Iterable[str]:
     yield f"**{escaped(text.headline(verdict))}**"
     facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
     yield escaped(". ".join(facts)) + "." if facts else ""
+
+
+def _second_tool(told: Handover | None) -> Iterable[str]:
+    """Give what the second tool says, with its evidence, and both budgets side by side."""
+    if told is None:
+        return
+    yield f"**Second tool: {told.status.value}**. {escaped(handover.sentence(told))}"
+    yield "\n".join(f"- {escaped(line)}" for line in handover.evidence(told, is_full=True))
+    for timeline in told.timelines:
+        if timeline.parts:
+            yield escaped(handover.title(timeline))
+            yield table(handover.PART_HEADERS, handover.part_rows(timeline), n_left=1)
+            rows = [tuple(map(escaped, row)) for row in handover.function_rows(timeline)]
+            yield table(handover.FUNCTION_HEADERS, rows, n_left=2)
+    if told.kernels is not None and told.kernels.kernels:
+        rows = [tuple(map(escaped, row)) for row in handover.kernel_rows(told.kernels)]
+        yield table(handover.KERNEL_HEADERS, rows, n_left=3)
 
 
 def _budget(rank: RankReport) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from profkit.model.finding import Finding, confidence_label
 from profkit.model.report import Bottleneck, DeviceReport, RankReport, Report, TableView
-from profkit.render import fleet, layout, text
+from profkit.render import fleet, handover_text, layout, text
 from profkit.render.layout import MARGIN, Line, Segment
 from profkit.units import format_fraction, format_ns
 
@@ -101,6 +101,7 @@ def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[B
     rank = text.shown_rank(report)
     is_open = report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
     yield _verdict(report, prose)
+    yield handover_text.block(report.handover, prose, is_full=is_full)
     if is_open:
         yield _next_tool(report, prose)
     yield _fleet(report, width, is_full=is_full)
@@ -321,6 +322,7 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
     prose = min(width, PROSE_WIDTH)
     rank = text.shown_rank(report)
     if rank is not None:
+        yield from handover_text.tables(report.handover, width)
         yield _checks(rank, prose)
         known = {check.id for check in rank.checks}
         for table in (table for section in rank.sections for table in section.tables):
