@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from profkit.errors import UsageError
-from profkit.model.report import Report
+
+if TYPE_CHECKING:
+    from profkit.model.report import Report
 
 
 class FormatChoice(click.ParamType):  # type: ignore[type-arg]

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any, Final, NoReturn
 
 from profkit.errors import TraceFormatError, TruncatedTraceError
 from profkit.ingest import bytesource, split
 from profkit.ingest.batch import Batch, decode_batch
-from profkit.ingest.build import build_trace
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.events import BadEventError
 from profkit.ingest.quick import Decode, Task, read_quick
@@ -66,7 +66,17 @@ def read_trace(
         shown = "standard input" if source == "-" else source
         decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)
         task = Task(path, shown, decode, chunk_bytes or CHUNK_BYTES)
-        return build_trace(_read(task, lenient=lenient, jobs=jobs, progress=progress, meanwhile=meanwhile))
+        raw = _read(task, lenient=lenient, jobs=jobs, progress=progress, meanwhile=partial(_load_build, meanwhile))
+        from profkit.ingest.build import build_trace
+
+        return build_trace(raw)
+
+
+def _load_build(meanwhile: Callable[[], object] | None) -> None:
+    """Import what follows the reading, and do what the caller wants done."""
+    import_module("profkit.ingest.build")
+    if meanwhile is not None:
+        meanwhile()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Kinds are told by the first bytes, never by the name. A reader is imported when 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -45,11 +45,17 @@ def tool_of(source: str) -> Tool:
 
 
 def read_traces(
-    source: str, *, lenient: bool = False, jobs: int = 1, progress: Progress | None = None
+    source: str,
+    *,
+    lenient: bool = False,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Iterator[Trace]:
     """Give the traces of a source, in the order of ranks; raises TraceError and MissingCapabilityError.
 
-    `lenient` and `jobs` are for JSON. An nsys report is exported first, into a temporary folder, where nsys is there.
+    `lenient`, `jobs` and `meanwhile` are for JSON (see `read_trace`). An nsys report is exported first, into a temporary
+    folder, where nsys is there.
     """
     path = Path(source)
     head = _head(path)
@@ -74,7 +80,7 @@ def read_traces(
             hint=f"profkit kernels {source}; or triage it together with the trace that it belongs to",
         )
     else:
-        yield read_trace(source, lenient=lenient, jobs=jobs, progress=progress)
+        yield read_trace(source, lenient=lenient, jobs=jobs, progress=progress, meanwhile=meanwhile)
 
 
 def _head(path: Path) -> bytes:
