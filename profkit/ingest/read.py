@@ -54,8 +54,8 @@ def read_traces(
 ) -> Iterator[Trace]:
     """Give the traces of a source, in the order of ranks; raises TraceError and MissingCapabilityError.
 
-    `lenient`, `jobs` and `meanwhile` are for JSON (see `read_trace`). An nsys report is exported first, into a temporary
-    folder, where nsys is there.
+    `lenient`, `jobs` and `meanwhile` are for JSON (see `read_trace`). An nsys report is exported first, into a
+    temporary folder, where nsys is there.
     """
     path = Path(source)
     head = _head(path)
