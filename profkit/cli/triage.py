@@ -44,7 +44,16 @@ _M_MMAP_THRESHOLD = -3  # of <malloc.h>
     help="Exit 1 at a finding of this severity or worse.",
 )
 @click.option("--lenient", is_flag=True, help="Analyse what is whole of a damaged file; the report says so.")
-@click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Processes that decode; 0 chooses by size.")
+@click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Processes at work; 0 chooses by size.")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep finished ranks here; a folder .profkit beside the traces otherwise, if there is much to read.",
+)
+@click.option("--no-cache", is_flag=True, help="Keep nothing of finished ranks, and use nothing kept.")
+@click.option("--strict", is_flag=True, help="Stop at the first source that cannot be read; otherwise it is named.")
+@click.option("--dask", metavar="ADDRESS", help="Read ranks on a distributed cluster (tcp://host:8786).")
 @click.option("-v", "--verbose", is_flag=True, help="Also every table: kernels, operators, calls, checks.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
@@ -56,6 +65,10 @@ def command(
     fail_on: str | None,
     lenient: bool,
     jobs: int,
+    cache: Path | None,
+    no_cache: bool,
+    strict: bool,
+    dask: str | None,
     verbose: bool,
     color: bool | None,
 ) -> int:
@@ -70,7 +83,8 @@ def command(
       profkit triage trace.json.gz
       profkit triage trace.json.gz -v                      with all tables
       profkit triage trace.json.gz -f json | jq .verdict
-      profkit triage runs/ -o report.md                    markdown for an issue
+      profkit triage runs/ -o report.md                    all ranks of a job, as markdown for an issue
+      profkit triage 'runs/*rank*.json.gz' s3://b/run7/    globs and URLs (pip install 'profkit[remote]')
       profkit triage report.sqlite                         an nsys export: one rank per process
       profkit triage trace.json.gz report.sqlite           does nsys confirm what torch.profiler says?
       profkit triage trace.json.gz kernels.ncu-rep         what limits the kernels that the step goes to
@@ -86,14 +100,24 @@ def command(
     if _largest_bytes(sources) >= _SPARE_FROM_BYTES:
         _return_large_blocks_at_once()
     with ReadingProgress() as progress:
-        report = triage(
-            sources,
-            lenient=lenient,
-            jobs=jobs or _jobs_for(sources),
-            step_range=step_range,
-            command=command,
-            progress=progress,
-        )
+        if len(sources) == 1:
+            report = triage(
+                sources,
+                lenient=lenient,
+                jobs=jobs or _jobs_for(sources),
+                step_range=step_range,
+                command=command,
+                progress=progress,
+            )
+        else:
+            from profkit.cli.ranks import Plan, report_on
+            from profkit.ranks.options import Options
+
+            report = report_on(
+                sources,
+                Options(lenient=lenient, step_range=step_range, command=command),
+                Plan(n_workers=jobs, cache=cache, is_cached=not no_cache, is_strict=strict, dask=dask),
+            )
         if given.has_second:
             from profkit.handover.beside import Reading, handed_over
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, TraceError, UnsupportedTraceError
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
 from profkit.ingest.read import read_traces
 from profkit.model.report import Failure, Report
-from profkit.pipeline import analyse
 from profkit.ranks.options import Options
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from profkit.ranks.jobs import Finished, Keeping
     from profkit.ranks.outcome import Outcome
+
+MAX_FULL: Final = 64
+"""Ranks up to which the report carries each one's tables; of more, `profkit triage` on a file shows them. Chosen: 20 to
+50 KB each, which nobody reads of hundreds."""
 
 
 def triage(
@@ -35,24 +43,66 @@ def triage(
     options = Options(lenient=lenient, step_range=step_range, command=command)
     if len(sources) == 1:
         return _of_one_source(sources[0], options, jobs=jobs, progress=progress)
-    from profkit.ranks.outcome import failure_of, outcomes_of
+    from profkit.ranks.workers import Here
 
-    analysed: list[Outcome] = []
-    failures: list[Failure] = []
-    for source in sources:
-        try:
-            analysed += outcomes_of(source, options, jobs=jobs, progress=progress)
-        except ProfkitError as error:
-            failures.append(failure_of(source, error))
-            last_error = error
-    if not analysed:
-        raise last_error
-    return _together(analysed, failures, options)
+    return triage_ranks(sources, options, executor=Here())
+
+
+def triage_ranks(
+    sources: Sequence[str],
+    options: Options | None = None,
+    *,
+    executor: Executor | None = None,
+    n_workers: int = 1,
+    keeping: Keeping | None = None,
+    tell: Callable[[Finished], None] | None = None,
+) -> Report:
+    """Give the report on many ranks, each read by a worker.
+
+    `executor`: any `concurrent.futures.Executor` whose workers see the sources, with `n_workers` workers; it is not
+    shut down. Without one, that many processes are made here. `keeping`: where finished ranks are kept and looked for.
+    A source that cannot be analysed becomes a `Failure`; `tell` hears of each that ends, and may raise to end the run.
+    Raises the last error if none can be analysed.
+    """
+    from profkit.ranks.jobs import Job
+    from profkit.ranks.workers import finished, pool_of
+
+    options = options or Options()
+    is_slim = len(sources) > MAX_FULL
+    jobs = [Job(source=source, options=options, keeping=keeping, is_slim=is_slim) for source in sources]
+    results: list[Finished] = []
+    with pool_of(n_workers, executor) as pool:
+        for result in finished(jobs, pool):
+            results.append(result)
+            if tell is not None:
+                tell(result)
+    place = {source: number for number, source in enumerate(sources)}
+    results.sort(key=lambda result: place[result.source])  # as they were given, whichever ended first
+    outcomes = [outcome for result in results for outcome in result.outcomes]
+    if not outcomes:
+        raise error_of(results[-1])
+    return _together(outcomes, [result.failure for result in results if result.failure is not None], options)
+
+
+def error_of(result: Finished) -> ProfkitError:
+    """Give the error of a job that came to nothing, as its own kind where that is one of ours."""
+    from profkit import errors
+
+    failure = result.failure
+    if failure is None:
+        return UnsupportedTraceError(f"{result.source} holds no trace", hint="profkit info tells what is in a file")
+    kind = getattr(errors, failure.error, TraceError)
+    hint = result.hint or "profkit triage -v on that file alone tells more"
+    error: ProfkitError = kind(failure.message, hint=hint)
+    return error
 
 
 def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progress | None) -> Report:
     several: list[Outcome] = []
-    for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress):
+    load = partial(import_module, "profkit.pipeline")  # its analyzers take as long to import as 10 MB to decode
+    for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress, meanwhile=load):
+        from profkit.pipeline import analyse
+
         analysed = analyse(trace, step_range=options.step_range, command=options.command)
         if trace.meta.format == "kineto":  # the file's only trace: no other rank needs a summary of it
             return Report(

@@ -1,0 +1,75 @@
+"""What a worker does for one source: give its outcomes, kept ones where there are, else made and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from profkit.errors import ProfkitError
+from profkit.model.report import Failure
+from profkit.ranks.options import Options
+from profkit.ranks.outcome import Outcome, failure_of, outcomes_of
+from profkit.ranks.store import content_digest, keep, kept, key_of, place_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """Where finished ranks are kept: in `folder`, beside the traces if that is None."""
+
+    folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One source to analyse. `is_slim`: without the tables of its report, which a parent of hundreds need not hold."""
+
+    source: str
+    options: Options
+    keeping: Keeping | None = None
+    is_slim: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What became of a job: outcomes, or why there are none. `is_kept`: they were there from an earlier run."""
+
+    source: str
+    outcomes: tuple[Outcome, ...] = ()
+    failure: Failure | None = None
+    hint: str = ""
+    is_kept: bool = False
+
+
+def done(job: Job) -> Finished:
+    """Give what becomes of a job; runs in a worker, and raises nothing but what ends the worker."""
+    try:
+        finished = _done(job)
+    except Exception as error:  # noqa: BLE001 - a rank that fails is told of in the report; the others go on
+        return failed(job, error)
+    if not job.is_slim:
+        return finished
+    slim = tuple(replace(item, report=replace(item.report, sections=())) for item in finished.outcomes)
+    return replace(finished, outcomes=slim)
+
+
+def failed(job: Job, error: Exception) -> Finished:
+    """Give a job that came to nothing."""
+    hint = error.hint if isinstance(error, ProfkitError) else ""
+    return Finished(source=job.source, failure=failure_of(job.source, error), hint=hint)
+
+
+def _done(job: Job) -> Finished:
+    if job.keeping is None:
+        return Finished(source=job.source, outcomes=outcomes_of(job.source, job.options))
+    try:
+        content = content_digest(Path(job.source))
+    except OSError:  # the reader says what is wrong with it
+        return Finished(source=job.source, outcomes=outcomes_of(job.source, job.options))
+    key = key_of(content, job.options)
+    place = place_of(job.source, key, job.keeping.folder)
+    known = kept(place, key, job.source)
+    if known is not None:
+        return Finished(source=job.source, outcomes=known, is_kept=True)
+    outcomes = outcomes_of(job.source, job.options)
+    keep(place, key, outcomes)
+    return Finished(source=job.source, outcomes=outcomes)
