@@ -273,9 +273,9 @@ PADDING_WASTE: Final = Explanation(
     id="padding.waste",
     title="much of what is computed is padding",
     meaning="Samples of unlike length are padded to the longest of their batch, and computed like tokens.",
-    measured="1 - real / padded tokens over all steps and ranks, as the script told profkit.capture.step; no"
-    " trace holds it otherwise. Recoverable is the compute of the rank that has most, less what real tokens alone would need if"
-    " compute grew with tokens: attention grows faster and gives more.",
+    measured="1 - real / padded tokens over all steps and ranks, as the script told profkit.capture.step; no trace"
+    " holds it otherwise. Recoverable is the compute of the rank that has most, less what real tokens alone would need"
+    " if compute grew with tokens: attention grows faster and gives more.",
     thresholds=("a tenth of the tokens (diagnosis, rule 10)",),
     lookalikes=(
         "shapes padded on purpose, for captured graphs or kernels that need multiples: then padding buys speed",
