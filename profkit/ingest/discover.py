@@ -1,10 +1,11 @@
-"""Paths and folders to trace files, in the order of their ranks."""
+"""Paths, folders, patterns and URLs to trace files, in the order of their ranks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
+from glob import glob
+from pathlib import Path, PurePath
 from typing import Final
 
 from profkit.errors import TraceNotFoundError
@@ -20,16 +21,57 @@ _RANK: Final = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 def find_sources(paths: Iterable[str]) -> list[str]:
     """Give the trace files behind paths: files as they are ("-" is standard input), folders searched to any depth.
 
+    Patterns (`run*/rank?.json.gz`, `**` for any depth) and URLs, of files, folders or patterns, are taken as well.
     Files of one folder are ordered by the rank in their name, then by name. Raises TraceNotFoundError.
     """
     sources: list[str] = []
     for text in paths:
         path = Path(text)
-        if text != "-" and _is_folder(path):
+        if is_url(text):
+            from profkit.ingest.remote import listed
+
+            found = listed(text)
+            sources += found if found == [text] else _ordered(found, text)
+        elif text != "-" and _is_folder(path):
             sources += _in_folder(path)
+        elif _is_pattern(text, path):
+            sources += _matching(text)
         else:
             sources.append(text)
     return list(dict.fromkeys(sources))
+
+
+def is_url(text: str) -> bool:
+    """Tell a URL from a path."""
+    return "://" in text
+
+
+def _is_pattern(text: str, path: Path) -> bool:
+    try:
+        return any(char in text for char in "*?[") and not path.exists()
+    except OSError:
+        return False
+
+
+def _matching(pattern: str) -> list[str]:
+    """Give the traces that a pattern names: files that match, and those in folders that do."""
+    found: list[str] = []
+    for name in glob(pattern, recursive=True):  # noqa: PTH207 - the pattern may be absolute
+        path = Path(name)
+        found += [str(file) for file in path.rglob("*") if file.is_file()] if path.is_dir() else [name]
+    return _ordered(found, pattern)
+
+
+def _ordered(names: Iterable[str], where: str) -> list[str]:
+    """Give the traces among files, in the order of their ranks; raises TraceNotFoundError if there are none."""
+    found = [name for name in dict.fromkeys(names) if name.endswith(TRACE_SUFFIXES) and not _NOT_TRACES.search(name)]
+    found = [name for name in found if is_url(name) or not _is_exported(Path(name))]
+    if not found:
+        raise TraceNotFoundError(
+            f"{where} holds no traces ({', '.join(TRACE_SUFFIXES)})",
+            hint="name the folder that export_chrome_trace or tensorboard_trace_handler wrote into",
+        )
+    return sorted(found, key=lambda name: (rank_in_name(PurePath(name).name), name))
 
 
 def _is_folder(path: Path) -> bool:
@@ -40,18 +82,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _in_folder(folder: Path) -> list[str]:
-    found = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and path.name.endswith(TRACE_SUFFIXES) and not _NOT_TRACES.search(path.as_posix())
-    ]
-    found = [path for path in found if not _is_exported(path)]
-    if not found:
-        raise TraceNotFoundError(
-            f"{folder} holds no traces ({', '.join(TRACE_SUFFIXES)})",
-            hint="name the folder that export_chrome_trace or tensorboard_trace_handler wrote into",
-        )
-    return [str(path) for path in sorted(found, key=lambda path: (rank_in_name(path.name), path.as_posix()))]
+    return _ordered((path.as_posix() for path in folder.rglob("*") if path.is_file()), str(folder))
 
 
 def _is_exported(path: Path) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from typing import Final
 
 from profkit.errors import ProfkitError, UnsupportedTraceError
 from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_chunks
+from profkit.ingest.discover import is_url
 from profkit.ingest.kineto import read_trace
 from profkit.ingest.ncu_page import is_ncu
 from profkit.model.trace import Trace
@@ -57,6 +59,9 @@ def read_traces(
     `lenient`, `jobs` and `meanwhile` are for JSON (see `read_trace`). An nsys report is exported first, into a
     temporary folder, where nsys is there.
     """
+    if is_url(source):
+        yield from _read_remote(source, lenient=lenient, jobs=jobs, progress=progress)
+        return
     path = Path(source)
     head = _head(path)
     if head.startswith(SQLITE_MAGIC):
@@ -81,6 +86,14 @@ def read_traces(
         )
     else:
         yield read_trace(source, lenient=lenient, jobs=jobs, progress=progress, meanwhile=meanwhile)
+
+
+def _read_remote(url: str, *, lenient: bool, jobs: int, progress: Progress | None) -> Iterator[Trace]:
+    from profkit.ingest.remote import fetched
+
+    with fetched(url) as local:
+        for trace in read_traces(str(local), lenient=lenient, jobs=jobs, progress=progress):
+            yield replace(trace, meta=replace(trace.meta, source=url))
 
 
 def _head(path: Path) -> bytes:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profkit.errors import ProfkitError
+from profkit.ingest.discover import is_url
 from profkit.model.report import Failure
 from profkit.ranks.options import Options
 from profkit.ranks.outcome import Outcome, failure_of, outcomes_of
-from profkit.ranks.store import content_digest, keep, kept, key_of, place_of
+from profkit.ranks.store import Key, content_digest, keep, kept, key_of, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +61,9 @@ def failed(job: Job, error: Exception) -> Finished:
 
 
 def _done(job: Job) -> Finished:
-    if job.keeping is None:
+    key = _key(job)
+    if job.keeping is None or key is None:
         return Finished(source=job.source, outcomes=outcomes_of(job.source, job.options))
-    try:
-        content = content_digest(Path(job.source))
-    except OSError:  # the reader says what is wrong with it
-        return Finished(source=job.source, outcomes=outcomes_of(job.source, job.options))
-    key = key_of(content, job.options)
     place = place_of(job.source, key, job.keeping.folder)
     known = kept(place, key, job.source)
     if known is not None:
@@ -73,3 +71,17 @@ def _done(job: Job) -> Finished:
     outcomes = outcomes_of(job.source, job.options)
     keep(place, key, outcomes)
     return Finished(source=job.source, outcomes=outcomes)
+
+
+def _key(job: Job) -> Key | None:
+    """Give the key under which a job's outcomes are kept, None where they are not: nothing is written beside URLs."""
+    if job.keeping is None or (is_url(job.source) and job.keeping.folder is None):
+        return None
+    if is_url(job.source):
+        from profkit.ingest.remote import identity
+
+        return key_of(hashlib.sha256(identity(job.source)).digest(), job.options)
+    try:
+        return key_of(content_digest(Path(job.source)), job.options)
+    except OSError:  # the reader says what is wrong with it
+        return None
