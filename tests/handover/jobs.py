@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profkit.ingest.read import read_traces
 from profkit.model.trace import Kind, SpanKind, Trace
-from profkit.testing import HOST_PID, Row, kernel, launch, span, trace_of
+from profkit.testing import Row, kernel, launch, span, trace_of
 from tests.ingest.nsys_files import RANK0, Export, global_pid, global_tid
 
 US = 1000
@@ -99,20 +99,25 @@ class Job:
 
 
 def exported(trace: Trace, *, pid: int = RANK0, export: Export | None = None) -> Export:
-    """Give a trace as the rows of an nsys export, a process `pid`; times count from the trace's first row."""
+    """Give a trace as the rows of an nsys export, a process `pid`; the window begins at 1 s."""
     export = export or Export()
     names = {device.index: device.name for device in trace.meta.devices}
     for device in trace.device_indices:
         export.add("TARGET_INFO_GPU", id=device, name=names.get(device, ""), smCount=132, cuDevice=device)
     calls, gpu = trace.calls, trace.gpu
+    base = trace.window_ns[0] - 10**9
     for row in range(len(calls)):
         export.call(
-            int(calls.start_ns[row]), int(calls.end_ns[row]), trace.name(calls.name[row]), pid=pid, correlation=row + 1
+            int(calls.start_ns[row]) - base,
+            int(calls.end_ns[row]) - base,
+            trace.name(calls.name[row]),
+            pid=pid,
+            correlation=row + 1,
         )
     for row in range(len(gpu)):
         times = {
-            "start": int(gpu.start_ns[row]),
-            "end": int(gpu.end_ns[row]),
+            "start": int(gpu.start_ns[row]) - base,
+            "end": int(gpu.end_ns[row]) - base,
             "deviceId": int(gpu.device[row]),
             "contextId": 1,
             "streamId": int(gpu.stream[row]),
@@ -133,14 +138,14 @@ def exported(trace: Trace, *, pid: int = RANK0, export: Export | None = None) ->
             **dict(shapes),
             **dict(blocks),
         )
-    for row in range(len(trace.spans)):
-        if trace.spans.kind[row] in (SpanKind.STEP, SpanKind.LOADER, SpanKind.OTHER):
-            export.range(
-                int(trace.spans.start_ns[row]), int(trace.spans.end_ns[row]), trace.name(trace.spans.name[row]), pid=pid
-            )
+    spans = trace.spans
+    for row in range(len(spans)):
+        if spans.kind[row] in (SpanKind.STEP, SpanKind.LOADER, SpanKind.OTHER):
+            start, end = int(spans.start_ns[row]) - base, int(spans.end_ns[row]) - base
+            export.range(start, end, trace.name(spans.name[row]), pid=pid)
     for row in range(len(trace.ops)):
         text = f"{trace.name(trace.ops.name[row])}, seq = {row}, op_id = {row}"
-        export.range(int(trace.ops.start_ns[row]), int(trace.ops.end_ns[row]), text, pid=pid)
+        export.range(int(trace.ops.start_ns[row]) - base, int(trace.ops.end_ns[row]) - base, text, pid=pid)
     return export
 
 
@@ -148,4 +153,37 @@ def os_wait(export: Export, start: int, end: int, name: str, *, pid: int = RANK0
     export.add("OSRT_API", start=start, end=end, globalTid=global_tid(pid), nameId=export.string(name))
 
 
-__all__ = ["HOST_PID", "Job", "Launch", "exported", "os_wait"]
+NCU_HEADER = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
+    '"CC","Section Name","Metric Name","Metric Unit","Metric Value"'
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One launch as ncu prints it on its details page; `name` as ncu shortens names."""
+
+    name: str
+    compute: float
+    memory: float
+    us: float = 100.0
+    waves: float = 4.0
+    grid: tuple[int, int, int] = (64, 1, 1)
+    block: tuple[int, int, int] = (128, 1, 1)
+
+
+def ncu_csv(path: Path, *profiles: Profile, noise: str = "step 1 loss 7.03\n==PROF== Connected to process 7\n") -> Path:
+    """Write a details page with the program's own output before it."""
+    lines = [NCU_HEADER]
+    section = '"GPU Speed Of Light Throughput"'
+    for number, one in enumerate(profiles):
+        grid, block = ("(" + ", ".join(map(str, size)) + ")" for size in (one.grid, one.block))
+        head = f'"{number}","7","python3","host","{one.name}","1","7","{block}","{grid}","0","9.0"'
+        lines += [
+            f'{head},{section},"Duration","us","{one.us}"',
+            f'{head},{section},"Compute (SM) Throughput","%","{one.compute}"',
+            f'{head},{section},"Memory Throughput","%","{one.memory}"',
+            f'{head},"Launch Statistics","Waves Per SM","","{one.waves}"',
+        ]
+    path.write_text(noise + "\n".join(lines) + "\n")
+    return path

@@ -183,8 +183,9 @@ def test_what_the_host_waited_for_is_told(tmp_path):
     trace = job.trace()
     export = exported(trace)
     for step in trace.steps:
-        os_wait(export, step.start_ns, step.start_ns + 250_000, "fsync")
-        os_wait(export, step.start_ns + 250_000, step.start_ns + 290_000, "poll")
+        start = step.start_ns - trace.window_ns[0] + 10**9
+        os_wait(export, start, start + 250_000, "fsync")
+        os_wait(export, start + 250_000, start + 290_000, "poll")
     (second,) = read_traces(str(export.write(tmp_path / "x.sqlite")))
     line = timeline(portrait(trace), portrait(second))
     wait = said(line, "handover.os_wait_ns")

@@ -1,0 +1,112 @@
+"""ncu's profiles beside a trace: what of the step is profiled, what limits it, what its roofs leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.handover.portrait import portrait_of
+from profkit.handover.profiled import profiled
+from profkit.ingest.ncu import read_profiles
+from profkit.kernels.assess import assess_all
+from profkit.model.handover import HandoverStatus
+from profkit.pipeline import analyse
+from tests.handover.jobs import BLOCK, Job, Launch, Profile, ncu_csv
+
+KERNELS = Job(jitter_us=0)  # 635 us a step: 480 us of gemm, 60 of layer norm, 40 + 40 of adds in two shapes
+GEMM = Profile("Kernel2<cutlass_80_tensorop>(Params)", 50, 90, us=120, grid=(128, 4, 1), block=(256, 1, 1))
+NORM = Profile("vectorized_layer_norm_kernel<float, float>(int, float)", 10, 70, us=15, grid=(512, 1, 1))
+ADD = Profile("vectorized_elementwise_kernel<4>(int)", 20, 20, us=10, waves=0.3)
+
+
+def told(tmp_path, *profiles, job=KERNELS):
+    source = str(ncu_csv(tmp_path / "kernels.csv", *profiles))
+    report = assess_all(read_profiles(source).profiles, sources=[source])
+    return profiled(portrait_of(analyse(job.trace())), report)
+
+
+def value(line, metric):
+    return next(item.value for item in line.evidence if item.metric == metric)
+
+
+def test_kernel_bound_becomes_what_the_kernels_are_bound_by(tmp_path):
+    line = told(tmp_path, GEMM, NORM, ADD)
+    assert line.status is HandoverStatus.CONFIRMED
+    assert line.kernel_ns == 620_000
+    assert line.covered_ns == 480_000 + 60_000 + 40_000  # the adds of the other shape are not profiled
+    assert dict(line.by_class) == {"memory-bound": 540_000, "launch-too-small": 40_000}
+    share = 100 * 540_000 / line.step_ns
+    assert f"memory-bound kernels {share:.1f} %" in line.sentence
+    assert f"{100 * 580 / 620:.1f} % of the kernel time is profiled" in line.sentence
+
+
+def test_the_roof_bounds_what_is_to_be_won(tmp_path):
+    gemm, norm, add = told(tmp_path, GEMM, NORM, ADD).kernels
+    assert (gemm.function, gemm.kernel_class, gemm.roof_percent) == ("Kernel2", "memory-bound", 90)
+    assert gemm.recoverable_ns == pytest.approx(48_000, abs=1)
+    assert norm.recoverable_ns == pytest.approx(18_000, abs=1)
+    assert add.recoverable_ns == pytest.approx(32_000, abs=1)
+    assert value(told(tmp_path, GEMM, NORM), "handover.kernel_recoverable_ns") == pytest.approx(66_000, abs=2)
+
+
+def test_the_same_function_in_another_shape_is_another_kernel(tmp_path):
+    other = Profile(GEMM.name, 50, 90, grid=(1, 1, 1), block=(256, 1, 1))
+    line = told(tmp_path, other, NORM)
+    assert line.unmatched == ("Kernel2",)
+    assert line.covered_ns == 60_000
+
+
+def test_too_little_profiled_confirms_nothing_and_names_the_next_profile(tmp_path):
+    line = told(tmp_path, NORM)
+    assert line.status is HandoverStatus.OPEN
+    assert "50.0 % is asked" in line.sentence
+    assert line.next_tool.command == "profkit ncu --kernel Kernel2 -- python train.py"
+
+
+def test_enough_profiled_leads_on_to_what_to_change(tmp_path):
+    other_add = Profile(ADD.name, 20, 20, us=10, grid=(96, 1, 1))
+    line = told(tmp_path, GEMM, NORM, ADD, other_add)
+    assert line.covered_ns == line.kernel_ns == 620_000
+    assert line.next_tool.command == f"profkit kernels {tmp_path}/kernels.csv"
+
+
+def test_several_profiles_of_one_kernel_are_one_by_the_median(tmp_path):
+    slow, slower = (Profile(GEMM.name, 1, 2, us=us, grid=GEMM.grid, block=GEMM.block) for us in (900, 901))
+    (gemm,) = told(tmp_path, slower, GEMM, slow).kernels
+    assert (gemm.ncu_ns, gemm.kernel_class, gemm.n_profiles) == (900_000, "latency-bound", 3)
+
+
+def test_profiles_of_other_kernels_are_refused_and_named(tmp_path):
+    line = told(tmp_path, Profile("other_kernel(int)", 50, 90))
+    assert line.status is HandoverStatus.REFUSED
+    assert "other_kernel" in line.sentence
+    assert (line.covered_ns, line.kernels, line.by_class) == (0, (), ())
+
+
+def test_a_profile_without_throughputs_says_nothing_of_limits(tmp_path):
+    line = told(tmp_path, Profile(GEMM.name, float("nan"), 50, grid=GEMM.grid, block=GEMM.block))
+    assert line.status is HandoverStatus.OPEN
+    assert "none of it with both throughputs" in line.sentence
+    assert line.kernels[0].recoverable_ns is None
+
+
+def test_ncu_cannot_speak_on_a_step_that_waits(tmp_path):
+    tiny = tuple(Launch(one.name, 5, one.grid, one.block, 7) for one in BLOCK) * 10
+    line = told(tmp_path, GEMM, NORM, job=Job(launches=tiny, host_us=20))
+    assert line.status is HandoverStatus.OPEN
+    assert "cannot speak on overhead-bound" in line.sentence
+    assert line.next_tool.name == "nsys"
+
+
+def test_a_kernel_that_ncu_ran_in_another_state_is_doubted(tmp_path):
+    cold = Profile(GEMM.name, 50, 90, us=300, grid=GEMM.grid, block=GEMM.block)
+    line = told(tmp_path, cold)
+    assert value(line, "handover.ncu_duration_ratio") == pytest.approx(2.5)
+    doubt = next(item for item in line.evidence if item.metric == "handover.ncu_duration_ratio")
+    assert "may not hold" in doubt.statement
+    assert value(told(tmp_path, GEMM), "handover.ncu_duration_ratio") == pytest.approx(1.0)
+
+
+def test_collectives_are_no_part_of_what_ncu_must_cover(tmp_path):
+    only_comm = tuple(one for one in BLOCK if one.stream == 20)
+    job = KERNELS.but(launches=BLOCK * 4 + only_comm * 3)
+    assert told(tmp_path, GEMM, job=job).kernel_ns == 620_000
