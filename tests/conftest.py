@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("profkit", deadline=None)  # a busy machine is no failure: speed is `make bench`'s
+settings.load_profile("profkit")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_TRACES = ROOT.parent / "shared" / "data" / "kineto"

@@ -8,6 +8,7 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, is_nsys, scope_of
 from profkit.analyzers.tools import py_spy_loader
+from profkit.model.arrays import distinct
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.report import Section
 from profkit.model.trace import SpanKind, Trace
@@ -73,7 +74,7 @@ def _per_step(trace: Trace, facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.
 
 
 def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> str:
-    names = {trace.name(code) for code in np.unique(trace.spans.name[rows])}
+    names = {trace.name(code) for code in distinct(trace.spans.name[rows])}
     if any("SingleProcess" in name for name in names):
         return "single-process"
     return "workers" if any("MultiProcessing" in name for name in names) else "custom"

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import kernel_profile, py_spy_main
+from profkit.model.arrays import distinct, is_one_of
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
 from profkit.model.report import Section, TableView
@@ -85,7 +86,7 @@ def measure(facts: Facts) -> Kernels | Skipped:
             how_to_get="profile with activities=[CPU, CUDA] while the job computes",
         )
     names = [facts.trace.name(code) for code in range(int(work.name.max()) + 1)]
-    present_codes = np.unique(work.name)
+    present_codes = distinct(work.name)
     family = {int(code): family_of(names[code]) for code in present_codes}
     by_family: dict[str, int] = {}
     total = np.bincount(work.name, weights=work.duration_ns).astype(np.int64)
@@ -120,7 +121,7 @@ def _cpu_work(facts: Facts) -> _Work:
     assert facts.cpu is not None  # noqa: S101
     trace = facts.trace
     low, high = trace.window_ns
-    ops = trace.ops.take(np.flatnonzero(np.isin(trace.ops.thread, training_threads(trace))))
+    ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, training_threads(trace))))
     own = self_times_ns(ops)
     keep = (ops.start_ns >= low) & (ops.end_ns <= high) & ~facts.cpu.data.contains(ops.start_ns)
     own = np.maximum(own - facts.cpu.op_cost_ns, 0)

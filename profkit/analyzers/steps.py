@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, is_nsys
+from profkit.model.arrays import quantile
 from profkit.model.finding import Skipped
 from profkit.model.report import Section, Steps, TableView
 from profkit.timeline import Facts
@@ -52,8 +53,8 @@ def summary(result: StepTimes | None, window_ns: int) -> Steps:
         n=durations.size,
         source=result.source,
         mean_ns=round(mean),
-        p50_ns=int(np.percentile(durations, 50)),
-        p95_ns=int(np.percentile(durations, 95)),
+        p50_ns=int(quantile(durations, 0.50)),
+        p95_ns=int(quantile(durations, 0.95)),
         cv=float(durations.std(ddof=1) / mean) if durations.size > 1 and mean else 0.0,
         durations_ns=result.durations_ns,
     )

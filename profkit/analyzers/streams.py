@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analyzers.base import Analyzer
+from profkit.model.arrays import distinct
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.report import Section, StreamUse, TableView
@@ -39,7 +40,7 @@ def _streams(facts: Facts, device: DeviceFacts) -> tuple[StreamUse, ...]:
     rows = device.activity.rows
     low, high = facts.trace.window_ns
     uses = []
-    for stream in np.unique(gpu.stream[rows]):
+    for stream in distinct(gpu.stream[rows]):
         mine = rows[gpu.stream[rows] == stream]
         busy = Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(low, high).total_ns
         uses.append(

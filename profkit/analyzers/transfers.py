@@ -8,7 +8,7 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
-from profkit.model.arrays import median
+from profkit.model.arrays import distinct, median
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.intervals import Intervals
 from profkit.model.report import Section, TableView
@@ -73,7 +73,7 @@ def measure(facts: Facts) -> Transfers | Skipped:
 def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int, int], ...]:
     gpu = facts.trace.gpu
     out = []
-    for code in np.unique(gpu.name[rows]):
+    for code in distinct(gpu.name[rows]):
         mine = rows[gpu.name[rows] == code]
         time = int((gpu.end_ns[mine] - gpu.start_ns[mine]).sum())
         out.append((facts.trace.name(int(code)), int(mine.size), int(np.maximum(gpu.n_bytes[mine], 0).sum()), time))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from profkit.ingest.columns import Columns
 from profkit.ingest.merge import Merged, cleaned, code_table, in_time_order
 from profkit.model import names
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, is_member, is_one_of
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Collectives, GpuWork, Kind, RuntimeCalls, TraceWarning
 
@@ -44,7 +44,8 @@ def device_work(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWa
     kind = code_table(columns["name"], strings, lambda name: names.kind_of(name, is_copy=False))[columns["name"]]
     kind[is_copy] = Kind.COPY
     kind[from_kernels.gpu_row] = Kind.COMM
-    bare = np.setdiff1d(np.flatnonzero(kind == Kind.COMM), from_kernels.gpu_row)
+    comm = np.flatnonzero(kind == Kind.COMM)
+    bare = comm[~is_member(comm, from_kernels.gpu_row)]
     from_ops = _operator_collectives(merged, bare, columns["external_id"])
     gpu = GpuWork(**columns, kind=kind, launch_row=np.full(kind.size, NO_ROW, np.int64))
     return gpu, _joined(from_kernels, from_ops)
@@ -133,7 +134,7 @@ def linked(gpu: GpuWork, calls: RuntimeCalls) -> GpuWork:
     """Fill `launch_row` by correlation, whatever the call's name; among several the launching one, then the first."""
     if len(gpu) == 0 or len(calls) == 0:
         return gpu
-    launches = np.isin(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))
+    launches = is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))
     usable = np.flatnonzero(calls.correlation > 0)
     order = usable[np.lexsort((~launches[usable], calls.correlation[usable]))]
     sorted_ids = calls.correlation[order]

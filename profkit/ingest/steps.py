@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct
 from profkit.model.table import Table
 from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step
 
@@ -88,7 +88,7 @@ def _steps_between(edges: I64) -> tuple[Step, ...]:
 def _optimizer_steps(gpu: GpuWork, spans: Spans) -> tuple[Step, ...]:
     """From the end of one optimizer range to the end of the next, where one optimizer alone steps and steps evenly."""
     rows = np.flatnonzero(spans.kind == SpanKind.OPTIMIZER)
-    if rows.size < _MIN_PERIODS or np.unique(spans.name[rows]).size != 1:
+    if rows.size < _MIN_PERIODS or distinct(spans.name[rows]).size != 1:
         return ()
     edges = spans.end_ns[rows]
     lengths = np.diff(edges)
@@ -131,10 +131,10 @@ def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -
 def best_period(codes: NDArray[np.int32]) -> int:
     """Give the smallest period with which the sequence repeats at least three times, 0 if there is none."""
     distances: dict[int, int] = {}
-    for code in np.unique(codes):
+    for code in distinct(codes):
         places = np.flatnonzero(codes == code)
         if _MIN_PERIODS <= places.size <= 4096:
-            for distance in np.unique(np.diff(places)):
+            for distance in distinct(np.diff(places)):
                 distances[int(distance)] = distances.get(int(distance), 0) + 1
         if len(distances) > 50_000:
             break

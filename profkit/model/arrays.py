@@ -7,6 +7,7 @@ Every function is tested against a boolean-mask oracle.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -57,11 +58,27 @@ def is_member(values: I64, ordered: I64) -> Bool:
     return found
 
 
+def is_one_of(values: NDArray[np.integer[Any]], wanted: Iterable[int]) -> Bool:
+    """Tell, for each value, whether it is one of a few."""
+    found = np.zeros(values.shape, np.bool_)
+    for value in wanted:
+        found |= values == value
+    return found
+
+
 def distinct_codes(codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     """Give the codes that occur, in order; codes are small integers from 0 on, negative ones stand for none."""
     if codes.size == 0:
         return np.empty(0, np.intp)
     return np.flatnonzero(np.bincount(codes[codes >= 0] if int(codes.min()) < 0 else codes))
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """Give the values that occur, in order, [k]; as `np.unique`, which loads numpy.ma for it."""
+    ordered = np.sort(values, axis=None)
+    is_first = np.ones(ordered.size, np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
 
 
 def median(values: NDArray[np.integer[Any]]) -> int:
@@ -71,6 +88,16 @@ def median(values: NDArray[np.integer[Any]]) -> int:
         return int(np.partition(values, middle)[middle])
     low, high = np.partition(values, (middle - 1, middle))[middle - 1 : middle + 1]
     return (int(low) + int(high)) // 2
+
+
+def quantile(values: NDArray[np.integer[Any]], fraction: float) -> float:
+    """Give the value below which `fraction` of at least one value lies, linear between two: as `np.quantile`."""
+    ordered = np.sort(values)
+    place = (ordered.size - 1) * fraction
+    below = int(place)
+    low, high = float(ordered[below]), float(ordered[min(below + 1, ordered.size - 1)])
+    part = place - below
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
 def measure(start: I64, end: I64) -> int:

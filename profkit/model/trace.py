@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct
 from profkit.model.intervals import Intervals
 from profkit.model.table import Table
 
@@ -271,7 +271,7 @@ class Trace:
     @property
     def device_indices(self) -> tuple[int, ...]:
         """Devices that have activity, in order."""
-        return tuple(int(index) for index in np.unique(self.gpu.device))
+        return tuple(int(index) for index in distinct(self.gpu.device))
 
     @property
     def window_duration_ns(self) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import distinct_codes, median
+from profkit.model.arrays import distinct, distinct_codes, is_one_of, median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline.host import nesting
@@ -48,9 +48,9 @@ class CpuBudget:
 def training_threads(trace: Trace) -> tuple[int, ...]:
     """Give the threads of the step: those with step markers or operators, without background communication threads."""
     spans = trace.spans
-    comm_only = set(np.unique(spans.thread[spans.kind == SpanKind.COMM]).tolist())
+    comm_only = set(distinct(spans.thread[spans.kind == SpanKind.COMM]).tolist())
     with_ops = set(distinct_codes(trace.ops.thread).tolist())
-    with_steps = set(np.unique(spans.thread[spans.kind == SpanKind.STEP]).tolist())
+    with_steps = set(distinct(spans.thread[spans.kind == SpanKind.STEP]).tolist())
     threads = (with_ops | with_steps) - (comm_only - with_steps - with_ops)
     return tuple(sorted(int(thread) for thread in threads))
 
@@ -61,7 +61,7 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     spans = trace.spans
     data = _span_set(trace, spans.kind == SpanKind.LOADER)
     comm = _span_set(trace, spans.kind == SpanKind.COMM)
-    ops = trace.ops.take(np.flatnonzero(np.isin(trace.ops.thread, training_threads(trace))))
+    ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, training_threads(trace))))
     nested = nesting(ops)
     asks = np.array([name.startswith(_COLLECTIVE_CALLS) for name in trace.strings], np.bool_)[ops.name]
     leaf = np.sort(nested.order[nested.is_leaf])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, is_one_of
 from profkit.model.report import Budget
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.activity import Activity, device_activity
@@ -83,7 +83,7 @@ class Facts:
         """Give the rows of runtime calls of these kinds that start inside the window."""
         calls = self.trace.calls
         low, high = self.trace.window_ns
-        chosen = np.isin(calls.kind, kinds) & (calls.start_ns >= low) & (calls.start_ns < high)
+        chosen = is_one_of(calls.kind, kinds) & (calls.start_ns >= low) & (calls.start_ns < high)
         return np.flatnonzero(chosen)
 
 

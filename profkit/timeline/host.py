@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes
+from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Trace
@@ -119,13 +119,13 @@ def host_states(trace: Trace) -> HostStates:
     """Give what the launching threads were doing, for the attribution of idle device time."""
     threads = launching_threads(trace)
     ops, calls, spans = trace.ops, trace.calls, trace.spans
-    on_thread = np.isin(calls.thread, threads)
+    on_thread = is_one_of(calls.thread, threads)
     blocking = on_thread & blocking_calls(trace)
     loader = spans.kind == SpanKind.LOADER
     other = on_thread & ~blocking
     dispatch = Intervals.of(calls.start_ns[other], calls.end_ns[other]) | _dispatching_ops(trace, threads)
     low, high = trace.window_ns
-    has_ops = bool(np.isin(ops.thread, threads).any())
+    has_ops = bool(is_one_of(ops.thread, threads).any())
     return HostStates(
         loader=Intervals.of(spans.start_ns[loader], spans.end_ns[loader]).clip(low, high),
         blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
@@ -143,7 +143,7 @@ def blocking_calls(trace: Trace) -> NDArray[np.bool_]:
     it started had ended (pageable memory).
     """
     calls, gpu = trace.calls, trace.gpu
-    blocking = np.isin(calls.kind, (CallKind.SYNC, CallKind.ALLOC))
+    blocking = is_one_of(calls.kind, (CallKind.SYNC, CallKind.ALLOC))
     copies = np.flatnonzero((gpu.launch_row >= 0) & (gpu.n_bytes != 0))
     row = gpu.launch_row[copies]
     waited = (calls.kind[row] == CallKind.COPY) & (calls.end_ns[row] >= gpu.end_ns[copies])
@@ -154,7 +154,7 @@ def blocking_calls(trace: Trace) -> NDArray[np.bool_]:
 def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple[tuple[str, int], ...]:
     """Give the calls of the operating system in which threads spent that time, as (name, ns), the longest first."""
     waits = trace.waits
-    mine = np.flatnonzero(np.isin(waits.thread, threads))
+    mine = np.flatnonzero(is_one_of(waits.thread, threads))
     spent: list[tuple[str, int]] = []
     for code in distinct_codes(waits.name[mine]):
         rows = mine[waits.name[mine] == code]
@@ -165,13 +165,13 @@ def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple
 
 
 def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
-    on_thread = np.isin(trace.ops.thread, threads)
+    on_thread = is_one_of(trace.ops.thread, threads)
     ops = trace.ops if on_thread.all() else trace.ops.take(np.flatnonzero(on_thread))
     if len(ops) == 0:
         return Intervals.empty()
     nested = nesting(ops)
     top = nested.order[nested.is_top]
-    launches = np.flatnonzero(np.isin(trace.calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)))
+    launches = np.flatnonzero(is_one_of(trace.calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)))
     n_inside = np.zeros(top.size, np.int64)
     for code in threads:
         mine = np.flatnonzero(ops.thread[top] == code)

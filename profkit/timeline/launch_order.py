@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct
 from profkit.model.names import function_name
 from profkit.model.table import NO_ROW
 from profkit.model.trace import I32, Kind, Trace
@@ -25,7 +25,7 @@ class LaunchOrder:
         self._name = gpu.name[rows]
         self._duration = gpu.end_ns[rows] - gpu.start_ns[rows]
         functions: dict[str, int] = {}
-        codes = np.unique(self._name)
+        codes = distinct(self._name)
         function_of = np.full(int(codes.max(initial=-1)) + 1, -1, np.int32)
         for code in codes:
             function_of[code] = functions.setdefault(function_name(trace.name(int(code))), len(functions))

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from profkit.model.arrays import I64, median
+from profkit.model.arrays import I64, median, quantile
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.activity import Activity
 
@@ -67,7 +67,7 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
         n_drained=int(drained.sum()),
         rho_count=float(drained.mean()) if start.size else None,
         rho_time=float((end - start)[drained].sum() / busy) if busy else None,
-        floor_p5_ns=int(np.percentile(lag, 5)) if has_floor else None,
+        floor_p5_ns=int(quantile(lag, 0.05)) if has_floor else None,
         floor_median_ns=usual if has_floor else None,
         latency_ns=max(MIN_LATENCY_NS, usual * 3 // 2),
         turnaround_ns=_turnaround_ns(trace, activity),
@@ -95,4 +95,4 @@ def _turnaround_ns(trace: Trace, activity: Activity) -> int:
     gap = gap[gap >= 0]
     if gap.size < _MIN_DRAINED:
         return DEFAULT_TURNAROUND_NS
-    return min(max(int(np.percentile(gap, 75)), 1), _MAX_TURNAROUND_NS)
+    return min(max(int(quantile(gap, 0.75)), 1), _MAX_TURNAROUND_NS)

@@ -97,3 +97,18 @@ def test_nothing_in_nothing_out() -> None:
 @given(st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=40))
 def test_median_is_that_of_numpy_rounded_down(values: list[int]) -> None:
     assert arrays.median(np.array(values)) == int(np.floor(np.median(values)))
+
+
+@given(st.lists(st.integers(-5, 5)))
+def test_distinct_values_are_a_sorted_set(values: list[int]) -> None:
+    assert arrays.distinct(np.array(values, np.int64)).tolist() == sorted(set(values))
+
+
+@given(st.lists(st.integers(-5, 5)), st.lists(st.integers(-6, 6), max_size=3))
+def test_is_one_of_is_membership(values: list[int], wanted: list[int]) -> None:
+    assert arrays.is_one_of(np.array(values, np.int64), wanted).tolist() == [value in wanted for value in values]
+
+
+@given(st.lists(st.integers(0, 2**40), min_size=1), st.sampled_from([0.05, 0.5, 0.75, 0.95, 1.0]))
+def test_quantile_is_numpys(values: list[int], fraction: float) -> None:
+    assert arrays.quantile(np.array(values, np.int64), fraction) == np.quantile(values, fraction)
