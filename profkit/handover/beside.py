@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from profkit.errors import ProfkitError
-from profkit.handover.pairing import paired
+from profkit.handover.pairing import paired, without_partner
 from profkit.handover.portrait import Portrait, portrait_of
 from profkit.handover.profiled import profiled
 from profkit.handover.sources import Sources
@@ -38,7 +38,7 @@ class Reading:
 def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
     """Give the report with what the second tool says of it; `report` was made from `sources.first`.
 
-    Traces of the first tool are read again here, one at a time, for what a report does not keep: launches and steps.
+    Traces of the first tool with a partner are read again here, for what a report does not keep: launches and steps.
     What cannot be read of the second tool is a failure of the report; raises its error if nothing of it can be.
     """
     failures: list[Failure] = []
@@ -53,14 +53,29 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
     kernels = _kernels(sources.profiles, failures, errors)
     if not seconds and kernels is None:
         raise errors[-1]
-    failed = {failure.source for failure in report.failures}
-    firsts = _portraits([source for source in sources.first if source not in failed], reading)
+    firsts = _portraits(_needed(report, seconds), reading)
     pairs, unpaired = paired(firsts, seconds) if seconds else ([], ())
+    done = {(first.rank.source, first.rank.rank) for first, _ in pairs}
+    if seconds and firsts:
+        alone = [rank for rank in report.ranks if (rank.source, rank.rank) not in done]
+        unpaired = (*without_partner(alone, firsts[0].tool), *unpaired)
     timelines = tuple(timeline(first, second) for first, second in pairs)
     shown = _shown(report.verdict, firsts)
     told = _together(timelines, profiled(shown, kernels) if kernels is not None else None, unpaired, shown)
     report = replace(report, handover=told, failures=(*report.failures, *failures))
     return _ruled(report, {id(line): second for line, (_, second) in zip(timelines, pairs, strict=True)})
+
+
+def _needed(report: Report, seconds: Sequence[Portrait]) -> list[str]:
+    """Give the sources of the first tool to read again: the verdict's, and those of ranks that the second tool has."""
+    theirs = {second.rank.rank for second in seconds}
+    is_known = None not in theirs and all(rank.rank is not None for rank in report.ranks)
+    chosen = [
+        rank.source
+        for rank in report.ranks
+        if rank.source == report.verdict.source or (bool(seconds) and (not is_known or rank.rank in theirs))
+    ]
+    return list(dict.fromkeys(chosen)) or [report.ranks[0].source]
 
 
 def _portraits(sources: Iterable[str], reading: Reading) -> list[Portrait]:

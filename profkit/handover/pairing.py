@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from profkit.handover.portrait import Portrait
+from profkit.model.report import RankReport
+
+_MAX_NAMED: Final = 8
 
 Pairs = list[tuple[Portrait, Portrait]]
 
 
 def paired(firsts: Sequence[Portrait], seconds: Sequence[Portrait]) -> tuple[Pairs, tuple[str, ...]]:
-    """Give the pairs, in the order of the first tool's, and a sentence on each trace without a partner.
+    """Give the pairs, in the order of the first tool's, and a sentence for those of the second without a partner.
 
     By rank, else by device; one trace on either side are a pair whatever they are called. A rank or a device that
     occurs twice on a side pairs nothing.
@@ -24,9 +28,17 @@ def paired(firsts: Sequence[Portrait], seconds: Sequence[Portrait]) -> tuple[Pai
         if partner is not None:
             left.remove(partner)
             pairs.append((first, partner))
-    done = {id(first) for first, _ in pairs}
-    alone = [first for first in firsts if id(first) not in done]
-    return pairs, tuple(f"{_named(one)} has no partner in the other tool's traces" for one in (*alone, *left))
+    return pairs, without_partner([one.rank for one in left], seconds[0].tool if seconds else "")
+
+
+def without_partner(ranks: Sequence[RankReport], tool: str) -> tuple[str, ...]:
+    """Give one sentence on a tool's ranks without a partner, () where there are none."""
+    if not ranks:
+        return ()
+    names = [str(one.rank) if one.rank is not None else one.source for one in ranks]
+    named = ", ".join(names[:_MAX_NAMED])
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return (f"no partner for rank {named}{more} of {tool}",)
 
 
 def _partner(first: Portrait, firsts: Sequence[Portrait], left: Sequence[Portrait]) -> Portrait | None:
@@ -44,8 +56,3 @@ def _other_rank(first: Portrait, second: Portrait) -> tuple[str, ...]:
     if None in ranks or ranks[0] == ranks[1]:
         return ()
     return (f"rank {ranks[0]} of {first.tool} is set against rank {ranks[1]} of {second.tool}: one trace each",)
-
-
-def _named(one: Portrait) -> str:
-    rank = f"rank {one.rank.rank}" if one.rank.rank is not None else f"device {one.device}"
-    return f"{rank} of {one.tool} ({one.rank.source})"

@@ -164,7 +164,7 @@ def test_ranks_pair_with_the_processes_of_one_export_and_the_rest_is_named(tmp_p
         for line in told["timelines"]
     ]
     assert ratios == pytest.approx([1.01, 1.02], rel=1e-3)
-    assert told["unpaired"] == [f"rank 2 of torch.profiler ({traces[2]}) has no partner in the other tool's traces"]
+    assert told["unpaired"] == ["no partner for rank 2 of torch.profiler"]
 
 
 def test_a_second_tool_that_cannot_be_read_is_an_error_alone_and_a_failure_beside_others(tmp_path):
