@@ -92,11 +92,11 @@ def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) ->
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
-    waited, seen = _waited_ns(counts, waits)
-    if len(counts.ranks) < 2 or not seen.any():
-        reason = "no collective found on all ranks says who waited in the steps whose tokens are counted"
+    columns, waited, seen = _waited_ns(counts, waits)
+    if len(columns) < 2 or not seen.any():
+        reason = "no collective found on several ranks says who waited in the steps whose tokens are counted"
         return Skipped(analyzer="tokens", reason=reason, how_to_get="capture all ranks of the job at once")
-    tokens, late = counts.padded_tokens[seen], -waited[seen]
+    tokens, late = counts.padded_tokens[seen][:, columns], -waited[seen]
     correlation, p_value = _rank_correlation(tokens, late)
     fit = _fitted(counts)
     worst = int((counts.padded_tokens.max(axis=1) / counts.padded_tokens.mean(axis=1)).argmax())
@@ -108,7 +108,7 @@ def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) ->
         correlation=correlation,
         p_value=p_value,
         n_steps=int(seen.sum()),
-        n_ranks=len(counts.ranks),
+        n_ranks=len(columns),
         rotation=_rotation(late),
         ns_per_token=fit[1],
         explained_fraction=fit[2],
@@ -153,22 +153,23 @@ def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
     )
 
 
-def _waited_ns(counts: StepTokens, waits: Sequence[GroupWaits]) -> tuple[I64, Bool]:
+def _waited_ns(counts: StepTokens, waits: Sequence[GroupWaits]) -> tuple[list[int], I64, Bool]:
     """Give how much longer than the shortest each rank stayed in its collectives, [S, R], and which steps have any.
 
-    No clocks are needed.
+    Before that the columns of the ranks that R stands for: those found in collectives. No clocks are needed.
     """
-    out = np.zeros(counts.tokens.shape, np.int64)
+    whole = [group for group in waits if set(counts.ranks) <= set(group.ranks)] or waits
+    ranks = [rank for rank in counts.ranks if any(rank in group.ranks for group in whole)]
+    out = np.zeros((len(counts.number), len(ranks)), np.int64)
     seen = np.zeros(len(out), np.bool_)
-    whole = [group for group in waits if set(counts.ranks) <= set(group.ranks)]
-    for group in whole or waits:
-        rows = np.flatnonzero(np.isin(group.step, counts.number))
+    for group in whole:
+        rows = np.flatnonzero(np.isin(group.step, counts.number) & group.present.all(axis=1))
         place = np.searchsorted(counts.number, group.step[rows])
         seen[place] = True
         for column, rank in enumerate(group.ranks):
-            if rank in counts.ranks:
-                np.add.at(out[:, counts.ranks.index(rank)], place, group.free_wait_ns[rows, column])
-    return out, seen
+            if rank in ranks:
+                np.add.at(out[:, ranks.index(rank)], place, group.free_wait_ns[rows, column])
+    return [counts.ranks.index(rank) for rank in ranks], out, seen
 
 
 def _rank_correlation(left: I64, right: I64) -> tuple[float, float]:
@@ -214,9 +215,9 @@ def _fitted(counts: StepTokens) -> tuple[int, float, float]:
         columns.append((tokens * length).ravel())
     _, fit = _least_squares(columns, own)
     spread = float(((own - own.mean()) ** 2).sum())
-    explained = 1 - float(((own - fit) ** 2).sum()) / spread if spread else 0.0
+    explained = 1 - float(((own - fit) ** 2).sum()) / spread if spread > 0 else 0.0
     saved = float((fit.max(axis=1) - fit.mean(axis=1)).mean()) if slope > 0 else 0.0
-    return round(saved), slope, explained
+    return round(saved), slope, max(explained, 0.0)
 
 
 _MIN_POINTS: Final = 12

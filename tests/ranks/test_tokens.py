@@ -186,3 +186,13 @@ def test_steps_that_one_rank_misses_are_left_out():
 def test_ties_share_their_place():
     tokens = np.tile([500, 500, 800, 800], (12, 1))
     assert skew_of(job(tokens)).correlation == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_rank_that_could_not_be_matched_counts_for_nothing():
+    """It waited somewhere, but where is not known: without it the others say the same."""
+    ranks = job(lengths(12, 4))
+    matching = matched(ranks[:3])
+    found = token_skew(ranks, split(ranks[:3], matching, aligned(ranks[:3], matching)))
+    assert found.is_found
+    assert found.n_ranks == 3
+    assert found.correlation > 0.95
