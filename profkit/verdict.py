@@ -25,6 +25,7 @@ BOTTLENECK_OF: Final = {
     "memory.pressure": Bottleneck.MEMORY,
     "straggler.rank": Bottleneck.STRAGGLER,
     "rank0.work": Bottleneck.STRAGGLER,
+    "token.skew": Bottleneck.STRAGGLER,
     "comm.skew": Bottleneck.COMM,
     "comm.bandwidth": Bottleneck.COMM,
 }
@@ -40,6 +41,8 @@ UNEXPLAINED: Final = 0.3
 HEALTHY_WORK: Final = 0.8
 HEALTHY_MATRIX: Final = 0.5
 """Chosen: the healthy workload shows 0.94 on a CPU; below 0.8 something else is worth a look."""
+_WORK: Final = ("precision.fallback", "kernel.unfused", "padding.waste")
+"""Findings on the work itself: no bottleneck of their own, but reasons not to call it healthy."""
 MAX_HEADLINE: Final = 3
 ONE_RANK_ALONE: Final = "one rank alone: waiting for a late peer and transfer cannot be told apart"
 """A caveat that goes where all ranks are here."""
@@ -106,7 +109,7 @@ def _bound(case: Case, causes: list[Finding], top: Finding, bottleneck: Bottlene
     confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if top.fraction >= DOMINANT else 0.6)
     if case.budget.fraction("compute") >= MOSTLY_WORK:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
-    shown = [*causes, *(f for f in case.findings if f.id in ("precision.fallback", "kernel.unfused"))]
+    shown = [*causes, *(f for f in case.findings if f.id in _WORK)]
     return Verdict(
         bottleneck=bottleneck,
         is_healthy=False,
@@ -153,7 +156,7 @@ def _ceiling(case: Case, top: Finding) -> float | None:
 
 def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
     compute = case.budget.fraction("compute")
-    work = [f for f in case.findings if f.id in ("precision.fallback", "kernel.unfused")]
+    work = [f for f in case.findings if f.id in _WORK]
     weighty = [f for f in (*work, *causes) if f.severity in (Severity.HIGH, Severity.MEDIUM)]
     weighty.sort(key=lambda f: -f.fraction * f.confidence)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX

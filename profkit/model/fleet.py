@@ -68,6 +68,34 @@ class ClockRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The step if late ranks did their work as fast as their peers, by replay. Times in ns, the mean over ranks.
+
+    `predicted_ns` is the least that the model allows, `predicted_most_ns` the most; `error_fraction` is how far the
+    replay of the job as it was misses the step as it was, on the worst rank.
+    """
+
+    ranks: tuple[int, ...]
+    observed_ns: int
+    replayed_ns: int
+    predicted_ns: int
+    predicted_most_ns: int
+    error_fraction: float
+    n_steps: int
+    unmodelled: tuple[str, ...]
+
+    @property
+    def gain_ns(self) -> int:
+        """What the step would lose at most: replay against replay."""
+        return max(self.replayed_ns - self.predicted_ns, 0)
+
+    @property
+    def speedup(self) -> float:
+        """Replayed over predicted step."""
+        return self.replayed_ns / self.predicted_ns if self.predicted_ns else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """All ranks of a job, as far as they were captured."""
 
@@ -87,3 +115,6 @@ class Fleet:
     """What could not be matched across ranks, and why."""
     explained: tuple[str, ...]
     """Findings of single ranks that another rank's lateness explains: said once, and not counted again."""
+    prediction: Prediction | None = None
+    prediction_note: str = ""
+    """Why there is no prediction, where a rank is late."""

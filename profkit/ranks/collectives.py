@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from profkit.analyzers.base import DEFAULT_COMMAND, Scope
+from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.ranks.fingerprints import MIN_MATCHED, CommunicationLimit, Traffic
@@ -23,15 +23,8 @@ MIN_EXTRA: Final = 0.02
 """Share of the window below which a collective too many is not spoken of: run-to-run noise."""
 
 
-def findings(joint: Joint, *, command: str | None = None, is_cpu: bool = False) -> Iterable[Finding]:
+def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     """Give one finding of each kind at most, on the group where it costs most."""
-    scope = Scope(
-        window_ns=joint.window_ns,
-        n_steps=joint.n_steps,
-        has_steps=joint.step_ns is not None,
-        is_cpu=is_cpu,
-        command=command or DEFAULT_COMMAND,
-    )
     pairs = sorted(zip(joint.limits, joint.waits, strict=True), key=lambda pair: -pair[0].exposed_ns)
     enough = [(limit, waits) for limit, waits in pairs if limit.is_enough]
     skewed = [pair for pair in enough if pair[0].is_skew and _fraction(joint, pair[0].wait_exposed_ns) >= MIN_FRACTION]

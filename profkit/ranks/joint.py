@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.model.arrays import median
+from profkit.model.finding import Skipped
 from profkit.ranks.clocks import Clocks, aligned
 from profkit.ranks.fingerprints import CommunicationLimit, Traffic, communication_limit, traffic
 from profkit.ranks.match import matched
 from profkit.ranks.matches import Matching
 from profkit.ranks.outcome import Outcome
 from profkit.ranks.records import RankSummary
+from profkit.ranks.replay import Counterfactual, ReplayRefusal, counterfactual
 from profkit.ranks.straggler import Stragglers, find_stragglers
+from profkit.ranks.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.waits import GroupWaits, split
 
 
@@ -32,6 +35,10 @@ class Joint:
     stragglers: tuple[Stragglers, ...]
     limits: tuple[CommunicationLimit, ...]
     traffic: tuple[tuple[Traffic, ...], ...]
+    prediction: Counterfactual | ReplayRefusal
+    """The step with all named stragglers like their peers."""
+    token_skew: TokenSkew | Skipped
+    padding: PaddingWaste | Skipped
     n_steps: int
     window_ns: int
     step_ns: int | None
@@ -63,12 +70,17 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     steps = [outcome.report.steps for outcome in outcomes]
     means = [step.mean_ns for step in steps if step.mean_ns is not None]
     windows = [high - low for low, high in (outcome.report.window_ns for outcome in outcomes)]
+    stragglers = find_stragglers(waits, summaries)
+    named = [straggler for answer in stragglers for straggler in answer.named]
     return Joint(
         outcomes=tuple(outcomes),
         matching=matching,
         clocks=clocks,
         waits=waits,
-        stragglers=find_stragglers(waits, summaries),
+        stragglers=stragglers,
+        prediction=counterfactual(summaries, matching, clocks, named),
+        token_skew=token_skew(summaries, waits),
+        padding=padding_waste(summaries),
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
         n_steps=max(median(np.array([step.n for step in steps], np.int64)), 1),

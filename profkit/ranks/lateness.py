@@ -9,13 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from profkit.analyzers.base import DEFAULT_COMMAND, Scope
+from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, system_timeline
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.model.names import short_name
 from profkit.ranks.fingerprints import OnlyWork, only_work
 from profkit.ranks.joint import Joint
 from profkit.ranks.records import PHASES, RankSummary
+from profkit.ranks.replay import Counterfactual
 from profkit.ranks.straggler import Straggler, Stragglers
 from profkit.ranks.waits import GroupWaits
 from profkit.units import format_fraction, format_ns, format_speedup
@@ -69,15 +70,8 @@ def own_finding(straggler: Straggler, joint: Joint) -> Finding | None:
     return max(found, key=lambda item: item.fraction, default=None)
 
 
-def findings(joint: Joint, *, command: str | None = None, is_cpu: bool = False) -> Iterable[Finding]:
+def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     """Give a finding for each late rank, and one more for rank 0 where it does what no other rank does."""
-    scope = Scope(
-        window_ns=joint.window_ns,
-        n_steps=joint.n_steps,
-        has_steps=joint.step_ns is not None,
-        is_cpu=is_cpu,
-        command=command or DEFAULT_COMMAND,
-    )
     for straggler, waits, answer in stragglers_of(joint).values():
         alone = only_work(straggler, waits, joint.summaries)
         if alone is not None and straggler.rank == 0:
@@ -86,7 +80,8 @@ def findings(joint: Joint, *, command: str | None = None, is_cpu: bool = False) 
 
 
 def _late(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Joint, scope: Scope) -> Finding:
-    fraction = joint.fraction(straggler.excess_ns)
+    recoverable = _recoverable_ns(straggler, joint)
+    fraction = joint.fraction(recoverable)
     n_others = len(waits.ranks) - 1
     waiting = f"{n_others} ranks wait" if n_others > 1 else f"rank {_other(waits, straggler.rank)} waits"
     where = _WHERE.get(straggler.phase or "", "in several phases")
@@ -95,13 +90,24 @@ def _late(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Jo
         title=f"{waiting} for rank {straggler.rank}, which is late {where}",
         severity=severity_of(fraction),
         confidence=_confidence(straggler, waits, answer, joint),
-        recoverable_ns=joint.per_step(straggler.excess_ns),
+        recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(_evidence(straggler, waits, joint)),
         fix=_fix(straggler),
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
+
+
+def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
+    """Give what one wins at most: by replay where this rank alone is late, else its distance from the second last.
+
+    Source: diagnosis, rule 7. The replay knows what of the lateness comes back elsewhere.
+    """
+    prediction = joint.prediction
+    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
+        return prediction.gain_ns * joint.n_steps
+    return straggler.excess_ns
 
 
 def _other(waits: GroupWaits, rank: int) -> int:

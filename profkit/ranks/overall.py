@@ -75,27 +75,32 @@ def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
 
 
 def _without_shadows(joint: Joint, across: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
-    """Drop waiting that named stragglers explain."""
+    """Drop waiting that named stragglers, or unequal tokens, explain."""
     late = stragglers_of(joint)
     skew = next((finding for finding in across if finding.id == "comm.skew"), None)
-    if skew is None or not late:
+    tokens = next((finding for finding in across if finding.id == "token.skew"), None)
+    if skew is None:
         return list(across), []
     share = max(
-        sum(item.share for item in (*answer.named, *answer.hidden)) for answer in joint.stragglers if answer.named
+        (sum(item.share for item in (*answer.named, *answer.hidden)) for answer in joint.stragglers if answer.named),
+        default=0.0,
     )
-    if share < _CONTAINED:
+    if share >= _CONTAINED:
+        said = f"{format_fraction(share)} of the lateness is of {_ranks(sorted(late))}"
+    elif tokens is not None:
+        said = f"waiting follows the tokens: {tokens.evidence[1].statement}"
+    else:
         return list(across), []
-    names = format_numbers(sorted(late))
-    said = f"comm.skew ({format_fraction(skew.fraction)}): {format_fraction(share)} of the lateness is of rank {names}"
-    return [finding for finding in across if finding is not skew], [said]
+    kept = [finding for finding in across if finding is not skew]
+    return kept, [f"comm.skew ({format_fraction(skew.fraction)}): {said}"]
 
 
 def _without_victims(
     joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]
 ) -> tuple[list[Finding], list[str]]:
     """Drop each rank's `comm.exposed` that is waiting for a late rank, or that findings across ranks split."""
-    late = sorted({finding.rank for finding in across if finding.rank is not None})
-    is_split = any(finding.id in ("comm.skew", "comm.bandwidth") for finding in across)
+    late: list[int] = sorted({finding.rank for finding in across if finding.rank is not None})
+    is_split = any(finding.id in ("comm.skew", "comm.bandwidth", "token.skew") for finding in across)
     waiting = {row.ranks[0]: _wait_share(row) for row in rows}
     kept: list[Finding] = []
     victims: list[int] = []

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from profkit.analyzers import EXPLANATIONS
+from profkit.analyzers.base import Scope
 from profkit.model.finding import Finding, Skipped
-from profkit.model.fleet import Fleet, RankRow
+from profkit.model.fleet import Fleet, Prediction, RankRow
 from profkit.model.report import Bottleneck, Failure, RankReport, Report
-from profkit.ranks import collectives, explanations, lateness, overall, rows
+from profkit.ranks import collectives, explanations, lateness, load, overall, rows
 from profkit.ranks.census import Census, census
 from profkit.ranks.joint import Joint, joined
 from profkit.ranks.options import Options
 from profkit.ranks.outcome import Outcome
 from profkit.ranks.records import Group
+from profkit.ranks.replay import ReplayRefusal
 from profkit.units import format_ns, format_numbers
 
 
@@ -27,10 +30,11 @@ def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options:
     if len(taken.present) < 2:
         return _apart(outcomes, taken, failures)
     joint = joined(taken.present)
-    is_cpu = all(item.case.is_cpu for item in taken.present)
+    scope = _scope(joint, options)
     across: list[Finding] = [
-        *lateness.findings(joint, command=options.command, is_cpu=is_cpu),
-        *collectives.findings(joint, command=options.command, is_cpu=is_cpu),
+        *lateness.findings(joint, scope),
+        *load.findings(joint, scope),
+        *collectives.findings(joint, scope),
     ]
     causes = {
         rank: lateness.cause_of(straggler, waits, joint)
@@ -46,9 +50,22 @@ def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options:
         verdict=verdict,
         ranks=reports,
         findings=answer.findings,
-        skipped=_skipped(reports),
+        skipped=(*_skipped(reports), *load.skipped(joint)),
         failures=tuple(failures),
         fleet=fleet,
+    )
+
+
+def _scope(joint: Joint, options: Options) -> Scope:
+    """Give over what measurements across ranks are: the median rank's window and steps."""
+    scopes = [outcome.case.scope for outcome in joint.outcomes]
+    return replace(
+        scopes[0],
+        window_ns=joint.window_ns,
+        n_steps=joint.n_steps,
+        has_steps=joint.step_ns is not None,
+        is_cpu=all(scope.is_cpu for scope in scopes),
+        command=options.command or scopes[0].command,
     )
 
 
@@ -112,7 +129,28 @@ def _fleet(joint: Joint, taken: Census, by_rank: tuple[RankRow, ...], explained:
         clock_note=rows.clock_note(clocks) if joint.waits else "",
         refusals=_refusals(joint),
         explained=explained,
+        **_prediction(joint),
     )
+
+
+def _prediction(joint: Joint) -> dict[str, Any]:
+    """Give the replay's answer, or why there is none; neither where nobody is late."""
+    found = joint.prediction
+    if not any(answer.named for answer in joint.stragglers):
+        return {}
+    if isinstance(found, ReplayRefusal):
+        return {"prediction_note": f"no prediction by replay: {found.reason}"}
+    prediction = Prediction(
+        ranks=tuple(sorted(item.rank for item in found.equalised)),
+        observed_ns=found.observed_ns,
+        replayed_ns=found.replayed_ns,
+        predicted_ns=found.predicted_ns,
+        predicted_most_ns=found.predicted_most_ns,
+        error_fraction=found.error_fraction,
+        n_steps=found.n_steps,
+        unmodelled=found.unmodelled,
+    )
+    return {"prediction": prediction}
 
 
 def _refusals(joint: Joint) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 from profkit.model.fleet import Fleet, GroupRow, LeftOut, RankRow
 from profkit.model.report import Failure, Report
 from profkit.render.text import clean, source_name
-from profkit.units import format_bytes, format_ns, format_numbers
+from profkit.units import format_bytes, format_fraction, format_ns, format_numbers, format_speedup
 
 _MAX_LEFT_OUT: Final = 4
 _MIN_COPIES: Final = 0.005  # of the step; chosen: below, the column is not worth its width
@@ -73,6 +73,24 @@ def ranks_cell(ranks: Sequence[int]) -> str:
     return text if len(text) <= 9 else f"{len(ranks)} others"
 
 
+def prediction_sentence(report: Report) -> str:
+    """Give the step that the replay predicts with the late ranks mended; "" where there is none."""
+    found = report.fleet.prediction if report.fleet is not None else None
+    if found is None or found.gain_ns == 0:
+        return ""
+    who = (
+        f"rank {found.ranks[0]} like its"
+        if len(found.ranks) == 1
+        else f"ranks {format_numbers(found.ranks)} like their"
+    )
+    least, most = format_ns(found.predicted_ns), format_ns(found.predicted_most_ns)
+    between = least if least == most else f"{least} to {most}"
+    return (
+        f"With {who} peers: {between} predicted (at most {format_speedup(found.speedup)}), replay error"
+        f" {format_fraction(found.error_fraction)}"
+    )
+
+
 def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]]:
     """Give label and text of what belongs under the table: clocks, groups, what follows from the verdict."""
     if fleet.clock_note:
@@ -83,6 +101,8 @@ def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]
         yield "matched", _group_line(group) + note
     if len(fleet.groups) > len(shown):
         yield "", f"and {len(fleet.groups) - len(shown)} more groups: -v"
+    if fleet.prediction_note:
+        yield "", clean(fleet.prediction_note)
     for said in fleet.explained:
         yield "effects", clean(said)
 

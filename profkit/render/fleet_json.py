@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profkit.model.fleet import ClockRow, Fleet, GroupRow, RankRow
+from profkit.model.fleet import ClockRow, Fleet, GroupRow, Prediction, RankRow
 
 
 def fleet_to_dict(fleet: Fleet) -> dict[str, Any]:
@@ -19,6 +19,21 @@ def fleet_to_dict(fleet: Fleet) -> dict[str, Any]:
         "clocks": {"note": fleet.clock_note, "ranks": [_clock(clock) for clock in fleet.clocks]},
         "refusals": list(fleet.refusals),
         "explained": list(fleet.explained),
+        "prediction": None if fleet.prediction is None else _prediction(fleet.prediction),
+        "prediction_note": fleet.prediction_note,
+    }
+
+
+def _prediction(found: Prediction) -> dict[str, Any]:
+    return {
+        "ranks": list(found.ranks),
+        "observed_ns": found.observed_ns,
+        "replayed_ns": found.replayed_ns,
+        "predicted_ns": found.predicted_ns,
+        "predicted_most_ns": found.predicted_most_ns,
+        "replay_error_fraction": found.error_fraction,
+        "n_steps": found.n_steps,
+        "unmodelled": list(found.unmodelled),
     }
 
 

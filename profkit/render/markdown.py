@@ -51,6 +51,7 @@ def _verdict(report: Report) -> Iterable[str]:
     yield f"## profkit: {text.verdict_name(verdict).lower()}{sure}{of}"
     yield f"**{escaped(text.headline(verdict))}**"
     facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
+    facts += [sentence] if (sentence := fleet.prediction_sentence(report)) else []
     yield escaped(". ".join(facts)) + "." if facts else ""
 
 

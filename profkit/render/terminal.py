@@ -134,6 +134,7 @@ def _verdict(report: Report, width: int) -> Block:
     facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
     if sum(layout.cell_width(fact) + len(MARGIN) for fact in facts) <= width:
         facts = [".  ".join(facts)] if facts else []
+    facts += [sentence] if (sentence := fleet.prediction_sentence(report)) else []
     return block + [line for fact in facts for line in layout.wrapped(MARGIN, fact, width)]
 
 
