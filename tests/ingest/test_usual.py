@@ -6,6 +6,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,9 +29,22 @@ def as_plain(batch: Any) -> dict[str, Any]:
     return {**vars(batch), "tables": tables}
 
 
-def test_all_usual_events_go_the_fast_way_and_give_the_same():
-    array = json.dumps(USUAL).encode()
-    assert usual.decode_usual(array) is not None
+@pytest.mark.parametrize(
+    ("ts", "read_as"),
+    [
+        ("1669783687464{:03}", int),
+        ("4321002190{:03}.498", float),
+        ("6024470669{:03}.001", msgspec.Raw),
+        ("1669783687464{:03}.498", msgspec.Raw),
+    ],
+    ids=["whole since 1970", "since 50 days", "since 70 days", "decimals since 1970"],
+)
+def test_all_usual_events_go_the_fast_way_and_give_the_same(ts, read_as):
+    events = [event | {"ts": f"@{ts.format(row)}@"} for row, event in enumerate(USUAL)]
+    array = json.dumps(events).replace('"@', "").replace('@"', "").encode()
+    groups = usual.decode_usual(array)
+    assert groups is not None
+    assert {type(event.ts) for (_, phase), rows in groups.items() if phase == "X" for event in rows} == {read_as}
     assert as_plain(decode_batch(array)) == as_plain(decode_batch(array, every_argument=True))
 
 
