@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workloads.timing import percentile
 from workloads.world import World
 
 
@@ -75,6 +76,8 @@ def figures(ranks: Sequence[RankSteps]) -> dict[str, Any]:
         "steps_timed": len(last.step_ns),
         "slowest_rank": last.rank,
         "slowest_step_ms": statistics.fmean(last.step_ns) / 1e6,
+        "step_p50_ms": percentile(last.step_ns, 0.5) / 1e6,
+        "step_p95_ms": percentile(last.step_ns, 0.95) / 1e6,
         "rank_spread_ms": spread_ns(ranks) / 1e6,
         "ranks": [
             {
