@@ -7,19 +7,24 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from profkit.cli.numeric import load_numpy
 from profkit.cli.output import FormatChoice, format_for, write
 from profkit.cli.progress import ReadingProgress
 from profkit.errors import UsageError
 from profkit.model.finding import Severity
-from profkit.model.report import Report
+
+if TYPE_CHECKING:
+    from profkit.model.report import Report
 
 _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs more than it gives
 _SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
 _MAX_AUTO_JOBS = 4
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
+_LARGE_BYTES = 3 * 2**20  # a column of half a million rows; twice what a piece of text and its events take
 
 
 @click.command("triage", short_help="The verdict on one trace or several.")
@@ -91,6 +96,7 @@ def command(
       profkit triage trace.json.gz --fail-on high          a gate for CI: exit code 1
       ssh node cat trace.json.gz | profkit triage -
     """
+    load_numpy()
     from profkit.handover.sources import sources_of
     from profkit.ranks.fleet import triage
 
@@ -168,7 +174,7 @@ def _return_large_blocks_at_once() -> None:
         import ctypes  # 5 ms that a small trace need not pay
 
         with suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 3 * 2**20)
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def _reaches(report: Report, limit: Severity) -> bool:
