@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from profkit.cli.numeric import load_numpy
 from profkit.cli.progress import ReadingProgress
 from profkit.model.finding import Skipped
 from profkit.model.trace import Trace
@@ -25,6 +26,7 @@ def command(path: str, fmt: str, lenient: bool) -> None:
     Example:
       profkit info trace.json.gz
     """
+    load_numpy()
     from profkit.ingest.read import read_traces
 
     with ReadingProgress() as progress:
