@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -104,7 +103,7 @@ def lengths_of(strategy: str, doses: Doses) -> list[int]:
     if strategy == "uniform":
         return [doses.uniform_length] * doses.samples
     kind = Lengths(least=doses.min_length, most=doses.max_length, outlier_fraction=doses.outlier_fraction)
-    return kind.drawn(doses.samples, random.Random(doses.seed))
+    return kind.drawn(doses.samples, seed=doses.seed)
 
 
 def build_job(strategy: str, doses: Doses, world: World) -> Job:

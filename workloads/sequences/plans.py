@@ -28,8 +28,9 @@ class Lengths:
     most: int = 256
     outlier_fraction: float = 0.08
 
-    def drawn(self, n_samples: int, draw: random.Random) -> list[int]:
-        """Gives as many lengths."""
+    def drawn(self, n_samples: int, *, seed: int) -> list[int]:
+        """Gives as many lengths, which follow from the seed."""
+        draw = random.Random(seed)
         low, high = math.log(self.least), math.log(self.most + 1)
         return [
             self.most
