@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from profkit.cli.numeric import load_numpy
 from profkit.cli.progress import ReadingProgress
 from profkit.model.finding import Skipped
-from profkit.model.trace import Trace
 from profkit.units import format_bytes, format_ns
+
+if TYPE_CHECKING:
+    from profkit.model.trace import Trace
 
 
 @click.command("info", short_help="What is in a trace, and what it can tell.")
