@@ -85,7 +85,8 @@ def decide(case: Case) -> Verdict:
         why = f"{format_fraction(unexplained)} of the window is idle time whose cause the trace does not show"
         return _inconclusive(case, causes, why, None)
     is_mostly_work = case.budget.fraction("compute") >= NEARLY_ALL_WORK
-    if top is not None and top.fraction >= DOMINANT and not is_mostly_work:
+    is_late = top is not None and BOTTLENECK_OF[top.id] is Bottleneck.STRAGGLER  # tested by chance, not by share alone
+    if top is not None and top.fraction >= DOMINANT and (is_late or not is_mostly_work):
         return _bound(case, causes, top, BOTTLENECK_OF[top.id])
     if case.budget.fraction("compute") >= MOSTLY_WORK:
         return _kernel_bound(case, causes)
@@ -107,7 +108,7 @@ def _ranked(findings: tuple[Finding, ...]) -> list[Finding]:
 def _bound(case: Case, causes: list[Finding], top: Finding, bottleneck: Bottleneck) -> Verdict:
     close = len(causes) > 1 and causes[1].fraction >= 0.8 * top.fraction
     confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if top.fraction >= DOMINANT else 0.6)
-    if case.budget.fraction("compute") >= MOSTLY_WORK:
+    if case.budget.fraction("compute") >= MOSTLY_WORK and bottleneck is not Bottleneck.STRAGGLER:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
     shown = [*causes, *(f for f in case.findings if f.id in _WORK)]
     return Verdict(

@@ -57,9 +57,9 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
 
 
 _OWN: Final = {
-    "data": {"input.starved": "waits for batches"},
-    "host": {"host.sync": "blocked in syncs", "memory.pressure": "allocator", "host.launch_bound": "launching"},
-    "copy": {"h2d.exposed": "to the device"},
+    "data": {"input.starved": "loader"},
+    "host": {"host.sync": "syncs", "memory.pressure": "allocator", "host.launch_bound": "launching"},
+    "copy": {"h2d.exposed": "to device"},
 }
 
 

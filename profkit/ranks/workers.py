@@ -78,8 +78,8 @@ class Pool:
     def close(self) -> None:
         """End our own processes, also those that are at work."""
         if self._own is not None and self._line is not None:
-            self._own.shutdown(wait=False, cancel_futures=True)
             self._line.close()
+            self._own.shutdown(wait=True, cancel_futures=True)  # short: the workers end with the line
         self._own = self._line = None
 
 
