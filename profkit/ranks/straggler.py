@@ -28,6 +28,9 @@ MIN_SHARE: Final = 0.1
 """Share of all that lateness costs, below which a rank is named as hidden behind others. Chosen: on the Megatron set
 the two stragglers have 51 and 41 %, the next rank 7 %."""
 _MIN_EXPLAINED: Final = 0.5
+_MOST_OWN: Final = 0.1
+"""Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
+lateness counts in each of some buckets that run beside each other, rarely in ten."""
 _MIN_AGREED: Final = 0.5
 _OWN_PHASE: Final = 0.5
 
@@ -87,16 +90,17 @@ def find_stragglers(waits: Sequence[GroupWaits], summaries: Sequence[RankSummary
 def _in_group(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Stragglers:
     free = -waits.duration_ns
     present = waits.present.copy()
-    own = waits.lead_ns.sum(axis=2)
-    # Buckets that run beside each other are late together, for one reason: a rank cannot have come later, by its own
-    # doing, than its last collective has ended ago.
-    excess = np.minimum(excess_ns(waits.arrival_ns, waits.present), own)
+    own = waits.own_ns.sum(axis=2)
+    # Buckets that run beside each other are late together, for one reason: a rank has not come later, by its own
+    # doing, than by what it did longer than the others since its collective before.
+    excess = np.minimum(excess_ns(waits.arrival_ns, waits.present), lateness_ns(own, waits.present))
     named: list[Straggler] = []
     hidden: list[Straggler] = []
     reason = ""
     while present.any(axis=0).sum() > 1:
-        late = np.minimum(lateness_ns(waits.arrival_ns, present), own)
-        late_free = np.minimum(lateness_ns(free, present), own)
+        longer = lateness_ns(own, present)
+        late = np.minimum(lateness_ns(waits.arrival_ns, present), longer)
+        late_free = np.minimum(lateness_ns(free, present), longer)
         found = _largest(waits, by_rank, (late, late_free, excess), present)
         reason = reason or _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
         if reason:
@@ -178,7 +182,7 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
     """Give why the latest rank is no straggler, "" if it is one."""
     least = MIN_EFFECT_OF_TWO if len(waits.ranks) == 2 else MIN_EFFECT
     if found.effect_fraction < least:
-        return (
+        return _held_up(waits, least) or (
             f"no rank's lateness beyond the others' reaches {least:.0%} of the time: rank {found.rank} has"
             f" {found.effect_fraction:.1%}"
         )
@@ -199,6 +203,19 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
             " trusted"
         )
     return ""
+
+
+def _held_up(waits: GroupWaits, least: float) -> str:
+    """Give the reason where a rank comes late all the same, without having done more than the others; "" else."""
+    late = lateness_ns(waits.arrival_ns, waits.present).sum(axis=0)
+    column = int(late.argmax())
+    own = int(lateness_ns(waits.own_ns.sum(axis=2), waits.present)[:, column].sum())
+    if late[column] < least * _span_ns(waits) or own >= _MOST_OWN * late[column]:
+        return ""
+    return (
+        f"rank {waits.ranks[column]} comes late, but only {own / int(late[column]):.0%} of it is its own work since its"
+        " last collective: something held it up"
+    )
 
 
 def _limits(waits: GroupWaits) -> tuple[str, ...]:

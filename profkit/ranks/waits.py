@@ -73,7 +73,8 @@ class GroupWaits:
     lead_ns: I64
     """[n, R, 4]: what each rank did since its last collective had ended, by `PHASES`."""
     own_ns: I64
-    """[n, R, 4]: what each rank did itself since its collective before was ready, whatever ran or waited beside it."""
+    """[n, R, 4]: what each rank did itself since its synchronising collective before was ready, whatever ran beside it.
+    """
     rows: I64
 
     @property
@@ -148,7 +149,7 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
         exposed_ns=duration - hidden,
         wait_exposed_ns=np.maximum(wait - hidden, 0),
         lead_ns=_by_phase(rows, [table.collectives.lead_ns for table in tables]),
-        own_ns=_by_phase(rows, [table.collectives.own_ns for table in tables]),
+        own_ns=_by_phase(rows, [_own_ns(table) for table in tables]),
         rows=rows,
     )
 
@@ -171,6 +172,19 @@ def _gathered(rows: I64, columns: Sequence[NDArray[np.integer]]) -> I64:
 
 def _by_phase(rows: I64, columns: Sequence[I64]) -> I64:
     return np.stack([_gathered(rows, [column[:, phase] for column in columns]) for phase in range(len(PHASES))], axis=2)
+
+
+def _own_ns(summary: RankSummary) -> I64:
+    """Give `own_ns` since the synchronising collective before: others, a broadcast say, hold no one up for all."""
+    rows = summary.collectives
+    order = np.argsort(rows.ready_ns, kind="stable")
+    sums = np.cumsum(np.concatenate((np.zeros((1, len(PHASES)), np.int64), rows.own_ns[order])), axis=0)
+    kind = rows.kind[order]
+    ties = is_synchronising(kind) | (kind == CollectiveKind.SEND_RECV)
+    last = np.maximum.accumulate(np.append(0, np.where(ties, np.arange(1, order.size + 1), 0)))[:-1]
+    out = np.empty_like(rows.own_ns)
+    out[order] = sums[1:] - sums[last]
+    return out
 
 
 def _steps(rows: I64, tables: Sequence[RankSummary]) -> I64:

@@ -53,6 +53,7 @@ def summary_of(base, rows, *, has_seq):
     for code in range(len(names)):
         seq[group == code] = np.arange((group == code).sum())
     changed = {"group": group.astype(np.int32), "lead_ns": lead, "start_ns": table[:, 1], "end_ns": table[:, 2]}
+    changed |= {"own_ns": lead, "ready_ns": table[:, 1]}
     if has_seq:
         changed["seq"] = seq
     columns = base.collectives.columns() | changed | {"issued_ns": table[:, 1]}

@@ -65,7 +65,8 @@ def test_megatron_has_two_stragglers(shared_traces):
     assert match.method is Method.ENDS
     assert match.rows.shape == (84, 8)
     assert {straggler.rank: straggler.phase for straggler in found.named} == {0: "host", 6: "host"}
-    assert [straggler.excess_ns / 1e6 for straggler in found.named] == pytest.approx([167, 135], abs=1)
+    # 167 and 135 ms after the second last, of which what the rank did itself is within 2 ms
+    assert [straggler.excess_ns / 1e6 for straggler in found.named] == pytest.approx([167, 135], abs=2)
     assert waits.uses_clocks
     assert not waits.is_disputed
     assert communication_limit(waits).is_skew

@@ -277,3 +277,17 @@ def test_the_phase_under_overlap(phase, transfer_ns):
     summaries, _ = run(Overlap(extra_ns={1: 3 * MS}, slow_phase=phase, transfer_ns=transfer_ns))
     (straggler,) = answer(summaries).named
     assert (straggler.rank, straggler.phase) == (1, phase)
+    # 3 ms per step, though each of four buckets comes late for it
+    assert straggler.lateness_ns == pytest.approx(8 * 3 * MS, rel=0.05)
+
+
+def test_what_was_done_before_a_broadcast_counts():
+    """DDP broadcasts buffers at the head of each step; who comes late there holds up nobody but is late afterwards."""
+    ranks = []
+    for summary in simulate(Job(seed=7, slow={1: ("data", 3 * MS)})).summaries:
+        rows = summary.collectives
+        kind = np.where(np.arange(48) % 4 == 0, CollectiveKind.BROADCAST, rows.kind).astype(np.int8)
+        ranks.append(replace(summary, collectives=replace(rows, kind=kind)))
+    waits = waits_of(ranks)[0]
+    data = waits.own_ns[:, :, PHASES.index("data")]
+    assert (data[::3, 1] - data[::3, 0]).mean() == pytest.approx(3 * MS, rel=0.05)
