@@ -47,7 +47,7 @@ COLUMNS: Final = (
     "crashed_before",
     "load_before",
 )
-REFERENCE: Final = "fixed_count"
+REFERENCE: Final = "fixed_count_ws4"
 RANGE: Final = "bars: lowest and highest run"
 
 
@@ -60,7 +60,7 @@ def analysed(timings: Path, verdicts: Path) -> dict[str, Any]:
     """Gives what the tables say, as plain values."""
     rows = lab.read_rows(timings)
     samples = {case.slug: lab.sample(rows, case, "useful_tokens_per_s", unit="tokens/s") for case in TOKEN_SKEW}
-    others = [slug for slug in samples if slug != REFERENCE]
+    others = [case.slug for case in TOKEN_SKEW if case.n_ranks == 4 and case.slug != REFERENCE]
     return {
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "blocks": len({row["block"] for row in rows}),
@@ -70,6 +70,7 @@ def analysed(timings: Path, verdicts: Path) -> dict[str, Any]:
             {
                 "slug": case.slug,
                 "title": case.title,
+                "world_size": case.n_ranks,
                 **{name: lab.spread(lab.of_case(rows, case, name)) for name in FIGURES},
             }
             for case in TOKEN_SKEW
@@ -127,11 +128,12 @@ def _changes(results: Mapping[str, Any]) -> Iterable[str]:
 
 def charts(results: Mapping[str, Any]) -> dict[str, str]:
     """Gives the charts by file name."""
-    names = [cell["title"] for cell in results["cells"]]
+    cells = [cell for cell in results["cells"] if cell["world_size"] == 4]
+    names = [cell["title"] for cell in cells]
 
     def bars(name: str, column: str, factor: float = 1.0) -> Series:
         points = []
-        for place, cell in enumerate(results["cells"]):
+        for place, cell in enumerate(cells):
             ends = {end: factor * cell[column][end] for end in ("lowest", "highest")}
             points.append(Point(x=place, y=factor * cell[column]["mean"], low=ends["lowest"], high=ends["highest"]))
         return Series(name=name, points=tuple(points))
