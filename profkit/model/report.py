@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from profkit.model.finding import Finding, NextTool, Skipped
-from profkit.model.fleet import Fleet
-from profkit.model.handover import Handover
+
+if TYPE_CHECKING:  # of one trace alone there is neither
+    from profkit.model.fleet import Fleet
+    from profkit.model.handover import Handover
 
 
 class Bottleneck(StrEnum):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from profkit.model.fleet import ClockRow, Fleet, GroupRow, Prediction, RankRow
+if TYPE_CHECKING:
+    from profkit.model.fleet import ClockRow, Fleet, GroupRow, Prediction, RankRow
 
 
 def fleet_to_dict(fleet: Fleet) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from profkit.model.finding import Evidence, NextTool
-from profkit.model.handover import Handover, KernelHandover, MatchedSide, ProfiledKernel, TimelineHandover
-from profkit.model.report import RankReport
+if TYPE_CHECKING:
+    from profkit.model.finding import Evidence, NextTool
+    from profkit.model.handover import Handover, KernelHandover, MatchedSide, ProfiledKernel, TimelineHandover
+    from profkit.model.report import RankReport
 
-RankDict = Callable[[RankReport], dict[str, Any]]
+    RankDict = Callable[[RankReport], dict[str, Any]]
 
 
 def handover_to_dict(told: Handover, rank_to_dict: RankDict) -> dict[str, Any]:
