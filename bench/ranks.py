@@ -1,7 +1,7 @@
 """`make bench-ranks`: many simulated ranks of 20 MB through 1 and 2 workers, killed and resumed, and through a cluster.
 
-What is simulated stands in `bench.simulated`. Every run is a process of its own, of which the peak RSS without its workers
-is given. Prints the cost of a rank, and what 10,000 ranks would take at that.
+What is simulated stands in `bench.simulated`. Every run is a process of its own; its peak RSS is without its workers.
+Prints the cost of a rank, and what 10,000 ranks would take at that.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.model.finding import Explanation
+from profkit.ranks.bubbles import PIPELINE_BUBBLE
 from profkit.ranks.tokens import PADDING_WASTE, TOKEN_SKEW
 
 _MATCHED: Final = "20 matched collectives on all ranks of the group (diagnosis, rule 6); else it is not said"
@@ -102,4 +103,6 @@ _ALL: Final = (
     ),
 )
 
-EXPLANATIONS: Final = {explanation.id: explanation for explanation in (*_ALL, TOKEN_SKEW, PADDING_WASTE)}
+EXPLANATIONS: Final = {
+    explanation.id: explanation for explanation in (*_ALL, TOKEN_SKEW, PADDING_WASTE, PIPELINE_BUBBLE)
+}

@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.model.arrays import median
 from profkit.model.finding import Skipped
+from profkit.ranks.bubbles import PipelineBubbles, pipeline_bubbles
 from profkit.ranks.clocks import Clocks, aligned
 from profkit.ranks.fingerprints import CommunicationLimit, Traffic, communication_limit, traffic
 from profkit.ranks.match import matched
@@ -39,6 +40,7 @@ class Joint:
     """The step with all named stragglers like their peers."""
     token_skew: TokenSkew | Skipped
     padding: PaddingWaste | Skipped
+    pipelines: tuple[PipelineBubbles, ...]
     n_steps: int
     window_ns: int
     step_ns: int | None
@@ -81,6 +83,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         prediction=counterfactual(summaries, matching, clocks, named),
         token_skew=token_skew(summaries, waits),
         padding=padding_waste(summaries),
+        pipelines=pipeline_bubbles(summaries, matching),
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
         n_steps=max(median(np.array([step.n for step in steps], np.int64)), 1),

@@ -12,7 +12,7 @@ from profkit.analyzers.base import Scope
 from profkit.model.finding import Finding, Skipped
 from profkit.model.fleet import Fleet, Prediction, RankRow
 from profkit.model.report import Bottleneck, Failure, RankReport, Report
-from profkit.ranks import collectives, explanations, lateness, load, overall, rows
+from profkit.ranks import collectives, explanations, lateness, load, overall, rows, stages
 from profkit.ranks.census import Census, census
 from profkit.ranks.joint import Joint, joined
 from profkit.ranks.options import Options
@@ -34,6 +34,7 @@ def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options:
     across: list[Finding] = [
         *lateness.findings(joint, scope),
         *load.findings(joint, scope),
+        *stages.findings(joint, scope),
         *collectives.findings(joint, scope),
     ]
     causes = {
