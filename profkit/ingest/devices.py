@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from profkit.ingest.columns import Columns
 from profkit.ingest.merge import Merged, cleaned, code_table, in_time_order
 from profkit.model import names
-from profkit.model.arrays import I64, is_member, is_one_of
+from profkit.model.arrays import I64, is_member, is_one_of, joined
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Collectives, GpuWork, Kind, RuntimeCalls, TraceWarning
 
@@ -38,7 +38,7 @@ def device_work(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWa
         parts.append(mtia)
     if not parts:
         return _no_gpu(), _no_collectives()
-    columns = in_time_order({name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])})
+    columns = in_time_order({name: joined([part.pop(name) for part in parts]) for name in list(parts[0])})
     is_copy = columns.pop("is_copy")
     from_kernels = _kernel_collectives(merged, columns.pop("source_row"))
     kind = code_table(columns["name"], strings, lambda name: names.kind_of(name, is_copy=False))[columns["name"]]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.ingest.batch import Batch
 from profkit.ingest.columns import Columns
-from profkit.model.arrays import I64, distinct_codes
+from profkit.model.arrays import I64, distinct_codes, joined, picked
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Thread, TraceWarning
 
@@ -61,12 +61,12 @@ class Merged:
     def take(self, table: str) -> Columns:
         """Give the joined columns of a table and forget its parts; {} if the trace has no such rows."""
         parts = self._parts.pop(table, [])
-        joined: Columns = {}
+        whole: Columns = {}
         for name in list(parts[0]) if parts else ():
-            joined[name] = np.concatenate([part.pop(name) for part in parts])
+            whole[name] = joined([part.pop(name) for part in parts])
         if self.n_events > _MANY_EVENTS:
             _return_free_memory()
-        return joined
+        return whole
 
     def thread_table(self) -> tuple[Thread, ...]:
         """Give the threads by code."""
@@ -129,7 +129,7 @@ def cleaned(columns: Columns, warnings: list[TraceWarning], what: str) -> Column
     _warn(warnings, too_long, "dur.overflow", f"{what} with a duration of more than 11 days (an overflow) left out")
     _warn(warnings, at_zero, "ts.zero", f"{what} with a zero timestamp left out")
     bad = too_long | at_zero
-    return {name: column[~bad] for name, column in columns.items()} if bad.any() else columns
+    return {name: picked(column, ~bad) for name, column in columns.items()} if bad.any() else columns
 
 
 def _warn(warnings: list[TraceWarning], rows: NDArray[np.bool_], warning_id: str, message: str) -> None:
@@ -144,7 +144,7 @@ def in_time_order(columns: Columns) -> Columns:
     if bool((later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))).all()):
         return columns
     order = sort_order(start, end)
-    return {name: columns.pop(name)[order] for name in list(columns)}
+    return {name: picked(columns.pop(name), order) for name in list(columns)}
 
 
 WHAT: Final = {

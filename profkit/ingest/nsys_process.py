@@ -15,6 +15,7 @@ from profkit.ingest.columns import Columns
 from profkit.ingest.kineto import RawTrace
 from profkit.ingest.nsys_rows import NO_END, UNNAMED, Process, Rows
 from profkit.ingest.nsys_session import Session, pid_of, process_of, tid_of
+from profkit.model.arrays import constant
 from profkit.model.trace import TraceWarning
 
 # As Kineto writes them, so that names compare across tools. Codes: ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND,
@@ -104,7 +105,7 @@ def _named(process: Process, table: str, label: Callable[[int], str], codes: dic
     for part in process.parts(table):
         part["name"] = _coded(part["name"], lambda value: codes.setdefault(label(value), len(codes)), seen)
         if table in _WITH_EXTERNAL_ID:
-            part["external_id"] = np.full(part["name"].size, _NO_ID, np.int64)
+            part["external_id"] = constant(_NO_ID, part["name"].size)
     return process.parts(table)
 
 
@@ -153,7 +154,7 @@ def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]
         part.clear()
     for table, columns in tables:
         if table == "ops":
-            columns["external_id"] = np.full(columns.pop("kind").size, _NO_ID, np.int64)
+            columns["external_id"] = constant(_NO_ID, columns.pop("kind").size)
     return tables
 
 

@@ -7,7 +7,7 @@ Every function is tested against a boolean-mask oracle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,34 @@ _EMPTY.flags.writeable = False
 def empty() -> IntervalArrays:
     """Give the empty set."""
     return _EMPTY, _EMPTY
+
+
+def constant(value: int, n: int) -> I64:
+    """Give a read-only column of one value, which takes the room of that value."""
+    column: I64 = np.broadcast_to(np.int64(value), (n,))
+    return column
+
+
+def is_constant(column: NDArray[Any]) -> bool:
+    """Tell a column that `constant` made, or `picked` from one; a column that merely holds one value is none."""
+    return column.ndim == 1 and column.strides == (0,)
+
+
+def picked(column: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    """Give the chosen rows (positions or a mask) of a column; of a constant one a constant one."""
+    if not is_constant(column) or column.size == 0:
+        chosen: NDArray[Any] = column[rows]
+        return chosen
+    n = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else rows.size
+    return np.broadcast_to(column[:1].reshape(()), (n,))
+
+
+def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Give columns one after the other; where all are constant with one value, a constant one."""
+    first = columns[0]
+    if all(is_constant(column) and column.size and column[0] == first[0] for column in columns):
+        return np.broadcast_to(first[:1].reshape(()), (sum(column.size for column in columns),))
+    return np.concatenate(columns)
 
 
 def union(start: I64, end: I64) -> IntervalArrays:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.model.arrays import picked
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -39,7 +41,7 @@ class Table:
 
     def take(self, rows: NDArray[Any]) -> Self:
         """Give the table of the chosen rows (positions or a boolean mask), in that order."""
-        return type(self)(**{name: column[rows] for name, column in self.columns().items()})
+        return type(self)(**{name: picked(column, rows) for name, column in self.columns().items()})
 
     @classmethod
     def none(cls, **dtypes: Any) -> Self:

@@ -43,12 +43,13 @@ class Facts:
     @classmethod
     def of(cls, trace: Trace) -> Facts:
         """Give the facts of a trace."""
-        host = host_states(trace)
-        devices = tuple(_device(trace, index, host) for index in trace.device_indices)
-        if devices:
+        if trace.device_indices:
+            # first, since it needs the most room beside the trace
             inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
+            host = host_states(trace)
+            devices = tuple(_device(trace, index, host) for index in trace.device_indices)
             return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside)
-        cpu = cpu_budget(trace)
+        host, cpu = host_states(trace), cpu_budget(trace)
         none = np.empty(0, np.int32)
         return cls(trace=trace, host=host, devices=(), cpu=cpu, cpu_budget=_cpu_parts(trace, cpu), op_of_call=none)
 

@@ -32,18 +32,22 @@ class Nesting:
 
 def nesting(ops: CpuOps) -> Nesting:
     """Give which operators enclose no other (leaves) and which are enclosed by none (tops), per thread."""
-    order = np.argsort(ops.thread, kind="stable").astype(np.int32)  # rows are sorted by start, the longer first
-    thread, start, end = ops.thread[order], ops.start_ns[order], ops.end_ns[order]
-    n = order.size
+    n = len(ops)
+    counts = np.bincount(ops.thread)
+    if counts.max(initial=0) == n:  # one thread: no copies of what may be eight million rows
+        order = np.arange(n, dtype=np.int32)
+    else:
+        order = np.argsort(ops.thread, kind="stable").astype(np.int32)  # rows are sorted by start, the longer first
     is_leaf = np.ones(n, np.bool_)
     is_top = np.ones(n, np.bool_)
-    if n > 1:
-        same = thread[1:] == thread[:-1]
-        is_leaf[:-1] = ~(same & (start[1:] < end[:-1]))
-        for code in distinct_codes(thread):
-            rows = slice(*np.searchsorted(thread, [code, code + 1]))
-            reach = np.maximum.accumulate(end[rows])
-            is_top[rows][1:] = start[rows][1:] >= reach[:-1]
+    first = 0
+    for count in counts[counts > 0].tolist():
+        rows = slice(first, first + count)
+        start = ops.start_ns if count == n else ops.start_ns[order[rows]]
+        end = ops.end_ns if count == n else ops.end_ns[order[rows]]
+        is_leaf[rows][:-1] = start[1:] >= end[:-1]
+        is_top[rows][1:] = start[1:] >= np.maximum.accumulate(end)[:-1]
+        first += count
     return Nesting(order=order, is_leaf=is_leaf, is_top=is_top)
 
 
@@ -123,7 +127,10 @@ def host_states(trace: Trace) -> HostStates:
     blocking = on_thread & blocking_calls(trace)
     loader = spans.kind == SpanKind.LOADER
     other = on_thread & ~blocking
-    dispatch = Intervals.of(calls.start_ns[other], calls.end_ns[other]) | _dispatching_ops(trace, threads)
+    in_ops = _dispatching_ops(trace, threads)
+    start, end = calls.start_ns[other], calls.end_ns[other]
+    outside = in_ops.covered_ns(start, end) < end - start  # most calls are inside an operator: two large sets less
+    dispatch = in_ops | Intervals.of(start[outside], end[outside])
     low, high = trace.window_ns
     has_ops = bool(is_one_of(ops.thread, threads).any())
     return HostStates(
@@ -172,13 +179,13 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
     nested = nesting(ops)
     top = nested.order[nested.is_top]
     launches = np.flatnonzero(is_one_of(trace.calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)))
-    n_inside = np.zeros(top.size, np.int64)
+    start, end, thread = ops.start_ns[top], ops.end_ns[top], ops.thread[top]
+    del nested, top
+    keep = end - start <= QUIET_OP_NS
     for code in threads:
-        mine = np.flatnonzero(ops.thread[top] == code)
+        mine = np.flatnonzero(~keep & (thread == code))
         at = trace.calls.start_ns[launches[trace.calls.thread[launches] == code]]
-        n_inside[mine] = np.searchsorted(at, ops.end_ns[top[mine]]) - np.searchsorted(at, ops.start_ns[top[mine]])
-    start, end = ops.start_ns[top], ops.end_ns[top]
-    keep = (n_inside > 0) | (end - start <= QUIET_OP_NS)
+        keep[mine] = np.searchsorted(at, end[mine]) > np.searchsorted(at, start[mine])
     return Intervals.of(start[keep], end[keep])
 
 

@@ -70,6 +70,7 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
     data = waiting & host.loader
     rest = waiting - data
     sync = rest & (host.blocked | _held_back(gaps, host.blocked, activity.any))
+    del gaps, waiting  # of a large trace 100 MB
     rest = rest - sync
     dispatch = rest & host.dispatching
     rest = rest - dispatch
