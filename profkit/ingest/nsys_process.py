@@ -197,6 +197,7 @@ def _metadata(export: Export, key: int, rank: int | None, devices: set[int]) -> 
         ],
         "pid": pid_of(key),
         "process": session.process_names.get(key, ""),
+        "nsys_processes": len(export.devices),
         "nsys_version": session.product_version,
         "nsys_schema": session.schema_version,
     }

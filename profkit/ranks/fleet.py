@@ -104,7 +104,8 @@ def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progre
         from profkit.pipeline import analyse
 
         analysed = analyse(trace, step_range=options.step_range, command=options.command)
-        if trace.meta.format == "kineto":  # the file's only trace: no other rank needs a summary of it
+        # the file's only trace: no other rank needs a summary of it
+        if trace.meta.format == "kineto" or trace.meta.metadata.get("nsys_processes") == 1:
             return Report(
                 verdict=analysed.verdict,
                 ranks=(analysed.rank,),
