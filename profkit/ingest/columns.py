@@ -321,6 +321,7 @@ def operator_collectives(rows: list[Event], strings: Codes) -> Columns:
 
 
 def _collective_arguments(args: list[Any], strings: Codes) -> Columns:
+    target = _integers(args, "target_rank")
     return {
         "collective": _optional_strings([arg.collective for arg in args], strings),
         "dtype": _optional_strings([arg.dtype for arg in args], strings),
@@ -330,6 +331,7 @@ def _collective_arguments(args: list[Any], strings: Codes) -> Columns:
         "group_name": _optional_strings([arg.group_name for arg in args], strings),
         "group_ranks": _optional_strings([_raw_text(arg.group_ranks) for arg in args], strings),
         "seq": _integers(args, "seq"),
+        "peer": np.where(target >= 0, target, _integers(args, "source_rank")),
     }
 
 

@@ -55,6 +55,8 @@ class RareArgs(Args, gc=False):
     group_name: Any = msgspec.field(name="Process Group Name", default=None)
     group_ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default=msgspec.Raw(b""))
     seq: Any = msgspec.field(name="Seq", default=ABSENT)
+    source_rank: Any = msgspec.field(name="Src Rank", default=ABSENT)
+    target_rank: Any = msgspec.field(name="Dst Rank", default=ABSENT)
     label: Any = msgspec.field(name="name", default=None)
     tokens: Any = None
     padded_tokens: Any = None

@@ -31,7 +31,7 @@ _LANE: Final = ("device", "stream")
 _COPY: Final = (*_CALL, *_LANE, "n_bytes", "graph_node")
 _COLLECTIVE: Final = (
     *("collective", "dtype", "in_elements", "out_elements"),
-    *("group_size", "group_name", "group_ranks", "seq"),
+    *("group_size", "group_name", "group_ranks", "seq", "source_rank", "target_rank"),
 )
 _KERNEL: Final = (*_COPY, "grid", "block", *_COLLECTIVE)
 _MEMORY: Final = ("memory_bytes", "allocated", "reserved", "device_type", "device_id")

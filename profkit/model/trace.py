@@ -90,6 +90,8 @@ class Collectives(Table):
     group_name: I32
     group_ranks: I32
     seq: I64
+    peer: I64
+    """The rank that a send goes to or a receive comes from, -1 where the trace does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from profkit.errors import TraceFormatError
 from profkit.model.table import Table
 from profkit.ranks.records import BlockRows, CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 """Changes whenever a column does: bytes of another schema are refused, never guessed at."""
 
 _DIGEST_BYTES: Final = 16

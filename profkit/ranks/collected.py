@@ -32,6 +32,7 @@ class Collected:
     in_elements: I64
     out_elements: I64
     seq: I64
+    peer: I64
     issued_ns: I64
     start_ns: I64
     end_ns: I64
@@ -75,6 +76,7 @@ def _device(trace: Trace, device: int) -> Collected:
         in_elements=argument(args.in_elements, UNKNOWN),
         out_elements=argument(args.out_elements, UNKNOWN),
         seq=argument(args.seq, -1),
+        peer=argument(args.peer, -1),
         issued_ns=issued.astype(np.int64),
         start_ns=gpu.start_ns[rows],
         end_ns=gpu.end_ns[rows],
@@ -108,6 +110,7 @@ def _gloo(trace: Trace) -> Collected:
         in_elements=unknown,
         out_elements=unknown,
         seq=unknown,
+        peer=unknown,
         issued_ns=issued,
         start_ns=start,
         end_ns=spans.end_ns[rows],

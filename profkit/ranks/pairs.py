@@ -3,41 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from profkit.model.arrays import I64
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.matches import PairMatch, Refusal
 from profkit.ranks.records import Group, RankSummary
 
 
 def point_to_point(group: Group, members: Mapping[int, RankSummary]) -> tuple[list[PairMatch], list[Refusal]]:
-    """Pair sends with receives where the group tells the peer, which a group of two does."""
-    sends: dict[int, NDArray[Any]] = {}
-    receives: dict[int, NDArray[Any]] = {}
-    for rank, summary in members.items():
-        rows = summary.collectives
-        mine = rows.group == summary.groups.index(group)
-        sends[rank] = np.flatnonzero(mine & (rows.kind == CollectiveKind.SEND))
-        receives[rank] = np.flatnonzero(mine & (rows.kind == CollectiveKind.RECV))
-    n_rows = sum(rows.size for side in (sends, receives) for rows in side.values())
-    if n_rows == 0:
-        return [], []
-    ranks = tuple(members)
-    if group.size != 2 or len(ranks) != 2:
-        reason = "point to point: the trace does not name the peer, and the group has more than two ranks"
-        return [], [Refusal(group=group, ranks=ranks, reason=reason, n_rows=n_rows)]
+    """Pair sends with receives by the peers that the trace names, or that a group of two does; by order from there."""
+    sends = {rank: _to_peers(CollectiveKind.SEND, group, rank, members) for rank in members}
+    receives = {rank: _to_peers(CollectiveKind.RECV, group, rank, members) for rank in members}
     pairs, refusals = [], []
-    for sender, receiver in (ranks, ranks[::-1]):
-        mine, theirs = sends[sender], receives[receiver]
-        given, taken = members[sender].collectives.in_elements[mine], members[receiver].collectives.out_elements[theirs]
-        if not np.array_equal(given, taken):
-            reason = f"{mine.size} sends of rank {sender} and {theirs.size} receives of rank {receiver} differ in sizes"
-            refusals.append(Refusal(group=group, ranks=ranks, reason=reason, n_rows=int(mine.size + theirs.size)))
-        elif mine.size:
-            pairs.append(
-                PairMatch(group=group, sender=sender, receiver=receiver, rows=np.stack([mine, theirs], axis=1))
-            )
+    n_nameless = sum(by_peer.pop(_NAMELESS, _NONE).size for side in (sends, receives) for by_peer in side.values())
+    if n_nameless:
+        reason = "point to point: the trace does not name the peer, and the group has more than two ranks"
+        refusals.append(Refusal(group=group, ranks=tuple(members), reason=reason, n_rows=n_nameless))
+    hops = {(rank, peer) for rank, by_peer in sends.items() for peer in by_peer}
+    hops |= {(peer, rank) for rank, by_peer in receives.items() for peer in by_peer}
+    for sender, receiver in sorted(hops):
+        mine = sends.get(sender, {}).get(receiver, _NONE)
+        theirs = receives.get(receiver, {}).get(sender, _NONE)
+        reason = _reason_against((sender, receiver), mine, theirs, members)
+        if reason:
+            n_rows = int(mine.size + theirs.size)
+            refusals.append(Refusal(group=group, ranks=(sender, receiver), reason=reason, n_rows=n_rows))
+        else:
+            rows = np.stack([mine, theirs], axis=1)
+            pairs.append(PairMatch(group=group, sender=sender, receiver=receiver, rows=rows))
     return pairs, refusals
+
+
+_NAMELESS = -1
+_NONE = np.empty(0, np.int64)
+
+
+def _to_peers(kind: CollectiveKind, group: Group, rank: int, members: Mapping[int, RankSummary]) -> dict[int, I64]:
+    """Give a rank's rows of one kind by peer; under `_NAMELESS` those whose peer nothing tells."""
+    summary = members[rank]
+    rows = summary.collectives
+    mine = np.flatnonzero((rows.group == summary.groups.index(group)) & (rows.kind == kind))
+    peer = rows.peer[mine]
+    if group.size == 2 and len(members) == 2:
+        (other,) = (member for member in members if member != rank)
+        peer = np.where(peer < 0, other, peer)
+    return {int(code): mine[peer == code] for code in np.unique(peer)}
+
+
+def _reason_against(hop: tuple[int, int], mine: I64, theirs: I64, members: Mapping[int, RankSummary]) -> str:
+    sender, receiver = hop
+    away = [rank for rank in hop if rank not in members]
+    if away:
+        return f"point to point: rank {away[0]} is not here"
+    given, taken = members[sender].collectives.in_elements[mine], members[receiver].collectives.out_elements[theirs]
+    if np.array_equal(given, taken):
+        return ""
+    return f"{mine.size} sends of rank {sender} and {theirs.size} receives of rank {receiver} differ in sizes"

@@ -31,7 +31,8 @@ class CollectiveRows(Table):
     """A rank's collectives in the order in which its host issued them.
 
     `group` indexes `RankSummary.groups`; `name`, `dtype` and `issuer` are codes into its strings (`NO_CODE`: none);
-    `kind` is a `CollectiveKind`. Elements are `UNKNOWN` and `seq` -1 where the trace does not say. `step` indexes
+    `kind` is a `CollectiveKind`. Elements are `UNKNOWN` and `seq` -1 where the trace does not say, and so is `peer`,
+    the rank at the other end of a send or receive. `step` indexes
     `RankSummary.steps`, -1 outside of all.
     """
 
@@ -42,6 +43,7 @@ class CollectiveRows(Table):
     in_elements: I64
     out_elements: I64
     seq: I64
+    peer: I64
     issued_ns: I64
     """When the host asked for it; `start_ns` where that is not known."""
     start_ns: I64

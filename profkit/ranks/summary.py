@@ -98,6 +98,7 @@ def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[
         "in_elements": rows.in_elements,
         "out_elements": rows.out_elements,
         "seq": rows.seq,
+        "peer": rows.peer,
         "issued_ns": rows.issued_ns,
         "start_ns": rows.start_ns,
         "end_ns": rows.end_ns,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from profkit.ranks.kinds import CollectiveKind
@@ -96,6 +98,7 @@ def _summary(stage, p, times, busy_ns):
             in_elements=zero + 1000,
             out_elements=zero + 1000,
             seq=zero - 1,
+            peer=zero - 1,
             issued_ns=start,
             start_ns=start,
             end_ns=np.array([row[3] for row in rows]),
@@ -119,3 +122,13 @@ def _summary(stage, p, times, busy_ns):
         work=NameRows.none(name=np.int32),
         blocks=BlockRows(start_ns=waited[:, 0].copy(), end_ns=waited[:, 1].copy(), row=waited[:, 2].copy()),
     )
+
+
+def in_one_group(summary):
+    """Give the summary with all stages in one process group, whose peers the trace names."""
+    rows = summary.collectives
+    ends = [group.ranks for group in summary.groups]
+    peer = np.array([sum(ends[code]) - summary.rank for code in rows.group])
+    group = Group(name="pp", ranks=tuple(range(summary.world_size)), size=summary.world_size)
+    changed = replace(rows, peer=peer, group=np.zeros(len(rows), np.int32))
+    return replace(summary, groups=(group,), collectives=changed)

@@ -85,6 +85,7 @@ def _summary(job, rank, start, end, lead, clock) -> RankSummary:
         in_elements=np.full(n, MESSAGE),
         out_elements=np.full(n, MESSAGE),
         seq=np.arange(n) + 17 if job.has_seq else np.full(n, -1),
+        peer=np.full(n, -1),
         issued_ns=shown(start - 20 * US),
         start_ns=shown(start),
         end_ns=shown(end),

@@ -10,7 +10,7 @@ import pytest
 from profkit.ranks.bubbles import pipeline_bubbles
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.match import matched
-from tests.ranks.pipeline import MS, pipeline
+from tests.ranks.pipeline import MS, in_one_group, pipeline
 from tests.ranks.simulate import Job, simulate
 
 
@@ -40,6 +40,11 @@ def test_chunks_that_go_round(p, m, v):
     assert (found.n_microbatches, found.n_chunks) == (m, v)
     assert found.observed_fraction == pytest.approx((p - 1) / (m * v + p - 1))
     assert found.excess_fraction == pytest.approx(0)
+
+
+def test_stages_of_one_group_with_named_peers():
+    plain = pipeline("1f1b", p=4, m=8)
+    assert bubbles_of([in_one_group(summary) for summary in plain]) == bubbles_of(plain)
 
 
 def test_a_long_last_stage_is_imbalance_not_bubble():

@@ -14,6 +14,7 @@ from profkit.ranks.match import matched
 from profkit.ranks.matches import Method
 from profkit.ranks.records import Group
 from tests.ranks.overlap import Overlap, run
+from tests.ranks.pipeline import in_one_group, pipeline
 from tests.ranks.simulate import MS, Job, shifted, simulate, without
 
 
@@ -214,3 +215,14 @@ def test_steps_that_are_nearly_alike_are_not_shifted_by_two():
     summaries, _ = run(Overlap(extra_ns={1: 3_000_000}, slow_phase="data", transfer_ns=4_000_000))
     (match,) = matched(summaries).groups
     assert (match.rows == np.arange(32)[:, None]).all()
+
+
+def test_peers_that_are_not_here_are_named():
+    """Three stages of one group, the last one's trace missing: the first hop is paired, the second refused."""
+    first, second, _ = [in_one_group(summary) for summary in pipeline(p=3, m=4)]
+    found = matched([first, second])
+    assert [(pair.sender, pair.receiver, len(pair.rows)) for pair in found.pairs] == [(0, 1, 12), (1, 0, 12)]
+    assert {(refusal.ranks, refusal.reason) for refusal in found.refusals} == {
+        ((1, 2), "point to point: rank 2 is not here"),
+        ((2, 1), "point to point: rank 2 is not here"),
+    }

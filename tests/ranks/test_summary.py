@@ -81,6 +81,13 @@ def test_arguments_of_a_collective():
     assert (found.rank, found.world_size) == (1, 2)
 
 
+@pytest.mark.parametrize(("name", "key"), [("send", "Dst Rank"), ("recv", "Src Rank")])
+def test_the_peer_of_a_send_or_receive(name, key):
+    rows = summarise(Facts.of(collective_trace(**{"Collective name": name, key: 3}))).collectives
+    assert rows.peer.tolist() == [3]
+    assert summarise(Facts.of(collective_trace())).collectives.peer.tolist() == [-1]
+
+
 def test_a_cut_list_of_ranks_is_not_guessed():
     (group,) = summarise(Facts.of(collective_trace(**{"Process Group Ranks": "[0, 1, ..., 7]"}))).groups
     assert group.ranks == ()
