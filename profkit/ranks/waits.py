@@ -9,8 +9,8 @@ Beside it the estimate that needs no clocks: a rank's duration minus the shortes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,11 @@ class GroupWaits:
     """[n, R, 4]: what each rank did itself since its synchronising collective before was ready, whatever ran beside it.
     """
     rows: I64
+
+    def at(self, rows: NDArray[np.integer] | Bool) -> GroupWaits:
+        """Give the same of some instances."""
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: array[rows] for name, array in values.items() if isinstance(array, np.ndarray)})
 
     @property
     def disagreement_ns(self) -> int:

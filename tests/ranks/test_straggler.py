@@ -168,6 +168,30 @@ def test_work_before_a_barrier_is_seen_though_ranks_crowd_the_cores():
     assert found.host_before_barriers_fraction > 0.85
 
 
+def crowded(seed, *, slow_ns):
+    """Give four ranks that are late at seven all-reduces of a step in turn, and rank 0 at the barrier besides."""
+    job = Job(seed=seed, n_ranks=4, n_buckets=8, jitter=0.5, slow={0: ("host", slow_ns)})
+    ranks = []
+    for summary in simulate(job).summaries:
+        kind = summary.collectives.kind.copy()
+        kind[::8] = CollectiveKind.BARRIER
+        ranks.append(replace(summary, collectives=replace(summary.collectives, kind=kind)))
+    return ranks
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_barriers_are_looked_at_alone_where_all_else_is_noise(seed):
+    found = answer(crowded(seed, slow_ns=4 * MS))
+    assert [(one.rank, one.phase, one.n_instances) for one in found.named] == [(0, "host", 12)]
+    assert found.named[0].share < 0.7  # of all that lateness costs, not of what it costs at barriers
+    assert "judged at its 12 barriers alone" in found.limits[-1]
+
+
+def test_nobody_is_late_at_barriers_where_nobody_works_before_them():
+    named = [one.rank for seed in range(60) for one in answer(crowded(seed, slow_ns=0)).named]
+    assert len(named) <= 1
+
+
 @pytest.mark.parametrize("n_ranks", [2, 4])
 def test_lateness_or_bandwidth(n_ranks):
     slow = {1: ("compute", 5 * MS)}
