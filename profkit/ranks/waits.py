@@ -79,8 +79,9 @@ class GroupWaits:
 
     def at(self, rows: NDArray[np.integer] | Bool) -> GroupWaits:
         """Give the same of some instances."""
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: array[rows] for name, array in values.items() if isinstance(array, np.ndarray)})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        some: dict[str, Any] = {name: each[rows] for name, each in values.items() if isinstance(each, np.ndarray)}
+        return replace(self, **some)
 
     @property
     def disagreement_ns(self) -> int:
