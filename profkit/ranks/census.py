@@ -36,7 +36,7 @@ def census(outcomes: Sequence[Outcome]) -> Census:
     here = {outcome.summary.rank for outcome in kept}
     return Census(
         present=tuple(sorted(kept, key=lambda outcome: outcome.summary.rank)),
-        left_out=tuple(left_out),
+        left_out=tuple(sorted(left_out, key=lambda item: item.source)),
         missing=tuple(rank for rank in range(world_size or 0) if rank not in here),
         world_size=world_size,
     )

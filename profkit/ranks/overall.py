@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from profkit.analyzers.tools import recapture
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.model.fleet import RankRow
 from profkit.model.report import Bottleneck, Verdict
 from profkit.ranks.collectives import MIN_FRACTION
@@ -114,6 +114,8 @@ def _without_victims(
                 victims.append(rank)
             elif is_split and waiting[rank] >= 0:
                 split.append(rank)
+            elif late and rank not in late and waiting[rank] > 0:
+                kept.append(_without_waiting(finding, waiting[rank], late))
             else:
                 kept.append(finding)
     said = []
@@ -125,6 +127,25 @@ def _without_victims(
     if split:
         said.append(f"comm.exposed on {_ranks(split)}: split across ranks into waiting and transfer")
     return kept, said
+
+
+def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Finding:
+    """Give a rank's exposed communication less what of it is waiting for a late rank."""
+    fraction = finding.fraction * (1 - share)
+    said = Evidence(
+        statement=f"{format_fraction(share)} of it is waiting for {_ranks(late)}; {format_fraction(fraction)} of the"
+        " window is left",
+        metric="comm.wait_share",
+        value=share,
+        unit="fraction",
+    )
+    return replace(
+        finding,
+        fraction=fraction,
+        recoverable_ns=int(finding.recoverable_ns * (1 - share)),
+        severity=severity_of(fraction),
+        evidence=(said, *finding.evidence),
+    )
 
 
 def _ranks(numbers: Sequence[int]) -> str:
