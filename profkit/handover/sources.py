@@ -15,6 +15,7 @@ class Sources:
     """The files: `first` make the report, the others are set beside it."""
 
     first: tuple[str, ...]
+    first_tool: Tool = Tool.KINETO
     timelines: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
 
@@ -40,7 +41,9 @@ def sources_of(paths: Iterable[str]) -> Sources:
             f"{ncu[0]} is an ncu report: it knows single kernels, and no step",
             hint=f"profkit kernels {ncu[0]}; or triage it together with the trace that it belongs to",
         )
-    return Sources(first=kineto or nsys, timelines=nsys if kineto else (), profiles=ncu)
+    if kineto:
+        return Sources(first=kineto, timelines=nsys, profiles=ncu)
+    return Sources(first=nsys, first_tool=Tool.NSYS, profiles=ncu)
 
 
 def _found(path: str) -> list[str]:
