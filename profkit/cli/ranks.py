@@ -108,7 +108,7 @@ def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
     except ImportError:
         raise MissingCapabilityError("--dask needs distributed", hint="pip install 'profkit[cluster]'") from None
     try:
-        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+        client: Any = Client(address, timeout=5)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:  # TimeoutError is an OSError
         reason = str(error).partition("\n")[0]
         raise UsageError(

@@ -1,0 +1,130 @@
+"""`profkit triage` on many ranks, as a process: what is kept, what stops it, where it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.ranks.jobs import job_of, rank_file
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "profkit", "triage", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return job_of(tmp_path / "job", late_us={1: 6_000})
+
+
+def verdict_of(done: subprocess.CompletedProcess[str]) -> tuple[str, int]:
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    return document["verdict"]["bottleneck"], document["verdict"]["rank"]
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(path.name.partition("-")[0] for path in folder.rglob("*.rank"))
+
+
+ALL = [f"rank0000{rank}.json.gz" for rank in range(4)]
+
+
+def test_little_to_read_is_read_here_and_nothing_is_written(folder):
+    done = run(folder, "-f", "json")
+    assert verdict_of(done) == ("straggler-bound", 1)
+    assert done.stderr == ""
+    assert kept(folder) == []
+
+
+def test_workers_keep_finished_ranks_beside_the_traces(folder):
+    first, second = run(folder, "-j", "2", "-f", "json"), run(folder, "-j", "2", "-f", "json")
+    assert verdict_of(first) == ("straggler-bound", 1)
+    assert first.stderr == ""
+    assert kept(folder / ".profkit") == ALL
+    assert second.stdout == first.stdout == run(folder, "-f", "json").stdout
+
+
+def test_ranks_are_kept_where_one_says_or_nowhere(folder, tmp_path):
+    assert verdict_of(run(folder, "--cache", tmp_path / "cache", "-f", "json"))[1] == 1
+    assert kept(tmp_path / "cache") == ALL
+    assert verdict_of(run(folder, "-j", "1", "--no-cache", "-f", "json"))[1] == 1
+    assert kept(folder) == []
+
+
+def test_a_quoted_pattern_is_expanded(folder):
+    assert verdict_of(run(f"{folder}/rank*.json.gz", "-f", "json")) == ("straggler-bound", 1)
+
+
+def test_a_broken_rank_is_named_and_strict_stops_at_it(folder):
+    rank_file(folder, 0).write_bytes(b"\x1f\x8bnothing")
+    done = run(folder)
+    assert done.returncode == 0
+    assert "not read" in done.stdout
+    assert "rank00000.json.gz" in done.stdout
+    assert "1 of 4 ranks are not here (0)" in " ".join(done.stdout.split())
+    for options in ((), ("-j", "2")):
+        strict = run(folder, "--strict", *options)
+        assert strict.returncode == 3
+        assert strict.stdout == ""
+        assert "rank00000.json.gz" in strict.stderr.splitlines()[0]
+
+
+def test_no_cluster_is_a_line(folder):
+    done = run(folder, "--dask", "tcp://127.0.0.1:9")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0].startswith("profkit: no cluster answers at tcp://127.0.0.1:9")
+
+
+CLUSTER = """
+import os, signal, sys
+from distributed import LocalCluster
+from profkit.cli import main
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        main(["triage", sys.argv[1], "--dask", cluster.scheduler_address, "-f", "json"])
+"""
+
+
+def test_ranks_are_read_by_a_cluster(folder, tmp_path):
+    script = tmp_path / "cluster.py"
+    script.write_text(CLUSTER)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), str(folder)],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=60, env=with_root(),
+    )  # fmt: skip
+    assert verdict_of(done) == ("straggler-bound", 1)
+    assert kept(folder / ".profkit") == ALL
+
+
+def test_a_clusters_worker_that_is_killed_in_the_middle_loses_no_rank(tmp_path):
+    folder = job_of(tmp_path / "job", n_ranks=12, late_us={3: 6_000})
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.ranks_child", "--workers", "2", "--cluster", str(folder), "12"],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["n_failed"] == 0
+    assert told["verdict"] == "straggler-bound rank 3"
+
+
+def with_root() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_findings_across_ranks_are_explained():
+    done = subprocess.run(
+        [sys.executable, "-m", "profkit", "explain", "straggler.rank"],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.stdout.startswith("straggler.rank: all ranks wait for one that comes late")
+    assert "experiment that proves it" in done.stdout
