@@ -53,7 +53,7 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
     kernels = _kernels(sources.profiles, failures, errors)
     if not seconds and kernels is None:
         raise errors[-1]
-    firsts = _portraits(_needed(report, seconds), reading)
+    firsts = [_as_reported(one, report) for one in _portraits(_needed(report, seconds), reading)]
     pairs, unpaired = paired(firsts, seconds) if seconds else ([], ())
     done = {(first.rank.source, first.rank.rank) for first, _ in pairs}
     if seconds and firsts:
@@ -64,6 +64,12 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
     told = _together(timelines, profiled(shown, kernels) if kernels is not None else None, unpaired, shown)
     report = replace(report, handover=told, failures=(*report.failures, *failures))
     return _ruled(report, {id(line): second for line, (_, second) in zip(timelines, pairs, strict=True)})
+
+
+def _as_reported(portrait: Portrait, report: Report) -> Portrait:
+    """Give a portrait with the rank as the report has it, which may know it from the file's name."""
+    same = [rank for rank in report.ranks if rank.source == portrait.rank.source]
+    return replace(portrait, rank=same[0]) if len(same) == 1 else portrait
 
 
 def _needed(report: Report, seconds: Sequence[Portrait]) -> list[str]:

@@ -167,6 +167,19 @@ def test_ranks_pair_with_the_processes_of_one_export_and_the_rest_is_named(tmp_p
     assert told["unpaired"] == ["no partner for rank 2 of torch.profiler"]
 
 
+def test_ranks_that_only_file_names_tell_pair_too(tmp_path):
+    traces = [kineto(tmp_path / f"rank{rank}.json.gz", OVERHEAD) for rank in range(2)]
+    export = Export()
+    for rank in range(2):
+        exported(OVERHEAD.but(host_us=12 + rank).trace(), pid=200 + rank, export=export)
+    document = triaged(*traces, str(export.write(tmp_path / "x.sqlite")))
+    told = document["handover"]
+    assert [line["rank"] for line in told["timelines"]] == [0, 1]
+    assert told["unpaired"] == []
+    assert told["status"] == "confirmed"
+    assert document["verdict"]["next_tool"]["command"].startswith("profkit nsys --also waits,python")
+
+
 def test_a_second_tool_that_cannot_be_read_is_an_error_alone_and_a_failure_beside_others(tmp_path):
     trace, export = kineto(tmp_path / "a.json.gz", Job()), nsys(tmp_path / "b.sqlite", Job())
     broken = tmp_path / "broken.sqlite"
