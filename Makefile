@@ -9,7 +9,7 @@ SCRIPT ?=
 WORKLOAD ?= baseline
 KERNEL ?=
 TRACE ?=
-STUDIES ?= fsdp_scaling error_rates
+STUDIES ?= fsdp_scaling error_rates ddp token_skew
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
