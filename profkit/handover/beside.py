@@ -39,20 +39,18 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
     """Give the report with what the second tool says of it; `report` was made from `sources.first`.
 
     Traces of the first tool with a partner are read again here, for what a report does not keep: launches and steps.
-    What cannot be read of the second tool is a failure of the report; raises its error if nothing of it can be.
+    What cannot be read of the second tool is a failure of the report, which stays as it was where that is all of it.
     """
     failures: list[Failure] = []
-    errors: list[ProfkitError] = []
     seconds: list[Portrait] = []
     for source in sources.timelines:
         try:
             seconds += _portraits((source,), reading)
         except ProfkitError as error:
-            errors.append(error)
             failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
-    kernels = _kernels(sources.profiles, failures, errors)
+    kernels = _kernels(sources.profiles, failures)
     if not seconds and kernels is None:
-        raise errors[-1]
+        return replace(report, failures=(*report.failures, *failures))
     firsts = [_as_reported(one, report) for one in _portraits(_needed(report, seconds), reading)]
     pairs, unpaired = paired(firsts, seconds) if seconds else ([], ())
     done = {(first.rank.source, first.rank.rank) for first, _ in pairs}
@@ -97,13 +95,12 @@ def _portrait(trace: Trace, reading: Reading) -> Portrait:
     return portrait_of(analyse(trace, step_range=reading.step_range, command=reading.command))
 
 
-def _kernels(sources: Sequence[str], failures: list[Failure], errors: list[ProfkitError]) -> KernelReport | None:
+def _kernels(sources: Sequence[str], failures: list[Failure]) -> KernelReport | None:
     read = []
     for source in sources:
         try:
             read.append((source, read_profiles(source)))
         except ProfkitError as error:
-            errors.append(error)
             failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
     if not read:
         return None

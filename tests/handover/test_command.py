@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import combinations
 from pathlib import Path
 
 import jsonschema
@@ -12,8 +13,11 @@ from click.testing import CliRunner
 
 from profkit.cli.triage import command
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError
+from profkit.handover.match import match, paired_steps
+from profkit.handover.portrait import portrait_of
 from profkit.handover.sources import sources_of
 from profkit.ingest.read import Tool, read_traces, tool_of
+from profkit.pipeline import analyse
 from profkit.render.schema import schema
 from profkit.testing import to_json
 from tests.conftest import ROOT
@@ -180,15 +184,23 @@ def test_ranks_that_only_file_names_tell_pair_too(tmp_path):
     assert document["verdict"]["next_tool"]["command"].startswith("profkit nsys --also waits,python")
 
 
-def test_a_second_tool_that_cannot_be_read_is_an_error_alone_and_a_failure_beside_others(tmp_path):
+def test_a_second_tool_that_cannot_be_read_is_a_failure_of_the_report(tmp_path):
     trace, export = kineto(tmp_path / "a.json.gz", Job()), nsys(tmp_path / "b.sqlite", Job())
     broken = tmp_path / "broken.sqlite"
     broken.write_bytes(Path(export).read_bytes()[:3000])
     document = triaged(trace, export, str(broken))
     assert [failure["source"] for failure in document["failures"]] == [str(broken)]
     assert document["handover"]["status"] == "confirmed"
-    alone = CliRunner().invoke(command, [trace, str(broken)], standalone_mode=False)
-    assert "broken.sqlite" in str(alone.exception)
+    alone, beside_broken = triaged(trace), triaged(trace, str(broken))
+    assert [failure["source"] for failure in beside_broken.pop("failures")] == [str(broken)]
+    assert alone.pop("failures") == []
+    assert beside_broken == alone
+
+
+def test_a_trace_without_a_device_is_refused(tmp_path, traces):
+    told = triaged(str(traces / "baseline_cpu.pt.trace.json.gz"), nsys(tmp_path / "b.sqlite", Job()))["handover"]
+    assert told["status"] == "refused"
+    assert "torch.profiler's trace has no kernels of a GPU" in told["sentence"]
 
 
 def test_every_status_is_explained():
@@ -222,6 +234,27 @@ class TestRealFiles:
         told = triaged(self.resnet(), str(path))["handover"]
         assert told["status"] == "refused"
         assert told["kernels"]["covered_ns"] == 0
+
+    def test_the_limit_lies_between_runs_of_one_job_and_different_jobs(self):
+        """Two runs of one training (cudnn chose other kernels in each), two ranks of another, three other jobs."""
+        kineto = SHARED / "kineto"
+        same = [
+            (min((kineto / folder).glob(first)), min((kineto / folder).glob(second)))
+            for folder, first, second in (
+                ("kineto-tb-samples/resnet50_num_workers_4", "7bd25b*", "234cf2*"),
+                ("param-et-replay", "dlrm_kineto/worker1*", "dlrm_kineto/worker3*"),
+            )
+        ]
+        others = [
+            kineto / "hta-tests" / "negative_queue_length_values_check" / "rank0.json.gz",
+            kineto / "hta-tests" / "trace_filter" / "sampled_rank-0.json.gz",
+        ]
+        paths = [*(path for pair in same for path in pair), *others]
+        runs = {path: portrait_of(analyse(next(iter(read_traces(str(path)))))) for path in paths}
+        for first, second in combinations(paths, 2):
+            pairs, _ = paired_steps(runs[first].step_numbers, runs[second].step_numbers)
+            share = match(runs[first].launches, runs[second].launches, pairs).time_share
+            assert share > 0.75 if (first, second) in same else share < 0.35
 
     def test_a_real_trace_agrees_with_its_own_export(self, tmp_path):
         (trace,) = read_traces(self.resnet())
