@@ -36,7 +36,7 @@ class TokenSkew:
     skew_fraction: float
     """`mean_t(max/mean - 1)` of the tokens the ranks computed on."""
     correlation: float
-    """Spearman's, within steps, of a rank's tokens with how much less than its peers it waited; NaN if undefined."""
+    """Spearman's, of the tokens a rank had more than its step's mean with how much less it waited; NaN if undefined."""
     p_value: float
     n_steps: int
     n_ranks: int
@@ -173,7 +173,10 @@ def _waited_ns(counts: StepTokens, waits: Sequence[GroupWaits]) -> tuple[list[in
 
 
 def _rank_correlation(left: I64, right: I64) -> tuple[float, float]:
-    """Give Spearman's correlation within rows, and how often shuffles within rows reach it; NaN and 1 if undefined."""
+    """Give Spearman's correlation of what lies off the rows' means, and how often shuffles within rows reach it.
+
+    NaN and 1 if undefined.
+    """
     one, two = _centred_ranks(left), _centred_ranks(right)
     scale = float(np.sqrt((one**2).sum() * (two**2).sum()))
     if scale == 0:
@@ -187,10 +190,15 @@ def _rank_correlation(left: I64, right: I64) -> tuple[float, float]:
 
 
 def _centred_ranks(values: I64) -> Float:
-    """Give each value's place in its row, ties shared, the middle at 0."""
-    above = np.sign(values[:, :, None] - values[:, None, :]).sum(axis=2)
-    centred: Float = above / 2.0
-    return centred
+    """Give the place of each value's distance from its row's mean among all such distances, ties shared, middle at 0.
+
+    Not its place within the row: of two ranks with nearly as many tokens it says nothing who waits.
+    """
+    apart = values * values.shape[1] - values.sum(axis=1, keepdims=True)  # times R, so that it stays whole
+    distinct, place, count = np.unique(apart, return_inverse=True, return_counts=True)
+    above = np.cumsum(count) - (count - 1) / 2
+    centred: Float = above[place.reshape(values.shape)] - (apart.size + 1) / 2
+    return centred if distinct.size > 1 else np.zeros(values.shape)
 
 
 def _rotation(late: I64) -> float:
@@ -250,9 +258,9 @@ TOKEN_SKEW: Final = Explanation(
     meaning="Each step some rank gets more tokens than the others, computes longer, and all wait for it in the next"
     " collective. Step times of all ranks are alike all the same: the collective makes them so.",
     measured="Tokens by rank and step are what the script told profkit.capture.step (padded ones, where told: those are"
-    " computed on), or the indices of embeddings where shapes were recorded (then it says estimated). Within each step"
-    " ranks are ordered by tokens and by how little they waited, which needs no clocks. Recoverable is what a fit of"
-    " own time, t = a + b tokens + c tokens x length, gives the largest rank more than the mean, the mean over steps.",
+    " computed on), or the indices of embeddings where shapes were recorded (then it says estimated). What a rank has"
+    " more than its step's mean is set against how much less it waited, which needs no clocks. Recoverable is what a fit"
+    " of own time, t = a + b tokens + c tokens x length, gives the largest rank more than the mean, the mean over steps.",
     thresholds=(
         "mean over steps of largest / mean - 1 from 5 %, Spearman from 0.7, six steps (diagnosis, rule 11)",
         "p < 0.01 by shuffling ranks within steps. Chosen: two ranks in order six times are chance once in 64",

@@ -183,6 +183,18 @@ def test_steps_that_one_rank_misses_are_left_out():
     assert skew_of(ranks).is_found
 
 
+def test_steps_of_nearly_equal_tokens_do_not_hide_the_others():
+    """Half of the steps differ by a token or two, and there it is noise who waits; in the others it is the tokens."""
+    tokens = np.array([[1000, 1001], [700, 1400], [1001, 1000], [1500, 800], [999, 1001], [1300, 600]] * 2)
+    ranks = job(tokens)
+    rows = ranks[1].collectives
+    late = np.where(np.arange(12) % 2 == 0, 1_000_000, 0)  # whatever its tokens: a millisecond more waiting
+    ranks[1] = replace(ranks[1], collectives=replace(rows, start_ns=rows.start_ns - late))
+    found = skew_of(ranks)
+    assert found.correlation > 0.8
+    assert found.is_found
+
+
 def test_ties_share_their_place():
     tokens = np.tile([500, 500, 800, 800], (12, 1))
     assert skew_of(job(tokens)).correlation == pytest.approx(1.0, abs=0.15)
