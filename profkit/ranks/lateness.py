@@ -17,7 +17,7 @@ from profkit.ranks.fingerprints import OnlyWork, only_work
 from profkit.ranks.joint import Joint
 from profkit.ranks.records import PHASES, RankSummary
 from profkit.ranks.replay import Counterfactual
-from profkit.ranks.straggler import Straggler, Stragglers
+from profkit.ranks.straggler import MAX_P, Straggler, Stragglers
 from profkit.ranks.waits import GroupWaits
 from profkit.units import format_fraction, format_ns, format_speedup
 
@@ -159,7 +159,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         metric="straggler.p_value",
         value=straggler.p_value,
         unit="",
-        expected="< 0.005",
+        expected=f"< {MAX_P}",
     )
     own = own_finding(straggler, joint)
     if own is not None:
