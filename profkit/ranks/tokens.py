@@ -257,10 +257,10 @@ TOKEN_SKEW: Final = Explanation(
     title="ranks wait for the one with most tokens",
     meaning="Each step some rank gets more tokens than the others, computes longer, and all wait for it in the next"
     " collective. Step times of all ranks are alike all the same: the collective makes them so.",
-    measured="Tokens by rank and step are what the script told profkit.capture.step (padded ones, where told: those are"
-    " computed on), or the indices of embeddings where shapes were recorded (then it says estimated). What a rank has"
-    " more than its step's mean is set against how much less it waited, which needs no clocks. Recoverable is what a fit"
-    " of own time, t = a + b tokens + c tokens x length, gives the largest rank more than the mean, the mean over steps.",
+    measured="Tokens by rank and step are what the script told profkit.capture.step (padded ones, where told: those"
+    " are computed on), or the indices of embeddings where shapes were recorded (then it says estimated). What a rank"
+    " has more than its step's mean is set against how much less it waited, which needs no clocks. Recoverable is what"
+    " a fit of own time, t = a + b tokens + c tokens x length, gives the largest rank more than the mean of ranks.",
     thresholds=(
         "mean over steps of largest / mean - 1 from 5 %, Spearman from 0.7, six steps (diagnosis, rule 11)",
         "p < 0.01 by shuffling ranks within steps. Chosen: two ranks in order six times are chance once in 64",
