@@ -22,8 +22,8 @@ from workloads.record_pairs import keep
 from workloads.record_traces import ROOT, toml_value
 
 N_STEPS: Final = 11
-"""Steps recorded. Chosen: two ranks need 9 blocks for p < 0.005, clocks 20 ends, of which a step has two; and all of the
-captures stay below 6 MB."""
+"""Steps recorded. Chosen: two ranks need 9 blocks for p < 0.005, clocks 20 ends, of which a step has two; and all
+captures together stay below 6 MB."""
 _MAX_RUNS: Final = 4
 MANIFEST_HEADER: Final = """\
 # Captures of several ranks recorded by `python -m workloads.record_ranks`: folders as `profkit capture` writes them, a
