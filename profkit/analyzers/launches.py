@@ -65,14 +65,15 @@ def _measure_device(facts: Facts) -> Launches:
     main = facts.main_device
     assert main is not None  # noqa: S101 - called only with a device
     trace, queue = facts.trace, main.queue
+    late = main.idle.launch | main.idle.host | main.idle.sync
+    share, longest = _concentration(late.start_ns, late.end_ns)
+    del late
     rows = main.activity.rows
     kernels = rows[trace.gpu.kind[rows] == Kind.COMPUTE]
     duration = trace.gpu.end_ns[kernels] - trace.gpu.start_ns[kernels]
     launch = trace.gpu.launch_row[kernels]
     linked = launch >= 0
     call = trace.calls.end_ns[launch[linked]] - trace.calls.start_ns[launch[linked]]
-    late = main.idle.launch | main.idle.host | main.idle.sync
-    share, longest = _concentration(late.start_ns, late.end_ns)
     return Launches(
         scope=scope_of(facts),
         n_operations=int(rows.size),
