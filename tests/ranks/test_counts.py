@@ -45,3 +45,13 @@ def test_the_widest_embedding_tells_what_was_padded(steps_of):
 @pytest.mark.parametrize("value", [1e300, -5])
 def test_absurd_counts_stay_numbers(steps_of, value):
     assert steps_of(counter("tokens", 99, value)).tokens.tolist()[0] in (0, 2**53)
+
+
+@pytest.mark.shared
+def test_a_real_embedding_of_16_by_32(shared_traces):
+    path = shared_traces / "cpu_captures" / "shapes_w0.pt.trace.json.gz"
+    if not path.exists():
+        pytest.skip("no such capture here")
+    steps = summarise(Facts.of(read_trace(str(path)))).steps
+    assert steps.embedded.tolist() == [16 * 32] * 3
+    assert not steps.tokens.any()
