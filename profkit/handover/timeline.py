@@ -15,8 +15,9 @@ from profkit.handover.verdicts import Ruling, ruling
 from profkit.model.arrays import distinct_codes
 from profkit.model.finding import Evidence, NextTool
 from profkit.model.handover import FunctionMatch, HandoverStatus, MatchedSide, PartAgreement, TimelineHandover
-from profkit.model.names import family_of
+from profkit.model.names import family_of, kind_of
 from profkit.model.report import Verdict
+from profkit.model.trace import Kind
 from profkit.units import format_fraction, format_ns, format_speedup
 
 MIN_MATCHED: Final = 0.6
@@ -168,7 +169,7 @@ def _functions(found: Match, n_pairs: int, full_names: Mapping[str, str]) -> tup
     rows = [
         FunctionMatch(
             function=name,
-            family=family_of(full_names[name]),
+            family=_family(full_names[name]),
             first_count=counts[0][code] / n_pairs,
             second_count=counts[1][code] / n_pairs,
             first_ns=times[0][code] // n_pairs,
@@ -179,6 +180,10 @@ def _functions(found: Match, n_pairs: int, full_names: Mapping[str, str]) -> tup
         for code, name in enumerate(names)
     ]
     return tuple(sorted(rows, key=lambda row: (-max(row.first_ns, row.second_ns), row.function)))
+
+
+def _family(name: str) -> str:
+    return "comm" if kind_of(name, is_copy=False) is Kind.COMM else family_of(name)
 
 
 def _evidence(first: Portrait, second: Portrait, found: Match, ruled: Ruling) -> tuple[Evidence, ...]:
@@ -233,8 +238,8 @@ def _ceilings(first: Portrait, second: Portrait) -> list[Evidence]:
 
 
 def _gain(verdict: Verdict) -> str:
-    times = f"{format_speedup(verdict.speedup_ceiling)}, " if verdict.speedup_ceiling is not None else ""
-    return f"{times}-{format_ns(verdict.recoverable_ns)} per step"
+    saved = f"-{format_ns(verdict.recoverable_ns)} per step"
+    return saved if verdict.speedup_ceiling is None else f"{format_speedup(verdict.speedup_ceiling)} ({saved})"
 
 
 def _step_times(first: Portrait, second: Portrait) -> Evidence:

@@ -13,7 +13,7 @@ _MAX_EVIDENCE: Final = 4
 _MAX_EXPLAINED: Final = 3
 _MAX_FUNCTIONS: Final = 12
 PART_HEADERS: Final = ("part of the step", "first", "second", "points", "allowed", "agrees")
-FUNCTION_HEADERS: Final = ("kernel", "family", "per step", "", "first", "second", "ratio")
+FUNCTION_HEADERS: Final = ("kernel", "family", "n first", "n second", "first", "second", "ratio")
 
 
 def sentence(told: Handover) -> str:

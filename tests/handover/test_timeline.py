@@ -41,6 +41,7 @@ def test_the_same_job_is_confirmed_whatever_each_tool_costs(tmp_path):
     assert (gemm.family, gemm.first_count, gemm.second_count, gemm.n_matched) == ("matmul", 4.0, 4.0, 24)
     assert (gemm.first_ns, gemm.second_ns) == (480_000, 494_400)
     assert gemm.ratio == pytest.approx(1.03)
+    assert next(row.family for row in line.functions if row.function.startswith("nccl")) == "comm"
     assert all(part.agrees for part in line.parts)
 
 
@@ -61,6 +62,10 @@ def test_the_same_bottleneck_with_less_overhead_is_confirmed_and_says_how_much_l
     assert said(line, "handover.step_ratio").value == pytest.approx(line.second.step_ns / line.first.step_ns)
     assert line.second.step_ns < line.first.step_ns
     assert "no surer" not in line.sentence
+    ours, theirs = (portrait(job.trace()).verdict for job in (OVERHEAD, OVERHEAD.but(host_us=12)))
+    ceiling = said(line, "handover.second_recoverable_ns")
+    assert ceiling.value == pytest.approx(theirs.recoverable_ns, rel=0.01)
+    assert ceiling.value < ours.recoverable_ns
 
 
 def test_a_tool_that_disturbs_more_makes_nothing_surer(tmp_path):
