@@ -63,6 +63,20 @@ def test_a_quoted_pattern_is_expanded(folder):
     assert verdict_of(run(f"{folder}/rank*.json.gz", "-f", "json")) == ("straggler-bound", 1)
 
 
+def test_pipes_are_read_once_by_the_one_process_that_has_them(folder, tmp_path):
+    pipes = " ".join(f"<(zcat {rank_file(folder, rank)})" for rank in range(4))
+    line = f"{sys.executable} -m profkit triage {pipes} -j 2 --cache {tmp_path / 'cache'} -f json"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert verdict_of(done) == ("straggler-bound", 1)
+    assert kept(tmp_path / "cache") == []
+
+
+def test_a_verdict_on_all_ranks_names_none(tmp_path):
+    first = run(job_of(tmp_path)).stdout.splitlines()[1]
+    assert "confidence" in first
+    assert "rank" not in first
+
+
 def test_a_broken_rank_is_named_and_strict_stops_at_it(folder):
     rank_file(folder, 0).write_bytes(b"\x1f\x8bnothing")
     done = run(folder)

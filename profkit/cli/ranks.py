@@ -47,6 +47,7 @@ def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
 
     telling = _Telling(n_sources=len(sources), is_strict=plan.is_strict)
     is_small = plan.dask is None and plan.n_workers == 0 and _total_bytes(sources) < WORKERS_FROM_BYTES
+    is_small |= any(map(_is_stream, sources))
     keeping = _keeping(sources, plan, is_small=is_small)
     try:
         with _executor(plan, is_small=is_small) as (executor, n_workers):
@@ -67,6 +68,11 @@ def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
         telling.clear()
 
 
+def _is_stream(source: str) -> bool:
+    """Tell standard input and pipes, which only this process has."""
+    return source == "-" or Path(source).is_fifo()
+
+
 def _total_bytes(sources: list[str]) -> int:
     """Give how much text the sources hold, about; of a URL nothing is known before it is fetched."""
     files = [Path(source) for source in sources if Path(source).is_file()]
@@ -85,7 +91,7 @@ def _keeping(sources: list[str], plan: Plan, *, is_small: bool) -> Keeping | Non
 @contextmanager
 def _executor(plan: Plan, *, is_small: bool) -> Iterator[tuple[Executor | None, int]]:
     """Give where jobs run and how many at a time; None for processes of our own."""
-    if plan.dask is not None:
+    if plan.dask is not None and not is_small:
         with _cluster(plan.dask) as (executor, n_workers):
             yield executor, n_workers
     elif is_small:

@@ -181,6 +181,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
         out.append(
             replace(
                 shown,
+                rank=None,
                 fraction=float(np.median(spread)),
                 recoverable_ns=int(np.median(gains)),
                 evidence=(*shown.evidence[:1], seen, *shown.evidence[1:]) if name in BOTTLENECK_OF else shown.evidence,

@@ -47,8 +47,7 @@ def _verdict(report: Report) -> Iterable[str]:
     verdict = report.verdict
     is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
     sure = "" if is_open else f" (confidence {confidence_label(verdict.confidence)})"
-    of = f", rank {verdict.rank}" if len(report.ranks) > 1 and verdict.rank is not None else ""
-    yield f"## profkit: {text.verdict_name(verdict).lower()}{sure}{of}"
+    yield f"## profkit: {text.verdict_name(verdict).lower()}{sure}{text.of_rank(report)}"
     yield f"**{escaped(text.headline(verdict))}**"
     facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
     facts += [sentence] if (sentence := fleet.prediction_sentence(report)) else []

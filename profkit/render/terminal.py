@@ -121,9 +121,7 @@ def _verdict(report: Report, width: int) -> Block:
     name = f" {text.verdict_name(verdict)} "
     if verdict.bottleneck is Bottleneck.INCONCLUSIVE:
         return [(("  ", ""), (name, "open")), *layout.wrapped(MARGIN, meaning, width, style="strong")]
-    sure = f"confidence {confidence_label(verdict.confidence)}"
-    if len(report.ranks) > 1 and verdict.rank is not None:
-        sure += f", rank {verdict.rank}"
+    sure = f"confidence {confidence_label(verdict.confidence)}{text.of_rank(report)}"
     style = "good" if verdict.is_healthy else "bad"
     one_line: Line = (("  ", ""), (name, style), (f"  {meaning}  ", "strong"), (f"  {sure}", "dim"))
     if sum(layout.cell_width(content) for content, _ in one_line) <= width:

@@ -94,6 +94,15 @@ def verdict_name(verdict: Verdict) -> str:
     return f"HEALTHY ({verdict.bottleneck.value})" if verdict.is_healthy else verdict.bottleneck.value.upper()
 
 
+def of_rank(report: Report) -> str:
+    """Give `, rank 3` where the verdict is one rank's: of all ranks together only a late one's is."""
+    verdict, fleet = report.verdict, report.fleet
+    if len(report.ranks) < 2 or verdict.rank is None:
+        return ""
+    is_of_all = fleet is not None and fleet.rows and not (verdict.findings and verdict.findings[0].rank == verdict.rank)
+    return "" if is_of_all else f", rank {verdict.rank}"
+
+
 def headline(verdict: Verdict) -> str:
     """Give the one line of meaning, without the word that the verdict's name already says."""
     return clean(verdict.headline).removeprefix("healthy: ")
