@@ -31,6 +31,10 @@ _CAUSES: Final = {
 }
 
 
+_MADE_BY_PROFILERS: Final = frozenset({Bottleneck.OVERHEAD, Bottleneck.SYNC})
+"""Causes that a profiler's own cost on the host can make; where another is gone in the second run, the runs differ."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
     """What comes of two verdicts; `cause` is the deciding share in both tools, None where the first names no cause."""
@@ -123,7 +127,8 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement) -> Ru
     limit = MOSTLY_WORK if ours is Bottleneck.KERNEL else DOMINANT
     shares = _shares(first, second, cause)
     slower = _is_more_disturbed(first, second)
-    if cause.agrees is False and cause.second < limit and not slower:
+    is_gone = cause.agrees is False and cause.second < limit and not slower
+    if is_gone and ours in _MADE_BY_PROFILERS:
         return Ruling(
             status=HandoverStatus.OVERTURNED,
             sentence=f"{second.tool} overturns {ours.value}: {shares}; it is {theirs.value}",
@@ -138,6 +143,9 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement) -> Ru
     elif slower:
         reason = f"{slower}, so {second.tool} disturbs the job more"
         tool = operators(first.scope, *_UNDISTURBED)
+    elif is_gone:
+        reason = f"no profiler makes {cause_words(ours)}: the runs differ, record both again"
+        tool = operators(first.scope, *_AGAIN)
     elif cause.agrees:
         reason = "the shares agree: the causes are close to each other"
         tool = system_timeline(first.scope, "a longer look at the same steps", "which of both causes stays")
@@ -156,6 +164,10 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement) -> Ru
     )
 
 
+_AGAIN: Final = (
+    "see whether the cause comes back in another run",
+    "the same part of the budget, in each of a few captures",
+)
 _UNDISTURBED: Final = (
     "time steps without any profiler: the tool whose steps come closer is the one to believe",
     "profiler.cost among the checks, and unprofiled_step_ns of both captures",

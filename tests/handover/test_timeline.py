@@ -210,3 +210,14 @@ def test_what_the_first_could_not_tell_the_second_answers(tmp_path):
     assert line.status is HandoverStatus.ANSWERED
     assert "overhead-bound" in line.sentence
     assert said(line, "handover.unresolved_fraction").value < 0.02
+
+
+def test_a_cause_that_no_profiler_makes_is_not_overturned_by_another_run(tmp_path):
+    """A loader that was slow in one run (a cold page cache) is no work of the profiler: the runs differ."""
+    slow = KERNELS.but(wait_us=900, wait="data_loading", jitter_us=0)
+    line = beside(slow, slow.but(wait_us=0), tmp_path)
+    assert portrait(slow.trace()).verdict.bottleneck is Bottleneck.DATA
+    assert line.status is HandoverStatus.OPEN
+    assert "no profiler makes waiting for data: the runs differ" in line.sentence
+    assert line.confidence_after == 0.45
+    assert line.next_tool.name == "torch.profiler"
