@@ -83,7 +83,7 @@ def _measured(n_ranks: int, folder: Path, sizes: Sequence[int]) -> int:
     _print(runs)
     n_redone = n_finished - resumed.n_kept
     print(f"\nkilled after {killed:.1f} s, {n_finished} ranks finished; resumed: {n_redone} of them redone (wanted: 0)")
-    _print_cost(runs[0], runs[1], runs[2])
+    _print_cost(runs[0], runs[1], runs[1 + len(sizes) - 1])
     wrong = [run.name for run in runs if run.verdict != f"straggler-bound rank {LATE_RANK}" or run.n_failed]
     if wrong:
         print(f"wrong: {', '.join(wrong)}")
@@ -91,7 +91,10 @@ def _measured(n_ranks: int, folder: Path, sizes: Sequence[int]) -> int:
 
 
 def _print_cost(one: Run, two: Run, fewer: Run) -> None:
-    """Print what a rank costs, by two workers' time and by the parent's memory over the number of ranks."""
+    """Print what a rank costs, by two workers' time and by what the parent's memory grows from half the ranks on.
+
+    Below, buffers of bounded size are still filling, which do not grow with more ranks.
+    """
     cost_s = two.wall_s / two.n_ranks
     per_rank = (two.peak_bytes - fewer.peak_bytes) / max(two.n_ranks - fewer.n_ranks, 1)
     parent_gb = (two.peak_bytes + per_rank * (_FLEET - two.n_ranks)) / 1e9
