@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("profkit: stopped; nothing was written", err=True)
+        click.echo("profkit: stopped; no report was written", err=True)
         code = 130
     except BrokenPipeError:  # `profkit ... | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
