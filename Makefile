@@ -23,7 +23,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test check lint types imports bench bench-large bench-ranks analyses golden clean
+.PHONY: help demo compare profile nsys ncu test check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ bench: $(STAMP) ## profkit, HTA and a bare decoder on one 50 MB trace, as ratios
 bench-large: $(STAMP) ## the same on a generated 1 GB trace; BENCH=--hta adds HTA (minutes, 6 GB of memory)
 	@echo '==> bench-large: a few minutes'
 	@$(VENV) -m bench.large $(BENCH)
+
+bench-nsys: $(STAMP) ## an nsys export of 1 GB: reading beside a bare SELECT of the same columns, a whole triage
+	@echo '==> bench-nsys: some five minutes'
+	@$(VENV) -m bench.nsys $(BENCH)
 
 bench-ranks: $(STAMP) ## 512 simulated ranks through workers and a cluster, killed and resumed; BENCH='--ranks 64'
 	@echo '==> bench-ranks: 512 ranks take some ten minutes on two cores'
