@@ -2,7 +2,7 @@
 
 Simulated: steps of a DDP job with two all-reduces each. All ranks compute the same kernels; some wait longer for their
 batch, and all leave each all-reduce together when the last has come. Each rank has its own clock, its own start of each
-all-reduce (within 30 us) and its own number; the kernels between are the same text on all ranks that wait as long for
+all-reduce and its own number; the kernels between are the same text on all ranks that wait as long for
 data, compressed once.
 """
 
@@ -23,8 +23,6 @@ import numpy as np
 N_BUCKETS = 2
 _KERNEL_US = 22
 _BETWEEN_US = 1
-_TRANSFER_US = 400
-_JITTER_US = 30
 _ORIGIN_NS = 1_790_857_026_000_000_000
 _ELEMENTS = 4_000_000
 _PID, _LOADER = 4321, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -38,6 +36,9 @@ class Job:
     n_steps: int = 12
     n_kernels: int = 2_400
     data_us: int = 500
+    jitter_us: int = 30
+    """Within how much ranks that are not late come to an all-reduce."""
+    transfer_us: int = 400
     late_us: Mapping[int, int] = field(default_factory=dict)
     max_offset_ns: int = 5_000_000
 
@@ -55,7 +56,7 @@ class Job:
     def begins_us(self) -> list[int]:
         """Start of each step, the same on all ranks; one more at the end."""
         slowest = self.data_us + max(self.late_us.values(), default=0)
-        step = slowest + N_BUCKETS * (self.compute_us + _JITTER_US + _TRANSFER_US) + 50
+        step = slowest + N_BUCKETS * (self.compute_us + self.jitter_us + self.transfer_us) + 50
         return [1_000 + number * step for number in range(self.n_steps + 1)]
 
     def reduced_us(self, step: int, bucket: int, late_us: int) -> tuple[int, int]:
@@ -65,7 +66,7 @@ class Job:
         begun = self.begins_us[step] + self.data_us + late_us + self.compute_us
         for place in range(bucket + 1):
             begun = begun if place == 0 else ended + self.compute_us
-            ended += self.compute_us + _JITTER_US + _TRANSFER_US
+            ended += self.compute_us + self.jitter_us + self.transfer_us
         return begun, ended
 
     def write(self, rank: int, path: Path) -> None:
@@ -78,7 +79,7 @@ class Job:
             "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": self.n_ranks},
             "baseTimeNanoseconds": _ORIGIN_NS + int(generator.integers(-self.max_offset_ns, self.max_offset_ns + 1)),
         }
-        jitter = generator.integers(0, _JITTER_US, (self.n_steps, N_BUCKETS))
+        jitter = generator.integers(0, self.jitter_us, (self.n_steps, N_BUCKETS))
         tail = _listed(_collectives(self, late, jitter)) + "]}"
         opening = json.dumps(head)[:-1] + ', "traceEvents": [\n'
         path.write_bytes(_packed(opening) + self._bodies[late] + _packed(tail))

@@ -43,7 +43,7 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
     across, explained = _without_shadows(joint, across)
     single, more = _without_victims(joint, across, rows)
     usual = usual_outcome(joint, across)
-    causes = [*across, *_agreed(joint, single, usual)]
+    causes = [*_causes(across), *_agreed(joint, single, usual)]
     case = replace(
         usual.case,
         findings=tuple(causes),
@@ -54,13 +54,23 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
     verdict = decide(case)
     verdict = replace(verdict, caveats=tuple(note for note in verdict.caveats if note != ONE_RANK_ALONE))
     top = verdict.findings[0] if verdict.findings else None
-    is_across = top is not None and top in across
+    is_across = top is not None and top.id in {finding.id for finding in across}
     if not is_across:
         verdict = replace(verdict, confidence=min(verdict.confidence, usual.case.confidence_cap))
     if top is not None and is_across and top.rank is not None:
         source = joint.outcome_of(top.rank).report.source
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=_ruled_out(joint, verdict))
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+
+
+def _causes(across: Sequence[Finding]) -> list[Finding]:
+    """Give what competes for the verdict: of a rank's lateness and the work that makes nearly all of it, the work."""
+    work = next((finding for finding in across if finding.id == "rank0.work"), None)
+    late = next((item for item in across if item.id == "straggler.rank" and item.rank == 0), None)
+    if work is None or late is None or work.fraction < _CONTAINED * late.fraction:
+        return list(across)
+    whole = replace(work, evidence=(*work.evidence, *late.evidence[:2]), confidence=late.confidence)
+    return [whole, *(finding for finding in across if finding not in (work, late))]
 
 
 def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:

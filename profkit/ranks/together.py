@@ -51,7 +51,7 @@ def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options:
         verdict=verdict,
         ranks=reports,
         findings=answer.findings,
-        skipped=(*_skipped(reports), *load.skipped(joint)),
+        skipped=tuple(dict.fromkeys((*_skipped(reports), *load.skipped(joint)))),
         failures=tuple(failures),
         fleet=fleet,
     )

@@ -1,0 +1,132 @@
+"""Each finding across ranks has a job that fires it; `test_fleet` has the healthy job that must not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import profkit
+from profkit.model.finding import Finding
+from profkit.model.report import Bottleneck, Report
+from tests.ranks.jobs import edited, job_of, rank_file
+
+N_RANKS = 4
+
+
+def found(report: Report, name: str) -> Finding:
+    (finding,) = [item for item in report.findings if item.id == name]
+    return finding
+
+
+def metric(finding: Finding, name: str) -> float:
+    return next(item.value for item in finding.evidence if item.metric == name)
+
+
+def test_ranks_late_in_turn_are_skew_and_nobodys_fault(tmp_path):
+    report = profkit.triage([str(job_of(tmp_path, jitter_us=4_000))])
+    skew = found(report, "comm.skew")
+    assert report.verdict.bottleneck is Bottleneck.COMM
+    assert report.verdict.findings[0].id == "comm.skew"
+    assert not {"straggler.rank", "comm.bandwidth", "comm.exposed"} & {item.id for item in report.findings}
+    exposed = [row.wait_ns for row in report.fleet.rows]
+    assert min(exposed) <= skew.recoverable_ns <= 1.5 * max(exposed)
+    assert metric(skew, "comm.wait_fraction") > 0.5
+    assert "comm.exposed on ranks 0-3: split across ranks" in report.fleet.explained[0]
+
+
+def test_slow_transfers_are_bandwidth(tmp_path):
+    report = profkit.triage([str(job_of(tmp_path, transfer_us=3_000))])
+    finding = found(report, "comm.bandwidth")
+    assert report.verdict.bottleneck is Bottleneck.COMM
+    assert "comm.skew" not in {item.id for item in report.findings}
+    assert finding.recoverable_ns == pytest.approx(2 * 3_000_000, rel=0.03)
+    # 4,000,000 bf16 elements in 3 ms and up to 30 us, twice 3/4 of them over the bus
+    assert metric(finding, "comm.bus_bytes_per_s") == pytest.approx(8e6 / 3.02e-3 * 1.5, rel=0.02)
+    assert finding.next_tools[0].command == "all_reduce_perf -b 1M -e 1G -f 2 -g 4"
+
+
+def saves_a_checkpoint(document: dict) -> None:
+    for event in document["traceEvents"]:
+        if "DataLoader" in event["name"]:
+            event["name"] = "save_checkpoint"
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_work_of_rank_0_alone_is_named(tmp_path, rank):
+    folder = job_of(tmp_path, late_us={rank: 6_000})
+    edited(rank_file(folder, rank), saves_a_checkpoint)
+    report = profkit.triage([str(folder)])
+    late = found(report, "straggler.rank")
+    assert (late.rank, report.verdict.rank) == (rank, rank)
+    assert late.title.endswith("which is late on its host")
+    assert any(item.statement.startswith("save_checkpoint takes 6.") for item in late.evidence)
+    if rank == 0:
+        alone = found(report, "rank0.work")
+        assert "save_checkpoint run on rank 0 only" in alone.evidence[0].statement
+        assert report.verdict.findings[0].id == "rank0.work"
+    else:
+        assert "rank0.work" not in {item.id for item in report.findings}
+
+
+def asks_twice(document: dict) -> None:
+    """Let backward ask for every second all-reduce, and the script for the others, which are smaller."""
+    calls = {event["args"]["correlation"]: event for event in document["traceEvents"] if "ExC" in event["name"]}
+    for event in list(document["traceEvents"]):
+        if "nccl" not in event["name"]:
+            continue
+        if event["args"]["Seq"] % 2:
+            call = calls[event["args"]["correlation"]]
+            name = "autograd::engine::evaluate_function: AccumulateGrad"
+            around = {**call, "cat": "cpu_op", "name": name, "ts": call["ts"] - 5, "dur": 20, "args": {}}
+            document["traceEvents"].append(around)
+        else:
+            event["args"]["In msg nelems"] = event["args"]["Out msg nelems"] = 1_000_000
+
+
+def with_an_extra(folder: Path) -> Path:
+    for rank in range(N_RANKS):
+        edited(rank_file(folder, rank), asks_twice)
+    return folder
+
+
+def test_an_all_reduce_that_backward_does_not_ask_for_is_named(tmp_path):
+    report = profkit.triage([str(with_an_extra(job_of(tmp_path, transfer_us=1_000)))])
+    extra = found(report, "collective.extra")
+    assert extra.title == "an all-reduce of 2.00 MB that the backward pass does not ask for"
+    assert extra.evidence[0].statement.startswith("1 per step, asked for by the script itself")
+    assert extra.recoverable_ns == pytest.approx(1_000_000, rel=0.05)
+
+
+def test_all_that_backward_asks_for_is_no_extra(tmp_path):
+    folder = job_of(tmp_path, transfer_us=1_000)
+    report = profkit.triage([str(folder)])
+    assert "collective.extra" not in {item.id for item in report.findings}
+
+
+def told_of_tokens(document: dict) -> None:
+    """Count tokens as if each took a microsecond: a rank that is less long in the collectives came later."""
+    steps = [event for event in document["traceEvents"] if event["name"].startswith("ProfilerStep")]
+    for step in steps:
+        begin, end = step["ts"], step["ts"] + step["dur"]
+        inside = [event for event in document["traceEvents"] if "nccl" in event["name"] and begin <= event["ts"] < end]
+        tokens = 12_000 - sum(event["dur"] for event in inside)
+        counter = {"ph": "C", "cat": "profkit", "name": "profkit.tokens", "pid": 1, "tid": 0, "ts": begin + 10}
+        document["traceEvents"].append({**counter, "args": {"tokens": tokens}})
+
+
+def test_skew_that_follows_the_tokens_is_told_by_them(tmp_path):
+    folder = job_of(tmp_path, jitter_us=4_000)
+    for rank in range(N_RANKS):
+        edited(rank_file(folder, rank), told_of_tokens)
+    report = profkit.triage([str(folder)])
+    skew = found(report, "token.skew")
+    assert metric(skew, "tokens.correlation") > 0.9
+    assert report.fleet.explained[0].startswith("comm.skew")
+    assert "waiting follows the tokens" in report.fleet.explained[0]
+
+
+def test_without_counts_tokens_are_not_analysed_and_the_way_to_them_is_said(tmp_path):
+    report = profkit.triage([str(job_of(tmp_path))])
+    (skipped,) = [skip for skip in report.skipped if skip.analyzer == "tokens"]
+    assert "profkit.capture.step(tokens=" in skipped.how_to_get
