@@ -29,6 +29,7 @@ BOTTLENECK_OF: Final = {
     "comm.skew": Bottleneck.COMM,
     "comm.bandwidth": Bottleneck.COMM,
     "pipeline.bubble": Bottleneck.COMM,
+    "collective.extra": Bottleneck.COMM,
 }
 DOMINANT: Final = 0.15
 """A cause with this share of the window is the bottleneck, whatever the rest does (severity "high")."""

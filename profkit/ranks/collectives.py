@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-import numpy as np
-
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
@@ -14,6 +12,7 @@ from profkit.ranks.fingerprints import MIN_MATCHED, CommunicationLimit, Traffic
 from profkit.ranks.joint import Joint
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.records import Group
+from profkit.ranks.straggler import own_excess_ns
 from profkit.ranks.waits import GroupWaits
 from profkit.units import format_bytes, format_fraction, format_ns
 
@@ -83,7 +82,7 @@ def _confidence(waits: GroupWaits, joint: Joint) -> float:
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
-    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3])
+    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
     return Finding(
         id="comm.skew",
         title="ranks wait for each other, now for one and now for another",
@@ -104,7 +103,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             ),
             _split(limit, waits, joint, n_alike),
             Evidence(
-                statement=f"last to come: {last}, of {limit.n_instances:,}",
+                statement=f"late by their own doing: {last}, of {limit.n_instances:,}",
                 metric="comm.n_instances",
                 value=float(limit.n_instances),
                 unit="count",
@@ -121,10 +120,10 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
 
 
 def _last(waits: GroupWaits) -> list[tuple[int, int]]:
-    """Give each rank with how often it came last, the most often first."""
-    column = np.where(waits.present, waits.wait_ns, np.iinfo(np.int64).max).argmin(axis=1)
-    counts = [(rank, int((column == place).sum())) for place, rank in enumerate(waits.ranks)]
-    return sorted((pair for pair in counts if pair[1]), key=lambda pair: -pair[1])
+    """Give each rank with for how many collectives the others waited for it by its own doing, the most first."""
+    counts = (own_excess_ns(waits) > 0).sum(axis=0)
+    pairs = [(rank, int(count)) for rank, count in zip(waits.ranks, counts, strict=True) if count]
+    return sorted(pairs, key=lambda pair: -pair[1])
 
 
 def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:

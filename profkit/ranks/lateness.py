@@ -52,7 +52,7 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
         return f"{phase}: {_OWN[phase][own.id]}"
     name, longer_ns = _longer_range(straggler.rank, waits, joint)
     if straggler.phase != "data" and joint.per_step(longer_ns) and 4 * longer_ns >= straggler.lateness_ns:
-        return f"{phase}: {name} +{format_ns(joint.per_step(longer_ns))}"
+        return f"{phase}: {name}"
     return phase
 
 

@@ -64,13 +64,23 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
 
 
 def _causes(across: Sequence[Finding]) -> list[Finding]:
-    """Give what competes for the verdict: of a rank's lateness and the work that makes nearly all of it, the work."""
-    work = next((finding for finding in across if finding.id == "rank0.work"), None)
-    late = next((item for item in across if item.id == "straggler.rank" and item.rank == 0), None)
-    if work is None or late is None or work.fraction < _CONTAINED * late.fraction:
-        return list(across)
-    whole = replace(work, evidence=(*work.evidence, *late.evidence[:2]), confidence=late.confidence)
-    return [whole, *(finding for finding in across if finding not in (work, late))]
+    """Give what competes for the verdict: of two findings on the same time the one that names what to change.
+
+    Rank 0's own work before its lateness, an all-reduce too many before communication as a whole.
+    """
+    by_id = {item.id: item for item in across if item.id != "straggler.rank" or item.rank == 0}
+    causes = list(across)
+    for narrow, wide in (
+        ("rank0.work", "straggler.rank"),
+        ("collective.extra", "comm.bandwidth"),
+        ("collective.extra", "comm.skew"),
+    ):
+        one, other = by_id.get(narrow), by_id.get(wide)
+        if one is None or other is None or one.fraction < _CONTAINED * other.fraction:
+            continue
+        whole = replace(one, evidence=(*one.evidence, *other.evidence[:2]), confidence=other.confidence)
+        causes = [whole if item.id == narrow else item for item in causes if item is not other]
+    return causes
 
 
 def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:

@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from profkit.model.arrays import I64, median
+from profkit.model.arrays import median
 from profkit.model.fleet import ClockRow, GroupRow, RankRow
 from profkit.model.report import Budget, RankReport
-from profkit.ranks.chance import excess_ns
 from profkit.ranks.clocks import MIN_ENDS
 from profkit.ranks.joint import Joint
+from profkit.ranks.straggler import own_excess_ns
 from profkit.units import format_ns
 
 _MAX_SINGLE: Final = 8
@@ -50,8 +50,7 @@ class _Waiting:
 def _waiting(joint: Joint) -> dict[int, _Waiting]:
     out: dict[int, _Waiting] = {}
     for waits in joint.waits:
-        excess: I64 = np.minimum(excess_ns(waits.arrival_ns, waits.present), waits.lead_ns.sum(axis=2))
-        n_last, present = (excess > 0).sum(axis=0), waits.present.sum(axis=0)
+        n_last, present = (own_excess_ns(waits) > 0).sum(axis=0), waits.present.sum(axis=0)
         exposed = waits.wait_exposed_ns.sum(axis=0)
         for column, rank in enumerate(waits.ranks):
             known = out.get(rank, _Waiting(0, 0, 0))

@@ -103,7 +103,7 @@ def _at_barriers(waits: GroupWaits, by_rank: Mapping[int, RankSummary], reason: 
     if not waits.uses_clocks or not is_barrier.any() or is_barrier.all():
         return None
     answer = _over_all(waits.at(is_barrier), by_rank)
-    total = int(_excess_ns(waits).sum())
+    total = int(own_excess_ns(waits).sum())
     named = [replace(one, share=one.excess_ns / total) for one in answer.named if one.p_value < MAX_P / 2]
     if not named:
         return None
@@ -111,7 +111,7 @@ def _at_barriers(waits: GroupWaits, by_rank: Mapping[int, RankSummary], reason: 
     return replace(answer, named=tuple(named), limits=(*answer.limits, limit))
 
 
-def _excess_ns(waits: GroupWaits) -> I64:
+def own_excess_ns(waits: GroupWaits) -> I64:
     """Give [n, R]: what each instance would have begun earlier, had its last rank come with the second last.
 
     Buckets that run beside each other are late together, for one reason: a rank has not come later, by its own doing,
@@ -125,7 +125,7 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
     free = -waits.duration_ns
     present = waits.present.copy()
     own = waits.own_ns.sum(axis=2)
-    excess = _excess_ns(waits)
+    excess = own_excess_ns(waits)
     named: list[Straggler] = []
     hidden: list[Straggler] = []
     reason = ""

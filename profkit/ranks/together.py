@@ -185,8 +185,12 @@ def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
     disputed = [waits for waits in joint.waits if waits.is_disputed]
     if disputed:
         worst = max(waits.disagreement_ns for waits in disputed)
-        yield f"waits by clocks and by durations differ by {format_ns(worst)} in the median: do not trust the clocks"
+        yield (
+            f"waits by clocks and by durations differ by {format_ns(worst)} in the median: ranks leave collectives"
+            " apart, or the clocks are off"
+        )
     for answer in joint.stragglers:
+        yield from (limit for limit in answer.limits if answer.named and limit.startswith("judged at"))
         if answer.hidden:
             late = format_numbers(sorted(item.rank for item in answer.hidden))
             yield f"rank {late} is late as well, but nearly always behind a later one: it shows once that is mended"

@@ -96,6 +96,7 @@ def test_an_all_reduce_that_backward_does_not_ask_for_is_named(tmp_path):
     assert extra.title == "an all-reduce of 2.00 MB that the backward pass does not ask for"
     assert extra.evidence[0].statement.startswith("1 per step, asked for by the script itself")
     assert extra.recoverable_ns == pytest.approx(1_000_000, rel=0.05)
+    assert report.verdict.bottleneck is Bottleneck.COMM
 
 
 def test_all_that_backward_asks_for_is_no_extra(tmp_path):
