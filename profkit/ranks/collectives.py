@@ -13,6 +13,7 @@ from profkit.ranks.joint import Joint
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.records import Group
 from profkit.ranks.straggler import own_excess_ns
+from profkit.ranks.tokens import TokenSkew
 from profkit.ranks.waits import GroupWaits
 from profkit.units import format_bytes, format_fraction, format_ns
 
@@ -108,6 +109,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
                 value=float(limit.n_instances),
                 unit="count",
             ),
+            *_not_tokens(joint),
         ),
         fix="make the ranks' work even in every step: batches of equal tokens, no work on some ranks only, garbage"
         " collection at the same step",
@@ -117,6 +119,18 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             ),
         ),
     )
+
+
+def _not_tokens(joint: Joint) -> Iterable[Evidence]:
+    """Give why tokens, where they were counted, are not the cause."""
+    skew = joint.token_skew
+    if isinstance(skew, TokenSkew) and not skew.is_found:
+        yield Evidence(
+            statement=f"tokens are not shown to be why: {skew.reason}",
+            metric="tokens.skew_fraction",
+            value=skew.skew_fraction,
+            unit="fraction",
+        )
 
 
 def _last(waits: GroupWaits) -> list[tuple[int, int]]:

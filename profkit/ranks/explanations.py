@@ -67,6 +67,7 @@ _ALL: Final = (
         ),
         lookalikes=(
             "token counts that vary from batch to batch: the late rank is the one with most tokens",
+            "more ranks than cores, on a CPU: the system lets ranks wait for a core in turn",
             "pipeline stages: send and receive kernels that spin are no skew",
         ),
         proof="Put a barrier before the collective on all ranks: the collective becomes short, the barrier long.",

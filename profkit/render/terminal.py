@@ -323,6 +323,8 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
     if rank is not None:
         yield from handover_text.tables(report.handover, width)
         yield _checks(rank, prose)
+        if _is_joint(report) and not rank.sections:
+            yield layout.wrapped(MARGIN, f"tables of a rank: profkit triage {text.clean(rank.source)} -v", width)
         known = {check.id for check in rank.checks}
         for table in (table for section in rank.sections for table in section.tables):
             if table.rows and not {row[0] for row in table.rows} <= known:  # the checks stand above already
