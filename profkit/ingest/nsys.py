@@ -28,6 +28,8 @@ from profkit.units import format_count
 _HOW_TO_RECORD: Final = (
     "record a command that uses the GPU with nsys profile --trace=cuda,nvtx,osrt (profkit nsys does)"
 )
+MAX_UNNAMED: Final = 0.01
+"""Share of kernels without a name from which an export is refused. Chosen: no real export lacks one."""
 _WORDS: Final = {
     "gpu_memcpy": "copies",
     "gpu_memset": "memsets",
@@ -71,6 +73,7 @@ def _read(database: Database, path: Path) -> Export:
     export = Export(source, path.stat().st_size, session, rows, devices, n_left_out=len(idle))
     export.thread_names = read_thread_names(database, rows)
     export.texts = _texts(database, _ids(export))
+    export.n_unnamed = _unnamed(export)
     return export
 
 
@@ -97,6 +100,29 @@ def _ids(export: Export) -> set[int]:
                 found = -2 - names[names < UNNAMED] if table == "ranges" else names[names >= 0]
                 ids.update(found.tolist())
     return ids
+
+
+def _unnamed(export: Export) -> dict[int, int]:
+    """Give how many kernels of each process have no name; raises TraceFormatError where those are more than a few.
+
+    A collective without its name would count as compute.
+    """
+    n_kernels = 0
+    unnamed: dict[int, int] = {}
+    for key, process in export.rows.processes.items():
+        for part in process.parts("kernels"):
+            names, counts = np.unique(part["name"], return_counts=True)
+            rows = list(zip(names.tolist(), counts.tolist(), strict=True))
+            n_kernels += part["name"].size
+            unnamed[key] = unnamed.get(key, 0) + sum(n for name, n in rows if name >= 0 and name not in export.texts)
+    n_unnamed = sum(unnamed.values())
+    if n_unnamed > MAX_UNNAMED * n_kernels:
+        raise TraceFormatError(
+            f"{export.source}: {format_count(n_unnamed)} of {format_count(n_kernels)} kernels have no name in"
+            " StringIds",
+            hint="without names collectives cannot be told from compute: export it again, whole",
+        )
+    return unnamed
 
 
 def _texts(database: Database, ids: set[int]) -> dict[int, str]:

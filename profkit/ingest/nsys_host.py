@@ -94,7 +94,7 @@ def read_thread_names(database: Database, rows: Rows) -> dict[int, int]:
     """Give the id in StringIds of each known thread's name, by globalTid."""
     return {
         global_tid: name
-        for chunk in database.chunks("ThreadNames", {"nameId": None, "globalTid": None})
+        for chunk in database.chunks("ThreadNames", {"nameId": -1, "globalTid": -1})
         for global_tid, name in zip(chunk["globalTid"].tolist(), chunk["nameId"].tolist(), strict=True)
-        if global_tid in rows.threads
+        if global_tid in rows.threads and name >= 0
     }

@@ -42,6 +42,8 @@ class Export:
     n_left_out: int
     """Processes with device rows but no kernels."""
     texts: dict[int, str] = field(default_factory=dict)
+    n_unnamed: dict[int, int] = field(default_factory=dict)
+    """Kernels whose name the file does not hold, by process."""
     thread_names: dict[int, int] = field(default_factory=dict)
     """Ids of StringIds, by globalTid."""
 
@@ -72,7 +74,7 @@ def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
         batches=batches,
         metadata=_metadata(export, key, rank, devices),
         n_bytes=export.n_bytes,
-        warnings=_warnings(export, process, n_open),
+        warnings=_warnings(export, key, process, n_open),
     )
 
 
@@ -204,7 +206,7 @@ def _metadata(export: Export, key: int, rank: int | None, devices: set[int]) -> 
     return metadata | ({"profkit_command": session.command} if session.command else {})
 
 
-def _warnings(export: Export, process: Process, n_open: int) -> list[TraceWarning]:
+def _warnings(export: Export, key: int, process: Process, n_open: int) -> list[TraceWarning]:
     found = list(export.session.warnings)
 
     def warn(warning_id: str, message: str, count: int = 1) -> None:
@@ -215,10 +217,15 @@ def _warnings(export: Export, process: Process, n_open: int) -> list[TraceWarnin
             "nsys.ranks",
             f"{len(export.devices)} processes in one export: ranks are numbered by GPU, since nsys does not store them",
         )
-    if export.n_left_out:
-        warn("nsys.processes", f"{export.n_left_out} processes without kernels are left out", export.n_left_out)
-    if export.rows.n_reversed:
-        warn("dur.negative", f"{export.rows.n_reversed:,} rows that end before they start left out")
+    if n := export.n_left_out:
+        warn("nsys.processes", f"{n} process{'es' * (n > 1)} without kernels {'are' if n > 1 else 'is'} left out", n)
+    if n := export.rows.n_reversed:
+        ends = "rows that end before they start" if n > 1 else "row that ends before it starts"
+        warn("dur.negative", f"{n:,} {ends} left out")
+    if n := export.n_unnamed.get(key, 0):
+        total = sum(part["name"].size for part in process.parts("kernels"))
+        verb = "have" if n > 1 else "has"
+        warn("nsys.names", f"{n:,} of {total:,} kernels {verb} no name in StringIds: taken for compute", n)
     if n_open:
         warn("nsys.open", f"{n_open:,} NVTX ranges were still open at the end; closed with their thread", n_open)
     if process.counts.get("graph"):

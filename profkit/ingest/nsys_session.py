@@ -183,11 +183,12 @@ def _gpus(database: Database) -> tuple[Gpu, ...]:
 
 
 def _gpu_of(database: Database) -> dict[tuple[int, int], int]:
-    numbers = {"gpuId": None, "cudaId": None, "pid": None}
+    numbers = dict.fromkeys(("gpuId", "cudaId", "pid"), -1)
     rows: dict[tuple[int, int], int] = {}
     for chunk in database.chunks("TARGET_INFO_CUDA_DEVICE", numbers):
         for gpu, device, pid in zip(chunk["gpuId"], chunk["cudaId"], chunk["pid"], strict=True):
-            rows[int(pid), int(device)] = int(gpu)
+            if min(gpu, device, pid) >= 0:  # a column may be missing: then nothing is mapped
+                rows[int(pid), int(device)] = int(gpu)
     return rows
 
 

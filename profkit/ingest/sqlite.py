@@ -144,6 +144,7 @@ class Database:
 @contextmanager
 def opened(path: Path, source: str, progress: Progress | None = None) -> Iterator[Database]:
     """Give an SQLite file, open until the context ends; raises TraceFormatError for what is none, or is damaged."""
+    _refuse_unfinished(path, source)
     size = path.stat().st_size
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
@@ -159,6 +160,22 @@ def opened(path: Path, source: str, progress: Progress | None = None) -> Iterato
             raise TraceFormatError(f"{source}: reading it does not come to an end", hint=_DAMAGE) from None
         reason = error if isinstance(error, sqlite3.Error) else "malformed database schema"
         raise TraceFormatError(f"{source}: SQLite cannot read it ({reason})", hint=_DAMAGE) from None
+
+
+def _refuse_unfinished(path: Path, source: str) -> None:
+    """Raise TraceFormatError where changes lie beside the file: opened as immutable, SQLite would pass them over."""
+    for suffix in ("-wal", "-journal"):
+        beside = path.with_name(path.name + suffix)
+        try:
+            with beside.open("rb") as file:
+                has_changes = any(file.read(8))  # the head of a journal that is over is zeros
+        except OSError:
+            continue
+        if has_changes:
+            raise TraceFormatError(
+                f"{source}: {beside.name} holds changes that are not in the file yet",
+                hint="close what has it open, or wait for the export to end; else export it again",
+            )
 
 
 class _Progress:

@@ -184,7 +184,7 @@ def test_processes_without_kernels_are_left_out_and_counted(tmp_path: Path) -> N
     export.add("OSRT_API", start=1, end=2, globalTid=global_tid(8), nameId=export.string("read"))
     trace = only(export.write(tmp_path / "x.sqlite"))
     assert len(trace.waits) == 0
-    assert "1 processes without kernels are left out" in [warning.message for warning in trace.warnings]
+    assert "1 process without kernels is left out" in [warning.message for warning in trace.warnings]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from profkit.errors import ProfkitError, TraceFormatError, UnsupportedTraceError
 from profkit.ingest.read import read_traces
 from profkit.ingest.sqlite import opened
 from tests.conftest import ROOT
-from tests.ingest.nsys_files import Export, training
+from tests.ingest.nsys_files import Export, global_tid, training
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 
@@ -120,12 +120,65 @@ def test_rows_that_end_before_they_start_are_left_out_and_counted(tmp_path: Path
     sql = [f'UPDATE {KERNEL} SET "end" = start - 7 WHERE rowid = 5']  # noqa: S608
     (trace,) = read_traces(str(training().write(tmp_path / "x.sqlite", sql=sql)))
     assert len(trace.gpu) == 31
-    assert "1 rows that end before they start left out" in [warning.message for warning in trace.warnings]
+    assert "1 row that ends before it starts left out" in [warning.message for warning in trace.warnings]
 
 
-def test_missing_tables_of_strings_leave_numbers_for_names(tmp_path: Path) -> None:
-    (trace,) = read_traces(str(training().write(tmp_path / "x.sqlite", without=["StringIds"])))
-    assert {trace.name(int(code)) for code in trace.gpu.name} == {"string 11", "string 12"}
+@pytest.mark.parametrize("lost", ["%", "gemm_0"])
+def test_kernels_without_names_are_no_trace(tmp_path: Path, lost: str) -> None:
+    """A collective without its name would count as compute."""
+    sql = [f"DELETE FROM StringIds WHERE value LIKE '{lost}'"]  # noqa: S608
+    error = refusal(training().write(tmp_path / "x.sqlite", sql=sql))
+    assert f"{32 if lost == '%' else 16} of 32 kernels have no name in StringIds" in error.message
+    assert "32 of 32 kernels" in refusal(training().write(tmp_path / "y.sqlite", without=["StringIds"])).message
+
+
+def test_a_kernel_of_many_without_its_name_is_said(tmp_path: Path) -> None:
+    sql = [f"UPDATE {KERNEL} SET demangledName = 999 WHERE rowid = 5"]  # noqa: S608
+    (trace,) = read_traces(str(training(n_steps=20).write(tmp_path / "x.sqlite", sql=sql)))
+    assert {trace.name(int(code)) for code in trace.gpu.name} == {"gemm_0", "gemm_1", "string 999"}
+    (told,) = [warning for warning in trace.warnings if warning.id == "nsys.names"]
+    assert (told.count, told.message) == (1, "1 of 160 kernels has no name in StringIds: taken for compute")
+
+
+def test_what_lies_beside_the_file_in_a_log_is_not_passed_over(tmp_path: Path) -> None:
+    """Changes that are not in the file yet: reading it alone would give another trace than its owner sees."""
+    path = training().write(tmp_path / "x.sqlite")
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = wal")
+    assert len(next(read_traces(str(path))).gpu) == 32  # an empty log is none
+    connection.execute(f"DELETE FROM {KERNEL} WHERE rowid > 10")  # noqa: S608
+    connection.commit()
+    assert "x.sqlite-wal holds changes" in refusal(path).message
+    connection.close()
+    (trace,) = read_traces(str(path))
+    assert len(trace.gpu) == 10
+
+
+def test_a_transaction_that_is_not_over_is_refused(tmp_path: Path) -> None:
+    path = training(n_steps=200).write(tmp_path / "x.sqlite")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA cache_size = 1")
+    connection.execute("BEGIN")
+    connection.execute(f"UPDATE {KERNEL} SET streamId = 8")  # noqa: S608
+    assert (tmp_path / "x.sqlite-journal").read_bytes()[:1] != b"\0"
+    assert "x.sqlite-journal holds changes" in refusal(path).message
+    connection.execute("ROLLBACK")
+    (trace,) = read_traces(str(path))
+    assert set(trace.gpu.stream.tolist()) == {7}
+    connection.execute("PRAGMA journal_mode = persist")
+    connection.execute(f"UPDATE {KERNEL} SET streamId = 9")  # noqa: S608 - leaves a journal whose head is zeros
+    (trace,) = read_traces(str(path))
+    assert set(trace.gpu.stream.tolist()) == {9}
+    connection.close()
+
+
+def test_tables_that_only_describe_may_lack_columns(tmp_path: Path) -> None:
+    export = training()
+    export.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=144)
+    export.add("ThreadNames", nameId=export.string("python"), globalTid=global_tid(144))
+    absent = ["TARGET_INFO_CUDA_DEVICE.pid", "ThreadNames.nameId"]
+    (trace,) = read_traces(str(export.write(tmp_path / "x.sqlite", without=absent)))
+    assert len(trace.gpu) == 32
 
 
 def test_text_that_is_no_utf8_and_control_characters(tmp_path: Path) -> None:
