@@ -98,12 +98,15 @@ def test_no_cluster_is_a_line(folder):
 
 
 CLUSTER = """
-import os, signal, sys
+import os, sys
 from distributed import LocalCluster
 from profkit.cli import main
 
 if __name__ == "__main__":
+    here = os.getcwd()
+    os.chdir("/")  # where the workers stay
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        os.chdir(here)
         main(["triage", sys.argv[1], "--dask", cluster.scheduler_address, "-f", "json"])
 """
 
@@ -112,7 +115,7 @@ def test_ranks_are_read_by_a_cluster(folder, tmp_path):
     script = tmp_path / "cluster.py"
     script.write_text(CLUSTER)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script), str(folder)],
+        [sys.executable, "-W", "ignore", str(script), os.path.relpath(folder, ROOT)],
         capture_output=True, text=True, check=False, cwd=ROOT, timeout=60, env=with_root(),
     )  # fmt: skip
     assert verdict_of(done) == ("straggler-bound", 1)

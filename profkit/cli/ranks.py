@@ -43,8 +43,11 @@ class Plan:
 
 def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
     """Give the report on several sources."""
+    from profkit.ingest.discover import is_url
     from profkit.ranks.fleet import triage_ranks
 
+    if plan.dask is not None:  # its workers have other working folders
+        sources = [source if is_url(source) else str(Path(source).absolute()) for source in sources]
     telling = _Telling(n_sources=len(sources), is_strict=plan.is_strict)
     is_small = plan.dask is None and plan.n_workers == 0 and _total_bytes(sources) < WORKERS_FROM_BYTES
     is_small |= any(map(_is_stream, sources))
