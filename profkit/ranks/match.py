@@ -24,7 +24,8 @@ from profkit.ranks.records import Group, RankSummary
 from profkit.ranks.shift import Pairing, paired
 
 _MIN_AGREEING: Final = 0.9
-"""Share of instances whose sizes agree, below which the sequence numbers are not believed. Chosen."""
+"""Share of instances whose sizes agree, below which the sequence numbers are not believed, and of those in which ranks
+must meet for steps to be believed against their ends. Chosen."""
 _MIN_TOGETHER: Final = 0.5
 """Share of instances that all ranks must be inside of at one time. Chosen: ranks of different groups share none."""
 _SIZED: Final = (
@@ -106,27 +107,33 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
 
 
 def _fuller_steps(place: I64, placed: Sequence[int], columns: Sequence[_Sequence]) -> I64 | None:
-    """Give the match by steps, if it joins more than the ends do and these agree with it; None otherwise.
+    """Give the match by steps, if it joins more than the ends do and is the better told of the two; None otherwise.
 
     `place` [n, len(placed)] is what the ends join. On a busy CPU ranks leave gloo's collectives milliseconds apart,
-    buckets that run beside each other cross, and the ends place a rank in half of its collectives, or not at all. Ranks
-    they do not place must have been inside of the collectives together with the others.
+    buckets that run beside each other cross, and the ends place a rank in half of its collectives, not at all, or a few
+    steady steps off. Steps are believed where all ranks are inside of their collectives at one time by clocks as they
+    are, or where the ends agree with them; ranks the ends do not place must have been inside together in any case.
     """
     steps = joined_in_steps([sequence.step_number for sequence in columns], [sequence.symbol for sequence in columns])
     if steps is None or len(steps) * len(columns) <= int((place >= 0).sum()):
         return None
-    fullest = int((place >= 0).sum(axis=0).argmax())
-    n_agreeing = n_pairs = 0
-    for column, rank in enumerate(placed):
-        both = place[(place[:, fullest] >= 0) & (place[:, column] >= 0)] if column != fullest else place[:0]
-        by_steps = steps[:, [placed[fullest], rank]]
-        n_agreeing += (
-            len(both) + len(by_steps) - len(np.unique(np.concatenate((by_steps, both[:, [fullest, column]])), axis=0))
-        )
-        n_pairs += len(both)
-    if n_agreeing < _MIN_TOGETHER * n_pairs:
+    if _together_fraction(steps, columns, are_aligned=True) >= _MIN_AGREEING:
+        return steps
+    if _agreeing_fraction(place, steps[:, list(placed)]) < _MIN_TOGETHER:
         return None
     return steps if len(placed) == len(columns) or _together_fraction(steps, columns) >= _MIN_TOGETHER else None
+
+
+def _agreeing_fraction(place: I64, other: I64) -> float:
+    """Give the share of the pairs of rows joined by one match [n, R] that another one [m, R] joins too."""
+    fullest = int((place >= 0).sum(axis=0).argmax())
+    n_agreeing = n_pairs = 0
+    for column in range(place.shape[1]):
+        pair = [fullest, column]
+        both = place[(place[:, pair] >= 0).all(axis=1)][:, pair] if column != fullest else place[:0, pair]
+        n_agreeing += len(both) + len(other) - len(np.unique(np.concatenate((other[:, pair], both)), axis=0))
+        n_pairs += len(both)
+    return n_agreeing / n_pairs if n_pairs else 0.0
 
 
 def _unchecked(group: Group, sequences: Mapping[int, _Sequence], note: str) -> tuple[list[GroupMatch], list[Refusal]]:
@@ -148,11 +155,14 @@ def _unchecked(group: Group, sequences: Mapping[int, _Sequence], note: str) -> t
     return [_match(group, sequences, method, place, note)], []
 
 
-def _together_fraction(place: I64, columns: Sequence[_Sequence]) -> float:
-    """Give the share of instances in which no rank left before the last had come, as far as their ends tell clocks."""
+def _together_fraction(place: I64, columns: Sequence[_Sequence], *, are_aligned: bool = False) -> float:
+    """Give the share of instances in which no rank left before the last had come.
+
+    By clocks as their ends tell them; by clocks as they are with `are_aligned`.
+    """
     start = np.stack([column.start_ns[rows] for column, rows in zip(columns, place.T, strict=True)], axis=1)
     end = np.stack([column.end_ns[rows] for column, rows in zip(columns, place.T, strict=True)], axis=1)
-    offset = np.median(end - end[:, :1], axis=0)
+    offset = np.zeros(len(columns)) if are_aligned else np.median(end - end[:, :1], axis=0)
     return float(((start - offset).max(axis=1) <= (end - offset).min(axis=1)).mean())
 
 

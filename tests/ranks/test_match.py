@@ -128,6 +128,16 @@ def test_ranks_that_crowd_the_cores_are_matched_by_steps(seed):
     assert not wrong.any()
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_steady_steps_that_end_loosely_are_not_paired_with_the_next(seed):
+    """Steps of one length fit each other under any shift, by chance better than the right one; in time they do not."""
+    rng = np.random.default_rng(seed)
+    job = Job(seed=seed, n_ranks=2, n_steps=11, n_buckets=2, max_offset_ns=0, max_drift=0, jitter=0.05)
+    ranks = [loosely_ended(summary, rng, 4) for summary in simulate(job).summaries]
+    (match,) = matched(ranks).groups
+    assert match.rows.tolist() == [[row, row] for row in range(22)]
+
+
 def test_collectives_of_one_step_that_never_meet_are_refused():
     """Two groups a trace does not tell apart: as many per step, but one rank's have ended when the other's begin."""
     ranks = simulate(Job(n_ranks=2, n_steps=3, n_buckets=1)).summaries
