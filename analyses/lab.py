@@ -53,14 +53,14 @@ def measured(
     return rows
 
 
-def judged(cases: Sequence[Case], *, n_blocks: int, n_steps: int) -> list[Row]:
+def judged(cases: Sequence[Case], *, n_blocks: int) -> list[Row]:
     """Gives a row per captured run: what profkit says of it, and how that differs from what is true of the case."""
     rows = []
     for block in range(n_blocks):
         for case in cases:
             load = os.getloadavg()[0]
             with tempfile.TemporaryDirectory(prefix="study-") as folder:
-                report, n_crashed = captured(case, Path(folder) / "capture", n_steps=n_steps)
+                report, n_crashed = captured(case, Path(folder) / "capture")
             said = fingerprint(report)
             wrong = said.against(case)
             rows.append(

@@ -29,11 +29,10 @@ def timed(case: Case, *, n_steps: int) -> tuple[dict[str, Any], int]:
     return row, n_crashed
 
 
-def captured(case: Case, folder: Path, *, n_steps: int) -> tuple[Report, int]:
-    """Gives profkit's report on a captured run, and how many runs crashed before it; `n_steps` are recorded."""
-    window = ["-m", "profkit", "capture", "-o", str(folder), "--steps", str(n_steps), "--overwrite", "--"]
-    # The baseline, one step of warm-up, the recorded ones, and some after them.
-    run = _torchrun(case.arguments("--steps", str(n_steps + 20)))
+def captured(case: Case, folder: Path) -> tuple[Report, int]:
+    """Gives profkit's report on a captured run, and how many runs crashed before it."""
+    window = ["-m", "profkit", "capture", "-o", str(folder), "--steps", str(case.n_steps), "--overwrite", "--"]
+    run = _torchrun(case.arguments())
     _, n_crashed = _until_it_ends([sys.executable, *window, "python", *run[1:]])
     return profkit.triage([str(folder)]), n_crashed
 

@@ -21,9 +21,6 @@ from workloads.rank_cases import CASES, Case
 from workloads.record_pairs import keep
 from workloads.record_traces import ROOT, toml_value
 
-N_STEPS: Final = 11
-"""Steps recorded. Chosen: two ranks need 9 blocks for p < 0.005, clocks 20 ends, of which a step has two; and all
-captures together stay below 6 MB."""
 _MAX_RUNS: Final = 4
 MANIFEST_HEADER: Final = """\
 # Captures of several ranks recorded by `python -m workloads.record_ranks`: folders as `profkit capture` writes them, a
@@ -50,7 +47,7 @@ def command_of(case: Case) -> list[str]:
 
 def capture_command(case: Case) -> str:
     """Gives the command line that makes the folder again."""
-    return shlex.join(["profkit", "capture", "--steps", str(N_STEPS), "--", *command_of(case)])
+    return shlex.join(["profkit", "capture", "--steps", str(case.n_steps), "--", *command_of(case)])
 
 
 def record(case: Case, *, folder: Path, n_takes: int) -> dict[str, Any]:
@@ -84,7 +81,7 @@ def capture(case: Case, folder: Path) -> Take:
 
     gloo aborts now and then when a process ends (torch 2.13); the traces are written before.
     """
-    window = ["-m", "profkit", "capture", "-o", str(folder), "--overwrite", "--steps", str(N_STEPS), "--"]
+    window = ["-m", "profkit", "capture", "-o", str(folder), "--overwrite", "--steps", str(case.n_steps), "--"]
     env = own_python.environment() | {"OMP_NUM_THREADS": "1"}  # torchrun sets it where nobody has, and says so
     for number in range(_MAX_RUNS):
         line = [sys.executable, *window, *command_of(case)]

@@ -185,7 +185,7 @@ def main() -> None:
         rows = lab.measured(DDP, n_blocks=options.blocks, n_steps=options.steps, values=values_of)
         lab.write_rows(timings, COLUMNS, rows)
     if options.captures:
-        lab.write_rows(verdicts, lab.VERDICT_COLUMNS, lab.judged(DDP, n_blocks=options.captures, n_steps=12))
+        lab.write_rows(verdicts, lab.VERDICT_COLUMNS, lab.judged(DDP, n_blocks=options.captures))
     results = analysed(timings, verdicts)
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     for name, chart in charts.drawn(results).items():

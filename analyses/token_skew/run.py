@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = lab.measured(TOKEN_SKEW, n_blocks=options.blocks, n_steps=options.steps, values=values_of)
         lab.write_rows(timings, COLUMNS, rows)
     if options.captures:
-        rows = lab.judged(TOKEN_SKEW, n_blocks=options.captures, n_steps=12)
+        rows = lab.judged(TOKEN_SKEW, n_blocks=options.captures)
         lab.write_rows(verdicts, lab.VERDICT_COLUMNS, rows)
     results = analysed(timings, verdicts)
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
