@@ -56,6 +56,8 @@ class Portrait:
     rank: RankReport
     verdict: Verdict
     device: int
+    compute_capability: str
+    """Of that device, as ncu writes it (`9.0`); "" where the trace does not say."""
     step_numbers: tuple[int, ...]
     step_ns: I64
     parts_ns: dict[str, I64]
@@ -97,6 +99,7 @@ def portrait_of(analysed: Analysed) -> Portrait:
         rank=analysed.rank,
         verdict=analysed.verdict,
         device=main.device if main is not None else -1,
+        compute_capability=_capability(trace, main.device) if main is not None else "",
         step_numbers=tuple(step.number for step in steps),
         step_ns=np.array([step.duration_ns for step in steps], np.int64),
         parts_ns=_parts(main, steps) if main is not None else {},
@@ -105,6 +108,16 @@ def portrait_of(analysed: Analysed) -> Portrait:
         unprofiled_step_ns=trace.meta.unprofiled_step_ns,
         scope=scope_of(facts),
     )
+
+
+def _capability(trace: Trace, device: int) -> str:
+    """Give what the file says of a device: Kineto as two numbers, nsys' reader as ncu writes it."""
+    given = trace.meta.metadata.get("deviceProperties")
+    found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    one = next((one for one in found if one.get("id") == device), {})
+    major, minor = one.get("computeMajor"), one.get("computeMinor")
+    said = f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else one.get("computeCapability")
+    return said if isinstance(said, str) and not said.startswith("0") else ""
 
 
 def _parts(main: DeviceFacts, steps: list[Step]) -> dict[str, I64]:

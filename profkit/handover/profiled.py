@@ -30,8 +30,8 @@ MIN_LEFT: Final = 0.05
 """Share of kernel time from which a kernel is worth a profile of its own. Chosen: severity "medium"."""
 _MAX_NAMED: Final = 4
 _USUAL_RATIO: Final = (0.5, 2.0)
-"""ncu's duration over the trace's outside which the profile is of another state (clocks, cold caches). Chosen: caches
-and clocks of the real samples move it by a third."""
+"""ncu's duration over the trace's outside which the profile is of another state (clocks, cold caches, another batch in
+the same grid) and confirms nothing. Chosen: caches and clocks of the real samples move it by a third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,17 @@ class _Account:
     step_ns: int
     kernel_ns: int
     covered_ns: int
+    doubted_ns: int
+    """Of the covered: kernels that ncu saw in another state than the job."""
     by_class: tuple[tuple[str, int], ...]
 
 
 def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
     """Give what ncu's profiles say of the kernels of a trace."""
     uses = _uses(portrait)
-    chosen, unmatched = _chosen(uses, report.kernels)
+    foreign = [one for one in report.kernels if _other_device(portrait, one)]
+    chosen, unmatched = _chosen(uses, [one for one in report.kernels if not _other_device(portrait, one)])
+    unmatched = tuple(dict.fromkeys((*unmatched, *(one.profile.function for one in foreign))))
     n_steps = max(portrait.launches.n_steps, 1)
     kernels = tuple(_kernel(use, profiles, n_steps) for use, profiles in chosen)
     by_class: dict[str, int] = {}
@@ -66,9 +70,11 @@ def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
         step_ns=portrait.mean_step_ns or portrait.rank.window_ns[1] - portrait.rank.window_ns[0],
         kernel_ns=sum(use.total_ns for use in uses) // n_steps,
         covered_ns=sum(kernel.kernel_ns for kernel in kernels),
+        doubted_ns=sum(kernel.kernel_ns for kernel in kernels if _is_doubted(kernel)),
         by_class=tuple(sorted(by_class.items(), key=lambda item: -item[1])),
     )
-    status, sentence = _status(portrait, account, unmatched)
+    device = _other_device(portrait, foreign[0]) if foreign else ""
+    status, sentence = _status(portrait, account, unmatched, device)
     return KernelHandover(
         rank=portrait.rank.rank,
         sources=report.sources,
@@ -83,6 +89,20 @@ def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
         unmatched=unmatched,
         next_tool=_next(portrait, uses, chosen, report.sources),
     )
+
+
+def _other_device(portrait: Portrait, one: KernelAssessment) -> str:
+    """Give how the device of a profile differs from the trace's, "" where it does not or either does not say."""
+    ours, theirs = portrait.compute_capability, one.profile.compute_capability
+    if ours and theirs and ours != theirs:
+        return f"compute capability {theirs}, the trace's is {ours}"
+    names = [name.removeprefix("NVIDIA ") for name in (one.profile.device_name, portrait.device_name)]
+    return f"{names[0]}, the trace's is {names[1]}" if all(names) and names[0] != names[1] else ""
+
+
+def _is_doubted(kernel: ProfiledKernel) -> bool:
+    low, high = _USUAL_RATIO
+    return bool(kernel.ncu_ns and kernel.mean_ns) and not low <= (kernel.ncu_ns or 0) / kernel.mean_ns <= high
 
 
 def _uses(portrait: Portrait) -> list[_Use]:
@@ -147,10 +167,13 @@ def _kernel(use: _Use, profiles: list[KernelAssessment], n_steps: int) -> Profil
     )
 
 
-def _status(portrait: Portrait, account: _Account, unmatched: tuple[str, ...]) -> tuple[HandoverStatus, str]:
+def _status(
+    portrait: Portrait, account: _Account, unmatched: tuple[str, ...], device: str
+) -> tuple[HandoverStatus, str]:
     if not account.by_class:
         named = ", ".join(unmatched[:_MAX_NAMED])
         why = f"the trace launches none of its kernels in their grid and block ({named})"
+        why = f"taken on another device ({device})" if device else why
         return HandoverStatus.REFUSED, f"ncu's profiles are not merged: {why}"
     shares = ", ".join(
         f"{name} kernels {format_fraction(spent / account.step_ns)}"
@@ -165,6 +188,10 @@ def _status(portrait: Portrait, account: _Account, unmatched: tuple[str, ...]) -
     if not shares or account.covered_ns < MIN_COVERED * account.kernel_ns:
         asked = f"{format_fraction(MIN_COVERED)} is asked"
         return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound yet: {told}, {asked}"
+    if account.covered_ns - account.doubted_ns < MIN_COVERED * account.kernel_ns:
+        doubted = format_fraction(account.doubted_ns / account.kernel_ns)
+        why = f"{doubted} of it took less than half or more than twice as long under ncu as in the trace"
+        return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound: {told}, but {why}"
     return HandoverStatus.CONFIRMED, f"ncu refines kernel-bound: {told}"
 
 

@@ -11,6 +11,7 @@ from profkit.handover.agreement import FLOOR, agreement
 from profkit.handover.explained import explained
 from profkit.handover.match import Match, Total, match, paired_steps
 from profkit.handover.portrait import Portrait
+from profkit.handover.sameness import differing, not_the_same, unpairable
 from profkit.handover.verdicts import Ruling, ruling
 from profkit.model.arrays import distinct_codes
 from profkit.model.finding import Evidence, NextTool
@@ -20,28 +21,22 @@ from profkit.model.report import Verdict
 from profkit.model.trace import Kind
 from profkit.units import format_fraction, format_ns, format_speedup
 
-MIN_MATCHED: Final = 0.6
-"""Share of kernel time with a partner, of the side where it is less, below which two traces are not of one workload.
-Chosen, from all pairs of 54 real traces with steps: at most 0.35 for different jobs, at least 0.76 for the same one,
-which had cudnn choose other kernels on each run."""
-MIN_NAMED: Final = 0.8
-"""The same where grids are not known and names alone are compared: different jobs reach 0.65 there."""
 _MAX_NAMED: Final = 4
 
 
 def timeline(first: Portrait, second: Portrait) -> TimelineHandover:
     """Give what the second tool's timeline says of the first's verdict on one rank."""
-    refusal = _unpairable(first, second)
+    refusal = unpairable(first, second)
     if refusal:
         return _refused(first, second, refusal, None)
     pairs, how = paired_steps(first.step_numbers, second.step_numbers)
     has_shapes = first.launches.has_shapes and second.launches.has_shapes
     ours, theirs = (side.launches if has_shapes else side.launches.named() for side in (first, second))
     found = match(ours, theirs, pairs)
-    limit = MIN_MATCHED if has_shapes else MIN_NAMED
-    if found.time_share < limit:
-        return _refused(first, second, _not_the_same(first, second, found, limit, has_shapes=has_shapes), found)
-    ruled = ruling(first, second)
+    refusal = not_the_same(first, second, found, has_shapes=has_shapes)
+    if refusal:
+        return _refused(first, second, refusal, found)
+    ruled = ruling(first, second, differs=differing(first, second, found, len(pairs)))
     return TimelineHandover(
         rank=first.rank.rank,
         source=second.rank.source,
@@ -66,39 +61,6 @@ def timeline(first: Portrait, second: Portrait) -> TimelineHandover:
         next_tool=ruled.next_tool,
         other_rank=second.rank,
     )
-
-
-def _unpairable(first: Portrait, second: Portrait) -> str:
-    """Give why the two cannot be set against each other at all, "" where they can."""
-    for side in (first, second):
-        if side.device < 0:
-            return f"{side.possessive} trace has no kernels of a GPU"
-        if not side.step_ns.size:
-            return (
-                f"no steps are known in {side.possessive} trace, so that nothing is per step (profkit nsys marks them)"
-            )
-        if not side.launches.key.size:
-            return f"no kernels were launched inside the steps of {side.possessive} trace"
-    names = [side.device_name for side in (first, second)]
-    if all(names) and names[0] != names[1]:
-        return f"recorded on different devices: {names[0]} and {names[1]}"
-    return ""
-
-
-def _not_the_same(first: Portrait, second: Portrait, found: Match, limit: float, *, has_shapes: bool) -> str:
-    shares = f"{format_fraction(found.first.time_share)} of {first.possessive} kernel time and"
-    shares += f" {format_fraction(found.second.time_share)} of {second.possessive} has a partner"
-    by = "function, grid, block and order in the step" if has_shapes else "function and order in the step alone"
-    why = f"not the same workload: by {by}, {shares}; {format_fraction(limit)} is asked of both"
-    graphs = [side.tool for side in (first, second) if side.launches.n_graphs]
-    if len(graphs) == 1:
-        return f"{why} ({graphs[0]} recorded CUDA graphs as wholes: record again with --also graphs)"
-    if has_shapes:
-        pairs, _ = paired_steps(first.step_numbers, second.step_numbers)
-        by_name = match(first.launches.named(), second.launches.named(), pairs).time_share
-        if by_name >= MIN_NAMED:
-            return f"{why} ({format_fraction(by_name)} by function alone: another batch size or other shapes?)"
-    return why
 
 
 def _refused(first: Portrait, second: Portrait, why: str, found: Match | None) -> TimelineHandover:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profkit.analyzers.tools import operators, recapture, system_timeline
-from profkit.handover.agreement import PARTS_OF, part_agreement
+from profkit.handover.agreement import FLOOR, PARTS_OF, part_agreement
 from profkit.handover.portrait import Portrait
 from profkit.model.finding import NextTool
 from profkit.model.handover import HandoverStatus, PartAgreement
@@ -53,13 +53,18 @@ def cause_words(bottleneck: Bottleneck) -> str:
     return _CAUSES[bottleneck]
 
 
-def ruling(first: Portrait, second: Portrait) -> Ruling:
-    """Give what the second tool's verdict makes of the first's; both must be of the same workload."""
+def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:
+    """Give what the second tool's verdict makes of the first's; both must be of the same workload.
+
+    `differs` is what makes the runs differ all the same: then the second makes the first no surer and replaces nothing.
+    """
     ours, theirs = first.verdict, second.verdict
     nothing, other = Bottleneck.INCONCLUSIVE, second.tool
     if theirs.bottleneck is nothing:
         said = f"{other} cannot tell either" if ours.bottleneck is nothing else f"{other} cannot confirm it"
         return _open(first, f"{said}: {theirs.headline}", theirs.next_tool)
+    if ours.bottleneck is nothing and differs:
+        return _open(first, f"{other} says {theirs.bottleneck.value}, and cannot answer: {differs}", _again(first))
     if ours.bottleneck is nothing:
         return Ruling(
             status=HandoverStatus.ANSWERED,
@@ -71,8 +76,8 @@ def ruling(first: Portrait, second: Portrait) -> Ruling:
         )
     cause = part_agreement(first, second, PARTS_OF[ours.bottleneck])
     if ours.bottleneck is theirs.bottleneck:
-        return _confirmed(first, second, cause)
-    return _contradicted(first, second, cause)
+        return _confirmed(first, second, cause, differs)
+    return _contradicted(first, second, cause, differs)
 
 
 def _open(first: Portrait, sentence: str, tool: NextTool, cause: PartAgreement | None = None) -> Ruling:
@@ -91,17 +96,17 @@ def _shares(first: Portrait, second: Portrait, cause: PartAgreement) -> str:
     return f"{cause_words(first.verdict.bottleneck)} {here} of the step by {first.tool}, {there} by {second.tool}"
 
 
-def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement) -> Ruling:
+def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement, differs: str) -> Ruling:
     ours, theirs = first.verdict.confidence, second.verdict.confidence
     confirmed = f"{second.tool} confirms {first.verdict.bottleneck.value}"
     why = ""
     shares = _shares(first, second, cause)
-    slower = _is_more_disturbed(first, second)
+    doubt = differs or _is_more_disturbed(first, second)
     theirs_tool = second.verdict.next_tool  # the first's is what was just run
-    if slower:
+    if doubt:
         return Ruling(
             status=HandoverStatus.CONFIRMED,
-            sentence=f"{confirmed}: {shares}; {slower}, which makes it no surer",
+            sentence=f"{confirmed}: {shares}; {doubt}, which makes it no surer",
             confidence=ours,
             why="",
             cause=cause,
@@ -122,13 +127,13 @@ def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement) -> Rulin
     )
 
 
-def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement) -> Ruling:
+def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement, differs: str) -> Ruling:
     ours, theirs = first.verdict.bottleneck, second.verdict.bottleneck
     limit = MOSTLY_WORK if ours is Bottleneck.KERNEL else DOMINANT
     shares = _shares(first, second, cause)
     slower = _is_more_disturbed(first, second)
     is_gone = cause.agrees is False and cause.second < limit and not slower
-    if is_gone and ours in _MADE_BY_PROFILERS:
+    if is_gone and ours in _MADE_BY_PROFILERS and not differs:
         return Ruling(
             status=HandoverStatus.OVERTURNED,
             sentence=f"{second.tool} overturns {ours.value}: {shares}; it is {theirs.value}",
@@ -137,7 +142,9 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement) -> Ru
             cause=cause,
             next_tool=None,
         )
-    if cause.agrees is None:
+    if differs:
+        reason, tool = differs, _again(first)
+    elif cause.agrees is None:
         reason = "with one step on a side, scatter is not known"
         tool = _longer_capture(first, second)
     elif slower:
@@ -145,7 +152,10 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement) -> Ru
         tool = operators(first.scope, *_UNDISTURBED)
     elif is_gone:
         reason = f"no profiler makes {cause_words(ours)}: the runs differ, record both again"
-        tool = operators(first.scope, *_AGAIN)
+        tool = _again(first)
+    elif cause.agrees and abs(cause.difference) > FLOOR:
+        reason = "the steps scatter more than the shares differ"
+        tool = _longer_capture(first, second)
     elif cause.agrees:
         reason = "the shares agree: the causes are close to each other"
         tool = system_timeline(first.scope, "a longer look at the same steps", "which of both causes stays")
@@ -174,9 +184,13 @@ _UNDISTURBED: Final = (
 )
 
 
+def _again(first: Portrait) -> NextTool:
+    return operators(first.scope, *_AGAIN)
+
+
 def _longer_capture(first: Portrait, second: Portrait) -> NextTool:
-    short = first if first.step_ns.size < 2 else second
-    return recapture(short.scope, "record more steps: one step knows no scatter", "5 steps or more in each capture")
+    short = first if first.step_ns.size <= second.step_ns.size else second
+    return recapture(short.scope, "record more steps: so few know no scatter", "5 steps or more in each capture")
 
 
 def _is_more_disturbed(first: Portrait, second: Portrait) -> str:

@@ -86,7 +86,7 @@ class Job:
     def trace(self) -> Trace:
         """The job as torch.profiler sees it."""
         properties = [{"id": 0, "name": self.device}]
-        return trace_of(self.rows(), deviceProperties=properties, **self.metadata)
+        return trace_of(self.rows(), **{"deviceProperties": properties} | self.metadata)
 
     def nsys(self, path: Path, **more) -> Trace:
         """The job as nsys sees it, by way of a real export in a file."""

@@ -110,3 +110,23 @@ def test_collectives_are_no_part_of_what_ncu_must_cover(tmp_path):
     only_comm = tuple(one for one in BLOCK if one.stream == 20)
     job = KERNELS.but(launches=BLOCK * 4 + only_comm * 3)
     assert told(tmp_path, GEMM, job=job).kernel_ns == 620_000
+
+
+def test_profiles_taken_in_another_state_confirm_nothing(tmp_path):
+    """Twice as long and more: another batch in the same grid (persistent kernels), or other clocks."""
+    slow = Profile(GEMM.name, 50, 90, us=300, grid=GEMM.grid, block=GEMM.block)
+    line = told(tmp_path, slow, NORM)
+    assert line.status is HandoverStatus.OPEN
+    assert "took less than half or more than twice as long under ncu" in line.sentence
+    assert told(tmp_path, GEMM, NORM).status is HandoverStatus.CONFIRMED
+
+
+def test_profiles_of_another_device_are_refused(tmp_path):
+    properties = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}]
+    job = KERNELS.but(metadata={"deviceProperties": properties}, device="NVIDIA A100-SXM4-80GB")
+    line = told(tmp_path, GEMM, NORM, job=job)  # the page says CC 9.0
+    assert line.status is HandoverStatus.REFUSED
+    assert "taken on another device (compute capability 9.0, the trace's is 8.0)" in line.sentence
+    assert line.covered_ns == 0
+    properties[0] |= {"computeMajor": 9}
+    assert told(tmp_path, GEMM, NORM, job=job).status is HandoverStatus.CONFIRMED

@@ -221,3 +221,47 @@ def test_a_cause_that_no_profiler_makes_is_not_overturned_by_another_run(tmp_pat
     assert "no profiler makes waiting for data: the runs differ" in line.sentence
     assert line.confidence_after == 0.45
     assert line.next_tool.name == "torch.profiler"
+
+
+@pytest.mark.parametrize("stretch", [3.0, 0.3])
+def test_the_same_kernels_of_quite_another_length_are_of_another_workload(tmp_path, stretch):
+    """Persistent kernels keep their grid whatever the batch; no profiler makes a kernel twice as long."""
+    line = beside(KERNELS, KERNELS.but(stretch=stretch), tmp_path)
+    assert line.status is HandoverStatus.REFUSED
+    assert f"the same kernels take {stretch:.2f}x as long under nsys" in line.sentence
+    assert line.confidence_after == line.confidence_before
+
+
+def test_a_job_with_fewer_layers_overturns_nothing(tmp_path):
+    smaller = OVERHEAD.but(launches=TINY[:35], host_us=1, call_us=1)
+    line = beside(OVERHEAD, smaller, tmp_path)
+    assert line.status is HandoverStatus.OPEN
+    assert "the runs differ: 50 launches per step by torch.profiler, 35 by nsys" in line.sentence
+    assert line.confidence_after == 0.45
+    bare = [row for row in OVERHEAD.rows() if row.cat not in {"cuda_runtime", "cpu_op"}]
+    answer = timeline(portrait(trace_of(bare)), portrait(smaller.nsys(tmp_path / "answer.sqlite")))
+    assert answer.status is HandoverStatus.OPEN
+    assert answer.first_bottleneck == "inconclusive"
+    assert "the runs differ" in answer.sentence
+
+
+def test_a_job_with_fewer_layers_makes_nothing_surer(tmp_path):
+    short = OVERHEAD.but(n_steps=1)
+    whole = beside(short, OVERHEAD.but(host_us=15), tmp_path)
+    assert whole.confidence_after > whole.confidence_before
+    line = timeline(
+        portrait(short.trace()), portrait(OVERHEAD.but(host_us=15, launches=TINY[:35]).nsys(tmp_path / "b.sqlite"))
+    )
+    assert line.status is HandoverStatus.CONFIRMED
+    assert "the runs differ" in line.sentence
+    assert line.confidence_after == line.confidence_before
+
+
+def test_another_rank_overturns_nothing(tmp_path):
+    ours = portrait(OVERHEAD.but(metadata={"distributedInfo": {"rank": 1, "world_size": 4}}).trace())
+    theirs = portrait(OVERHEAD.but(host_us=1, call_us=1).nsys(tmp_path / "rank3.sqlite"))
+    line = timeline(ours, theirs)
+    assert line.status is HandoverStatus.OPEN
+    assert "rank 1 by torch.profiler, rank 3 by nsys" in line.sentence
+    same = portrait(OVERHEAD.but(host_us=1, call_us=1).nsys(tmp_path / "rank1.sqlite"))
+    assert timeline(ours, same).status is HandoverStatus.OVERTURNED
