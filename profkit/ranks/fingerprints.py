@@ -46,6 +46,7 @@ def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankS
     """Give what a straggler alone does; None where neither own ranges nor barriers hold half of its lateness."""
     by_rank = {summary.rank: summary for summary in summaries if summary.rank in waits.ranks}
     mine = by_rank[straggler.rank]
+    waits = waits.at(waits.kind == CollectiveKind.BARRIER) if straggler.is_at_barriers else waits
     column = waits.ranks.index(straggler.rank)
     # As in `find_stragglers`: what a rank did since its last collective is all it can be late by.
     late = np.minimum(lateness_ns(waits.arrival_ns, waits.present)[:, column], waits.lead_ns[:, column].sum(axis=1))

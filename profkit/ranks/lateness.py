@@ -127,7 +127,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     yield Evidence(
         statement=(
             f"rank {rank} comes {format_ns(joint.per_step(straggler.lateness_ns))} {per} after the middle of the"
-            f" others, last in {straggler.n_last:,} of {straggler.n_instances:,} collectives"
+            f" others, last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
         ),
         metric="straggler.lateness_ns",
         value=float(straggler.lateness_ns),
@@ -281,7 +281,7 @@ def _only_on_rank0(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: S
         Evidence(
             statement=(
                 f"the other ranks win {format_ns(joint.per_step(recoverable))} per step at most without it; rank 0 is"
-                f" last in {straggler.n_last:,} of {straggler.n_instances:,} collectives"
+                f" last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
             ),
             metric="rank0.recoverable_ns",
             value=float(recoverable),

@@ -66,6 +66,13 @@ class Straggler:
     explained_fraction: float
     compute_factor: float | None
     """How much longer the same kernels took here than on the others (weighted by time); None without common ones."""
+    is_at_barriers: bool = False
+    """Whether the group's barriers alone were looked at: the times and counts above are of these then."""
+
+    @property
+    def instances(self) -> str:
+        """What `n_instances` counts, in a word."""
+        return "barriers" if self.is_at_barriers else "collectives"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +111,8 @@ def _at_barriers(waits: GroupWaits, by_rank: Mapping[int, RankSummary], reason: 
         return None
     answer = _over_all(waits.at(is_barrier), by_rank)
     total = int(own_excess_ns(waits).sum())
-    named = [replace(one, share=one.excess_ns / total) for one in answer.named if one.p_value < MAX_P / 2]
+    late = [one for one in answer.named if one.p_value < MAX_P / 2]
+    named = [replace(one, share=one.excess_ns / total, is_at_barriers=True) for one in late]
     if not named:
         return None
     limit = f"judged at its {int(is_barrier.sum())} barriers alone; over all collectives {reason}"

@@ -181,9 +181,13 @@ def crowded(seed, *, slow_ns):
 
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_barriers_are_looked_at_alone_where_all_else_is_noise(seed):
-    found = answer(crowded(seed, slow_ns=4 * MS))
-    assert [(one.rank, one.phase, one.n_instances) for one in found.named] == [(0, "host", 12)]
+    ranks = crowded(seed, slow_ns=4 * MS)
+    found = answer(ranks)
+    assert [(one.rank, one.phase, one.n_instances, one.instances) for one in found.named] == [
+        (0, "host", 12, "barriers")
+    ]
     assert found.named[0].share < 0.7  # of all that lateness costs, not of what it costs at barriers
+    assert only_work(found.named[0], waits_of(ranks)[0], ranks).barrier_fraction == 1
     assert "judged at its 12 barriers alone" in found.limits[-1]
 
 
