@@ -24,8 +24,7 @@ _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs 
 _SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
 _MAX_AUTO_JOBS = 4
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
-_LARGE_BYTES = 3 * 2**20  # a column of half a million rows; twice what a piece of text and its events take
-_LARGE_NSYS_BYTES = 2**20  # the parts of an nsys export's columns: nothing of this size comes and goes in reading it
+_LARGE_BYTES = 2**20  # parts of columns and more; what comes and goes with each piece of text is half as large
 
 
 @click.command("triage", short_help="The verdict on one trace or several.")
@@ -99,14 +98,13 @@ def command(
     """
     load_numpy()
     from profkit.handover.sources import sources_of
-    from profkit.ingest.read import Tool
     from profkit.ranks.fleet import triage
 
     step_range = _parse_steps(step_text)
     given = sources_of(paths)
     sources = list(given.first)
     if _largest_bytes(sources) >= _SPARE_FROM_BYTES:
-        _return_large_blocks_at_once(_LARGE_NSYS_BYTES if given.first_tool is Tool.NSYS else _LARGE_BYTES)
+        _return_large_blocks_at_once()
     with ReadingProgress() as progress:
         if len(sources) == 1:
             report = triage(
@@ -167,7 +165,7 @@ def _largest_bytes(sources: list[str]) -> int:
     return max((file.stat().st_size for file in files), default=0)
 
 
-def _return_large_blocks_at_once(large_bytes: int) -> None:
+def _return_large_blocks_at_once() -> None:
     """Make glibc give every column back to the system when it is freed: `make bench-large` prints the peak.
 
     Here, not in the library: the allocator belongs to the process, and this process is ours.
@@ -176,7 +174,7 @@ def _return_large_blocks_at_once(large_bytes: int) -> None:
         import ctypes  # 5 ms that a small trace need not pay
 
         with suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, large_bytes)
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def _reaches(report: Report, limit: Severity) -> bool:
