@@ -15,7 +15,6 @@ class Sources:
     """The files: `first` make the report, the others are set beside it."""
 
     first: tuple[str, ...]
-    first_tool: Tool = Tool.KINETO
     timelines: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
 
@@ -43,7 +42,7 @@ def sources_of(paths: Iterable[str]) -> Sources:
         )
     if kineto:
         return Sources(first=kineto, timelines=nsys, profiles=ncu)
-    return Sources(first=nsys, first_tool=Tool.NSYS, profiles=ncu)
+    return Sources(first=nsys, profiles=ncu)
 
 
 def _found(path: str) -> list[str]:
