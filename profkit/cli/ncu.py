@@ -22,6 +22,8 @@ from profkit.cli.nsight import (
 from profkit.errors import UsageError
 
 DEFAULT_FOLDER = "profkit-ncu"
+_NO_MATCH = "name and launch index are those of a steady step; try --skip 0, or --whole"
+_IN_USE = "another tool reads the GPU's counters: dcgmi profiling --pause, or end the other ncu"
 _STEPS = 2  # the launch counted in one step, and one more where an early one was skipped (chosen)
 
 
@@ -71,7 +73,9 @@ def command(
     if trace is not None:
         kernel, found_skip, recorded = _hottest(trace)
         skip = found_skip if skip is None else skip
-        command_line = command_line or recorded
+        if recorded and not command_line:
+            click.echo(f"profkit: runs what {trace} was recorded with: {shlex.join(recorded)}", err=True)
+            command_line = recorded
     if not command_line:
         raise UsageError("no command to run", hint="profkit ncu --kernel NAME -- python train.py")
     target = target_of(kernel, skip=skip, count=count)
@@ -144,12 +148,13 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
             "no launch matched" if log is not None else "see what each ncu said above"
         ]
         click.echo(f"profkit: ncu left no report in {folder}: {errors[0]}", err=True)
-        click.echo("  hint: name and launch index are those of a steady step; try --skip 0, or --whole", err=True)
+        click.echo(f"  hint: {_IN_USE if 'driver resource' in errors[0] else _NO_MATCH}", err=True)
         return done.code or 4
     for report in done.reports:
         page = subprocess.run(page_line(tool, report), check=False, capture_output=True, text=True)  # noqa: S603
         if page.returncode == 0 and page.stdout:
             report.with_suffix(".csv").write_text(page.stdout, encoding="utf-8")
     click.echo(f"profkit: {len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}", err=True)
-    click.echo(f"  profkit kernels {done.reports[0] if len(done.reports) == 1 else folder}", err=True)
+    what = done.reports[0] if len(done.reports) == 1 else folder
+    click.echo(f"  profkit kernels {shlex.quote(str(what))}", err=True)
     return done.code

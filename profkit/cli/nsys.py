@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -116,5 +117,5 @@ def _finish(done: Done, folder: Path, tool: Any) -> int:
             exported.append(report.with_suffix(".sqlite"))
     click.echo(f"profkit: {len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}", err=True)
     if exported:
-        click.echo(f"  profkit triage {exported[0] if len(exported) == 1 else folder}", err=True)
+        click.echo(f"  profkit triage {shlex.quote(str(exported[0] if len(exported) == 1 else folder))}", err=True)
     return done.code

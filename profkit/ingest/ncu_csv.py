@@ -39,7 +39,7 @@ class _Open:
 
     row: Row
     cells: list[tuple[str, str, str]] = field(default_factory=list)
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[Row] = field(default_factory=list)
 
 
 def is_header(line: str) -> bool:
@@ -122,7 +122,7 @@ def _gather(header: list[str], cells: list[str], page: int, launches: dict[tuple
     if label:
         launch.cells.append((label, unit, row.get(needed, "")))
     elif row.get("Rule Name"):
-        launch.rules.append(_rule(row))
+        launch.rules.append(row)
     return True
 
 
@@ -145,8 +145,8 @@ def _gather_raw(
     return True
 
 
-def _rule(row: Row) -> Rule:
-    percent = number_in(row.get("Estimated Speedup", ""))
+def _rule(row: Row, *, comma: bool) -> Rule:
+    percent = number_in(row.get("Estimated Speedup", ""), has_decimal_comma=comma)
     return Rule(
         id=row["Rule Name"],
         kind=row.get("Rule Type", ""),
@@ -180,7 +180,7 @@ def _profile(launch: _Open, place: int, source: str, *, comma: bool) -> KernelPr
         compute_capability=row.get("CC", "") or _capability(metrics),
         n_launches=_whole(row.get("Invocations", "")) or 1,
         metrics=metrics,
-        rules=tuple(launch.rules),
+        rules=tuple(_rule(rule, comma=comma) for rule in launch.rules),
     )
 
 

@@ -37,7 +37,8 @@ def read_rep(path: Path, source: str) -> list[KernelProfile]:
             hint="pip install ncu-report; or where ncu is: ncu --import FILE --csv --page raw --print-units base",
         )
     known = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "profkit.ingest.ncu_rep", str(path.absolute()), source]
+    # -P: the folder one stands in is no place to import from.
+    command = [sys.executable, "-P", "-m", "profkit.ingest.ncu_rep", str(path.absolute()), source]
     try:
         done = subprocess.run(  # noqa: S603 - ourselves
             command, env={**os.environ, "PYTHONPATH": known}, check=False, capture_output=True, timeout=_LONGEST_S
@@ -50,10 +51,13 @@ def read_rep(path: Path, source: str) -> list[KernelProfile]:
 
 
 def profiles_of(module: Any, path: str, source: str) -> list[KernelProfile]:
-    """Give the launches that NVIDIA's module finds in a file, in its order."""
+    """Give the launches that NVIDIA's module finds in a file, in its order; raises ValueError where one is cut off."""
     context = module.load_report(path)
     ranges = [context.range_by_idx(place) for place in range(context.num_ranges())]
     actions = [group.action_by_idx(place) for group in ranges for place in range(group.num_actions())]
+    for number, action in enumerate(actions):
+        if not action.metric_names():  # what the module gives for the rest of a file that was cut short
+            raise ValueError(f"launch {number} of {len(actions)} has no metrics")
     return [_profile(action, number, source) for number, action in enumerate(actions)]
 
 

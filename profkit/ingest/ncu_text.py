@@ -105,16 +105,18 @@ def _profile(launch: _Open, number: int, source: str, *, comma: bool) -> KernelP
         compute_capability=head["cc"] or "",
         n_launches=int(head["n"]) if head["n"] else 1,
         metrics=metrics,
-        rules=tuple(_rule(rule, section) for rule, section in zip(launch.rules, launch.sections, strict=True)),
+        rules=tuple(
+            _rule(rule, section, comma=comma) for rule, section in zip(launch.rules, launch.sections, strict=True)
+        ),
     )
 
 
-def _rule(parts: list[str], section: str) -> Rule:
+def _rule(parts: list[str], section: str, *, comma: bool) -> Rule:
     text = " ".join(part.strip() for part in parts[1:])
     speedup = _SPEEDUP.match(text)
     if speedup is None:
         return Rule(id=section, kind=parts[0], message=text)
-    percent = number_in(speedup["percent"])
+    percent = number_in(speedup["percent"], has_decimal_comma=comma)
     return Rule(
         id=section,
         kind=parts[0],

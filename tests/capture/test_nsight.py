@@ -199,6 +199,29 @@ def test_closed_counters_are_exit_4_with_the_way_out(machine):
     assert "SYS_ADMIN" in done.stderr
 
 
+def test_another_tool_on_the_counters_is_told_with_its_way_out(machine):
+    said = "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool (like DCGM)"
+    machine.install("ncu", "2026.1", log=said)
+    done = machine.run("ncu", "--kernel", "f", "--", "job", "0")
+    assert done.returncode == 4
+    assert "driver resource" in done.stderr
+    assert "dcgmi profiling --pause" in done.stderr
+    assert "--skip" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["nsys", "ncu"])
+def test_what_to_run_next_can_be_pasted(machine, name):
+    machine.install(name, "2026.1")
+    done = machine.run(name, "-o", "out of it", "--", "job", "0")
+    assert done.returncode == 0
+    command, path = ("triage", "profile.sqlite") if name == "nsys" else ("kernels", "profile.ncu-rep")
+    assert shlex.split(done.stderr.splitlines()[-1]) == [
+        "profkit",
+        command,
+        str(machine.folder / "out of it" / path),
+    ]
+
+
 def test_no_report_is_exit_4_unless_the_script_failed(machine):
     machine.install("ncu", "2026.1", log="==WARNING== No kernels were profiled.")
     assert machine.run("ncu", "--", "job", "0").returncode == 4
@@ -248,6 +271,8 @@ def test_the_hot_kernel_and_its_launch_come_from_the_trace(machine):
     assert flags[flags.index("--kernel-name") + 1] == "regex:^f$"
     assert flags[flags.index("--launch-skip") + 1] == "2"
     assert flags[-3:] == ["job", "--lr", "0"]
+    told = machine.run("ncu", "--from", "t.json", "--dry-run").stderr
+    assert "profkit: runs what t.json was recorded with: job --lr 0" in told
     both = machine.run("ncu", "--from", "t.json", "--kernel", "f", "--", "job", "0")
     assert both.returncode == 2
 

@@ -143,6 +143,18 @@ def test_numbers_of_a_locale_with_decimal_comma(tmp_path):
     assert dict(read_profiles(written(tmp_path, german)).profiles[0].metrics) == pytest.approx(METRICS)
 
 
+def test_estimates_of_a_locale_with_decimal_comma(tmp_path):
+    said = TEXT.replace("1,234.50", "1.234,50").replace("61.84", "61,84").replace("196.46", "196,46")
+    said = said.replace("1.30", "1,30").replace("2.03", "2,03").replace("25.06%", "25,06%")
+    profile = read_profiles(written(tmp_path, said)).profiles[0]
+    assert dict(profile.metrics) == pytest.approx(METRICS)
+    assert profile.rules[1].speedup_fraction == pytest.approx(0.2506)
+    rule = DETAILS[4].rsplit(",", 2)[0] + ',"local","25,06"'
+    german = [HEADER, DETAILS[1].replace("61.84", "61,84"), rule]
+    [csv_rule] = read_profiles(written(tmp_path, german)).profiles[0].rules
+    assert csv_rule.speedup_fraction == pytest.approx(0.2506)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_what_windows_redirected_is_read(tmp_path, encoding):
     assert dict(read_profiles(written(tmp_path, DETAILS, encoding=encoding)).profiles[0].metrics) == pytest.approx(
@@ -318,6 +330,38 @@ def test_a_report_through_nvidias_module():
     assert (profile.device_name, profile.compute_capability) == ("NVIDIA H100", "9.0")
     assert MEMORY_THROUGHPUT not in profile.metrics  # NaN is no number
     assert (profile.rules[0].kind, profile.rules[0].speedup_fraction) == ("OPT", pytest.approx(0.4))
+
+
+class CutShort(Action):
+    """What NVIDIA's module gives for a launch that a report cut short does not hold any more."""
+
+    VALUES = {}  # noqa: RUF012
+
+    def name(self, base):
+        return None
+
+
+def test_a_report_cut_short_is_not_a_shorter_one():
+    actions = [Action(), CutShort()]
+    group = SimpleNamespace(num_actions=lambda: 2, action_by_idx=lambda place: actions[place])
+    context = SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda _: group)
+    with pytest.raises(ValueError, match="launch 1 of 2"):
+        profiles_of(SimpleNamespace(load_report=lambda _: context), "k.ncu-rep", "k.ncu-rep")
+
+
+def test_nothing_beside_the_report_is_imported(tmp_path, monkeypatch):
+    installed, here = tmp_path / "site", tmp_path / "here"
+    for folder, text in ((installed, READERS["reads nothing"]), (here, "open('ran', 'w')\n")):
+        folder.mkdir()
+        (folder / "ncu_report.py").write_text(text)
+    monkeypatch.syspath_prepend(installed)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    (here / "msgspec.py").write_text("open('ran', 'w')\n")
+    (here / "k.ncu-rep").write_bytes(b"NVR\0rest")
+    monkeypatch.chdir(here)
+    with pytest.raises(TraceError, match="holds no profiled kernel"):
+        read_profiles("k.ncu-rep")
+    assert not (here / "ran").exists()
 
 
 READERS = {
