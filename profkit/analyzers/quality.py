@@ -11,6 +11,8 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture
 from profkit.model.arrays import is_member
 from profkit.model.finding import Evidence, Explanation, Finding, Severity
+from profkit.model.intervals import Intervals
+from profkit.model.names import WHOLE_GRAPH
 from profkit.model.report import Check, Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
@@ -43,6 +45,8 @@ class Quality:
     lag_floor_ns: int | None
     perturbation: float | None
     n_damage: int
+    whole_graph_fraction: float | None
+    """Of the window, in CUDA graphs whose kernels were not recorded; None where there are none."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
 
@@ -68,6 +72,7 @@ def measure(facts: Facts) -> Quality:
         lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
         perturbation=_perturbation(trace),
         n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),
+        whole_graph_fraction=_whole_graphs(trace, main) if main is not None else None,
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
     )
 
@@ -118,6 +123,15 @@ def _overlapped(trace: Trace, main: DeviceFacts) -> float:
     return float(bad.sum() / order.size) if order.size else 0.0
 
 
+def _whole_graphs(trace: Trace, main: DeviceFacts) -> float | None:
+    is_graph = np.array([name.startswith(WHOLE_GRAPH) for name in trace.strings], np.bool_)
+    rows = main.activity.rows[is_graph[trace.gpu.name[main.activity.rows]]]
+    if not rows.size:
+        return None
+    graphs = Intervals.of(trace.gpu.start_ns[rows], trace.gpu.end_ns[rows]).clip(*trace.window_ns)
+    return graphs.total_ns / trace.window_duration_ns
+
+
 def _giants(trace: Trace) -> int:
     """Device rows ten times as long as everything the host recorded: a duration that wrapped below the hard limit."""
     host = trace.calls if len(trace.calls) else trace.ops
@@ -141,6 +155,7 @@ MAX_OVERLAPPED_FRACTION = 0.01
 MAX_LAG_FLOOR_NS = 25_000
 MAX_PERTURBATION = 0.05
 REFUSING_PERTURBATION = 0.5
+MAX_WHOLE_GRAPHS = 0.5
 MIN_STEPS = 3
 MIN_ROWS = 20
 
@@ -184,6 +199,13 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             value=None if q.lag_floor_ns is None else float(q.lag_floor_ns),
             message=f"launch to start on an idle device takes {format_ns(q.lag_floor_ns or 0)} or more"
             " (WSL2, Windows, a remote device or heavy instrumentation above 25 us)",
+        ),
+        Check(
+            id="graphs.whole",
+            ok=(q.whole_graph_fraction or 0) <= MAX_WHOLE_GRAPHS,
+            value=q.whole_graph_fraction,
+            message=f"{format_fraction(q.whole_graph_fraction or 0)} of the window is CUDA graphs recorded as wholes:"
+            " kernels, collectives and gaps inside are not known (profkit nsys --also graphs)",
         ),
     )
 
@@ -276,6 +298,7 @@ def confidence_cap(result: Quality, *, without: frozenset[str] = frozenset()) ->
         "times.impossible": 0.4,
         "input.damaged": 0.4,
         "content.tiny": 0.2,
+        "graphs.whole": 0.4,
         "causality": 0.5,
         "device.unlinked": 0.6,
         "steps.few": 0.6,
@@ -309,13 +332,15 @@ EXPLANATIONS = (
         measured="Launch calls in the window without a device row of their correlation (stream capture excluded, last"
         " tenth ignored); device rows without a launch call; rows that start before their call; rows of one stream that"
         " overlap; zero timestamps and overflowed durations; marked steps; p5 of launch-to-start on a drained device;"
-        " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones.",
+        " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones; the share of the window in"
+        " CUDA graphs of which nsys recorded the whole alone.",
         thresholds=(
             "launches lost <= 2 %, unlinked rows <= 2 %, early rows <= 1 %: chosen; sound reference traces show 0",
             "overlapping rows <= 1 %: chosen; healthy reference traces show 0 outside CUDA graphs",
             "lag floor <= 25 us: bare metal shows 4-20 us, WSL2 42-47 us",
             "at least 20 rows of activity, or a marked step: chosen",
             "profiler cost <= 5 %, >= 3 marked steps: chosen",
+            "CUDA graphs as wholes <= half the window: chosen; above, the step's largest part is not known",
         ),
         lookalikes=(
             "launches recorded into a CUDA graph run nothing: they are not lost",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
-from profkit.model.names import function_name
+from profkit.model.names import WHOLE_GRAPH, function_name
 from profkit.model.trace import I32, Kind, Step, Trace
 
 Shape = tuple[int, int, int]
@@ -134,4 +134,4 @@ def _keys(trace: Trace, rows: NDArray[np.intp]) -> tuple[tuple[KernelKey, ...], 
 
 def _is_graph(trace: Trace) -> NDArray[np.bool_]:
     """Tell the names under which the reader of nsys exports files whole graphs."""
-    return np.array([name.startswith("CUDA graph ") for name in trace.strings], np.bool_)
+    return np.array([name.startswith(WHOLE_GRAPH) for name in trace.strings], np.bool_)

@@ -16,6 +16,7 @@ from profkit.ingest.kineto import RawTrace
 from profkit.ingest.nsys_rows import NO_END, UNNAMED, Process, Rows
 from profkit.ingest.nsys_session import Session, pid_of, process_of, tid_of
 from profkit.model.arrays import constant
+from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import TraceWarning
 
 # As Kineto writes them, so that names compare across tools. Codes: ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND,
@@ -81,7 +82,7 @@ def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
 def _labels(export: Export) -> dict[str, Callable[[int], str]]:
     return {
         "kernels": lambda id_: (
-            export.text(id_).replace("<unnamed>", "(anonymous namespace)") if id_ >= 0 else f"CUDA graph {-2 - id_}"
+            export.text(id_).replace("<unnamed>", "(anonymous namespace)") if id_ >= 0 else f"{WHOLE_GRAPH}{-2 - id_}"
         ),
         "copies": lambda kind: _copy_name(kind) if kind >= 0 else f"Memset ({_memory(-2 - kind)})",
         "sync_rows": lambda kind: _SYNC_KINDS[kind] if kind < len(_SYNC_KINDS) else _SYNC_KINDS[0],

@@ -207,6 +207,10 @@ def family_of(name: str) -> str:
     return next((family for family in families if not fused or family in _ALONG_ROWS), "other")
 
 
+WHOLE_GRAPH: Final = "CUDA graph "
+"""How the name of a row begins that stands for a whole CUDA graph: nsys has not recorded the kernels in it."""
+
+
 def function_name(name: str) -> str:
     """Give a kernel's bare function name: no return type, namespaces, template arguments, parameters.
 

@@ -488,3 +488,28 @@ def test_a_folder_gives_exports_and_leaves_out_reports_that_were_exported(tmp_pa
 def test_a_kineto_trace_loads_no_sqlite() -> None:
     code = "from profkit.ranks.fleet import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
     assert not {"sqlite3", "subprocess"} & loaded_after(code)
+
+
+def test_what_runs_inside_whole_graphs_is_not_known_and_the_verdict_says_so(tmp_path: Path) -> None:
+    """Collectives and gaps inside a graph would count as compute."""
+    from profkit.analyzers.quality import checks, confidence_cap, measure
+    from profkit.timeline import Facts
+
+    export = Export()
+    for step in range(6):
+        begin = 10_000_000 + step * 1_000_000
+        export.range(begin, begin + 1_000_000, f"step {step}")
+        for part in range(10 if step else 1):
+            at, correlation = begin + 20_000 + part * 96_000, 50 + step * 10 + part
+            export.call(at - 9_000, at - 2_000, "cudaGraphLaunch_v10000", correlation=correlation)
+            row = {"deviceId": 0, "streamId": 7, "correlationId": correlation, "globalPid": global_pid(RANK0)}
+            export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start=at, end=at + 90_000, **row, graphId=3)
+    graphs = measure(Facts.of(only(export.write(tmp_path / "x.sqlite"))))
+    assert graphs.whole_graph_fraction == 51 * 90_000 / 6_000_000
+    (failed,) = [check for check in checks(graphs) if not check.ok]
+    assert failed.id == "graphs.whole"
+    assert failed.message.startswith("76.5 % of the window is CUDA graphs recorded as wholes")
+    assert confidence_cap(graphs) == 0.4
+    plain = measure(Facts.of(only(training().write(tmp_path / "y.sqlite"))))
+    assert plain.whole_graph_fraction is None
+    assert "graphs.whole" not in {check.id for check in checks(plain)}
