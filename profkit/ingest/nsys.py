@@ -1,7 +1,8 @@
 """Nsight Systems SQLite exports of any version: the same `Trace` as from Kineto, one for each process with kernels.
 
 Rows of a table go to their process by globalTid and globalPid; a device row finds its launch by the correlation id
-within its process (ids repeat across processes). The export does not store ranks: processes are numbered by GPU.
+within its process (ids repeat across processes). The export stores ranks of MPI alone, and only where it was traced:
+else processes are numbered by GPU.
 """
 
 from __future__ import annotations
@@ -135,7 +136,9 @@ def _texts(database: Database, ids: set[int]) -> dict[int, str]:
 
 
 def _ranks(export: Export) -> dict[int, int | None]:
-    """Give the rank of each process: of one process as the file's name tells, of several by GPU, then by pid."""
+    """Give the rank of each process: as MPI says, else of one as the file's name tells, of several by GPU, then pid."""
+    if export.mpi_ranks:
+        return dict(export.mpi_ranks)
     keys = list(export.devices)
     if len(keys) == 1:
         rank = rank_in_name(Path(export.source).name)

@@ -48,6 +48,12 @@ class Export:
     thread_names: dict[int, int] = field(default_factory=dict)
     """Ids of StringIds, by globalTid."""
 
+    @property
+    def mpi_ranks(self) -> dict[int, int]:
+        """The ranks that MPI gave, by process; {} unless each process with kernels has one of its own."""
+        found = {key: rank for key, rank in self.session.mpi_ranks.items() if key in self.devices}
+        return found if len(set(found.values())) == len(self.devices) else {}
+
     def text(self, id_: int) -> str:
         """Give a string; one that the file does not have is named by its id."""
         return self.texts.get(id_, f"string {id_}")
@@ -213,7 +219,7 @@ def _warnings(export: Export, key: int, process: Process, n_open: int) -> list[T
     def warn(warning_id: str, message: str, count: int = 1) -> None:
         found.append(TraceWarning(id=warning_id, message=message, count=count))
 
-    if len(export.devices) > 1:
+    if len(export.devices) > 1 and not export.mpi_ranks:
         warn(
             "nsys.ranks",
             f"{len(export.devices)} processes in one export: ranks are numbered by GPU, since nsys does not store them",

@@ -73,6 +73,8 @@ class Session:
     gpus: tuple[Gpu, ...] = ()
     gpu_of: Mapping[tuple[int, int], int] = field(default_factory=dict)
     process_names: Mapping[int, str] = field(default_factory=dict)
+    mpi_ranks: Mapping[int, int] = field(default_factory=dict)
+    """By process, where MPI was traced."""
     warnings: tuple[TraceWarning, ...] = ()
 
     def gpu(self, process: int, device: int) -> Gpu | None:
@@ -98,6 +100,7 @@ def read_session(database: Database) -> Session:
         gpus=_gpus(database),
         gpu_of=_gpu_of(database),
         process_names=_process_names(database),
+        mpi_ranks=_mpi_ranks(database),
         warnings=(*_schema_warnings(schema, database.source), *_diagnostics(database)),
     )
 
@@ -198,6 +201,15 @@ def _process_names(database: Database) -> dict[int, str]:
         for global_pid, name in zip(chunk["globalPid"], chunk["name"], strict=True):
             names[process_of(int(global_pid))] = text_of(name)
     return names
+
+
+def _mpi_ranks(database: Database) -> dict[int, int]:
+    ranks: dict[int, int] = {}
+    for chunk in database.chunks("MPI_RANKS", {"globalTid": -1, "rank": -1}):
+        for global_tid, rank in zip(chunk["globalTid"], chunk["rank"], strict=True):
+            if global_tid >= 0 and rank >= 0:
+                ranks[process_of(int(global_tid))] = int(rank)
+    return ranks
 
 
 def _diagnostics(database: Database) -> list[TraceWarning]:

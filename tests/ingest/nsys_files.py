@@ -41,6 +41,7 @@ TABLES = {
     "TARGET_INFO_GPU": "id INTEGER, name TEXT, smCount INTEGER, totalMemory INTEGER, memoryBandwidth INTEGER,"
     " clockRate INTEGER, computeMajor INTEGER, computeMinor INTEGER, cuDevice INTEGER",
     "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER, pid INTEGER",
+    "MPI_RANKS": "globalTid INTEGER NOT NULL, rank INTEGER NOT NULL",
 }
 
 

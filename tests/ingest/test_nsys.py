@@ -146,6 +146,20 @@ def test_two_processes_that_both_call_their_gpu_0_are_told_apart_by_the_gpu_behi
     assert traces[0].meta.devices[0].index == 0
 
 
+def test_ranks_are_mpis_where_it_was_traced(tmp_path: Path) -> None:
+    export = Export()
+    for device, (pid, rank) in enumerate(((RANK0, 5), (RANK1, 4))):
+        add_training(export, pid, device=device)
+        export.add("MPI_RANKS", globalTid=global_tid(pid), rank=rank)
+    traces = list(read_traces(str(export.write(tmp_path / "x.sqlite"))))
+    assert [(trace.meta.rank, trace.meta.metadata["pid"]) for trace in traces] == [(4, RANK1), (5, RANK0)]
+    assert not any(warning.id == "nsys.ranks" for warning in traces[0].warnings)
+    export.rows["MPI_RANKS"][0]["rank"] = 4  # two communicators' worth of ranks, or damage: then by GPU
+    traces = list(read_traces(str(export.write(tmp_path / "y.sqlite"))))
+    assert [(trace.meta.rank, trace.meta.metadata["pid"]) for trace in traces] == [(0, RANK0), (1, RANK1)]
+    assert any(warning.id == "nsys.ranks" for warning in traces[0].warnings)
+
+
 def test_the_rank_of_a_single_process_is_the_one_in_the_name_of_its_file(tmp_path: Path) -> None:
     assert only(training().write(tmp_path / "host_rank3.sqlite")).meta.rank == 3
     assert only(training().write(tmp_path / "report1.sqlite")).meta.rank is None
