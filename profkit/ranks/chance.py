@@ -11,7 +11,10 @@ from profkit.model.arrays import I64, Bool
 
 N_PERMUTATIONS: Final = 2_000
 _MAX_BLOCKS: Final = 128
-_MIN_STEPS: Final = 6
+MIN_STEPS: Final = 6
+"""Steps from which steps are the witnesses, and not the collectives in them."""
+FEW_STEPS: Final = 0.8
+"""What is left of the confidence in lateness seen in fewer steps. Chosen: high becomes medium."""
 _MANY: Final = 16
 _CHUNK: Final = 4_000_000  # random numbers held at once
 
@@ -23,7 +26,7 @@ def blocks_of(step: I64) -> NDArray[np.intp]:
     themselves: after each collective all ranks begin anew, so that one hiccup makes one instance late, not all.
     """
     numbers, block = np.unique(step, return_inverse=True)
-    if (numbers >= 0).sum() < _MIN_STEPS:
+    if (numbers >= 0).sum() < MIN_STEPS:
         block = np.arange(step.size)
     n_blocks = int(block.max(initial=-1)) + 1
     return block.reshape(-1) * _MAX_BLOCKS // n_blocks if n_blocks > _MAX_BLOCKS else block.reshape(-1)

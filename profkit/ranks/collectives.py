@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import system_timeline
+from profkit.analyzers.tools import recapture, system_timeline
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
+from profkit.ranks.chance import FEW_STEPS, MIN_STEPS
 from profkit.ranks.fingerprints import MIN_MATCHED, CommunicationLimit, Traffic
 from profkit.ranks.joint import Joint
 from profkit.ranks.kinds import CollectiveKind
@@ -21,6 +22,10 @@ MIN_FRACTION: Final = 0.05
 """Share of the window from which communication is worth a finding (diagnosis, rule 5)."""
 MIN_EXTRA: Final = 0.02
 """Share of the window below which a collective too many is not spoken of: run-to-run noise."""
+
+MOSTLY_ONE: Final = 0.8
+"""Share of all lateness from which one rank has it, and ranks do not take turns. Chosen, as for what explains a finding
+(diagnosis 6, combination (e))."""
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
@@ -63,7 +68,7 @@ def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: 
         statement=(
             f"{group_name(limit.group, len(waits.ranks))}{_alike(n_alike)}: {limit.n_instances:,} collectives,"
             f" {format_ns(joint.per_step(limit.wait_ns))} of waiting for the last rank and"
-            f" {format_ns(joint.per_step(limit.transfer_ns))} of transfer {_per(joint)}"
+            f" {format_ns(joint.per_step(limit.transfer_ns))} of transfer {joint.per}"
         ),
         metric="comm.wait_fraction",
         value=limit.wait_fraction,
@@ -72,21 +77,21 @@ def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: 
     )
 
 
-def _per(joint: Joint) -> str:
-    return "per step" if joint.step_ns is not None else "in the window"
-
-
 def _confidence(waits: GroupWaits, joint: Joint) -> float:
     sure = 0.85 * (1.0 if waits.uses_clocks and not waits.is_disputed else 0.8)
+    sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
     last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
+    mostly = _mostly(waits)
     return Finding(
         id="comm.skew",
-        title="ranks wait for each other, now for one and now for another",
+        title="ranks wait for each other, now for one and now for another"
+        if mostly is None
+        else f"ranks wait, mostly for rank {mostly}, which is not shown to be a straggler",
         severity=severity_of(fraction),
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(limit.wait_exposed_ns),
@@ -94,7 +99,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
         evidence=(
             Evidence(
                 statement=(
-                    f"{format_ns(joint.per_step(limit.wait_exposed_ns))} {_per(joint)} of exposed waiting on a rank"
+                    f"{format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per} of exposed waiting on a rank"
                     f" that is not the last: {format_fraction(fraction)} of the window"
                 ),
                 metric="comm.wait_exposed_ns",
@@ -109,15 +114,47 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
                 value=float(limit.n_instances),
                 unit="count",
             ),
+            *_not_a_straggler(mostly, waits, joint),
             *_not_tokens(joint),
         ),
         fix="make the ranks' work even in every step: batches of equal tokens, no work on some ranks only, garbage"
         " collection at the same step",
-        next_tools=(
-            system_timeline(
-                scope, "what makes now one rank late and now another?", "gaps before the late rank's calls"
-            ),
-        ),
+        next_tools=(_skew_tool(mostly, scope),),
+    )
+
+
+def _mostly(waits: GroupWaits) -> int | None:
+    """Give the rank that has nearly all of the lateness, None where ranks share it."""
+    excess = own_excess_ns(waits).sum(axis=0)
+    column = int(excess.argmax())
+    return waits.ranks[column] if excess[column] >= MOSTLY_ONE * max(int(excess.sum()), 1) else None
+
+
+def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
+    """Give why the rank with nearly all of the lateness is not named."""
+    if rank is None:
+        return
+    excess = own_excess_ns(waits).sum(axis=0)
+    share = float(excess[waits.ranks.index(rank)] / max(int(excess.sum()), 1))
+    reason = next(
+        answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each.ranks == waits.ranks
+    )
+    yield Evidence(
+        statement=f"rank {rank} has {format_fraction(share)} of the lateness; no straggler: {reason}",
+        metric="comm.largest_share",
+        value=share,
+        unit="fraction",
+        expected=f"< {format_fraction(MOSTLY_ONE)} where ranks take turns",
+    )
+
+
+def _skew_tool(rank: int | None, scope: Scope) -> NextTool:
+    if rank is None:
+        return system_timeline(
+            scope, "what makes now one rank late and now another?", "gaps before the late rank's calls"
+        )
+    return recapture(
+        scope, f"more steps of all ranks: is rank {rank} late by chance?", "12 steps or more on every rank"
     )
 
 
@@ -146,7 +183,7 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
     evidence = [
         Evidence(
             statement=(
-                f"{format_ns(joint.per_step(won))} {_per(joint)} of transfer that no compute hides:"
+                f"{format_ns(joint.per_step(won))} {joint.per} of transfer that no compute hides:"
                 f" {format_fraction(fraction)} of the window"
             ),
             metric="comm.transfer_exposed_ns",
@@ -210,7 +247,7 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
             Evidence(
                 statement=(
                     f"{often}, asked for by the script itself: {format_ns(joint.per_step(row.exposed_ns))}"
-                    f" {_per(joint)} exposed, {format_fraction(row.share)} of the group's traffic"
+                    f" {joint.per} exposed, {format_fraction(row.share)} of the group's traffic"
                 ),
                 metric="collective.exposed_ns",
                 value=float(row.exposed_ns),

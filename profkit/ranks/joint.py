@@ -54,6 +54,11 @@ class Joint:
         """The outcome of a rank that is here."""
         return next(outcome for outcome in self.outcomes if outcome.summary.rank == rank)
 
+    @property
+    def per(self) -> str:
+        """Of what `per_step` is: of each step, or of all there is."""
+        return "per step" if self.step_ns is not None else "in the window"
+
     def per_step(self, total_ns: int) -> int:
         """Give a total over the window per step."""
         return total_ns // self.n_steps

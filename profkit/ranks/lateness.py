@@ -13,10 +13,13 @@ from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, system_timeline
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.model.names import short_name
-from profkit.ranks.fingerprints import OnlyWork, only_work
+from profkit.ranks.alone import rank0_finding
+from profkit.ranks.chance import FEW_STEPS, MIN_STEPS
+from profkit.ranks.fingerprints import only_work
 from profkit.ranks.joint import Joint
 from profkit.ranks.records import PHASES, RankSummary
 from profkit.ranks.replay import Counterfactual
+from profkit.ranks.several import for_all
 from profkit.ranks.straggler import MAX_P, Straggler, Stragglers
 from profkit.ranks.waits import GroupWaits
 from profkit.units import format_fraction, format_ns, format_speedup
@@ -26,7 +29,6 @@ SLOW_KERNELS: Final = 1.05
 _WHERE: Final = {"data": "in its input pipeline", "compute": "in compute", "host": "on its host", "copy": "in copies"}
 _SURE: Final = 0.9
 _ID_BY_RANK: Final = "straggler.rank"
-_ID_ALONE: Final = "rank0.work"
 _NAME_WIDTH: Final = 40
 
 
@@ -72,14 +74,18 @@ def own_finding(straggler: Straggler, joint: Joint) -> Finding | None:
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     """Give a finding for each late rank, and one more for rank 0 where it does what no other rank does."""
-    for straggler, waits, answer in stragglers_of(joint).values():
+    found = stragglers_of(joint)
+    for straggler, waits, answer in found.values():
+        confidence = _confidence(straggler, waits, answer, joint)
         alone = only_work(straggler, waits, joint.summaries)
         if alone is not None and straggler.rank == 0:
-            yield _only_on_rank0(straggler, alone, joint, scope)
-        yield _late(straggler, waits, answer, joint, scope)
+            yield rank0_finding(straggler, alone, joint, scope, confidence=confidence)
+        late = replace(_late(straggler, waits, joint, scope), confidence=confidence)
+        is_first = straggler.rank == next(iter(found))
+        yield for_all(late, list(found.values()), joint) if is_first and len(found) > 1 else late
 
 
-def _late(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Joint, scope: Scope) -> Finding:
+def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> Finding:
     recoverable = _recoverable_ns(straggler, joint)
     fraction = joint.fraction(recoverable)
     n_others = len(waits.ranks) - 1
@@ -89,7 +95,7 @@ def _late(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Jo
         id=_ID_BY_RANK,
         title=f"{waiting} for rank {straggler.rank}, which is late {where}",
         severity=severity_of(fraction),
-        confidence=_confidence(straggler, waits, answer, joint),
+        confidence=_SURE,
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(_evidence(straggler, waits, joint)),
@@ -115,15 +121,19 @@ def _other(waits: GroupWaits, rank: int) -> int:
 
 
 def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Joint) -> float:
-    """Give the ladder: less without a phase, with ranks missing, without clocks, or with disputed ones."""
+    """Give the ladder: less without a phase, with ranks missing, without clocks, with disputed ones, or of few steps.
+
+    The captures' own faults are the most it may be.
+    """
     sure = _SURE * (0.8 if straggler.phase is None else 1.0)
     sure *= 1.0 if waits.is_whole else 0.8
     sure *= 0.85 if answer.limits and waits.is_whole else 1.0
+    sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
 
 def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
-    rank, per = straggler.rank, "per step" if joint.step_ns is not None else "in the window"
+    rank, per = straggler.rank, joint.per
     yield Evidence(
         statement=(
             f"rank {rank} comes {format_ns(joint.per_step(straggler.lateness_ns))} {per} after the middle of the"
@@ -155,7 +165,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         unit="ns",
     )
     yield Evidence(
-        statement=f"chance makes a rank as late in {straggler.p_value:.2g} of shuffles of {straggler.n_blocks} blocks",
+        statement=f"chance makes a rank as late in {straggler.p_value:.2g} of shuffles of {straggler.n_blocks}"
+        f" blocks{_few_steps(waits)}",
         metric="straggler.p_value",
         value=straggler.p_value,
         unit="",
@@ -180,6 +191,14 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
             unit="",
             expected=f"< {SLOW_KERNELS}",
         )
+
+
+def _few_steps(waits: GroupWaits) -> str:
+    """Give what blocks of few steps cannot show, "" from six steps on."""
+    if waits.n_steps >= MIN_STEPS:
+        return ""
+    seen = {0: "no step is marked", 1: "all in one step"}.get(waits.n_steps, f"all in {waits.n_steps} steps")
+    return f", {seen}: whether it is late in others too they cannot show"
 
 
 def _main_phase(straggler: Straggler) -> str:
@@ -262,45 +281,3 @@ def _usual_peer(rank: int, waits: GroupWaits) -> int:
     order = np.argsort(waits.wait_ns.sum(axis=0), kind="stable")
     middle = waits.ranks[int(order[len(order) // 2])]
     return middle if middle != rank else _other(waits, rank)
-
-
-def _only_on_rank0(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Scope) -> Finding:
-    covered = max(alone.covered_fraction, alone.barrier_fraction)
-    recoverable = int(straggler.excess_ns * min(covered, 1.0))
-    fraction = joint.fraction(recoverable)
-    names = ", ".join(short_name(name, _NAME_WIDTH) for name in alone.names[:3])
-    what = f"{names} run on rank 0 only" if names else "the others wait for rank 0 at barriers"
-    evidence = [
-        Evidence(
-            statement=f"{what}; that covers {format_fraction(min(covered, 1.0))} of its lateness",
-            metric="rank0.covered_fraction",
-            value=covered,
-            unit="fraction",
-            expected=">= 50 %",
-        ),
-        Evidence(
-            statement=(
-                f"the other ranks win {format_ns(joint.per_step(recoverable))} per step at most without it; rank 0 is"
-                f" last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
-            ),
-            metric="rank0.recoverable_ns",
-            value=float(recoverable),
-            unit="ns",
-        ),
-    ]
-    return Finding(
-        id=_ID_ALONE,
-        title="all ranks wait for work that only rank 0 does",
-        severity=severity_of(fraction),
-        confidence=0.85 if alone.names else 0.7,
-        recoverable_ns=joint.per_step(recoverable),
-        fraction=fraction,
-        evidence=tuple(evidence),
-        fix="make it asynchronous or rarer, give every rank its share of it, or take the barrier after it away",
-        next_tools=(
-            system_timeline(
-                scope, "what does rank 0 do alone?", "rank 0's main thread between its last two collectives"
-            ),
-        ),
-        rank=0,
-    )

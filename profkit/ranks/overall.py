@@ -78,7 +78,9 @@ def _causes(across: Sequence[Finding]) -> list[Finding]:
         one, other = by_id.get(narrow), by_id.get(wide)
         if one is None or other is None or one.fraction < _CONTAINED * other.fraction:
             continue
-        whole = replace(one, evidence=(*one.evidence, *other.evidence[:2]), confidence=other.confidence)
+        whole = replace(
+            one, evidence=(*one.evidence, *other.evidence[:2]), confidence=min(one.confidence, other.confidence)
+        )
         causes = [whole if item.id == narrow else item for item in causes if item is not other]
     return causes
 

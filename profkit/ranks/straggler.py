@@ -28,6 +28,9 @@ MIN_EFFECT_OF_TWO: Final = 0.05
 MIN_SHARE: Final = 0.1
 """Share of all that lateness costs, below which a rank is named as hidden behind others. Chosen: on the Megatron set
 the two stragglers have 51 and 41 %, the next rank 7 %."""
+_AS_LATE: Final = 0.5
+"""Lateness, as a share of the latest rank's, from which a rank is named although it nearly always comes before that
+one: two slow devices are two, not one. Chosen: on the Megatron set the third rank has 25 %."""
 _MIN_EXPLAINED: Final = 0.5
 _MOST_OWN: Final = 0.1
 """Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
@@ -145,7 +148,8 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
         reason = reason or _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
         if reason:
             break
-        (named if found.share >= MIN_SHARE else hidden).append(found)
+        is_as_late = bool(named) and found.lateness_ns >= _AS_LATE * named[0].lateness_ns
+        (named if found.share >= MIN_SHARE or is_as_late else hidden).append(found)
         present[:, waits.ranks.index(found.rank)] = False
         if len(waits.ranks) == 2:
             break

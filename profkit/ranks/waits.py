@@ -84,6 +84,11 @@ class GroupWaits:
         return replace(self, **some)
 
     @property
+    def n_steps(self) -> int:
+        """In how many steps the instances are; 0 where none are marked."""
+        return np.unique(self.step[self.step >= 0]).size
+
+    @property
     def disagreement_ns(self) -> int:
         """How far the two estimates of waiting are apart: the median over instances, of the worst rank.
 

@@ -1,0 +1,217 @@
+"""Whole jobs by script, as files: each rank runs its operations, collectives join ranks, clocks may be apart."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+US, MS = 1_000, 1_000_000
+_ORIGIN_NS = 1_790_857_026_000_000_000
+_LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+_KERNELS = {"allreduce": "AllReduce_Sum_f32_RING_LL", "_allgather_base": "AllGather_RING_LL", "barrier": "AllReduce"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Op:
+    """One operation; "join": compute waits for communication, "sync": the host for the device."""
+
+    what: str
+    ns: int = 0
+    name: str = ""
+    group: Group | None = None
+    elements: int = 1_000_000
+    stream: int = 20
+    grid: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    offset_ns: int = 0
+    drift: float = 0.0
+
+    def shown(self, ns: int) -> int:
+        return round(ns * (1 + self.drift)) + self.offset_ns
+
+
+@dataclass
+class Rank:
+    """What a rank has done so far. Times in true ns."""
+
+    host: int = 10 * MS
+    device: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    events: list[tuple[str, str, int, int, Mapping[str, Any]]] = field(default_factory=list)
+    seq: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    begun: int | None = None
+    n_steps: int = 0
+    correlation: int = 0
+
+    def put(self, cat: str, name: str, begin: int, end: int, **args: Any) -> None:
+        self.events.append((cat, name, begin, end, args))
+
+    def launched(self, operator: str) -> int:
+        self.correlation += 1
+        begin = self.host
+        self.host += 8 * US
+        self.put("cpu_op", operator, begin, self.host - US, **{"External id": self.correlation})
+        self.put("cuda_runtime", "cudaLaunchKernel", begin + 2 * US, begin + 6 * US, correlation=self.correlation)
+        return begin + 7 * US
+
+    def end_step(self) -> None:
+        if self.begun is not None:
+            self.put("user_annotation", f"ProfilerStep#{self.n_steps - 1}", self.begun, self.host)
+
+
+def run(programs: Mapping[int, Iterable[Op]], *, transfer_ns: int = 400 * US, seed: int = 0) -> dict[int, Rank]:
+    """Run all ranks' operations; a collective ends at the same moment (within 3 us) on all members of its group."""
+    generator = np.random.default_rng(seed)
+    ranks = {number: Rank() for number in programs}
+    left = {number: iter(program) for number, program in programs.items()}
+    come: dict[tuple[str, int], dict[int, tuple[int, int, Op]]] = defaultdict(dict)
+    stopped: dict[int, tuple[str, int]] = {}
+    while left:
+        for number in [number for number in left if number not in stopped]:
+            for op in left[number]:
+                if op.what != "collective":
+                    _one(ranks[number], op)
+                    continue
+                key = op.group.name, ranks[number].seq[op.group.name]
+                ranks[number].seq[op.group.name] += 1
+                ready = ranks[number].launched(f"c10d::{op.name}_")
+                device = ranks[number].device
+                start = max(ready, device[7], device[op.stream]) + 2 * US
+                come[key][number] = start, ranks[number].correlation, op
+                stopped[number] = key
+                break
+            else:
+                ranks[number].end_step()
+                del left[number]
+        whole = [
+            key for key, members in come.items() if len(members) == len(next(iter(members.values()))[2].group.ranks)
+        ]
+        if not whole and left and all(number in stopped for number in left):
+            raise RuntimeError("the programs wait for each other")
+        for key in whole:
+            members = come.pop(key)
+            last = max(start for start, _, _ in members.values())
+            left_ns = last + round(transfer_ns * (1 + 0.02 * generator.standard_normal()))
+            for number, (start, correlation, op) in members.items():
+                end = left_ns + int(generator.exponential(2 * US))
+                ranks[number].device[op.stream] = end
+                ranks[number].put(
+                    "nccl", op.name, start, end, op=op, seq=key[1], correlation=correlation, stream=op.stream
+                )
+                del stopped[number]
+    return ranks
+
+
+def _one(rank: Rank, op: Op) -> None:
+    if op.what == "step":
+        rank.end_step()
+        rank.begun, rank.n_steps = rank.host, rank.n_steps + 1
+    elif op.what in ("data", "host"):
+        begin = rank.host
+        rank.host += op.ns
+        if op.what == "data" or op.name:
+            rank.put("user_annotation" if op.what == "data" or op.name[0] != "a" else "cpu_op",
+                     op.name or _LOADER, begin, rank.host)  # fmt: skip
+    elif op.what == "compute":
+        ready = rank.launched("aten::mm")
+        begin = max(ready, rank.device[7]) + US
+        rank.device[7] = begin + op.ns
+        rank.put("kernel", op.name or "ampere_sgemm_128x64_tn", begin, begin + op.ns, stream=7, grid=op.grid,
+                 correlation=rank.correlation)  # fmt: skip
+    elif op.what == "join":
+        rank.device[7] = max(rank.device.values(), default=0)
+    elif op.what == "sync":
+        end = max(rank.host + 3 * US, *rank.device.values(), 0) + 2 * US
+        rank.put("cuda_runtime", "cudaDeviceSynchronize", rank.host, end, correlation=0)
+        rank.host = end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """How traces are written. `window`: per rank the steps kept, `dropped`: per rank collectives not in the trace."""
+
+    has_args: bool = True
+    has_seq: bool = True
+    has_rank: bool = True
+    kernel: str = ""
+    clocks: Mapping[int, Clock] = field(default_factory=dict)
+    windows: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    dropped: Mapping[int, int] = field(default_factory=dict)
+    """Per rank so many collectives that the window misses at its beginning."""
+    host_of: Callable[[int], str] = lambda rank: "node0"
+    world_size: int | None = None
+
+
+def write(ranks: Mapping[int, Rank], folder: Path, how: Writing | None = None) -> Path:
+    """Write a trace per rank; give the folder."""
+    how = how or Writing()
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, rank in ranks.items():
+        head: dict[str, Any] = {
+            "schemaVersion": 1,
+            "deviceProperties": [{"id": 0, "name": "Simulated GPU"}],
+            "baseTimeNanoseconds": _ORIGIN_NS,
+        }
+        if how.has_rank:
+            size = how.world_size or len(ranks)
+            head["distributedInfo"] = {"backend": "nccl", "rank": number, "world_size": size}
+            head["host_name"] = how.host_of(number)
+        name = f"rank{number}" if how.has_rank else f"trace_{chr(97 + number)}"
+        document = {**head, "traceEvents": list(_written(rank, number, how))}
+        (folder / f"{name}.json.gz").write_bytes(gzip.compress(json.dumps(document).encode(), compresslevel=1))
+    return folder
+
+
+def _written(rank: Rank, number: int, how: Writing) -> Iterable[dict[str, Any]]:
+    clock = how.clocks.get(number, Clock())
+    low, high = _kept(rank, number, how)
+    for cat, called, begin, end, args in rank.events:
+        name = called
+        if begin < low or begin >= high:
+            continue
+        begin_us, end_us = clock.shown(begin) / 1e3, clock.shown(end) / 1e3
+        given = dict(args)
+        on_device = cat in ("kernel", "nccl")
+        if on_device:
+            given = {"device": 0, "context": 1, "stream": args["stream"], "correlation": args["correlation"]}
+            given |= {"grid": [args.get("grid", 24), 1, 1], "block": [256, 1, 1]}
+        if cat == "nccl":
+            op = args["op"]
+            if how.has_args:
+                given |= {
+                    "Collective name": op.name, "In msg nelems": op.elements, "Out msg nelems": op.elements,
+                    "Group size": len(op.group.ranks), "dtype": "Float", "Process Group Name": op.group.name,
+                    "Process Group Description": op.group.name, "Process Group Ranks": str(list(op.group.ranks)),
+                }  # fmt: skip
+            if how.has_args and how.has_seq:
+                given["Seq"] = args["seq"] + 17
+            name = how.kernel or f"ncclDevKernel_{_KERNELS[op.name]}(ncclDevKernelArgsStorage<4096ul>)"
+        yield {
+            "ph": "X", "cat": "kernel" if on_device else cat, "name": name, "pid": 0 if on_device else 4321,
+            "tid": args["stream"] if on_device else 4321, "ts": begin_us, "dur": end_us - begin_us, "args": given,
+        }  # fmt: skip
+
+
+def _kept(rank: Rank, number: int, how: Writing) -> tuple[int, int]:
+    steps = [(begin, end) for cat, name, begin, end, _ in rank.events if name.startswith("ProfilerStep")]
+    first, behind = how.windows.get(number, (0, len(steps)))
+    low = steps[first][0]
+    high = steps[behind][0] if behind < len(steps) else 10**18  # what was launched in the last step runs after it
+    starts = sorted(begin for cat, _, begin, _, _ in rank.events if cat == "nccl" and begin >= low)
+    n = how.dropped.get(number, 0)
+    return (starts[n] - US if n else low), high

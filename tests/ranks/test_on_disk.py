@@ -1,0 +1,107 @@
+"""Whole jobs as files, through `triage`: what is said of who is late, and how sure it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import profkit
+from profkit.model.report import Bottleneck, Report
+from tests.ranks.disk_jobs import Job, programs
+from tests.ranks.scripted import MS, Clock, Writing, run, write
+
+
+def report_on(folder: Path, job: Job, how: Writing | None = None) -> Report:
+    return profkit.triage([str(write(run(programs(job)), folder, how))])
+
+
+def late(report: Report) -> list[int | None]:
+    return [finding.rank for finding in report.findings if finding.id == "straggler.rank"]
+
+
+def found(report: Report, name: str):
+    return next(finding for finding in report.findings if finding.id == name)
+
+
+def said(finding) -> str:
+    return "\n".join(evidence.statement for evidence in finding.evidence)
+
+
+@pytest.mark.parametrize(("phase", "where"), [("data", "their input pipelines"), ("device", "compute")])
+@pytest.mark.parametrize("n_ranks", [4, 8])
+def test_two_ranks_that_are_as_late_as_each_other_are_the_verdict(tmp_path, phase, where, n_ranks):
+    """Either of them mended gives next to nothing; both give the whole lateness, 6 of 20 ms."""
+    report = report_on(tmp_path, Job(n_ranks=n_ranks, slow={1: 6 * MS, 3: 6 * MS}, phase=phase))
+    assert sorted(late(report)) == [1, 3]
+    assert report.verdict.bottleneck is Bottleneck.STRAGGLER
+    first = next(finding for finding in report.findings if finding.id == "straggler.rank")
+    assert first.title == f"{n_ranks - 2} ranks wait for ranks 1, 3, which are late in {where}"
+    assert first.recoverable_ns == pytest.approx(5.95 * MS, rel=0.02)
+    assert "with ranks 1, 3 like their peers" in said(first)
+
+
+def test_a_late_rank_behind_a_later_one_is_named_as_well(tmp_path):
+    """Rank 3 is never last, for rank 1 is a millisecond later: mending rank 1 alone gives that millisecond."""
+    report = report_on(tmp_path, Job(slow={1: 6 * MS, 3: 5 * MS}))
+    assert late(report) == [1, 3]
+    first, second = (finding for finding in report.findings if finding.id == "straggler.rank")
+    assert "with rank 1 alone 1.0" in said(first)
+    assert second.recoverable_ns < 0.1 * MS
+
+
+@pytest.mark.parametrize("n_steps", [1, 3, 5])
+def test_lateness_in_few_steps_is_said_with_less_confidence_and_why(tmp_path, n_steps):
+    """Collectives of one step are one witness: whether the rank is late in the next they cannot show."""
+    few = report_on(tmp_path / "few", Job(n_ranks=8, n_steps=n_steps, n_buckets=24, slow={3: 40 * MS}, phase="device"))
+    assert late(few) == [3]
+    straggler = found(few, "straggler.rank")
+    assert straggler.confidence == pytest.approx(0.9 * 0.8)
+    assert few.verdict.confidence <= straggler.confidence
+    step = "one step" if n_steps == 1 else f"{n_steps} steps"
+    assert f"blocks, all in {step}: whether it is late in others too they cannot show" in said(straggler)
+
+
+def test_from_six_steps_on_steps_are_the_witnesses(tmp_path):
+    straggler = found(
+        report_on(tmp_path, Job(n_ranks=8, n_steps=6, slow={3: 5 * MS}, phase="device")), "straggler.rank"
+    )
+    assert straggler.confidence == pytest.approx(0.9)
+    assert "of 6 blocks" in said(straggler)
+
+
+def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
+    """Two ranks cannot show with six steps that it is no chance; that they take turns would be false all the same."""
+    report = report_on(tmp_path, Job(n_ranks=2, n_steps=6, slow={1: 5 * MS}))
+    assert late(report) == []
+    skew = found(report, "comm.skew")
+    assert skew.title == "ranks wait, mostly for rank 1, which is not shown to be a straggler"
+    assert "of the lateness; no straggler: rank 1 is latest in sum, but chance does that too" in said(skew)
+    assert "12 steps or more on every rank" in skew.next_tools[0].look_for
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+@pytest.mark.parametrize("has_args", [True, False])
+def test_lateness_that_rotates_names_nobody(tmp_path, n_ranks, has_args):
+    report = report_on(tmp_path, Job(n_ranks=n_ranks, slow={0: 6 * MS}, rotates=True), Writing(has_args=has_args))
+    assert late(report) == []
+    assert found(report, "comm.skew").title == "ranks wait for each other, now for one and now for another"
+
+
+@pytest.mark.parametrize(("name", "confidence"), [("save_checkpoint", 0.85), ("", 0.7)])
+def test_rank_0_work_is_as_sure_as_what_the_trace_shows_of_it(tmp_path, name, confidence):
+    """Without a range of its own the trace shows that rank 0 is late at barriers, not what it does."""
+    report = report_on(tmp_path, Job(has_barrier=True, alone=(8 * MS, name)))
+    assert report.verdict.headline.startswith("all ranks wait for work that only rank 0 does")
+    assert found(report, "rank0.work").confidence == pytest.approx(confidence)
+    assert report.verdict.confidence == pytest.approx(confidence)
+
+
+@pytest.mark.parametrize("has_args", [True, False])
+@pytest.mark.parametrize("n_ranks", [2, 4, 8])
+def test_healthy_ranks_on_clocks_apart_are_not_blamed(tmp_path, n_ranks, has_args):
+    clocks = {rank: Clock(offset_ns=30 * MS * (rank % 2), drift=35e-6 * (1 - rank % 3)) for rank in range(n_ranks)}
+    report = report_on(tmp_path, Job(n_ranks=n_ranks), Writing(has_args=has_args, clocks=clocks))
+    assert late(report) == []
+    assert report.fleet.refusals == ()
+    assert max(row.residual_p95_ns for row in report.fleet.clocks) < 20_000
