@@ -46,6 +46,11 @@ class Scope:
     is_nsys: bool = False
     """Whether the trace came from nsys: to run it again takes other options, not another tool."""
 
+    @property
+    def each(self) -> str:
+        """What `per_step` is per, in a sentence."""
+        return "per step" if self.has_steps else "per window"
+
     def fraction(self, total_ns: int) -> float:
         """Give a total as a share of the window (0-1)."""
         return total_ns / self.window_ns if self.window_ns else 0.0

@@ -90,7 +90,7 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
     who = "the training thread waits" if scope.is_cpu else "the device is idle while the host waits"
     evidence = [
         Evidence(
-            statement=f"{who} for the DataLoader {format_ns(per_step)} per step: {format_fraction(fraction)} of the window",
+            statement=f"{who} for the DataLoader {format_ns(per_step)} {scope.each}: {format_fraction(fraction)} of the window",
             metric="budget_ns.idle_data",
             value=float(result.idle_ns),
             unit="ns",

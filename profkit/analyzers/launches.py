@@ -230,7 +230,7 @@ def _device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     )
     evidence = [
         Evidence(
-            statement=f"{format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} per step idle before launches:"
+            statement=f"{format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} idle before launches:"
             f" {format_fraction(scope.fraction(result.launch_idle_ns))} {'dispatching' if result.has_ops else 'in CUDA calls'},"
             f" {format_fraction(scope.fraction(result.host_idle_ns))} {'other host work' if result.has_ops else 'outside them (no operators recorded: Python or dispatch)'}",
             metric="budget_ns.idle_launch+idle_host",
@@ -301,7 +301,7 @@ def _cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             expected=f"< {format_fraction(MIN_FRACTION)} of the window",
         ),
         Evidence(
-            statement=f"{format_count(scope.per_step(result.n_operations))} operators per step,"
+            statement=f"{format_count(scope.per_step(result.n_operations))} operators {scope.each},"
             f" {format_fraction(result.rho_count or 0)} of them shorter than 10 us; fixed cost of one is about {format_ns(result.op_cost_ns)} (estimated)",
             metric="launches.small_operator_fraction",
             value=result.rho_count or 0.0,

@@ -95,7 +95,7 @@ def judge(result: Memory) -> tuple[Finding, ...]:
         return ()
     evidence = [
         Evidence(
-            statement=f"{format_count(result.n_calls / scope.n_steps)} allocator calls per step reach the driver, in"
+            statement=f"{format_count(result.n_calls / scope.n_steps)} allocator calls {scope.each} reach the driver, in"
             f" {result.n_steps_with_calls} of {scope.n_steps} steps",
             metric="memory.n_calls",
             value=float(result.n_calls),
@@ -103,7 +103,7 @@ def judge(result: Memory) -> tuple[Finding, ...]:
             expected="0 after warm-up",
         ),
         Evidence(
-            statement=f"they and the idle time begun inside them take {format_ns(scope.per_step(result.cost_ns))} per step:"
+            statement=f"they and the idle time begun inside them take {format_ns(scope.per_step(result.cost_ns))} {scope.each}:"
             f" {format_fraction(fraction)} of the window",
             metric="memory.cost_ns",
             value=float(result.cost_ns),

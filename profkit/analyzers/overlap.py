@@ -110,7 +110,7 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_ns(scope.per_step(result.exposed_ns))} per step of communication with no compute under it:"
+                    statement=f"{format_ns(scope.per_step(result.exposed_ns))} {scope.each} of communication with no compute under it:"
                     f" {format_fraction(fraction)} of the window",
                     metric="budget_ns.comm_exposed",
                     value=float(result.exposed_ns),
@@ -118,7 +118,7 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
                     expected=f"< {format_fraction(min_fraction)} of the window",
                 ),
                 Evidence(
-                    statement=f"{format_fraction(hidden)} of {format_ns(scope.per_step(result.comm_ns))} communication per step is hidden;"
+                    statement=f"{format_fraction(hidden)} of {format_ns(scope.per_step(result.comm_ns))} communication {scope.each} is hidden;"
                     f" most time in {biggest}",
                     metric="comm_hidden_fraction",
                     value=hidden,
@@ -126,7 +126,7 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
                 ),
                 Evidence(
                     statement="one rank's trace cannot tell transfer from waiting for a slower rank: of the exposed time between"
-                    f" 0 and {format_ns(scope.per_step(result.exposed_ns))} per step is this rank's to win",
+                    f" 0 and {format_ns(scope.per_step(result.exposed_ns))} {scope.each} is this rank's to win",
                     metric="comm.recoverable_interval_ns",
                     value=float(scope.per_step(result.exposed_ns)),
                     unit="ns",

@@ -103,7 +103,7 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"the device is idle {format_ns(scope.per_step(result.cost_ns))} per step because the host had waited"
+                    statement=f"the device is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} because the host had waited"
                     f" for it: {format_fraction(fraction)} of the window",
                     metric="budget_ns.idle_sync",
                     value=float(result.cost_ns),
@@ -112,7 +112,7 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
                     span_ns=result.longest_span_ns,
                 ),
                 Evidence(
-                    statement=f"{format_count(result.n_calls / scope.n_steps)} blocking calls per step; most time: {worst}",
+                    statement=f"{format_count(result.n_calls / scope.n_steps)} blocking calls {scope.each}; most time: {worst}",
                     metric="syncs.n_calls",
                     value=float(result.n_calls),
                     unit="count",

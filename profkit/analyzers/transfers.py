@@ -90,7 +90,7 @@ def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Fin
     others = scope.fraction(result.exposed_ns) - fraction
     evidence = [
         Evidence(
-            statement=f"copies to the device take {format_ns(scope.per_step(result.exposed_to_device_ns))} per step with nothing under"
+            statement=f"copies to the device take {format_ns(scope.per_step(result.exposed_to_device_ns))} {scope.each} with nothing under"
             f" them: {format_fraction(fraction)} of the window"
             + (f"; other copies a further {format_fraction(others)}" if others >= 0.02 else ""),
             metric="transfers.exposed_to_device_ns",
@@ -109,7 +109,7 @@ def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Fin
     if result.to_device_bytes:
         evidence.append(
             Evidence(
-                statement=f"{format_bytes(result.to_device_bytes / scope.n_steps)} per step at {rate:.1f} GB/s,"
+                statement=f"{format_bytes(result.to_device_bytes / scope.n_steps)} {scope.each} at {rate:.1f} GB/s,"
                 f" median copy {format_bytes(result.median_bytes)}",
                 metric="transfers.rate_bytes_per_s",
                 value=rate * 1e9,
@@ -143,7 +143,7 @@ def _fix(result: Transfers) -> str:
         and result.median_bytes < SMALL_COPY_BYTES
         and result.n_to_device > MANY_SMALL_COPIES * result.scope.n_steps
     ):
-        return f"{format_count(result.n_to_device / result.scope.n_steps)} small copies per step: collate into one tensor and copy once"
+        return f"{format_count(result.n_to_device / result.scope.n_steps)} small copies {result.scope.each}: collate into one tensor and copy once"
     if result.pageable_fraction > 0.5:
         return "pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
     return "copy one batch ahead on a side stream; send uint8 or ids and expand on the device"

@@ -237,3 +237,13 @@ def test_an_export_of_what_nsys_stats_summed_gives_the_same_sums(path: Path, tmp
         name.replace("<unnamed>", "(anonymous namespace)"): value for name, value in by_name.items()
     }
     assert trace.meta.metadata["pid"] == RANK0 == global_pid(RANK0) >> 24 & 0xFFFFFF
+
+
+@pytest.mark.skipif(not FILES, reason="no real exports beside this checkout")
+def test_without_steps_no_sentence_speaks_of_them() -> None:
+    (path,) = [path for path in FILES if "cupy_nvtx" in path.name]
+    report = triage([str(path)])
+    said = [item.statement for finding in report.findings for item in finding.evidence]
+    assert report.verdict.step_ns is None
+    assert any(line.startswith("654 ms per window idle before launches") for line in said)
+    assert not [line for line in said if "per step" in line]
