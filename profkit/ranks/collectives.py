@@ -9,13 +9,13 @@ from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.ranks.chance import FEW_STEPS, MIN_STEPS
-from profkit.ranks.fingerprints import MIN_MATCHED, CommunicationLimit, Traffic
+from profkit.ranks.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.joint import Joint
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.records import Group
 from profkit.ranks.straggler import own_excess_ns
 from profkit.ranks.tokens import TokenSkew
-from profkit.ranks.waits import GroupWaits
+from profkit.ranks.waits import MIN_MATCHED, GroupWaits
 from profkit.units import format_bytes, format_fraction, format_ns
 
 MIN_FRACTION: Final = 0.05

@@ -13,9 +13,8 @@ from profkit.ranks.chance import lateness_ns, middle_of_others
 from profkit.ranks.kinds import UNKNOWN, CollectiveKind
 from profkit.ranks.records import PHASES, Group, RankSummary
 from profkit.ranks.straggler import Straggler
-from profkit.ranks.waits import GroupWaits
+from profkit.ranks.waits import MIN_MATCHED, GroupWaits
 
-MIN_MATCHED: Final = 20
 WAITING: Final = 0.5
 """Share of waiting in a collective's time, from which it is skew (diagnosis 2.13)."""
 _ONLY_HERE: Final = 0.1
@@ -139,7 +138,7 @@ def communication_limit(waits: GroupWaits) -> CommunicationLimit:
         wait_fraction=fraction,
         bus_bytes_per_s=_weighted_median(waits.bus_bytes_per_s[known], waits.n_bytes[known]) if known.any() else None,
         is_skew=fraction >= WAITING,
-        is_enough=len(waits.rows) >= MIN_MATCHED and waits.is_whole,
+        is_enough=int(waits.present.all(axis=1).sum()) >= MIN_MATCHED and waits.is_whole,
     )
 
 

@@ -20,13 +20,15 @@ from profkit.ranks.replay import Counterfactual, ReplayRefusal, counterfactual
 from profkit.ranks.straggler import Stragglers, find_stragglers
 from profkit.ranks.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.waits import GroupWaits, split
+from profkit.ranks.windows import steps_in_common
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joint:
     """The measurements across ranks. `waits`, `stragglers`, `limits` and `traffic` have one entry for each group.
 
-    `n_steps`, `window_ns` and `step_ns` are the median rank's; without steps `n_steps` is 1 and `step_ns` None.
+    `n_steps`, `window_ns` and `step_ns` are the median rank's; without steps `n_steps` is 1 and `step_ns` None. Where
+    windows are apart and what is measured is of the steps they share, the first two are those steps'.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -77,6 +79,9 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     steps = [outcome.report.steps for outcome in outcomes]
     means = [step.mean_ns for step in steps if step.mean_ns is not None]
     windows = [high - low for low, high in (outcome.report.window_ns for outcome in outcomes)]
+    n_steps = max(median(np.array([step.n for step in steps], np.int64)), 1)
+    window = median(np.array(windows, np.int64))
+    shared = steps_in_common(summaries, clocks) if all(group.present.all() for group in waits) else None
     stragglers = find_stragglers(waits, summaries)
     named = [straggler for answer in stragglers for straggler in answer.named]
     return Joint(
@@ -91,7 +96,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         pipelines=pipeline_bubbles(summaries, matching),
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
-        n_steps=max(median(np.array([step.n for step in steps], np.int64)), 1),
-        window_ns=median(np.array(windows, np.int64)),
+        n_steps=shared or n_steps,
+        window_ns=window * (shared or n_steps) // n_steps,
         step_ns=median(np.array(means, np.int64)) if means else None,
     )

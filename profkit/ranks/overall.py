@@ -17,10 +17,10 @@ from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.model.fleet import RankRow
 from profkit.model.report import Bottleneck, Verdict
 from profkit.ranks.collectives import MIN_FRACTION
-from profkit.ranks.fingerprints import MIN_MATCHED
 from profkit.ranks.joint import Joint
 from profkit.ranks.lateness import stragglers_of
 from profkit.ranks.outcome import Outcome
+from profkit.ranks.waits import MIN_MATCHED
 from profkit.units import format_fraction, format_numbers
 from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, decide
 
@@ -214,7 +214,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
 
 def _unsplit(finding: Finding, joint: Joint) -> Finding:
     """Give `comm.exposed` as it reads when all ranks are here and still cannot say what it is made of."""
-    n_matched = max((limit.n_instances for limit in joint.limits), default=0)
+    n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
     why = (
         f"{n_matched} collectives are matched on all ranks, and it takes {MIN_MATCHED} to tell waiting from transfer"
         if n_matched < MIN_MATCHED

@@ -23,6 +23,7 @@ from profkit.ranks.graph import Graph, Places, graph_of
 from profkit.ranks.matches import Matching
 from profkit.ranks.records import PHASES, RankSummary
 from profkit.ranks.straggler import Straggler
+from profkit.ranks.windows import steps_in_common
 
 MAX_ERROR: Final = 0.03
 """Error of the replay of the job as it was, above which it says nothing. Source: diagnosis 3.5; ByteDance's traces
@@ -150,6 +151,9 @@ def _reason_against(
     if loose:
         named = ", ".join(map(str, loose[:8]))
         return f"too few common collectives to bring the clocks together (ranks {named}): who came when is not known"
+    shared, n_steps = steps_in_common(summaries, clocks), max(len(summary.steps) for summary in summaries)
+    if shared is not None and shared < n_steps:
+        return f"only {shared} of {n_steps} steps are in every rank's window"
     return ""
 
 

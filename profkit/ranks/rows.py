@@ -13,6 +13,7 @@ from profkit.model.fleet import ClockRow, GroupRow, RankRow
 from profkit.model.report import Budget, RankReport
 from profkit.ranks.clocks import MIN_ENDS
 from profkit.ranks.joint import Joint
+from profkit.ranks.outcome import Outcome
 from profkit.ranks.straggler import own_excess_ns
 from profkit.units import format_ns
 
@@ -24,8 +25,7 @@ def rank_rows(joint: Joint, causes: Mapping[int, str]) -> tuple[RankRow, ...]:
     """Give one row for each rank; `causes` by rank, of those that are late."""
     waiting = _waiting(joint)
     return tuple(
-        _rank_row(outcome.report, waiting.get(outcome.summary.rank), outcome.summary.rank, causes)
-        for outcome in joint.outcomes
+        _rank_row(outcome, waiting.get(outcome.summary.rank), joint.n_steps, causes) for outcome in joint.outcomes
     )
 
 
@@ -62,13 +62,15 @@ def _waiting(joint: Joint) -> dict[int, _Waiting]:
     return out
 
 
-def _rank_row(report: RankReport, waiting: _Waiting | None, rank: int, causes: Mapping[int, str]) -> RankRow:
+def _rank_row(outcome: Outcome, waiting: _Waiting | None, n_shared: int, causes: Mapping[int, str]) -> RankRow:
+    """Give a rank's row; `n_shared`: the steps that waiting was measured in."""
+    report, rank = outcome.report, outcome.summary.rank
     budget, n_steps = _budget(report), max(report.steps.n, 1)
     step = budget.window_ns // n_steps
     data, compute, copy, comm = (
         part // n_steps for part in (budget.idle_data, budget.compute, budget.copy_exposed, budget.comm_exposed)
     )
-    wait = None if waiting is None else min(waiting.wait_ns // n_steps, comm)
+    wait = None if waiting is None else min(waiting.wait_ns // min(n_shared, n_steps), comm)
     return RankRow(
         ranks=(rank,),
         step_ns=step,

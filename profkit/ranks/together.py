@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from profkit.analyzers import EXPLANATIONS
 from profkit.analyzers.base import Scope
@@ -19,7 +20,11 @@ from profkit.ranks.options import Options
 from profkit.ranks.outcome import Outcome
 from profkit.ranks.records import Group
 from profkit.ranks.replay import ReplayRefusal
+from profkit.ranks.windows import gaps
 from profkit.units import format_ns, format_numbers
+
+MAX_GAPS: Final = 2
+"""Groups of which it is said what their ranks' windows lack; of more it is the same reason."""
 
 
 def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options: Options) -> Report:
@@ -182,6 +187,7 @@ def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
     if not joint.waits:
         yield "no collective is matched across ranks: who waits for whom cannot be told"
     yield from fleet.refusals
+    yield from islice(gaps(joint.matching), MAX_GAPS)
     disputed = [waits for waits in joint.waits if waits.is_disputed]
     if disputed:
         worst = max(waits.disagreement_ns for waits in disputed)

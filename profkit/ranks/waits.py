@@ -30,6 +30,8 @@ from profkit.ranks.records import PHASES, Group, RankSummary
 
 Float = NDArray[np.float64]
 
+MIN_MATCHED: Final = 20
+"""Instances from which waiting and transfer are told apart (diagnosis, rule 6)."""
 _DISPUTED: Final = 0.2
 """Share of the waiting by which the two estimates may differ (diagnosis 3.6: residual within 20 % of the wait)."""
 _DISPUTED_NS: Final = 20_000
@@ -122,6 +124,9 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
     chosen = is_synchronising(kind)
     if match.method is Method.ENDS:  # its ends agree, so that a send-receive kernel was an all-to-all
         chosen |= kind == CollectiveKind.SEND_RECV
+    on_all = chosen & (match.rows >= 0).all(axis=1)
+    if on_all.sum() >= MIN_MATCHED:  # a rank whose window lacks an instance may be the last to come
+        chosen = on_all
     rows, kind = match.rows[chosen], kind[chosen]
     present = rows >= 0
     duration = _gathered(rows, [table.collectives.end_ns - table.collectives.start_ns for table in tables])

@@ -105,3 +105,46 @@ def test_healthy_ranks_on_clocks_apart_are_not_blamed(tmp_path, n_ranks, has_arg
     assert late(report) == []
     assert report.fleet.refusals == ()
     assert max(row.residual_p95_ns for row in report.fleet.clocks) < 20_000
+
+
+@pytest.mark.parametrize("has_args", [True, False])
+def test_a_window_that_misses_one_collective_is_found_and_said(tmp_path, has_args):
+    report = report_on(tmp_path, Job(), Writing(dropped={2: 1}, has_args=has_args))
+    (group,) = report.fleet.groups
+    assert group.n_instances == 47
+    of = " of group 0" if has_args else ""
+    said = f"1 of 48 collectives{of} is not in every rank's window (rank 2 begins 1 later)"
+    assert said in report.verdict.caveats
+    assert late(report) == []
+
+
+def test_whole_windows_are_not_spoken_of(tmp_path):
+    assert not any("window" in line for line in report_on(tmp_path, Job()).verdict.caveats)
+
+
+@pytest.mark.parametrize("has_args", [True, False])
+def test_windows_apart_by_steps_are_judged_on_the_steps_they_share(tmp_path, has_args):
+    """A rank whose window is over may be the last to come: what is left of such a collective is no transfer."""
+    apart = Writing(has_args=has_args, windows={0: (0, 12), 1: (1, 13), 2: (0, 12), 3: (2, 14)})
+    report = report_on(tmp_path, Job(n_steps=14, slow={3: 6 * MS}), apart)
+    assert late(report) == [3]
+    straggler = found(report, "straggler.rank")
+    assert straggler.recoverable_ns == pytest.approx(6 * MS, rel=0.03)
+    assert straggler.fraction == pytest.approx(6 / 20, rel=0.03)
+    (group,) = report.fleet.groups
+    assert group.n_instances == 40
+    assert group.transfer_ns / group.n_instances == pytest.approx(0.4 * MS, rel=0.02)
+    assert report.fleet.prediction is None
+    assert "only 10 of 12 steps are in every rank's window" in report.fleet.prediction_note
+    begins = "rank 1 begins 4 later; rank 3 begins 8 later"
+    ends = "rank 0 ends 4 earlier; rank 1 begins 4 later; rank 2 ends 4 earlier; rank 3 begins 8 later"
+    lacking = f"12 of 52 collectives of group 0 are not in every rank's window ({ends})"
+    by_ends = f"8 of 48 collectives are not in every rank's window ({begins})"  # of those that rank 0 has
+    assert (lacking if has_args else by_ends) in report.verdict.caveats
+
+
+def test_too_few_shared_collectives_do_not_tell_waiting_from_transfer(tmp_path):
+    """12 collectives are on all ranks; of the others the last rank may be one whose window is over."""
+    apart = Writing(windows={0: (0, 14), 1: (0, 6), 2: (3, 14), 3: (0, 9)})
+    report = report_on(tmp_path, Job(n_steps=14, slow={0: 6 * MS}, rotates=True), apart)
+    assert not {"comm.skew", "comm.bandwidth"} & {finding.id for finding in report.findings}

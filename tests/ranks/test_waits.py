@@ -83,12 +83,22 @@ def test_bus_bandwidth_and_exposure():
 
 
 def test_an_absent_rank_counts_for_nothing():
-    truth = simulate(Job(n_ranks=4, has_seq=True))
+    truth = simulate(Job(n_ranks=4, n_steps=5, has_seq=True))
     _, (waits,) = analysed([without(truth.summaries[0], 5), *truth.summaries[1:]])
+    assert len(waits.rows) == 20
     assert not waits.present[5, 0]
     assert waits.wait_ns[5, 0] == waits.tail_ns[5, 0] == waits.duration_ns[5, 0] == 0
     others = truth.waits_ns[5, 1:] - truth.waits_ns[5, 1:].min()
     assert np.abs(waits.wait_ns[5, 1:] - others).max() <= 5 * US
+
+
+def test_of_enough_instances_those_on_all_ranks_count():
+    """The rank whose window lacks one may have been the last to come: the rest of it is no transfer."""
+    truth = simulate(Job(n_ranks=4, has_seq=True))
+    _, (waits,) = analysed([without(truth.summaries[0], 5), *truth.summaries[1:]])
+    assert len(waits.rows) == 47
+    assert waits.present.all()
+    assert np.abs(waits.wait_ns - np.delete(truth.waits_ns, 5, axis=0)).max() <= 5 * US
 
 
 def test_the_factors_are_those_of_nccl_tests():
