@@ -97,6 +97,12 @@ def decide(case: Case) -> Verdict:
     return _inconclusive(case, causes, "no cause reaches its threshold, and compute is not the larger part", None)
 
 
+def bound_by(case: Case, top: Finding) -> Verdict:
+    """Give the verdict that one of the case's findings is the bottleneck, whatever share others have."""
+    causes = [top, *(finding for finding in _ranked(case.findings) if finding is not top)]
+    return _bound(case, causes, top, BOTTLENECK_OF[top.id])
+
+
 def _ranked(findings: tuple[Finding, ...]) -> list[Finding]:
     """Give the causes, the largest expected gain first, without those that a higher one already explains."""
     causes = [finding for finding in findings if finding.id in BOTTLENECK_OF]

@@ -22,10 +22,11 @@ from profkit.ranks.lateness import stragglers_of
 from profkit.ranks.outcome import Outcome
 from profkit.ranks.waits import MIN_MATCHED
 from profkit.units import format_fraction, format_numbers
-from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, decide
+from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, bound_by, decide
 
 _CONTAINED: Final = 0.8
 """Share of a finding's time inside a larger cause, from which it is not said twice (diagnosis 6, combination (e))."""
+_HALF: Final = 0.5
 _NOT_THIS: Final = {"data": "data (", "host": "launch and host overhead (", "copy": "exposed copies ("}
 
 
@@ -52,6 +53,8 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
         proofs=proofs,
     )
     verdict = decide(case)
+    mendable = _certain_before_transfer(verdict, causes)
+    verdict = verdict if mendable is None else bound_by(case, mendable)
     verdict = replace(verdict, caveats=tuple(note for note in verdict.caveats if note != ONE_RANK_ALONE))
     top = verdict.findings[0] if verdict.findings else None
     is_across = top is not None and top.id in {finding.id for finding in across}
@@ -61,6 +64,22 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
         source = joint.outcome_of(top.rank).report.source
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=_ruled_out(joint, verdict))
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+
+
+def _certain_before_transfer(verdict: Verdict, causes: Sequence[Finding]) -> Finding | None:
+    """Give the late rank that is to be said before `comm.bandwidth`, None where the verdict stands.
+
+    Causes rank by the lower bound of what they give (diagnosis 6, combination (c) and (d)). Of lateness, tested against
+    chance, that is its share; of transfer it is nothing, for the traces do not say what the links could do. Where
+    transfer is half of the step nothing else is worth the headline.
+    """
+    top = verdict.findings[0] if verdict.findings else None
+    if top is None or top.id != "comm.bandwidth" or verdict.bottleneck is not Bottleneck.COMM:
+        return None
+    late = [item for item in causes if BOTTLENECK_OF.get(item.id) is Bottleneck.STRAGGLER]
+    first = max(late, key=lambda item: item.fraction * item.confidence, default=None)
+    is_weighty = first is not None and first.fraction >= MIN_FRACTION and top.fraction < _HALF
+    return first if is_weighty else None
 
 
 def _causes(across: Sequence[Finding]) -> list[Finding]:

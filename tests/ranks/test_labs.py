@@ -32,6 +32,15 @@ def test_committed_captures_are_told_as_they_are(case, traces: Path):
     assert said.against(case) == "", said
 
 
+@pytest.mark.parametrize(
+    ("name", "top"),
+    [("ddp_straggler_ws4", "straggler.rank"), ("ddp_barrier_ws4", "rank0.work"), ("ddp_comm_ws4", "collective.extra")],
+)
+def test_the_verdict_is_the_fault_that_was_built_in(name, top, traces: Path):
+    """Whatever else the same job does on as few cores: of the barrier's case a quarter of the step is transfer."""
+    assert profkit.triage([str(traces / name)]).verdict.findings[0].id == top
+
+
 def analysed(folder: Path):
     summaries = [summarise(Facts.of(read_trace(str(path)))) for path in sorted(folder.glob("*.gz"))]
     matching = matched(summaries)

@@ -148,3 +148,22 @@ def test_too_few_shared_collectives_do_not_tell_waiting_from_transfer(tmp_path):
     apart = Writing(windows={0: (0, 14), 1: (0, 6), 2: (3, 14), 3: (0, 9)})
     report = report_on(tmp_path, Job(n_steps=14, slow={0: 6 * MS}, rotates=True), apart)
     assert not {"comm.skew", "comm.bandwidth"} & {finding.id for finding in report.findings}
+
+
+def test_a_late_rank_comes_before_transfer_that_only_faster_links_would_take_away(tmp_path):
+    """Mending rank 0 gives 2 ms for certain; of 3.2 ms of transfer it is not known what the links could do."""
+    job = Job(has_barrier=True, alone=(2 * MS, "save_checkpoint"))
+    report = profkit.triage([str(write(run(programs(job), transfer_ns=round(1.6 * MS)), tmp_path))])
+    transfer, alone = found(report, "comm.bandwidth"), found(report, "rank0.work")
+    assert transfer.fraction > alone.fraction > 0.05
+    assert report.verdict.bottleneck is Bottleneck.STRAGGLER
+    assert report.verdict.findings[0].id == "rank0.work"
+    assert "comm.bandwidth" in {finding.id for finding in report.verdict.findings}
+
+
+def test_transfer_that_takes_half_of_the_step_is_the_verdict_all_the_same(tmp_path):
+    job = Job(has_barrier=True, alone=(3 * MS, "save_checkpoint"))
+    report = profkit.triage([str(write(run(programs(job), transfer_ns=9 * MS), tmp_path))])
+    assert found(report, "comm.bandwidth").fraction > 0.5
+    assert found(report, "rank0.work").fraction > 0.05
+    assert report.verdict.bottleneck is Bottleneck.COMM
