@@ -10,7 +10,7 @@ from typing import Final
 from profkit.compare.change import Answer, Change, Sample
 from profkit.compare.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.measured import Measured
-from profkit.compare.pair import Pair
+from profkit.compare.pair import Pair, moved
 from profkit.compare.sides import Run, Side, shared_work
 from profkit.compare.waterfall import account, per_step, waterfall
 from profkit.compare.why import readings
@@ -26,6 +26,8 @@ from profkit.model.finding import Finding
 from profkit.units import format_count
 
 _NOT_OF_THE_PROGRAM: Final = frozenset({"capture.quality"})
+SAME_WORK: Final = 0.01
+"""Share by which the operations in windows without steps may differ. Chosen: a fixed piece of work runs the same."""
 _FEW_STEPS: Final = 2
 """Ratio of recorded steps from which the sides are called unlike (chosen)."""
 
@@ -49,7 +51,7 @@ def compare(
     metric = f"{kind} per second" if kind else metric
     judgement = judgement_of(metric, samples, change)
     return Comparison(
-        judgement=judgement if kind else _withheld(judgement, why, is_mixed=len(kinds) > 1),
+        judgement=judgement if kind else _withheld(judgement, _not_comparable(why, pair, unit)),
         baseline=_report(baseline, samples[0]),
         candidate=_report(candidate, samples[1]),
         waterfall=pair.waterfall if pair is not None else None,
@@ -124,14 +126,27 @@ def judgement_of(metric: str, samples: Sequence[Sample], change: Change) -> Judg
     )
 
 
-def _withheld(judgement: Judgement, why: tuple[Finding, ...], *, is_mixed: bool) -> Judgement:
-    """Take the answer back where the two means are of different things."""
+def _not_comparable(why: tuple[Finding, ...], pair: Pair | None, unit: str) -> str:
+    """Give why the two means are of different things, "" where they are not."""
     work = next((item for item in why if item.id == "compare.work_changed"), None)
-    if work is None and not is_mixed:
-        return judgement
-    sentence = "steps were found on one side only: a step cannot be compared with a window"
     if work is not None:
-        sentence = f"{work.title} ({work.evidence[-1].statement})"
+        return f"{work.title} ({work.evidence[-1].statement})"
+    if pair is None:
+        return "steps were found on one side only: a step cannot be compared with a window"
+    counts = pair.rates(lambda trace: trace.counts.operators)
+    if unit != "ns/window" or min(counts) >= (1 - SAME_WORK) * max(counts):
+        return ""
+    told = moved(*(format_count(round(count, 1)) for count in counts))
+    return (
+        f"no steps on either side, and the windows hold other work ({told} operations per window): their length is the"
+        " recording's, not the job's"
+    )
+
+
+def _withheld(judgement: Judgement, sentence: str) -> Judgement:
+    """Take the answer back where there is a sentence against it."""
+    if not sentence:
+        return judgement
     return replace(
         judgement,
         answer=Answer.INCONCLUSIVE.value,

@@ -142,6 +142,22 @@ def test_several_windows_of_one_run_are_one_run():
     assert comparison.baseline.n_traces == 2
 
 
+def test_windows_without_steps_that_hold_other_work_have_no_answer():
+    """A recording cut by the clock is as long as ever, however fast the job is."""
+
+    def runs(name, *pictures):
+        return side(name, *(draw(f"gpu s7 | {one}", lag_us=0) for one in pictures))
+
+    slow = runs("baseline", "K.K.K.K.K.K.K.KK", "K.K.K.K.K.K.K.K.K", "K.K.K.K.K.K.K.KK")
+    fast = runs("candidate", "K.K...K..K....KK", "K.K...K..K.....KK", "K.K...K..K....KK")
+    comparison = compare(slow, fast, margin=0.5)
+    assert comparison.judgement.answer == "inconclusive"
+    assert not comparison.judgement.is_comparable
+    assert "no steps on either side" in comparison.judgement.sentence
+    assert "8.3 -> 5 operations per window" in comparison.judgement.sentence
+    assert compare(slow, slow, margin=0.5).judgement.answer == "equivalent"  # a fixed piece of work, timed whole
+
+
 def test_a_step_is_not_set_against_a_window():
     stepped = job([K(at=10, us=100)])
     whole = draw("gpu s7 | KKKK....KK", lag_us=0)
