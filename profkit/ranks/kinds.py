@@ -13,7 +13,7 @@ from profkit.model.arrays import I64
 
 
 class CollectiveKind(IntEnum):
-    """What a collective does; `SEND_RECV` is NCCL's kernel for all-to-all or point to point, arguments unknown."""
+    """What a collective does; `SEND_RECV`: NCCL's kernel for all-to-all, point to point or several, arguments unknown."""
 
     OTHER = 0
     ALL_REDUCE = 1
@@ -58,6 +58,9 @@ _KINDS: Final = (
     ("scatter", CollectiveKind.SCATTER),
     ("gather", CollectiveKind.GATHER),
     ("reduce", CollectiveKind.REDUCE),
+    # Several in one kernel, or one that has no kernel of its own: what it is only its ends tell.
+    ("nccldevkernelgeneric", CollectiveKind.SEND_RECV),
+    ("coalesced", CollectiveKind.SEND_RECV),
 )
 
 _DTYPE_BYTES: Final = (

@@ -167,3 +167,12 @@ def test_transfer_that_takes_half_of_the_step_is_the_verdict_all_the_same(tmp_pa
     assert found(report, "comm.bandwidth").fraction > 0.5
     assert found(report, "rank0.work").fraction > 0.05
     assert report.verdict.bottleneck is Bottleneck.COMM
+
+
+def test_nccls_generic_kernel_is_matched_where_its_ends_agree(tmp_path):
+    """Coalesced collectives run as one kernel whose name says nothing; without arguments only time tells."""
+    generic = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
+    report = report_on(tmp_path, Job(slow={3: 6 * MS}), Writing(has_args=False, kernel=generic))
+    assert [group.n_instances for group in report.fleet.groups] == [48]
+    assert report.fleet.groups[0].bus_bytes_per_s is None
+    assert late(report) == [3]
