@@ -10,17 +10,23 @@ import numpy as np
 from profkit.errors import TraceFormatError
 from profkit.ingest.columns import Columns
 from profkit.ingest.nsys_nvtx import RANGE_TYPES, THREAD_NAME_TYPE
-from profkit.ingest.nsys_rows import NO_END, TABLES, UNNAMED, Rows, small, times_of
+from profkit.ingest.nsys_rows import NO_END, NO_NAME, TABLES, UNNAMED, Rows, small, times_of
 from profkit.ingest.nsys_session import process_of, text_of
 from profkit.ingest.sqlite import Database
 from profkit.model.arrays import I64
 
 _CALL: Final = {"start": None, "end": None, "globalTid": 0, "nameId": None}
+_BESIDE: Final = _CALL | {"nameId": NO_NAME}
+"""Of tables that add to a trace and do not make it: one without these columns is left out, and that is said."""
 
 
 def read_host_rows(database: Database, rows: Rows, *, wanted: set[int]) -> None:
     """Read what ran on the hosts of the wanted processes: CUDA calls, ranges, OS calls, the profiler's own work."""
     for table, target, numbers in _HOST_TABLES:
+        missing = [name for name in ("start", "end") if database.has(table) and name not in database.columns(table)]
+        if missing and numbers is _BESIDE:
+            rows.left_out.append(f"{table} has no column {missing[0]}: left out")
+            continue
         for chunk in database.chunks(table, numbers):
             kept = _of(wanted, chunk)
             columns = _host_columns(kept, database, table, rows)
@@ -33,9 +39,9 @@ def read_host_rows(database: Database, rows: Rows, *, wanted: set[int]) -> None:
 
 _HOST_TABLES: Final = (
     ("CUPTI_ACTIVITY_KIND_RUNTIME", "calls", {**_CALL, "correlationId": 0}),
-    ("OSRT_API", "waits", _CALL),
-    ("CUPTI_ACTIVITY_KIND_OVERHEAD", "overhead", _CALL),
-    ("PROFILER_OVERHEAD", "overhead", _CALL),
+    ("OSRT_API", "waits", _BESIDE),
+    ("CUPTI_ACTIVITY_KIND_OVERHEAD", "overhead", _BESIDE),
+    ("PROFILER_OVERHEAD", "overhead", _BESIDE),
 )
 
 

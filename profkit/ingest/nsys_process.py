@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from profkit.ingest.batch import Batch
 from profkit.ingest.columns import Columns
 from profkit.ingest.kineto import RawTrace
-from profkit.ingest.nsys_rows import NO_END, UNNAMED, Process, Rows
+from profkit.ingest.nsys_rows import NO_END, NO_NAME, UNNAMED, Process, Rows
 from profkit.ingest.nsys_session import Session, pid_of, process_of, tid_of
 from profkit.model.arrays import constant
 from profkit.model.names import WHOLE_GRAPH
@@ -56,7 +56,7 @@ class Export:
 
     def text(self, id_: int) -> str:
         """Give a string; one that the file does not have is named by its id."""
-        return self.texts.get(id_, f"string {id_}")
+        return self.texts.get(id_, f"string {id_}" if id_ != NO_NAME else "unnamed")
 
 
 def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
@@ -226,6 +226,8 @@ def _warnings(export: Export, key: int, process: Process, n_open: int) -> list[T
         )
     if n := export.n_left_out:
         warn("nsys.processes", f"{n} process{'es' * (n > 1)} without kernels {'are' if n > 1 else 'is'} left out", n)
+    for said in export.rows.left_out:
+        warn("nsys.tables", said)
     if n := export.rows.n_reversed:
         ends = "rows that end before they start" if n > 1 else "row that ends before it starts"
         warn("dur.negative", f"{n:,} {ends} left out")

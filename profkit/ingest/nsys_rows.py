@@ -20,6 +20,7 @@ from profkit.ingest.sqlite import Database
 from profkit.model.arrays import I64
 
 NO_END: Final = -1
+NO_NAME: Final = -1
 UNNAMED: Final = -1
 """Of a range without text; ids of StringIds stand as -(id + 2), so that they and label codes share a column."""
 
@@ -78,6 +79,8 @@ class Rows:
     thread_names: dict[int, str] = field(default_factory=dict)
     labels: Labels = field(default_factory=Labels)
     n_reversed: int = 0
+    left_out: list[str] = field(default_factory=list)
+    """Tables that were not read, and why."""
 
     def add(self, table: str, category: str, owner: I64, columns: Columns) -> None:
         """Add rows to the processes they belong to, `owner` being their globalTid or globalPid."""

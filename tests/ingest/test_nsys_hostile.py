@@ -176,9 +176,13 @@ def test_tables_that_only_describe_may_lack_columns(tmp_path: Path) -> None:
     export = training()
     export.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=144)
     export.add("ThreadNames", nameId=export.string("python"), globalTid=global_tid(144))
-    absent = ["TARGET_INFO_CUDA_DEVICE.pid", "ThreadNames.nameId"]
-    (trace,) = read_traces(str(export.write(tmp_path / "x.sqlite", without=absent)))
+    export.add("OSRT_API", start=9_000_000, end=9_100_000, globalTid=global_tid(144), nameId=export.string("poll"))
+    absent = ["TARGET_INFO_CUDA_DEVICE.pid", "ThreadNames.nameId", "OSRT_API.nameId"]
+    sql = ["CREATE TABLE PROFILER_OVERHEAD (start INT, duration INT)", "INSERT INTO PROFILER_OVERHEAD VALUES (1, 2)"]
+    (trace,) = read_traces(str(export.write(tmp_path / "x.sqlite", without=absent, sql=sql)))
     assert len(trace.gpu) == 32
+    assert [trace.name(int(code)) for code in trace.waits.name] == ["unnamed"]
+    assert any("PROFILER_OVERHEAD has no column end" in warning.message for warning in trace.warnings)
 
 
 def test_text_that_is_no_utf8_and_control_characters(tmp_path: Path) -> None:
