@@ -5,6 +5,7 @@ Two recordings can lie in one folder, and two jobs. Ranks of the largest take pa
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ def census(outcomes: Sequence[Outcome]) -> Census:
     kept = _with_rank(outcomes, left_out)
     world_size, kept = _of_one_job(kept, left_out)
     kept = _of_one_recording(kept, left_out)
+    kept = _of_one_set(kept, left_out)
     kept = _in_known_groups(kept, left_out)
     kept = _once_each(kept, left_out)
     here = {outcome.summary.rank for outcome in kept}
@@ -100,6 +102,29 @@ def _of_one_recording(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[
     return recordings[chosen]
 
 
+def _of_one_set(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome]:
+    """Give the traces of one set of names where ranks are there twice: one folder, names alike but for numbers.
+
+    Two jobs at one time, or two copies of one, must not be mixed rank by rank. Of sets that hold every rank that with
+    most events; where none holds every rank, names tell nothing.
+    """
+    counts = Counter(outcome.summary.rank for outcome in outcomes)
+    ranks = set(counts)
+    if sum(count > 1 for count in counts.values()) < 2:  # of one rank the fuller trace is taken, see `_once_each`
+        return outcomes
+    sets: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        folder, _, name = outcome.report.source.rpartition("/")
+        sets.setdefault((folder, re.sub(r"\d+", "#", name)), []).append(outcome)
+    whole = [found for found in sets.values() if {outcome.summary.rank for outcome in found} == ranks]
+    if not whole or len(sets) == 1:
+        return outcomes
+    chosen = max(whole, key=lambda found: sum(outcome.report.n_events for outcome in found))
+    others = [outcome for outcome in outcomes if outcome not in chosen]
+    left_out += _left(others, f"its rank is there twice: compared are {_name(chosen[0])} and those named like it")
+    return chosen
+
+
 def _in_known_groups(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome]:
     """Leave out a trace none of whose process groups is known to the members that these groups name."""
     groups: dict[int, set[Group]] = {}
@@ -130,8 +155,12 @@ def _once_each(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome
             continue
         less, more = sorted((known, outcome), key=lambda item: item.report.n_events)
         by_rank[rank] = more
-        left_out += _left([less], f"a second trace of rank {rank}, with fewer events than {_name(more)}")
+        left_out += _left([less], f"a second trace of rank {rank}, with {_fewer(less, more)} events than {_name(more)}")
     return list(by_rank.values())
+
+
+def _fewer(less: Outcome, more: Outcome) -> str:
+    return "fewer" if less.report.n_events < more.report.n_events else "no more"
 
 
 def _name(outcome: Outcome) -> str:

@@ -13,7 +13,7 @@ from profkit.model.arrays import I64
 
 
 class CollectiveKind(IntEnum):
-    """What a collective does; `SEND_RECV`: NCCL's kernel for all-to-all, point to point or several, arguments unknown."""
+    """What it does; `SEND_RECV`: NCCL's kernel for all-to-all, point to point or several at once, arguments unknown."""
 
     OTHER = 0
     ALL_REDUCE = 1

@@ -124,7 +124,7 @@ def group_rows(joint: Joint) -> tuple[GroupRow, ...]:
             wait_ns=limit.wait_ns,
             transfer_ns=limit.transfer_ns,
             exposed_ns=limit.exposed_ns,
-            bus_bytes_per_s=limit.bus_bytes_per_s,
+            bus_bytes_per_s=limit.bus_bytes_per_s if waits.is_whole else None,
             note=matches[waits.group, waits.ranks].note,
         )
         for waits, limit in zip(joint.waits, joint.limits, strict=True)

@@ -29,6 +29,8 @@ def table_title(report: Report) -> str:
     unit, _ = unit_of(fleet.rows)
     per = "per step" if report.verdict.step_ns is not None else "of the window"
     here = f"{len(fleet.ranks)} ranks" if not fleet.missing else f"{len(fleet.ranks)} of {fleet.world_size} ranks"
+    if fleet.missing:  # who is not here may come last: only the wait for those that are here is known to be one
+        return f"{here}, {unit} {per}; transfer holds the wait for ranks that are not here"
     return f"{here}, {unit} {per}; comm wait and transfer where no compute hides them"
 
 
@@ -111,10 +113,11 @@ def _group_line(group: GroupRow) -> str:
     name = f"group {clean(group.name)}" if group.name else "all ranks"
     bus = f", bus {format_bytes(group.bus_bytes_per_s)}/s" if group.bus_bytes_per_s is not None else ""
     n_ranks = len(group.ranks)
+    missing = " or waiting for the others" if n_ranks < group.size else ""
     return (
         f"{group.n_instances:,} collective{'s' if group.n_instances != 1 else ''} of {name}"
         f" ({n_ranks} of {group.size or n_ranks}) by {group.method}:"
-        f" in all {format_ns(group.wait_ns)} waiting, {format_ns(group.transfer_ns)} transfer{bus}"
+        f" in all {format_ns(group.wait_ns)} waiting, {format_ns(group.transfer_ns)} transfer{missing}{bus}"
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import profkit
 from profkit.model.report import Bottleneck, Report
+from profkit.render.fleet import facts_of, table_title
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.scripted import MS, Clock, Writing, run, write
 
@@ -176,3 +177,36 @@ def test_nccls_generic_kernel_is_matched_where_its_ends_agree(tmp_path):
     assert [group.n_instances for group in report.fleet.groups] == [48]
     assert report.fleet.groups[0].bus_bytes_per_s is None
     assert late(report) == [3]
+
+
+def test_two_jobs_of_one_size_at_one_time_are_not_mixed(tmp_path):
+    """Rank 0 has more events in one of them and rank 1 in the other: chosen rank by rank, they would be no job."""
+    healthy, slow = run(programs(Job())), run(programs(Job(slow={2: 6 * MS})))
+    for rank in range(4):
+        for step in range(40 if rank % 2 else 0):
+            slow[rank].put("user_annotation", "note", 10 * MS + step, 10 * MS + step + 1)
+        for step in range(20):
+            healthy[rank].put("user_annotation", "note", 10 * MS + step, 10 * MS + step + 1)
+    write(healthy, tmp_path / "healthy")
+    write(slow, tmp_path / "slow")
+    for name in ("healthy", "slow"):
+        for path in (tmp_path / name).iterdir():
+            path.rename(tmp_path / f"{name}_{path.name}")
+        (tmp_path / name).rmdir()
+    report = profkit.triage([str(tmp_path)])
+    assert [Path(rank.source).name.partition("_")[0] for rank in report.ranks] in (["healthy"] * 4, ["slow"] * 4)
+    assert {item.reason for item in report.fleet.left_out} in (
+        {"its rank is there twice: compared are healthy_rank0.json.gz and those named like it"},
+        {"its rank is there twice: compared are slow_rank0.json.gz and those named like it"},
+    )
+
+
+def test_transfer_that_may_be_waiting_for_a_missing_rank_is_not_called_transfer(tmp_path):
+    folder = write(run(programs(Job(n_ranks=8, slow={5: 6 * MS}))), tmp_path)
+    (folder / "rank5.json.gz").unlink()
+    report = profkit.triage([str(folder)])
+    assert late(report) == []
+    assert not {"comm.skew", "comm.bandwidth"} & {finding.id for finding in report.findings}
+    assert report.fleet.groups[0].bus_bytes_per_s is None
+    assert table_title(report) == "7 of 8 ranks, ms per step; transfer holds the wait for ranks that are not here"
+    assert any("transfer or waiting for the others" in text for _, text in facts_of(report.fleet))
