@@ -1,6 +1,6 @@
 """DDP on one machine: weak and strong scaling, a straggler, an extra all-reduce, work on rank 0 and a barrier.
 
-    python -m analyses.ddp.run                            all of it: about six minutes on two cores
+    python -m analyses.ddp.run                            all of it: about nine minutes on two busy cores
     python -m analyses.ddp.run --blocks 0 --captures 0    from the committed tables, in a second
 
 Writes timings.csv (one row per run), verdicts.csv (one per captured run), results.json, the charts, and the tables of

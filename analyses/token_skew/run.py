@@ -1,6 +1,6 @@
 """Sequences of unequal length under DDP: what five ways of batching cost, in padding and in unequal ranks.
 
-    python -m analyses.token_skew.run                            all of it: about five minutes on two cores
+    python -m analyses.token_skew.run                            all of it: about seven minutes on two busy cores
     python -m analyses.token_skew.run --blocks 0 --captures 0    from the committed tables, in a second
 
 Writes timings.csv (one row per run), verdicts.csv (one per captured run), results.json, the charts, and the tables of
