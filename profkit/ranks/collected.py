@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +39,24 @@ class Collected:
     thread: I32
     """The host thread that asked, `NO_ROW` where that is not known."""
 
+    def at(self, rows: I64) -> Collected:
+        """Give the same of some rows."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        some: dict[str, Any] = {name: each[rows] for name, each in values.items() if isinstance(each, np.ndarray)}
+        return replace(self, **some)
 
-def collected(facts: Facts) -> Collected:
-    """Give the collectives of the busiest device, or of gloo's threads where there is no device."""
+
+def collected(facts: Facts, *, is_cut: bool = False) -> Collected:
+    """Give the collectives of the busiest device, or of gloo's threads where there is no device.
+
+    `is_cut`: only some of the trace's steps are judged; what was asked for in others belongs to none of them.
+    """
     main = facts.main_device
-    return _gloo(facts.trace) if main is None else _device(facts.trace, main.device)
+    found = _gloo(facts.trace) if main is None else _device(facts.trace, main.device)
+    if not is_cut:
+        return found
+    low, high = facts.trace.window_ns
+    return found.at(np.flatnonzero((found.issued_ns >= low) & (found.issued_ns < high)))
 
 
 def _device(trace: Trace, device: int) -> Collected:

@@ -12,6 +12,7 @@ from profkit.ranks.chance import FEW_STEPS, MIN_STEPS
 from profkit.ranks.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.joint import Joint
 from profkit.ranks.kinds import CollectiveKind
+from profkit.ranks.matches import Method
 from profkit.ranks.records import Group
 from profkit.ranks.straggler import own_excess_ns
 from profkit.ranks.tokens import TokenSkew
@@ -23,6 +24,8 @@ MIN_FRACTION: Final = 0.05
 MIN_EXTRA: Final = 0.02
 """Share of the window below which a collective too many is not spoken of: run-to-run noise."""
 
+_GUESSED: Final = 0.8
+"""What is left of the confidence where the group is a guess: NCCL's ends would agree within microseconds. Chosen."""
 MOSTLY_ONE: Final = 0.8
 """Share of all lateness from which one rank has it, and ranks do not take turns. Chosen, as for what explains a finding
 (diagnosis 6, combination (e))."""
@@ -79,8 +82,15 @@ def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: 
 
 def _confidence(waits: GroupWaits, joint: Joint) -> float:
     sure = 0.85 * (1.0 if waits.uses_clocks and not waits.is_disputed else 0.8)
+    sure *= _GUESSED if not joint.outcomes[0].summary.is_cpu and _is_by_order_alone(waits, joint) else 1.0
     sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
+
+
+def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
+    """Tell collectives of no known group that neither numbers nor ends join: there may be several groups."""
+    mine = next(each for each in joint.matching.groups if (each.group, each.ranks) == (waits.group, waits.ranks))
+    return not waits.group.name and mine.method in (Method.STEPS, Method.ORDER)
 
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:

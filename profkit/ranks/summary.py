@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,14 +18,18 @@ from profkit.ranks.collected import Collected, collected
 from profkit.ranks.counts import told
 from profkit.ranks.records import PHASES, BlockRows, CollectiveRows, LeadRanges, NameRows, RankSummary, StepRows
 from profkit.timeline import Facts
+from profkit.timeline.facts import steps_in_window
 
 UNKNOWN_RANK: Final = -1
 
 
 def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
     """Give the summary of one rank; `rank` overrides what the trace says of itself (a file's name, say)."""
+    inside = set(steps_in_window(facts.trace))
+    steps = tuple(step for step in facts.trace.steps if step.index in inside)
+    rows = collected(facts, is_cut=len(steps) < len(facts.trace.steps))
+    facts = replace(facts, trace=replace(facts.trace, steps=steps))
     trace = facts.trace
-    rows = collected(facts)
     sets = _phase_sets(facts)
     ranges = host_ranges(facts)
     lead = longest_before(ranges, rows.issued_ns)

@@ -42,10 +42,7 @@ def gaps(matching: Matching) -> Iterable[str]:
         if n_lacking:
             name = f" of group {match.group.name}" if match.group.name else ""
             verb = "is" if n_lacking == 1 else "are"
-            yield (
-                f"{n_lacking:,} of {len(whole):,} collectives{name} {verb} not in every rank's window"
-                f" ({_by_rank(match)})"
-            )
+            yield (f"{n_lacking:,} of {len(whole):,} collectives{name} {verb} not on every rank ({_by_rank(match)})")
 
 
 def _by_rank(match: GroupMatch) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import profkit
 from profkit.model.report import Bottleneck, Report
 from profkit.render.fleet import facts_of, table_title
 from tests.ranks.disk_jobs import Job, programs
-from tests.ranks.scripted import MS, Clock, Writing, run, write
+from tests.ranks.scripted import MS, Clock, Group, Op, Writing, run, write
 
 
 def report_on(folder: Path, job: Job, how: Writing | None = None) -> Report:
@@ -114,13 +115,13 @@ def test_a_window_that_misses_one_collective_is_found_and_said(tmp_path, has_arg
     (group,) = report.fleet.groups
     assert group.n_instances == 47
     of = " of group 0" if has_args else ""
-    said = f"1 of 48 collectives{of} is not in every rank's window (rank 2 begins 1 later)"
+    said = f"1 of 48 collectives{of} is not on every rank (rank 2 begins 1 later)"
     assert said in report.verdict.caveats
     assert late(report) == []
 
 
 def test_whole_windows_are_not_spoken_of(tmp_path):
-    assert not any("window" in line for line in report_on(tmp_path, Job()).verdict.caveats)
+    assert not any("on every rank" in line for line in report_on(tmp_path, Job()).verdict.caveats)
 
 
 @pytest.mark.parametrize("has_args", [True, False])
@@ -139,8 +140,8 @@ def test_windows_apart_by_steps_are_judged_on_the_steps_they_share(tmp_path, has
     assert "only 10 of 12 steps are in every rank's window" in report.fleet.prediction_note
     begins = "rank 1 begins 4 later; rank 3 begins 8 later"
     ends = "rank 0 ends 4 earlier; rank 1 begins 4 later; rank 2 ends 4 earlier; rank 3 begins 8 later"
-    lacking = f"12 of 52 collectives of group 0 are not in every rank's window ({ends})"
-    by_ends = f"8 of 48 collectives are not in every rank's window ({begins})"  # of those that rank 0 has
+    lacking = f"12 of 52 collectives of group 0 are not on every rank ({ends})"
+    by_ends = f"8 of 48 collectives are not on every rank ({begins})"  # of those that rank 0 has
     assert (lacking if has_args else by_ends) in report.verdict.caveats
 
 
@@ -210,3 +211,42 @@ def test_transfer_that_may_be_waiting_for_a_missing_rank_is_not_called_transfer(
     assert report.fleet.groups[0].bus_bytes_per_s is None
     assert table_title(report) == "7 of 8 ranks, ms per step; transfer holds the wait for ranks that are not here"
     assert any("transfer or waiting for the others" in text for _, text in facts_of(report.fleet))
+
+
+@pytest.mark.parametrize("chosen", [(2, 8), (0, 6)])
+def test_only_the_steps_asked_for_are_judged(tmp_path, chosen):
+    folder = write(run(programs(Job(slow={1: 6 * MS}))), tmp_path)
+    report = profkit.triage([str(folder)], step_range=chosen)
+    assert late(report) == [1]
+    straggler = found(report, "straggler.rank")
+    assert straggler.recoverable_ns == pytest.approx(6 * MS, rel=0.03)
+    assert straggler.fraction == pytest.approx(6 / 20, rel=0.03)
+    assert [group.n_instances for group in report.fleet.groups] == [24]
+    assert report.fleet.prediction.predicted_ns == pytest.approx(14 * MS, rel=0.01)
+    for row in report.fleet.rows:
+        assert row.wait_ns == pytest.approx(0 if row.ranks == (1,) else 4.8 * MS, abs=0.1 * MS)
+
+
+def test_groups_that_are_a_guess_cost_confidence(tmp_path):
+    """Without names the collectives of two pairs are taken for those of four ranks; their ends do not agree."""
+    pairs = Group(name="tp0", ranks=(0, 1)), Group(name="tp1", ranks=(2, 3))
+
+    def program(rank: int):
+        generator = np.random.default_rng(rank)
+        for _ in range(12):
+            yield Op(what="step")
+            for _ in range(4):
+                yield Op(what="compute", ns=round(MS * (1 + 0.02 * generator.standard_normal())))
+                yield Op(what="collective", name="allreduce", group=pairs[rank // 2])
+                yield Op(what="join")
+            yield Op(what="sync")
+
+    ranks = run({rank: program(rank) for rank in range(4)}, transfer_ns=MS)
+    reports = {
+        has_args: profkit.triage([str(write(ranks, tmp_path / str(has_args), Writing(has_args=has_args)))])
+        for has_args in (True, False)
+    }
+    assert [group.method for group in reports[True].fleet.groups] == ["sequence number"] * 2
+    assert [group.method for group in reports[False].fleet.groups] == ["order within steps"]
+    sure, guessed = (found(reports[has_args], "comm.bandwidth").confidence for has_args in (True, False))
+    assert guessed == pytest.approx(0.8 * sure)

@@ -119,7 +119,9 @@ def test_the_factors_are_those_of_nccl_tests():
         ("gloo:barrier", CollectiveKind.BARRIER),
         ("c10d::reduce_", CollectiveKind.REDUCE),
         ("send", CollectiveKind.SEND),
-        ("ncclDevKernel_Generic", CollectiveKind.OTHER),
+        ("ncclDevKernel_Generic", CollectiveKind.SEND_RECV),
+        ("nccl:coalesced", CollectiveKind.SEND_RECV),
+        ("broadcast_one", CollectiveKind.BROADCAST),
     ],
 )
 def test_kinds_by_name(name, kind):
