@@ -88,6 +88,12 @@ def _keeping(sources: list[str], plan: Plan, *, is_small: bool) -> Keeping | Non
 
     if not plan.is_cached or (is_small and plan.cache is None):
         return None
+    if plan.cache is not None:
+        try:
+            plan.cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            click.echo(f"profkit: nothing is kept: {plan.cache}: {error.strerror}", err=True)
+            return None
     return Keeping(folder=None if plan.cache is None else str(plan.cache.absolute()))
 
 

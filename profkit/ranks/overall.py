@@ -60,6 +60,10 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
     is_across = top is not None and top.id in {finding.id for finding in across}
     if not is_across:
         verdict = replace(verdict, confidence=min(verdict.confidence, usual.case.confidence_cap))
+    if top is not None and is_across:  # of the ranks' step, as the replay's prediction beside it, not of one rank's
+        left = 1 - joint.fraction(top.recoverable_ns * joint.n_steps)
+        if verdict.recoverable_ns == top.recoverable_ns:
+            verdict = replace(verdict, speedup_ceiling=1 / left if left > 0.001 else None)
     if top is not None and is_across and top.rank is not None:
         source = joint.outcome_of(top.rank).report.source
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=_ruled_out(joint, verdict))

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import profkit
+from profkit.cli.triage import command
 from profkit.model.report import Bottleneck, Report
 from profkit.render.fleet import facts_of, table_title
 from tests.ranks.disk_jobs import Job, programs
@@ -41,6 +43,22 @@ def test_two_ranks_that_are_as_late_as_each_other_are_the_verdict(tmp_path, phas
     assert first.title == f"{n_ranks - 2} ranks wait for ranks 1, 3, which are late in {where}"
     assert first.recoverable_ns == pytest.approx(5.95 * MS, rel=0.02)
     assert "with ranks 1, 3 like their peers" in said(first)
+
+
+def test_the_ceiling_is_that_of_the_prediction_beside_it(tmp_path):
+    report = report_on(tmp_path, Job(slow={1: 6 * MS, 3: 6 * MS}))
+    prediction = report.fleet.prediction
+    assert report.verdict.speedup_ceiling == pytest.approx(prediction.replayed_ns / prediction.predicted_ns, rel=1e-3)
+
+
+def test_a_cache_that_cannot_be_made_is_said_and_the_run_goes_on(tmp_path):
+    folder = write(run(programs(Job(slow={1: 6 * MS}))), tmp_path / "job")
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(command, [str(folder), "--cache", str(tmp_path / "file" / "kept")], standalone_mode=False)
+    assert done.return_value == 0
+    assert "nothing is kept" in done.stderr
+    assert "Not a directory" in done.stderr
+    assert "STRAGGLER-BOUND" in done.stdout
 
 
 def test_a_late_rank_behind_a_later_one_is_named_as_well(tmp_path):
