@@ -52,7 +52,7 @@ class CollectiveRows(Table):
     issuer: I32
     """The outermost operator that asked for it (an autograd node, mostly); none where the script asked itself."""
     hidden_ns: I64
-    """How much of it this rank's compute covers."""
+    """How much of it this rank's compute covers, or lies outside of the window."""
     lead_ns: I64
     """[n, 4]: what the rank did, by `PHASES`, since its last collective had ended."""
     ready_ns: I64

@@ -108,9 +108,19 @@ def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[
         "start_ns": rows.start_ns,
         "end_ns": rows.end_ns,
         "step": _step_of(facts, rows.issued_ns),
-        "hidden_ns": sets["compute"].covered_ns(rows.start_ns, rows.end_ns),
+        "hidden_ns": _hidden_ns(sets["compute"], rows, low, high),
         "lead_ns": _phases(sets, begun, until, comm=np.zeros(until.size, np.int64)),
     }
+
+
+def _hidden_ns(compute: Intervals, rows: Collected, low: int, high: int) -> I64:
+    """Give what compute covers of each; what runs outside of the window nobody saw exposed, and it counts as covered.
+
+    A host that runs ahead of its device ends its steps, and with them the window, before their collectives run.
+    """
+    start, end = np.clip(rows.start_ns, low, high), np.clip(rows.end_ns, low, high)
+    hidden: I64 = compute.covered_ns(start, end) + (rows.end_ns - rows.start_ns) - (end - start)
+    return hidden
 
 
 def _own(facts: Facts, rows: Collected, sets: dict[str, Intervals], waited: BlockRows) -> dict[str, NDArray[Any]]:

@@ -21,6 +21,8 @@ class Job:
     phase: str = "data"
     rotates: bool = False
     """Whether the first of `slow` is another rank in each step."""
+    is_synced: bool = True
+    """Whether the host waits for its device at the end of each step."""
     has_barrier: bool = False
     alone: tuple[int, str] = (0, "")
     """What rank 0 alone does before the barrier, and the name of its range."""
@@ -55,7 +57,8 @@ def _program(job: Job, rank: int, world: Group) -> Iterator[Op]:
             yield Op(what="collective", name="allreduce", group=world, elements=1_000_000 + 1_000 * bucket)
         yield Op(what="join")
         yield Op(what="compute", ns=about(500 * US), name="multi_tensor_apply_kernel")
-        yield Op(what="sync")
+        if job.is_synced:
+            yield Op(what="sync")
         if rank == 0 and job.alone[0]:
             yield Op(what="host", ns=job.alone[0], name=job.alone[1])
         if job.has_barrier:

@@ -268,3 +268,12 @@ def test_groups_that_are_a_guess_cost_confidence(tmp_path):
     assert [group.method for group in reports[False].fleet.groups] == ["order within steps"]
     sure, guessed = (found(reports[has_args], "comm.bandwidth").confidence for has_args in (True, False))
     assert guessed == pytest.approx(0.8 * sure)
+
+
+def test_collectives_that_run_after_the_last_step_are_not_exposed_in_it(tmp_path):
+    """Nothing waits for the device here: the host's steps are over when a tenth of their collectives have run."""
+    report = report_on(tmp_path, Job(is_synced=False))
+    low, high = report.ranks[0].window_ns
+    (group,) = report.fleet.groups
+    assert 0 < group.exposed_ns <= high - low
+    assert all(finding.fraction < 0.2 for finding in report.findings if finding.id.startswith("comm."))
