@@ -136,7 +136,7 @@ def finished(jobs: Iterable[Job], pool: Pool) -> Iterator[Finished]:
             pending[pool.submit(job)] = job
         ended, _ = wait(pending, return_when=FIRST_COMPLETED)
         is_broken = False
-        for future in ended:
+        for future in [future for future in pending if future in ended]:  # as they were sent: a set has no order
             job = pending.pop(future)
             error = future.exception()
             is_broken |= isinstance(error, BrokenExecutor)

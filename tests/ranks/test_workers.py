@@ -101,8 +101,10 @@ class Deadly(Here):
         self.submitted: list[str] = []
 
     def submit(self, fn, /, *args, **kwargs):
-        self.submitted.append(args[0].source)
-        if args[0].source != self.guilty and self.submitted.count(self.guilty) != 1:
+        source = args[0].source
+        self.submitted.append(source)
+        is_beside = self.submitted.count(self.guilty) == 1 and self.submitted.count(source) == 1
+        if source != self.guilty and not is_beside:
             return super().submit(fn, *args, **kwargs)
         future: Future = Future()
         future.set_exception(KilledWorker("worker"))
