@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from profkit.ingest.decimals import DecimalError, numbers_to_ns, us_to_ns
 from profkit.ingest.events import ABSENT, COMM_OP, COUNTED, EMBEDDING, Args, BadEventError, Event, Groups, RareArgs
-from profkit.model.trace import EMBEDDED
 
 Columns = dict[str, NDArray[Any]]
 
@@ -406,6 +405,8 @@ def counted_work(groups: Groups, strings: Codes) -> Columns:
 
 def embeddings(rows: list[Event], strings: Codes) -> Columns:
     """Give how many indices each embedding among these operators looked up, named by its table; {} without shapes."""
+    from profkit.model.trace import EMBEDDED  # loaded after the reading, but for traces with shapes
+
     found, names, values = [], [], []
     for event in rows:
         dims = _EMBEDDED_DIMS.match(getattr(event.args, "input_dims", b"")) if event.name == EMBEDDING else None

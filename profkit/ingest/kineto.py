@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from profkit.errors import TraceFormatError, TruncatedTraceError
 from profkit.ingest import bytesource, split
@@ -18,7 +18,9 @@ from profkit.ingest.bytesource import Progress
 from profkit.ingest.events import BadEventError
 from profkit.ingest.quick import Decode, Task, read_quick
 from profkit.ingest.split import Document, NotAsUsualError
-from profkit.model.trace import Trace, TraceWarning
+
+if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
+    from profkit.model.trace import Trace, TraceWarning
 
 CHUNK_BYTES: Final = 2**19
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache."""
@@ -45,6 +47,12 @@ class RawTrace:
     def n_events(self) -> int:
         """Whole events read."""
         return sum(batch.n_events for batch in self.batches)
+
+    def warn(self, warning_id: str, message: str, *, count: int = 1) -> None:
+        """Note what is wrong with the file."""
+        from profkit.model.trace import TraceWarning
+
+        self.warnings.append(TraceWarning(id=warning_id, message=message, count=count))
 
 
 def read_trace(
@@ -160,11 +168,7 @@ def _read_exact(task: Task, *, lenient: bool, progress: Progress | None) -> RawT
             n_bad += _salvage(array, raw, decode, error, lenient)
     raw.n_bytes = document.n_bytes
     if n_bad:
-        raw.warnings.append(
-            TraceWarning(
-                id="events.unreadable", message=f"{n_bad:,} events could not be read and were left out", count=n_bad
-            )
-        )
+        raw.warn("events.unreadable", f"{n_bad:,} events could not be read and were left out", count=n_bad)
     if document.is_truncated:
         _note_cut(raw, f"inside event {raw.n_events + 1:,} (at byte {document.n_bytes:,})", lenient)
     _read_surroundings(raw, document, lenient)
@@ -188,7 +192,7 @@ def _read_surroundings(raw: RawTrace, document: Document, lenient: bool) -> None
             elif not lenient:
                 raise
             else:
-                raw.warnings.append(TraceWarning(id="metadata.unreadable", message=error.message))
+                raw.warn("metadata.unreadable", error.message)
     with suppress(TraceFormatError):
         raw.metadata = _metadata(head, b"}", raw.source)
 
@@ -212,7 +216,7 @@ def _salvage(array: bytes, raw: RawTrace, decode: Decode, error: BadEventError, 
         message = f"between events {n_before + 1:,} and {raw.n_events:,} a comma is missing or one too many ({error})"
         if not lenient:
             raise TraceFormatError(f"{raw.source}: {message}", hint="--lenient reads the events all the same")
-        raw.warnings.append(TraceWarning(id="events.separators", message=message))
+        raw.warn("events.separators", message)
     return n_bad
 
 
@@ -234,13 +238,8 @@ def _note_cut(raw: RawTrace, where: str, lenient: bool) -> None:
     n_whole = raw.n_events
     if not lenient:
         raise _cut_error(raw.source, n_whole, where)
-    raw.warnings.append(
-        TraceWarning(
-            id="trace.truncated",
-            message=f"the file is cut after event {n_whole:,}; what follows is missing from every number here",
-            count=n_whole,
-        )
-    )
+    message = f"the file is cut after event {n_whole:,}; what follows is missing from every number here"
+    raw.warn("trace.truncated", message, count=n_whole)
 
 
 def _raise_cut(task: Task, n_whole: int) -> NoReturn:

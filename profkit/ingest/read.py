@@ -11,14 +11,16 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profkit.errors import ProfkitError, UnsupportedTraceError
 from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_chunks
 from profkit.ingest.discover import is_url
 from profkit.ingest.kineto import read_trace
 from profkit.ingest.ncu_page import is_ncu
-from profkit.model.trace import Trace
+
+if TYPE_CHECKING:
+    from profkit.model.trace import Trace
 
 _NSYS_REPORT_MAGIC: Final = b"NVIDIA Tegra Profiler Report"  # of .nsys-rep, and of .qdrep before 2021.4
 _CHUNK_BYTES: Final = 2**20
