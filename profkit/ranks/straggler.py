@@ -25,6 +25,9 @@ MAX_P: Final = 0.005
 MIN_EFFECT: Final = 0.03
 """Share of the time that lateness must cost (diagnosis, rule 7); `MIN_EFFECT_OF_TWO` where there are two ranks only."""
 MIN_EFFECT_OF_TWO: Final = 0.05
+MIN_EFFECT_OF_CORES: Final = 0.15
+"""The same on a CPU for lateness in compute. Chosen from `analyses/ddp`: in 2 of 6 captures of two healthy ranks one
+computed longer for the whole window, by less than this; cores that a machine shares among its programs do that."""
 MIN_SHARE: Final = 0.1
 """Share of all that lateness costs, below which a rank is named as hidden behind others. Chosen: on the Megatron set
 the two stragglers have 51 and 41 %, the next rank 7 %."""
@@ -145,7 +148,8 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
         late = np.minimum(lateness_ns(waits.arrival_ns, present), longer)
         late_free = np.minimum(lateness_ns(free, present), longer)
         found = _largest(waits, by_rank, (late, late_free, excess), present)
-        reason = reason or _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
+        reason = _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
+        reason = reason or _reason_of_cores(found, is_cpu=by_rank[found.rank].is_cpu)
         if reason:
             break
         is_as_late = bool(named) and found.lateness_ns >= _AS_LATE * named[0].lateness_ns
@@ -247,6 +251,15 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
             " trusted"
         )
     return ""
+
+
+def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
+    if not is_cpu or found.phase != "compute" or found.effect_fraction >= MIN_EFFECT_OF_CORES:
+        return ""
+    return (
+        f"rank {found.rank} computes longer, for {found.effect_fraction:.1%} of the time: on a CPU its core does that,"
+        f" by what else runs there, so that it takes {MIN_EFFECT_OF_CORES:.0%}"
+    )
 
 
 def _held_up(waits: GroupWaits, least: float) -> str:

@@ -319,3 +319,14 @@ def test_what_was_done_before_a_broadcast_counts():
     waits = waits_of(ranks)[0]
     data = waits.own_ns[:, :, PHASES.index("data")]
     assert (data[::3, 1] - data[::3, 0]).mean() == pytest.approx(3 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("is_cpu", "phase", "late_ms", "is_named"),
+    [(True, "compute", 2, False), (True, "compute", 6, True), (True, "data", 2, True), (False, "compute", 2, True)],
+)
+def test_a_core_that_computes_a_little_longer_is_no_straggler(is_cpu, phase, late_ms, is_named):
+    ranks = simulate(Job(n_ranks=2, slow={1: (phase, late_ms * MS)})).summaries
+    found = answer([replace(rank, is_cpu=is_cpu) for rank in ranks])
+    assert [late.rank for late in found.named] == ([1] if is_named else [])
+    assert ("its core does that" in found.reason) == (not is_named)
