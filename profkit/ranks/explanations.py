@@ -23,8 +23,7 @@ _ALL: Final = (
         " last. The phase is what it spent longer on than the others since the collective before.",
         thresholds=(
             "lateness beyond the middle rank's from 3 % of the time, 5 % of two ranks (diagnosis, rule 7)",
-            "on a CPU, lateness in compute from 15 %: two healthy gloo ranks on shared cores differed by less for a whole"
-            " capture (analyses/ddp)",
+            "on a CPU, lateness in compute from 15 %: shared cores differ by less for a whole capture (analyses/ddp)",
             "p < 0.005, shuffling ranks within blocks of time. Chosen: at 0.01 a healthy pair of gloo ranks was named",
             "half of the lateness is its own work since its last collective, and durations alone agree: chosen",
         ),
