@@ -9,9 +9,9 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def load_numpy() -> None:
-    """Import numpy without the threads of OpenBLAS, whose start costs as much CPU as the whole import.
+    """Import numpy without the threads of OpenBLAS: their start costs CPU, and no command multiplies matrices.
 
-    No command multiplies matrices worth a thread. The environment is left as it was: commands that we start inherit it.
+    The environment is left as it was: commands that we start inherit it.
     """
     if _THREADS in os.environ:
         import_module("numpy")

@@ -7,22 +7,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profkit.ingest.columns import (
-    EXTRACTORS,
-    Codes,
-    Columns,
-    InexactError,
+from profkit.ingest.columns import EXTRACTORS, rows_by_table, shared_columns
+from profkit.ingest.events import COMM_OP, EMBEDDING, Groups, decode_groups
+from profkit.ingest.fields import Codes, Columns, InexactError, text_of
+from profkit.ingest.rare import (
     counted_work,
     embeddings,
     flows,
     kernel_collectives,
     operator_collectives,
-    rows_by_table,
-    shared_columns,
-    text_of,
     thread_names,
 )
-from profkit.ingest.events import COMM_OP, EMBEDDING, Groups, decode_groups
 from profkit.ingest.usual import decode_usual
 
 

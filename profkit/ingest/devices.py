@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.ingest.columns import Columns
+from profkit.ingest.fields import Columns
 from profkit.ingest.merge import Merged, cleaned, code_table, in_time_order
 from profkit.model import names
 from profkit.model.arrays import I64, is_member, is_one_of, joined

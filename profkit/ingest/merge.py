@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.batch import Batch
-from profkit.ingest.columns import Columns
+from profkit.ingest.fields import Columns
 from profkit.model.arrays import I64, distinct_codes, joined, picked
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Thread, TraceWarning

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from profkit.errors import TraceFormatError
-from profkit.ingest.columns import Columns
+from profkit.ingest.fields import Columns
 from profkit.ingest.nsys_nvtx import RANGE_TYPES, THREAD_NAME_TYPE
 from profkit.ingest.nsys_rows import NO_END, NO_NAME, TABLES, UNNAMED, Rows, small, times_of
 from profkit.ingest.nsys_session import process_of, text_of

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.batch import Batch
-from profkit.ingest.columns import Columns
+from profkit.ingest.fields import Columns
 from profkit.ingest.kineto import RawTrace
 from profkit.ingest.nsys_rows import NO_END, NO_NAME, UNNAMED, Process, Rows
 from profkit.ingest.nsys_session import Session, pid_of, process_of, tid_of

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError
-from profkit.ingest.columns import Columns
+from profkit.ingest.fields import Columns
 from profkit.ingest.nsys_nvtx import Labels
 from profkit.ingest.nsys_session import process_of
 from profkit.ingest.sqlite import Database

@@ -99,7 +99,7 @@ def error_of(result: Finished) -> ProfkitError:
 
 def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progress | None) -> Report:
     several: list[Outcome] = []
-    load = partial(import_module, "profkit.pipeline")  # its analyzers take as long to import as 10 MB to decode
+    load = partial(import_module, "profkit.pipeline")  # its analyzers take long to import
     for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress, meanwhile=load):
         from profkit.pipeline import analyse
 
