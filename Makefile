@@ -104,4 +104,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@echo '==> set-up 3/3: profkit and its tools, pinned in constraints.txt (torch is the large one: minutes)'
 	@$(PIP) install -c constraints.txt -e '.[capture,hta]' --group dev
+# An installed package is compiled; in place it is not where PYTHONDONTWRITEBYTECODE is set, and every start compiles anew.
+	@$(VENV) -m compileall -q profkit workloads
 	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure import Usage, measure, say
+from bench.measure import REPO_ROOT, Usage, measure, say
 
 PROFKIT = "profkit triage"
 PROFKIT_J2 = "profkit triage -j 2"
@@ -58,8 +59,10 @@ def folder_with_only(trace: Path) -> Iterator[Path]:
 def run_in_turns(chosen: Sequence[Contender], n_rounds: int) -> Runs:
     """Give the runs of every contender, each once in each round: a slow minute of the machine falls on all.
 
-    One that fails is told in one line and left out of the later rounds. Progress goes to stderr.
+    One that fails is told in one line and left out of the later rounds. Progress goes to stderr. profkit is compiled
+    before, as pip does with what it installs, HTA included; containers often set PYTHONDONTWRITEBYTECODE.
     """
+    subprocess.run([sys.executable, "-m", "compileall", "-q", REPO_ROOT / "profkit", REPO_ROOT / "bench"], check=True)
     runs: Runs = {contender.name: [] for contender in chosen}
     failed: set[str] = set()
     for index in range(n_rounds):

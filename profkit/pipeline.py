@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from profkit.analyzers import ANALYZERS, EXPLANATIONS, quality, steps
 from profkit.analyzers.base import scope_of
@@ -19,8 +21,7 @@ from profkit.timeline import Facts
 from profkit.verdict import Case, capped, decide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Analysed:
+class Analysed(msgspec.Struct, frozen=True, kw_only=True):
     """One trace with all that was made of it; `results` holds what each analyzer measured, by name, without skips."""
 
     facts: Facts

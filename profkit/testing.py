@@ -25,9 +25,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from profkit.errors import UsageError
 from profkit.ingest.batch import decode_batch
@@ -64,8 +65,7 @@ _LAUNCHING: Final = "LGH"
 _LANE: Final = re.compile(r"gpu(\d*) s(\d+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a trace: times in ns; `args` as Kineto writes them."""
 
     name: str
@@ -75,7 +75,7 @@ class Row:
     pid: int | str = HOST_PID
     tid: int | str = HOST_PID
     ph: str = "X"
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def as_json(self) -> str:
         """Give the event as JSON with times as decimal microseconds, three digits, never through a float."""

@@ -7,8 +7,10 @@ what is shown is capped by the quality of the capture.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import recapture, system_timeline
@@ -50,8 +52,7 @@ ONE_RANK_ALONE: Final = "one rank alone: waiting for a late peer and transfer ca
 """A caveat that goes where all ranks are here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the verdict looks at: of one rank, or of all with the budget of a usual one."""
 
     budget: Budget

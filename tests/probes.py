@@ -9,8 +9,9 @@ otherwise. `TRUTHS` says what is right for each; times in the functions are micr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from profkit.testing import Row, kernel, launch, span, to_json
 

@@ -7,11 +7,11 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.ingest.kineto import read_trace
 from profkit.timeline.activity import device_activity

@@ -13,9 +13,10 @@ import argparse
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from analyses import lab
 from analyses.ddp import charts
@@ -71,7 +72,10 @@ def analysed(timings: Path, verdicts: Path) -> dict[str, Any]:
             "weak": _efficiencies(cells, ("weak_ws1", "weak_ws2", REFERENCE)),
             "strong": _efficiencies(cells, ("strong_ws1", "strong_ws2", REFERENCE)),
         },
-        "faults": [{"slug": slug, **asdict(lab.change(throughput[REFERENCE], throughput[slug]))} for slug in faults],
+        "faults": [
+            {"slug": slug, **msgspec.to_builtins(lab.change(throughput[REFERENCE], throughput[slug]))}
+            for slug in faults
+        ],
         "largest_loss_difference": _loss_difference(rows, [REFERENCE, *faults]),
         "verdicts": lab.verdicts(DDP, lab.read_rows(verdicts)),
     }

@@ -6,9 +6,10 @@ import csv
 import os
 import statistics
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from profkit.compare.change import Change, Sample
 from profkit.compare.judge import judge
@@ -35,7 +36,9 @@ def analysed(timings: Path, twins: Path) -> tuple[dict[str, Any], str]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "blocks": len({row["block"] for row in rows}),
         "cells": [_cell(setup, sample) for setup, sample in cells.items()],
-        "changes": [{"what": what, "setup": list(setup), **asdict(change)} for what, setup, change in changes],
+        "changes": [
+            {"what": what, "setup": list(setup), **msgspec.to_builtins(change)} for what, setup, change in changes
+        ],
         "noise_cv": statistics.median(_cv(sample) for sample in cells.values()),
         "largest_loss_difference": max(losses) - min(losses),
         "highest_load": max(float(row["load_before"]) for row in (*rows, *again)),

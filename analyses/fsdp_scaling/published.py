@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from profkit.compare.judge import judge
 from profkit.compare.scaling import scale
@@ -40,4 +41,4 @@ def reanalysed() -> tuple[dict[str, Any], str] | None:
             f"   {change.method_note}" if change.method_note else "",
         ]
     )
-    return {"scaling": document, "prefetch": {"configuration": name, **asdict(change)}}, text + "\n"
+    return {"scaling": document, "prefetch": {"configuration": name, **msgspec.to_builtins(change)}}, text + "\n"

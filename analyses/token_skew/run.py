@@ -13,9 +13,10 @@ import argparse
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from analyses import lab
 from analyses.fsdp_scaling.tables import put_between_marks
@@ -75,7 +76,9 @@ def analysed(timings: Path, verdicts: Path) -> dict[str, Any]:
             }
             for case in TOKEN_SKEW
         ],
-        "changes": [{"slug": slug, **asdict(lab.change(samples[REFERENCE], samples[slug]))} for slug in others],
+        "changes": [
+            {"slug": slug, **msgspec.to_builtins(lab.change(samples[REFERENCE], samples[slug]))} for slug in others
+        ],
         "verdicts": lab.verdicts(TOKEN_SKEW, lab.read_rows(verdicts)),
     }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from profkit.model.finding import Explanation, Finding, Skipped
 from profkit.model.report import Section
@@ -17,8 +18,7 @@ def _nothing(_: Any) -> tuple[Finding, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Analyzer(Generic[R]):
+class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """One question. `measure` may answer that the trace cannot tell; `judge` and `present` see only its result."""
 
     name: str
@@ -31,8 +31,7 @@ class Analyzer(Generic[R]):
     explanations: tuple[Explanation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Over what a result was measured: turns totals into shares and into time per step."""
 
     window_ns: int

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, is_nsys, scope_of
@@ -19,8 +18,7 @@ MIN_FRACTION = 0.05
 _CONCENTRATED = 0.8  # chosen: four fifths of the wait in one step of many is an epoch edge or a first batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputWaits:
+class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Waits in the input pipeline. `idle_ns` is the part in which the device had nothing to do."""
 
     scope: Scope

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +25,7 @@ _MAX_SHOWN = 15
 _WORTH_FUSING_NS = 10_000  # CPU operators below this are dispatch, judged elsewhere
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelUse:
+class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel or operator name over the window."""
 
     name: str
@@ -40,8 +38,7 @@ class KernelUse:
     """Launches of the same function before the typical one of this name, in its step; None on a CPU, without steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
+class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     """Work by name and family. `fusable_ns` is what fusing runs of memory-bound work could save at most."""
 
     scope: Scope
@@ -66,8 +63,7 @@ class Kernels:
         return sum(self.by_family.get(family, 0) for family in families) / self.work_ns if self.work_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     """Rows of work in start order."""
 
     name: NDArray[np.int32]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
@@ -24,8 +23,7 @@ MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own w
 _FEW_GAPS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """How work is issued. On a CPU-only trace an "operation" is a leaf operator and its cost is estimated."""
 
     scope: Scope

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
@@ -20,8 +19,7 @@ MIN_STEPS_WITH_CALLS = 2
 MIN_FRACTION = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Allocator calls in the window and the device memory the trace saw, bytes; None without memory events."""
 
     scope: Scope

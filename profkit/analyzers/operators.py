@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, is_nsys
@@ -14,8 +13,7 @@ from profkit.timeline import Facts
 _MAX_SHOWN = 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operators:
+class Operators(msgspec.Struct, frozen=True, kw_only=True):
     """(operator, device operations, device ns) by device time; `known_share` is the device time that has an operator."""
 
     top: tuple[tuple[str, int, int], ...]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
@@ -18,8 +17,7 @@ from profkit.units import format_fraction, format_ns
 MIN_FRACTION = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """Communication on the main device (or, on a CPU, in background threads)."""
 
     scope: Scope

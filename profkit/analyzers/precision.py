@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
@@ -25,8 +24,7 @@ _HALF = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 _FULL = (Precision.FP32, Precision.TF32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatmulPrecision:
+class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """Time of matrix kernels by number format, ns over the window."""
 
     scope: Scope

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +26,7 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
         prof.step()"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of the gate; None where the trace has nothing to count."""
 
     scope: Scope

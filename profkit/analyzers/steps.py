@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, is_nsys
@@ -14,8 +13,7 @@ from profkit.timeline import Facts
 from profkit.timeline.facts import steps_in_window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Durations of the steps in the window, ns, in order, and where the steps come from."""
 
     source: str

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer
@@ -17,8 +16,7 @@ from profkit.timeline import DeviceFacts, Facts
 _MIXED_SHARE = 0.1  # chosen: a second kind below a tenth of a stream's operations does not make it "mixed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Streams:
+class Streams(msgspec.Struct, frozen=True, kw_only=True):
     """The streams of each device, the busiest first."""
 
     by_device: dict[int, tuple[StreamUse, ...]]

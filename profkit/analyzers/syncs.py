@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,8 +21,7 @@ ENOUGH_STEPS = 6
 _MAX_SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Syncs:
+class Syncs(msgspec.Struct, frozen=True, kw_only=True):
     """Blocking calls in the window. `cost_ns` is the idle time they made, not the time they lasted."""
 
     scope: Scope

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
@@ -21,8 +20,7 @@ SMALL_COPY_BYTES = 64 * 1024
 MANY_SMALL_COPIES = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfers:
+class Transfers(msgspec.Struct, frozen=True, kw_only=True):
     """Copies of the main device; "to device" is host to device. Bytes are 0 where the trace gives none."""
 
     scope: Scope

@@ -6,11 +6,12 @@ import os
 import re
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from profkit.errors import MissingCapabilityError, UsageError
 
@@ -93,8 +94,7 @@ def _exports(folder: Path, chosen: dict[str, Any]) -> str:
     return runner.exports(_options(folder, chosen, command="", finishes=True), os.environ)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
     """A capture that is over: how the command ended, whether a capability was missing, where a trace lies."""
 
     code: int

@@ -7,11 +7,11 @@ import re
 import shlex
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
 from profkit.cli.capture import folder_for
 from profkit.errors import UsageError
@@ -19,8 +19,7 @@ from profkit.errors import UsageError
 UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}  # under a tool stdout is a pipe
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is run: the user's command inside the tool's, what the traced process is told, and why each flag."""
 
     tool: Any
@@ -105,8 +104,7 @@ def tell_left_out(job: Job) -> None:
         click.echo("profkit: its reports hold the environment, secrets too: do not pass them on", err=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(msgspec.Struct, frozen=True, kw_only=True):
     """How a run went: the exit code as a shell gives it, and the reports that it left."""
 
     code: int

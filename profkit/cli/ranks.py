@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from profkit.errors import MissingCapabilityError, UsageError
 
@@ -30,8 +30,7 @@ _FIRST_SHOWN_S: Final = 1.0
 _BETWEEN_S: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says of reading many ranks. `n_workers` 0 chooses."""
 
     n_workers: int = 0
@@ -136,8 +135,7 @@ def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
         yield client.get_executor(pure=False), n_threads
 
 
-@dataclass(slots=True)
-class _Telling:
+class _Telling(msgspec.Struct):
     """Hears of each rank that ends: shows progress on a terminal's stderr, and ends a strict run at a failure."""
 
     n_sources: int
@@ -145,7 +143,7 @@ class _Telling:
     n_done: int = 0
     n_kept: int = 0
     n_failed: int = 0
-    _begun_s: float = field(default_factory=time.monotonic)
+    _begun_s: float = msgspec.field(default_factory=time.monotonic)
     _shown_s: float = 0.0
     _is_shown: bool = False
 

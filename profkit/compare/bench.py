@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.compare.change import Answer, Change, Sample
 from profkit.compare.distributions import two_sided_p
@@ -37,8 +38,7 @@ _MEASURES: Final = (  # the first that every run told is judged
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One measured run: its place in the session, from 0, its block, and the arm it belongs to."""
 
     order: int
@@ -47,8 +47,7 @@ class Trial:
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class Design(msgspec.Struct, frozen=True, kw_only=True):
     """What is said before the first run; `unit`, `scale`, `higher_is_better` are of a metric read from the output."""
 
     n_blocks: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import msgspec
 import numpy as np
 
 LARGEST: Final = 1e18
@@ -28,8 +28,7 @@ class Answer(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of one side: one positive value per run, the mean over its whole steps.
 
     `unit` is what people read ("tokens/s"; "ns/step" prints as a duration). `steps` are the step values of each run,
@@ -59,8 +58,7 @@ class Sample:
         return float(np.mean(self.values))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What two samples say. Fractions are of the baseline's mean; positive `effect` and `interval` are better.
 
     `ratio` is candidate over baseline. `interval` has level 1 - alpha. `p_value` is of `test`. `n` counts

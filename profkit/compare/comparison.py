@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from profkit.compare.change import Answer, Change, Sample
 from profkit.compare.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge

@@ -9,9 +9,9 @@ slower clock is not read as contention (docs/compare.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +30,7 @@ MIN_ROWS: Final = 10
 """Rows of each state, over all twins, below which nothing is said (chosen: one odd row moves fewer)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of all traces of a side, with one numbering of twins; `weight` makes a sum of rows a mean per step."""
 
     twins: tuple[str, ...]
@@ -92,8 +91,7 @@ def pooled(runs: Runs, rows_of: Callable[[Measured], Rows]) -> Pool:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slowdown:
+class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
     """How much longer twins took in one state than in another, over what they took; times in ns per step."""
 
     factor: float

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from profkit.errors import TraceFormatError, UsageError
 
@@ -47,8 +48,7 @@ _MEMORY: Final = re.compile(
 _CAPACITY: Final = re.compile(r"(?:\w+_)?(?:capacity|total_mem(?:ory)?|mem(?:ory)?_(?:total|capacity))_(\w+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """The measured column: `scale` brings its numbers to `unit`; `is_per_gpu` says that they are of one GPU."""
 
     column: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from statistics import NormalDist
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ MAX_PERMUTATIONS: Final = 50_000
 _NORMAL: Final = NormalDist()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """A difference with its standard error and degrees of freedom.
 
     `variance` and `df_per_run` say how both shrink with n more runs per arm: se = sqrt(variance / n),

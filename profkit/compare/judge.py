@@ -16,10 +16,11 @@ What is done depends on the number of runs n of the smaller side:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.compare import sentences
 from profkit.compare.change import Answer, Change, Sample
@@ -79,8 +80,7 @@ def judge(
     return replace(change, sentence=sentences.verdict(change, baseline, candidate, alpha))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arms:
+class _Arms(msgspec.Struct, frozen=True, kw_only=True):
     """The values to be tested: of each run, or in a blocked design of each block the mean run of either side."""
 
     baseline: tuple[float, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,8 +43,7 @@ _FORWARD_ONLY: Final = frozenset(
 _TRITON: Final = "triton_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """How often things happened over the window, and a few sums."""
 
     launches: int
@@ -66,8 +65,7 @@ class Counts:
     loader: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One trace. Sums are over its window, which holds `n_steps` steps (1 where none were found)."""
 
     meta: TraceMeta

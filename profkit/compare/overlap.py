@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from profkit.compare.contention import Slowdown, beside, stretch
 from profkit.compare.pair import Pair, part_name, reading
@@ -24,8 +25,7 @@ MIN_FACTOR: Final = 1.05
 """Slow-down that counts (chosen: half of what one sees where overlap contends)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """Communication of both sides, ns per step."""
 
     busy: tuple[float, float]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
+
+import msgspec
 
 from profkit.compare.contention import Pool, Slowdown, drift, pooled
 from profkit.compare.measured import Measured
@@ -16,8 +17,7 @@ from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.units import format_count, format_ns
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Two sides whose steps may be set against each other."""
 
     baseline: Side

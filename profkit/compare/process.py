@@ -8,9 +8,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from profkit.compare.change import is_plausible
 from profkit.errors import ProfkitError, UsageError
@@ -28,8 +29,7 @@ module.install({folder!r}, {folder!r})
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one run gave: `wall_ns` always, the rest where the script told it.
 
     `step_ns` is the mean step after the first ones, of the slowest process; `tokens_per_s` and `samples_per_s` are

@@ -7,8 +7,7 @@ where the trace tells no sizes, name and place among the step's rows of that nam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +24,7 @@ from profkit.units import format_count
 COMPILED = "compiled graph (no operators inside)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What a row is."""
 
     name: str
@@ -34,8 +32,7 @@ class Work:
     family: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of compute or communication inside the window; columns of equal length.
 
     `duration_ns` sums to at least `busy_ns`, their union; the excess ran side by side. `other_share` is the share of a

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.compare import suspicion
 from profkit.compare.efficiency import decomposed
@@ -30,8 +31,7 @@ Traces = Mapping[int, Sequence[RankReport]]
 """The ranks of one traced run, by number of GPUs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizedRun:
+class SizedRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run: throughput of all its GPUs together, in the unit of the study."""
 
     throughput: float

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from profkit.compare.measured import Measured, measured
 from profkit.compare.recorded import KINDS, recorded_work, work_of_run
@@ -27,15 +28,14 @@ MANIFEST: Final = "capture.json"
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run: the traces of its ranks, or of several windows of one process; `unprofiled_ns` belongs to each trace."""
 
     name: str
     traces: tuple[Measured, ...]
     unprofiled_ns: tuple[tuple[int, ...], ...]
     """Steps timed without the profiler, ns, per trace; empty where none are known."""
-    work: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, float] = msgspec.field(default_factory=dict)
     """What a step of all ranks works on, by kind (tokens, samples), where the script told it."""
 
     @property
@@ -54,8 +54,7 @@ class Run:
         return max(by_rank.values(), key=lambda steps: sum(steps) / len(steps))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Side(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of a side, and what of it could not be read."""
 
     name: str

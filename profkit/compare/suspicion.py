@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from profkit.model.report import RankReport
 from profkit.model.scaling import Bearing, Clue, Held, Point, Series, Standing
@@ -24,8 +26,7 @@ _CARDS_BYTES: Final = tuple(
 """Memory of common devices: the smallest that holds every peak stands in where no capacity is told, and it is said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What is known beside the series itself: the others of the study, the device's memory, traces by GPUs."""
 
     series: tuple[Series, ...]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from profkit.compare import headings
 from profkit.compare.change import LARGEST, Sample, is_plausible
@@ -17,8 +18,7 @@ _FAILED: Final = frozenset({"", "-", "nan", "none", "null", "oom", "fail", "fail
 """What people write in place of a number when a run gave none; the row is left out, and the table says so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `value` is in the metric's unit; sizes are bytes; what the table does not tell is None.
 
     `work` is what all GPUs do in one step, in samples or tokens. `labels` are the columns that say how the run was
@@ -38,8 +38,7 @@ class Row:
     labels: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultTable:
+class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table that was read: rows in the order of the file, and what was left out."""
 
     source: str
@@ -177,8 +176,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
+class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     """One record on its way to a Row."""
 
     source: str

@@ -9,10 +9,10 @@ its change.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from profkit.compare.measured import Measured
@@ -56,8 +56,7 @@ def waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
     return Waterfall(baseline_ns=sum(first.values()), candidate_ns=sum(second.values()), bars=tuple(bars))
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(msgspec.Struct, frozen=True):
     """A work per step of one side; the time is whole ns, apportioned."""
 
     count: Fraction

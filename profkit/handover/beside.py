@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from profkit.errors import ProfkitError
 from profkit.handover.pairing import paired, without_partner
@@ -24,8 +26,7 @@ from profkit.model.trace import Trace
 from profkit.pipeline import analyse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """How traces are read and cut."""
 
     lenient: bool = False

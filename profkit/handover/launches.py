@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +17,7 @@ Shape = tuple[int, int, int]
 _EDGES_ON_DEVICE: Final = ("period", "span")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelKey:
+class KernelKey(msgspec.Struct, frozen=True, kw_only=True):
     """What a kernel is in every tool: its function without namespaces and templates, its grid and its block."""
 
     function: str
@@ -26,8 +25,7 @@ class KernelKey:
     block: Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Kernel launches inside steps; the arrays have one row per launch, ordered by step, then by launch time.
 
     `key` indexes `keys`, `step` counts the steps of the portrait from 0, `duration_ns` is the kernel's whole length.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +16,7 @@ StepPairs = tuple[tuple[int, int], ...]
 """(place among the first's steps, place among the second's)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(msgspec.Struct, frozen=True, kw_only=True):
     """The launches of two runs in paired steps; `key` and the durations are of matched launches, one row per pair."""
 
     keys: tuple[KernelKey, ...]
@@ -33,8 +32,7 @@ class Match:
         return min(self.first.time_share, self.second.time_share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class Total(msgspec.Struct, frozen=True, kw_only=True):
     """One side in the paired steps: launches, kernel time, what of both is matched, and sums by key."""
 
     n: int
@@ -88,8 +86,7 @@ def match(first: Launches, second: Launches, pairs: StepPairs) -> Match:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(msgspec.Struct, frozen=True):
     """Launches in the paired steps, ordered by pair, key and launch; `ordinal` counts within pair and key."""
 
     key: I32

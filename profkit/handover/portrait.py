@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
@@ -23,8 +23,7 @@ _MAX_RANGES: Final = 2000
 modules, and each name costs a pass over the ranges."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTimes:
+class CallTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How often a kind of CUDA call is made per step and how long one takes, median and in all per step, ns."""
 
     count: float
@@ -32,8 +31,7 @@ class CallTimes:
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSide:
+class HostSide(msgspec.Struct, frozen=True, kw_only=True):
     """What the host did, per step, ns; pairs are (name, ns), the longest first."""
 
     waits: tuple[tuple[str, int], ...]
@@ -45,8 +43,7 @@ class HostSide:
     """Idle device time inside each range of the launching threads; ranges lie in each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Portrait:
+class Portrait(msgspec.Struct, frozen=True, kw_only=True):
     """One trace, in a few MB at most. `parts_ns` and `step_ns` have one value per step of the window.
 
     Without steps both are empty, and the whole window stands for one step of the launches.

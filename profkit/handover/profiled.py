@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope
@@ -34,8 +34,7 @@ _USUAL_RATIO: Final = (0.5, 2.0)
 the same grid) and confirms nothing. Chosen: caches and clocks of the real samples move it by a third."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(msgspec.Struct, frozen=True):
     """A kernel over the portrait's steps: launches and time, summed."""
 
     key: KernelKey
@@ -43,8 +42,7 @@ class _Use:
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Account:
+class _Account(msgspec.Struct, frozen=True, kw_only=True):
     """Times per step, ns: the step, all its compute kernels, those with a profile, and these by what limits them."""
 
     step_ns: int

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError
 from profkit.ingest.discover import find_sources
 from profkit.ingest.read import Tool, tool_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """The files: `first` make the report, the others are set beside it."""
 
     first: tuple[str, ...]

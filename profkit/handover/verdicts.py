@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from profkit.analyzers.tools import operators, recapture, system_timeline
 from profkit.handover.agreement import FLOOR, PARTS_OF, part_agreement
@@ -35,8 +36,7 @@ _MADE_BY_PROFILERS: Final = frozenset({Bottleneck.OVERHEAD, Bottleneck.SYNC})
 """Causes that a profiler's own cost on the host can make; where another is gone in the second run, the runs differ."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     """What comes of two verdicts; `cause` is the deciding share in both tools, None where the first names no cause."""
 
     status: HandoverStatus

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from profkit.ingest.columns import EXTRACTORS, rows_by_table, shared_columns
@@ -21,16 +21,15 @@ from profkit.ingest.rare import (
 from profkit.ingest.usual import decode_usual
 
 
-@dataclass
-class Batch:
+class Batch(msgspec.Struct):
     """Raw columns per table with strings of the batch's own; codes index `strings`, threads index `threads`."""
 
     n_events: int = 0
-    tables: dict[str, Columns] = field(default_factory=dict)
-    strings: list[str] = field(default_factory=list)
-    threads: list[tuple[str, str]] = field(default_factory=list)
-    thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
-    categories: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, Columns] = msgspec.field(default_factory=dict)
+    strings: list[str] = msgspec.field(default_factory=list)
+    threads: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    thread_names: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    categories: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:

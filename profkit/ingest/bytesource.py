@@ -9,10 +9,10 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
+import msgspec
 from isal import isal_zlib
 
 from profkit.errors import (
@@ -48,8 +48,7 @@ _NOT_A_TRACE: Final = (
 )
 
 
-@dataclass
-class Progress:
+class Progress(msgspec.Struct):
     """Where the reading stands; `on_bytes` is called with compressed bytes read so far and the file's size."""
 
     on_bytes: Callable[[int, int], None] | None = None

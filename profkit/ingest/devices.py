@@ -90,7 +90,7 @@ def _no_collectives() -> Collectives:
 
 def _no_gpu() -> GpuWork:
     columns: dict[str, Any] = {}
-    for name in GpuWork.__dataclass_fields__:
+    for name in GpuWork.__struct_fields__:
         shape = (0, _WIDE[name]) if name in _WIDE else 0
         columns[name] = np.empty(shape, _DTYPES.get(name, np.int64))
     return GpuWork(**columns)

@@ -6,10 +6,11 @@ import gc
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
 
 from profkit.errors import TraceFormatError, TruncatedTraceError
 from profkit.ingest import bytesource, split
@@ -32,16 +33,15 @@ MOST_NESTED: Final = 100
 """Metadata nested more deeply (the deepest seen is 6) is refused before Python's own limit is met somewhere inside."""
 
 
-@dataclass
-class RawTrace:
+class RawTrace(msgspec.Struct):
     """What the reading of one file gives, before it becomes a `Trace`."""
 
     source: str
     format: str = "kineto"
-    batches: list[Batch] = field(default_factory=list)
-    metadata: dict[str, Any] = field(default_factory=dict)
+    batches: list[Batch] = msgspec.field(default_factory=list)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     n_bytes: int = 0
-    warnings: list[TraceWarning] = field(default_factory=list)
+    warnings: list[TraceWarning] = msgspec.field(default_factory=list)
 
     @property
     def n_events(self) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from profkit.errors import TraceFormatError, TraceNotFoundError, UnsupportedTraceError
 from profkit.ingest.bytesource import read_chunks, spooled
@@ -23,8 +24,7 @@ _MAX_LINE: Final = 4 * 2**20  # chosen: a raw page's header of 2000 metrics take
 _HOW: Final = "give an .ncu-rep, or what ncu --csv (--page details or raw) or plain ncu has printed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadProfiles:
+class ReadProfiles(msgspec.Struct, frozen=True, kw_only=True):
     """The profiles of one file, in its order, and what was not as it should be."""
 
     profiles: tuple[KernelProfile, ...]

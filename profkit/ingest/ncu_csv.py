@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from profkit.ingest.ncu_values import METRIC_NAME, metric_for, number_in, scale_of, uses_decimal_comma
 from profkit.model.kernel import KernelProfile, Rule
@@ -25,21 +26,19 @@ _MAX_DIGITS: Final = 15
 Row = dict[str, str]
 
 
-@dataclass(slots=True)
-class CsvPage:
+class CsvPage(msgspec.Struct):
     """What a file held: its profiles, and lines among them that were none of ncu's."""
 
-    profiles: list[KernelProfile] = field(default_factory=list)
+    profiles: list[KernelProfile] = msgspec.field(default_factory=list)
     n_skipped: int = 0
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A launch while its rows are gathered; cells are (label, unit, value) as written."""
 
     row: Row
-    cells: list[tuple[str, str, str]] = field(default_factory=list)
-    rules: list[Row] = field(default_factory=list)
+    cells: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    rules: list[Row] = msgspec.field(default_factory=list)
 
 
 def is_header(line: str) -> bool:

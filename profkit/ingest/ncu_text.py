@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from profkit.ingest.ncu_values import metric_for, number_in, scale_of, uses_decimal_comma
 from profkit.model.kernel import KernelProfile, Rule
@@ -24,16 +25,15 @@ _SPEEDUP: Final = re.compile(r"^Est(?:imated|\.) (?P<local>Local )?Speedup: (?P<
 _MAX_RULE_LINES: Final = 60
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A launch while its lines are read; cells stay text until it is known how numbers are written."""
 
     head: re.Match[str]
     process_id: int | None
-    cells: list[tuple[str, str, str]] = field(default_factory=list)
-    rules: list[list[str]] = field(default_factory=list)
+    cells: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    rules: list[list[str]] = msgspec.field(default_factory=list)
     section: str = ""
-    sections: list[str] = field(default_factory=list)
+    sections: list[str] = msgspec.field(default_factory=list)
 
 
 def read_text(lines: Iterable[str], source: str) -> list[KernelProfile]:

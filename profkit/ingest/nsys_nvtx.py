@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from profkit.model.names import span_kind_of
 from profkit.model.trace import SpanKind
@@ -55,8 +56,7 @@ def range_kind_of(name: str) -> SpanKind:
     return next((kind for kind, pattern in patterns if pattern.fullmatch(name)), SpanKind.OTHER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class Label(msgspec.Struct, frozen=True, kw_only=True):
     """The name of a range, whether it is an operator, and what it stands for if not."""
 
     name: str
@@ -64,12 +64,11 @@ class Label:
     kind: SpanKind
 
 
-@dataclass(slots=True)
-class Labels:
+class Labels(msgspec.Struct):
     """The distinct texts of ranges, by code; tails are cut before texts are compared, since no two tails are equal."""
 
-    _codes: dict[tuple[bytes, bytes, bytes], int] = field(default_factory=dict)
-    _labels: list[Label] = field(default_factory=list)
+    _codes: dict[tuple[bytes, bytes, bytes], int] = msgspec.field(default_factory=dict)
+    _labels: list[Label] = msgspec.field(default_factory=list)
 
     def codes(self, texts: Iterable[bytes]) -> list[int]:
         """Give the codes of ranges' texts."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +30,7 @@ _WITH_EXTERNAL_ID: Final = ("kernels", "copies", "calls")
 _NO_ID: Final = -1
 
 
-@dataclass(slots=True)
-class Export:
+class Export(msgspec.Struct):
     """A whole export, read: `texts` are the strings that its rows refer to, by their id in StringIds."""
 
     source: str
@@ -42,10 +41,10 @@ class Export:
     """The processes with kernels, and the device on which each ran most of them."""
     n_left_out: int
     """Processes with device rows but no kernels."""
-    texts: dict[int, str] = field(default_factory=dict)
-    n_unnamed: dict[int, int] = field(default_factory=dict)
+    texts: dict[int, str] = msgspec.field(default_factory=dict)
+    n_unnamed: dict[int, int] = msgspec.field(default_factory=dict)
     """Kernels whose name the file does not hold, by process."""
-    thread_names: dict[int, int] = field(default_factory=dict)
+    thread_names: dict[int, int] = msgspec.field(default_factory=dict)
     """Ids of StringIds, by globalTid."""
 
     @property

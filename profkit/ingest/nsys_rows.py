@@ -6,9 +6,9 @@ schema reference of nsys, checked on exports of 2020 to 2026; what a version doe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,13 +44,12 @@ TABLES: Final = {
 """The tables that are read, with the category their rows are counted under."""
 
 
-@dataclass(slots=True)
-class Process:
+class Process(msgspec.Struct):
     """The columns of one process as parts, by table of a `Trace`; names are codes yet to resolve."""
 
-    counts: dict[str, int] = field(default_factory=dict)
-    _parts: dict[str, list[Columns]] = field(default_factory=dict)
-    _tails: dict[str, list[Columns]] = field(default_factory=dict)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    _parts: dict[str, list[Columns]] = msgspec.field(default_factory=dict)
+    _tails: dict[str, list[Columns]] = msgspec.field(default_factory=dict)
 
     def add(self, table: str, columns: Columns) -> None:
         """Add rows to a table."""
@@ -70,16 +69,15 @@ class Process:
             self._parts.setdefault(table, []).append(joined)
 
 
-@dataclass(slots=True)
-class Rows:
+class Rows(msgspec.Struct):
     """What the event tables hold, by process; `threads` are the globalTids by code."""
 
-    processes: dict[int, Process] = field(default_factory=dict)
-    threads: dict[int, int] = field(default_factory=dict)
-    thread_names: dict[int, str] = field(default_factory=dict)
-    labels: Labels = field(default_factory=Labels)
+    processes: dict[int, Process] = msgspec.field(default_factory=dict)
+    threads: dict[int, int] = msgspec.field(default_factory=dict)
+    thread_names: dict[int, str] = msgspec.field(default_factory=dict)
+    labels: Labels = msgspec.field(default_factory=Labels)
     n_reversed: int = 0
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str] = msgspec.field(default_factory=list)
     """Tables that were not read, and why."""
 
     def add(self, table: str, category: str, owner: I64, columns: Columns) -> None:

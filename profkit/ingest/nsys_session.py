@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.redact import REDACTED, redacted
@@ -47,8 +48,7 @@ def tid_of(global_tid: int) -> int:
     return global_tid & _ID_MASK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU of TARGET_INFO_GPU; 0 and "" where the export does not say."""
 
     id: int
@@ -61,19 +61,18 @@ class Gpu:
     compute_capability: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     """What surrounds the events. `gpu_of` maps (pid, CUDA device of that process) to the id of a `Gpu`."""
 
     product_version: str = ""
     schema_version: str = ""
     start_unix_ns: int = 0
     command: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
     gpus: tuple[Gpu, ...] = ()
-    gpu_of: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    process_names: Mapping[int, str] = field(default_factory=dict)
-    mpi_ranks: Mapping[int, int] = field(default_factory=dict)
+    gpu_of: Mapping[tuple[int, int], int] = msgspec.field(default_factory=dict)
+    process_names: Mapping[int, str] = msgspec.field(default_factory=dict)
+    mpi_ranks: Mapping[int, int] = msgspec.field(default_factory=dict)
     """By process, where MPI was traced."""
     warnings: tuple[TraceWarning, ...] = ()
 

@@ -11,7 +11,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -40,8 +39,7 @@ class Decode(Protocol):
         """Give the columns of a JSON array of whole events; raises BadEventError."""
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """How to read the file; travels to other processes."""
 
     path: Path
@@ -50,11 +48,10 @@ class Task:
     chunk_bytes: int
 
 
-@dataclass
-class Share:
+class Share(msgspec.Struct):
     """A whole file: batches in order and what surrounds the events."""
 
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[Batch] = msgspec.field(default_factory=list)
     head: bytes = b""
     tail: bytes = b""
     n_bytes: int = 0

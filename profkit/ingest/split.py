@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,15 +43,14 @@ class NotAsUsualError(Exception):
     """The quick cut does not fit this file; the exact one will, or says what is wrong."""
 
 
-@dataclass
-class Document:
+class Document(msgspec.Struct):
     """What surrounds the events: `head` up to the array's `[`, `tail` from its `]` on."""
 
     head: bytes = b""
     tail: bytes = b""
     is_list: bool = False
     is_truncated: bool = False
-    n_bytes: int = field(default=0)
+    n_bytes: int = 0
 
 
 Cut = Callable[[bytes], tuple[int, int]]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
     """One command and its runs: their mean, its unit, and cv (sample standard deviation over mean), None of one run."""
 
     name: str
@@ -16,8 +15,7 @@ class Arm:
     cv: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """The trend over the session, arms set equal: `fraction` from the first run to the last, p of none.
 
     `is_seen` says that it is more than noise; runs are interleaved, so that it does not pass for an effect.
@@ -28,8 +26,7 @@ class Drift:
     is_seen: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchReport:
+class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `profkit bench` knows. `interval` has level `level`, which early looks make higher.
 
     `is_same` says that both arms ran one command, so that every difference is the machine's. `blocks_for` pairs changes

@@ -6,15 +6,15 @@ it accounts for, in integers, or the constructor raises.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from profkit.model.finding import Finding
 from profkit.model.report import Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the step on both sides, ns per step."""
 
     name: str
@@ -27,8 +27,7 @@ class Bar:
         return self.candidate_ns - self.baseline_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waterfall:
+class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
     """The step of both sides by the parts of the budget; on each side they sum to the step, so their changes do too."""
 
     baseline_ns: int
@@ -60,8 +59,7 @@ class Presence(StrEnum):
     """Other kernels of the same operator and family on each side."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkChange:
+class WorkChange(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel, operator or collective on both sides: how often per step, how long per step in all.
 
     The change is split as `dn * t + n * dt` with the mean of both sides for `t` and `n`, so that swapping the sides
@@ -92,8 +90,7 @@ class WorkChange:
         return self.candidate_ns - self.baseline_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(msgspec.Struct, frozen=True, kw_only=True):
     """How the busy time of compute, or of communication, changed: rows, the rest, and what ran side by side.
 
     Durations sum to more than busy time where two run at once: `side_by_side` is that excess, counted negative.
@@ -119,8 +116,7 @@ class Account:
         return self.candidate_ns - self.baseline_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingChange:
+class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
     """A finding of `profkit triage` on both sides: its share of the window, None where it was not found."""
 
     id: str
@@ -130,8 +126,7 @@ class FindingChange:
     candidate_fraction: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unlike:
+class Unlike(msgspec.Struct, frozen=True, kw_only=True):
     """Something in which the two sides are not alike, so that the change may not be what was meant to be compared."""
 
     what: str
@@ -139,8 +134,7 @@ class Unlike:
     candidate: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideReport:
+class SideReport(msgspec.Struct, frozen=True, kw_only=True):
     """One side: its runs and what its device did, mean of runs and ranks, ns per step; shares are 0-1 of the step."""
 
     name: str
@@ -167,8 +161,7 @@ class SideReport:
         return self.hidden_comm_ns / self.busy_comm_ns if self.busy_comm_ns else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the change helped, as `compare.judge` has it, with the means it is about.
 
     Fractions are of the baseline's mean; positive `effect` and `interval` are better. `answer` is improved, regressed,
@@ -196,8 +189,7 @@ class Judgement:
     method_note: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `profkit compare` knows. Only `judgement` is a test; the rest is what happened in these captures."""
 
     judgement: Judgement

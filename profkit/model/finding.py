@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Severity(StrEnum):
@@ -20,8 +21,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """One number that anyone can recompute, and where it is."""
 
     statement: str
@@ -32,8 +32,7 @@ class Evidence:
     span_ns: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextTool:
+class NextTool(msgspec.Struct, frozen=True, kw_only=True):
     """The cheapest capture that would answer the open question; `command` runs as printed."""
 
     name: str
@@ -42,8 +41,7 @@ class NextTool:
     look_for: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A named condition with its evidence.
 
     `recoverable_ns` is per step and an upper bound: removing the cause cannot give more. `fraction` is the share of the
@@ -69,8 +67,7 @@ class Finding:
             raise ValueError(f"finding {self.id} has confidence {self.confidence}, outside 0-1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     """An analysis that could not run: not the same as clean, not the same as failed."""
 
     analyzer: str
@@ -78,8 +75,7 @@ class Skipped:
     how_to_get: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What `profkit explain ID` prints: everything one needs to believe a finding, or not to."""
 
     id: str

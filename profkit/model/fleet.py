@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """A trace that was read and takes no part in the comparison of ranks, and why."""
 
     source: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankRow:
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """Where a rank's step goes, ns per step (per window without steps); the parts sum to `step_ns`.
 
     Of several ranks in one row the medians are shown, which need not add up. `wait_ns` and `transfer_ns` are the
@@ -36,8 +34,7 @@ class RankRow:
     cause: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRow:
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     """The collectives that a process group's ranks have in common; times are sums over instances, ns."""
 
     name: str
@@ -55,8 +52,7 @@ class GroupRow:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockRow:
+class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's clock against the reference's: it shows `offset_ns` more in the middle of the run, and drifts."""
 
     rank: int
@@ -67,8 +63,7 @@ class ClockRow:
     is_fitted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """The step if late ranks did their work as fast as their peers, by replay. Times in ns, the mean over ranks.
 
     `predicted_ns` is the least that the model allows, `predicted_most_ns` the most; `error_fraction` is how far the
@@ -95,8 +90,7 @@ class Prediction:
         return self.replayed_ns / self.predicted_ns if self.predicted_ns else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """All ranks of a job, as far as they were captured."""
 
     world_size: int | None

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from profkit.model.finding import Evidence, NextTool
 
@@ -30,8 +31,7 @@ class HandoverStatus(StrEnum):
     """Not the same workload, or nothing to pair: not merged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchedSide:
+class MatchedSide(msgspec.Struct, frozen=True, kw_only=True):
     """One tool's kernel launches in the paired steps, and the share of them with a partner in the other tool, 0-1."""
 
     n_steps: int
@@ -54,8 +54,7 @@ class MatchedSide:
         return self.matched_ns / self.kernel_ns if self.kernel_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionMatch:
+class FunctionMatch(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel function in both tools, per paired step.
 
     `ratio` is the median of second / first over matched launches, None without any.
@@ -71,8 +70,7 @@ class FunctionMatch:
     ratio: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartAgreement:
+class PartAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the budget in both tools, as shares of the step (0-1).
 
     `allowed` is the difference that step-to-step scatter allows, None where a tool has one step; `agrees` is None where
@@ -91,8 +89,7 @@ class PartAgreement:
         return self.second - self.first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineHandover:
+class TimelineHandover(msgspec.Struct, frozen=True, kw_only=True):
     """A trace and another tool's timeline of the same rank, matched and compared."""
 
     rank: int | None
@@ -124,8 +121,7 @@ class TimelineHandover:
     """The rank by the tool that the report does not speak from: the second's; where it was overturned, the first's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfiledKernel:
+class ProfiledKernel(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel of the trace that ncu profiled in the same shape."""
 
     function: str
@@ -145,8 +141,7 @@ class ProfiledKernel:
     n_profiles: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelHandover:
+class KernelHandover(msgspec.Struct, frozen=True, kw_only=True):
     """A trace and ncu's profiles of its kernels. Times are ns per step; shares are of `step_ns`."""
 
     rank: int | None
@@ -165,8 +160,7 @@ class KernelHandover:
     next_tool: NextTool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handover:
+class Handover(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was given beside the trace, and what comes of it; `status` is that of the verdict's rank."""
 
     status: HandoverStatus

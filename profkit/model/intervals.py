@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from profkit.model import arrays
 from profkit.model.arrays import I64
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(msgspec.Struct, frozen=True):
     """Times as sorted, disjoint, non-touching, half-open intervals `[start_ns, end_ns)`; int64, read-only.
 
     Build with `Intervals.of` (any intervals) or the operators; the constructor trusts its arguments.

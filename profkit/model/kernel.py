@@ -7,14 +7,14 @@ from, in base units: ns, byte, hz, byte/s, counts. Percentages stay percent (0-1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from profkit.model.finding import Evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """What one of ncu's own rules printed; `speedup_fraction` is its estimate, of the kernel ("global") or less."""
 
     id: str
@@ -24,8 +24,7 @@ class Rule:
     speedup_scope: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelProfile:
+class KernelProfile(msgspec.Struct, frozen=True, kw_only=True):
     """One profiled launch (or, from a summary page, the mean of `n_launches` of one kernel).
 
     `grid` and `block` are None where the page does not tell; `metrics` holds finite numbers only.
@@ -43,7 +42,7 @@ class KernelProfile:
     device_name: str = ""
     compute_capability: str = ""
     n_launches: int = 1
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
 
 
@@ -58,8 +57,7 @@ class KernelClass(StrEnum):
     NO_DATA = "no-data"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedOfLight:
+class SpeedOfLight(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict of NVIDIA's rule SOLBottleneck, with its inputs: percent of peak and waves per SM."""
 
     kernel_class: KernelClass
@@ -73,8 +71,7 @@ class SpeedOfLight:
     """Whether ncu's own rule in the file says the same; None where the file holds none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occupancy:
+class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
     """Warps on an SM in percent of what it can hold, and which resource keeps more blocks from it."""
 
     theoretical_percent: float | None
@@ -83,8 +80,7 @@ class Occupancy:
     blocks_per_sm: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waves:
+class Waves(msgspec.Struct, frozen=True, kw_only=True):
     """How often the grid fills the device; `tail_fraction` is the share of the time that its last wave can waste."""
 
     waves: float
@@ -93,8 +89,7 @@ class Waves:
     n_sms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roofline:
+class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """Where the kernel stands under its roofs; FLOP/s are of one number format, bytes of DRAM."""
 
     precision: str
@@ -124,8 +119,7 @@ class Roofline:
         return self.flop_per_s / roof if roof else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why warps do not issue: cycles per issued instruction, and its share of all (0-1)."""
 
     reason: str
@@ -133,16 +127,14 @@ class Stall:
     fraction: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """What to change, and the measured number it stands on."""
 
     fix: str
     because: Evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelAssessment:
+class KernelAssessment(msgspec.Struct, frozen=True, kw_only=True):
     """One profile with everything that follows from it; None where its metrics do not tell."""
 
     profile: KernelProfile
@@ -156,8 +148,7 @@ class KernelAssessment:
     advice: tuple[Advice, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelReport:
+class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `profkit kernels` knows, the longest kernel first."""
 
     sources: tuple[str, ...]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from profkit.model.finding import Finding, NextTool, Skipped
 
@@ -27,8 +28,7 @@ class Bottleneck(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """A partition of the window in integer ns; the parts sum to it, exactly, or the constructor raises."""
 
     window_ns: int
@@ -71,8 +71,7 @@ class Budget:
         return self.parts[part] / self.window_ns if self.window_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamUse:
+class StreamUse(msgspec.Struct, frozen=True, kw_only=True):
     """One stream: what it carries and how long it is busy inside the window."""
 
     stream: int
@@ -82,8 +81,7 @@ class StreamUse:
     n_ops: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceReport:
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     """One device (or the CPU) over the window. `occupancy` values are shares of the window."""
 
     device: int
@@ -103,8 +101,7 @@ class DeviceReport:
         return self.comm_overlapped_ns / self.busy_comm_ns if self.busy_comm_ns else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One check of the quality gate."""
 
     id: str
@@ -113,8 +110,7 @@ class Check:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Step times inside the window, ns; None where no steps were found."""
 
     n: int
@@ -126,8 +122,7 @@ class Steps:
     durations_ns: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableView:
+class TableView(msgspec.Struct, frozen=True, kw_only=True):
     """A table ready to print: `units` names how renderers format each column (ns, fraction, count, text, bytes)."""
 
     title: str
@@ -137,8 +132,7 @@ class TableView:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(msgspec.Struct, frozen=True, kw_only=True):
     """What one analyzer shows: plain numbers for JSON, tables for people."""
 
     analyzer: str
@@ -147,8 +141,7 @@ class Section:
     tables: tuple[TableView, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport:
+class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's measurements."""
 
     source: str
@@ -167,8 +160,7 @@ class RankReport:
     skipped: tuple[Skipped, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The one answer. `recoverable_ns` is per step; `is_healthy` says that no cause is worth chasing."""
 
     bottleneck: Bottleneck
@@ -188,8 +180,7 @@ class Verdict:
     proof: str = ""  # the experiment that would prove it, "" where none is known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A source that could not be analysed."""
 
     source: str
@@ -197,8 +188,7 @@ class Failure:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `profkit triage` knows; `fleet` is None for one rank alone, `handover` without a second tool."""
 
     verdict: Verdict

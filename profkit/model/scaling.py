@@ -6,8 +6,9 @@ over that of the base, the smallest size of the series, so it means the same for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Held(StrEnum):
@@ -40,8 +41,7 @@ class Bearing(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One size. `cv` (sample standard deviation over mean) is None of one run.
 
     `efficiency` and its 95 % `interval` are against the base, None for the base itself; `is_pilot` says that the
@@ -75,8 +75,7 @@ class Point:
         return self.mean / self.gpus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UslFit:
+class UslFit(msgspec.Struct, frozen=True, kw_only=True):
     """X(N) = gamma N / (1 + alpha (N - 1) + beta N (N - 1)), Gunther's universal scalability law.
 
     `alpha` is contention, `beta` coherency; a negative one is superlinear. `df` degrees of freedom remain: with 0 the
@@ -92,8 +91,7 @@ class UslFit:
     peak_gpus: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clue:
+class Clue(msgspec.Struct, frozen=True, kw_only=True):
     """One look at why a base may be slow: what was asked, what was seen, and what that says."""
 
     id: str
@@ -101,16 +99,14 @@ class Clue:
     statement: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(msgspec.Struct, frozen=True, kw_only=True):
     """One signed part of log E: negative costs efficiency."""
 
     name: str
     log_efficiency: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decomposition:
+class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
     """log E between the base and one size, from their traces; the parts sum to it."""
 
     base_gpus: int
@@ -119,8 +115,7 @@ class Decomposition:
     parts: tuple[Share, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Series(msgspec.Struct, frozen=True, kw_only=True):
     """The sizes of one configuration. `points` are in order of GPUs; the first is the base.
 
     Of a base that is in doubt or accused, `clues` say why and `honest` what to compare against instead. `sentence` is
@@ -150,8 +145,7 @@ class Series:
         return self.points[-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingReport:
+class ScalingReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `profkit scaling` knows."""
 
     sources: tuple[str, ...]

@@ -1,11 +1,12 @@
-"""Read-only column tables: a frozen dataclass whose fields are arrays of one length."""
+"""Read-only column tables: a frozen Struct whose fields are arrays of one length."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from profkit.model.arrays import picked
@@ -20,8 +21,7 @@ NO_CODE: Final = -1
 """A string that is absent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of equal length; the arrays are made read-only. Rows are addressed by position."""
 
     def __post_init__(self) -> None:
@@ -34,10 +34,10 @@ class Table:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Give the arrays by field name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return asdict(self)
 
     def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))
+        return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self, rows: NDArray[Any]) -> Self:
         """Give the table of the chosen rows (positions or a boolean mask), in that order."""
@@ -46,7 +46,7 @@ class Table:
     @classmethod
     def none(cls, **dtypes: Any) -> Self:
         """Give a table without rows; `dtypes` overrides int64 for named columns."""
-        return cls(**{field.name: np.empty(0, dtypes.get(field.name, np.int64)) for field in fields(cls)})
+        return cls(**{name: np.empty(0, dtypes.get(name, np.int64)) for name in cls.__struct_fields__})
 
     def to_pandas(self) -> pd.DataFrame:
         """Give the table as a pandas DataFrame (pandas is imported here, not before)."""

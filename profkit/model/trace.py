@@ -7,10 +7,10 @@ trace does not say), rows of every table are sorted by `start_ns`, strings are c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,8 +54,7 @@ class SpanKind(IntEnum):
     COMPILED = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuWork(Table):
+class GpuWork(Table, frozen=True, kw_only=True):
     """Device activity: kernels, copies, memsets, one row each.
 
     `launch_row` points into `RuntimeCalls`, `NO_ROW` where the trace holds no call of that correlation.
@@ -77,8 +76,7 @@ class GpuWork(Table):
     graph_node: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collectives(Table):
+class Collectives(Table, frozen=True, kw_only=True):
     """The collective arguments that device rows carry; `gpu_row` points into `GpuWork`."""
 
     gpu_row: I64
@@ -94,8 +92,7 @@ class Collectives(Table):
     """The rank that a send goes to or a receive comes from, -1 where the trace does not say."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuOps(Table):
+class CpuOps(Table, frozen=True, kw_only=True):
     """Host operators (`aten::...`, autograd nodes, legacy profiler rows); `thread` indexes `Trace.threads`."""
 
     start_ns: I64
@@ -105,8 +102,7 @@ class CpuOps(Table):
     external_id: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeCalls(Table):
+class RuntimeCalls(Table, frozen=True, kw_only=True):
     """CUDA/HIP/MTIA runtime and driver calls on the host."""
 
     start_ns: I64
@@ -118,8 +114,7 @@ class RuntimeCalls(Table):
     external_id: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spans(Table):
+class Spans(Table, frozen=True, kw_only=True):
     """Named host ranges: `record_function`, the profiler's own annotations, Python frames, profiler overhead."""
 
     start_ns: I64
@@ -129,8 +124,7 @@ class Spans(Table):
     thread: I32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSpans(Table):
+class DeviceSpans(Table, frozen=True, kw_only=True):
     """Ranges on the device timeline that are not activity: projected annotations, sync rows."""
 
     start_ns: I64
@@ -140,8 +134,7 @@ class DeviceSpans(Table):
     stream: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryEvents(Table):
+class MemoryEvents(Table, frozen=True, kw_only=True):
     """Allocator events; `device_type` 0 is the host, 1 CUDA; `n_bytes` is negative for a free."""
 
     start_ns: I64
@@ -152,8 +145,7 @@ class MemoryEvents(Table):
     device: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flows(Table):
+class Flows(Table, frozen=True, kw_only=True):
     """Ends of forward-to-backward arrows; `is_start` is 1 on the forward side. Launch arrows repeat `correlation`."""
 
     start_ns: I64
@@ -165,8 +157,7 @@ class Flows(Table):
 EMBEDDED: Final = "embedding "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedWork(Table):
+class CountedWork(Table, frozen=True, kw_only=True):
     """What a script told `profkit.capture.step` its steps worked on, at the end of each: one row for each kind.
 
     `name` is "tokens" (real ones), "padded_tokens" (all, with padding) or "samples"; a kind not told has no row.
@@ -179,8 +170,7 @@ class CountedWork(Table):
     value: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One training step `[start_ns, end_ns)`; `number` is the job's own where a marker carries it."""
 
     index: int
@@ -194,8 +184,7 @@ class Step:
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(msgspec.Struct, frozen=True, kw_only=True):
     """A host thread: ids as the trace writes them."""
 
     pid: str
@@ -203,8 +192,7 @@ class Thread:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A device as the trace describes it; 0 and "" where it does not say."""
 
     index: int
@@ -213,8 +201,7 @@ class Device:
     memory_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceWarning:
+class TraceWarning(msgspec.Struct, frozen=True, kw_only=True):
     """Something in the input that is not as it should be; shown in the report, never quietly repaired."""
 
     id: str
@@ -222,8 +209,7 @@ class TraceWarning:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceMeta:
+class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace says of itself; `metadata` holds the rest, secrets redacted."""
 
     source: str
@@ -239,12 +225,11 @@ class TraceMeta:
     has_memory: bool = False
     unprofiled_step_ns: int | None = None
     devices: tuple[Device, ...] = ()
-    categories: Mapping[str, int] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    categories: Mapping[str, int] = msgspec.field(default_factory=dict)
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """One process's trace. Built only by `ingest.build` and `profkit.testing.draw`."""
 
     meta: TraceMeta

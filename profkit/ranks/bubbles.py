@@ -8,10 +8,10 @@ the step is bubble if all stages take the same time (diagnosis 2.20).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from profkit.model.arrays import I64
@@ -22,8 +22,7 @@ from profkit.ranks.records import PHASES, RankSummary
 _COMPUTE: Final = PHASES.index("compute")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage, over all its steps. Fractions are shares of its steps' time."""
 
     rank: int
@@ -37,8 +36,7 @@ class Stage:
     """Compute per step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineBubbles:
+class PipelineBubbles(msgspec.Struct, frozen=True, kw_only=True):
     """What the stages of one pipeline waste, stages in order. Fractions are means over stages."""
 
     stages: tuple[Stage, ...]

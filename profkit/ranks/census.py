@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from profkit.model.fleet import LeftOut
 from profkit.ranks.outcome import Outcome
@@ -16,8 +17,7 @@ from profkit.ranks.records import Group, RankSummary
 from profkit.ranks.summary import UNKNOWN_RANK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Census:
+class Census(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that take part, each once and in order, and what does not."""
 
     present: tuple[Outcome, ...]

@@ -7,9 +7,9 @@ offset and drift, and what remains of them is the error bar (diagnosis 3.6).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ MIN_ENDS: Final = 20
 _ROUNDS: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankClock:
+class RankClock(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's clock against the reference's: it shows `offset_ns + drift * (t - at)` more.
 
     `residual_p95_ns`: how far the rank's ends lie from the other ranks' after correction, 95 of 100 within.
@@ -40,8 +39,7 @@ class RankClock:
     is_fitted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clocks:
+class Clocks(msgspec.Struct, frozen=True, kw_only=True):
     """All clocks; times are corrected to the reference rank's, in ns since `base_unix_ns`."""
 
     reference: int
@@ -62,8 +60,7 @@ class Clocks:
         return max((clock.residual_p95_ns for clock in self.ranks.values() if clock.is_fitted), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
+class _Ends(msgspec.Struct, frozen=True):
     """Ends of synchronising instances of one group, NaN where absent: ns since the common base, [n, R]."""
 
     ranks: tuple[int, ...]

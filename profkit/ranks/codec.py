@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError
@@ -75,7 +75,7 @@ def unpacked(data: bytes) -> RankSummary:
         raise _refused(f"schema {header['schema']}, not {SCHEMA}")
     columns = _columns(header["layout"], payload)
     tables: dict[str, Any] = {
-        table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__dataclass_fields__})
+        table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__struct_fields__})
         for table, kind in _TABLES.items()
     }
     values = {name: header[name] for name in _VALUES}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
@@ -20,8 +21,7 @@ _REQUEST: Final = "c10d::"
 """How the operators begin with which a script asks for a collective."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """Columns as in `CollectiveRows`, with codes into the trace's strings, in the order of issue."""
 
     groups: tuple[Group, ...]
@@ -41,8 +41,7 @@ class Collected:
 
     def at(self, rows: I64) -> Collected:
         """Give the same of some rows."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        some: dict[str, Any] = {name: each[rows] for name, each in values.items() if isinstance(each, np.ndarray)}
+        some = {name: each[rows] for name, each in asdict(self).items() if isinstance(each, np.ndarray)}
         return replace(self, **some)
 
 

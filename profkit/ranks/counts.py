@@ -7,10 +7,10 @@ embedding looked up tell what was padded, where the trace has shapes: an estimat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,8 +60,7 @@ class Level(StrEnum):
     ESTIMATED = "estimated"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTokens:
+class StepTokens(msgspec.Struct, frozen=True, kw_only=True):
     """Counts by step and rank, [S, R], of the steps that all ranks have counted; 0 where a kind was not told.
 
     `padded_tokens` are the tokens a rank computed on: told, else the real ones (nothing was padded), else estimated.
@@ -92,8 +91,7 @@ class StepTokens:
         return np.where(self.samples > 0, self.padded_tokens / samples, np.nan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTokens:
+class RankTokens(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's row for a table, per step; None where not told."""
 
     rank: int

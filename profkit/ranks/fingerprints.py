@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from profkit.model.arrays import Bool
@@ -25,8 +25,7 @@ _MIN_EXTRA: Final = 0.1
 """Share of the group's bytes (without sizes: of its transfer time) from which a collective is worth asking about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnlyWork:
+class OnlyWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work that only one rank does, before collectives for which the others wait."""
 
     rank: int
@@ -97,8 +96,7 @@ def _own_names(mine: RankSummary, others: Sequence[RankSummary]) -> tuple[str, .
     return tuple(own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommunicationLimit:
+class CommunicationLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What a group's communication is made of: somebody else's lateness, or transfer. Times in ns, sums of instances.
 
     Waiting is the mean over the ranks that are not the last: of two ranks one never waits, which is no half measure.
@@ -148,8 +146,7 @@ def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one kind, size and issuer in a group, as the lowest rank has them."""
 
     group: Group

@@ -7,8 +7,8 @@ stays where it is when waits change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from profkit.model.arrays import I64, Bool
@@ -20,8 +20,7 @@ from profkit.ranks.matches import Matching
 from profkit.ranks.records import RankSummary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Places(msgspec.Struct, frozen=True, kw_only=True):
     """Moments of one rank, told by its own work: `own_ns` done, `n_blocks` waits over, `inside_ns` into the next."""
 
     own_ns: I64
@@ -29,8 +28,7 @@ class Places:
     inside_ns: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTimeline:
+class RankTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """One rank on the reference's clock. `first` is the place of its first collective in the flat columns."""
 
     summary: RankSummary
@@ -49,8 +47,7 @@ class RankTimeline:
     """From the one to the other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """What is replayed. Flat columns [n] over collectives; instance `i` has the members `edges[i]:edges[i + 1]`.
 
     `member` holds places in the flat columns, instances in the order of their first end.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from profkit.errors import ProfkitError
 from profkit.ingest.discover import is_url
@@ -14,15 +16,13 @@ from profkit.ranks.outcome import Outcome, failure_of, outcomes_of
 from profkit.ranks.store import Key, content_digest, keep, kept, key_of, place_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     """Where finished ranks are kept: in `folder`, beside the traces if that is None."""
 
     folder: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One source to analyse. `is_slim`: without the tables of its report, which a parent of hundreds need not hold."""
 
     source: str
@@ -31,8 +31,7 @@ class Job:
     is_slim: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a job: outcomes, or why there are none. `is_kept`: they were there from an earlier run."""
 
     source: str

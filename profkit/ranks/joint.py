@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from profkit.model.arrays import median
@@ -23,8 +23,7 @@ from profkit.ranks.waits import GroupWaits, split
 from profkit.ranks.windows import steps_in_common
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joint:
+class Joint(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements across ranks. `waits`, `stragglers`, `limits` and `traffic` have one entry for each group.
 
     `n_steps`, `window_ns` and `step_ns` are the median rank's; without steps `n_steps` is 1 and `step_ns` None. Where

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from profkit.model.arrays import I64, Bool
 from profkit.model.table import NO_ROW
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keyed:
+class Keyed(msgspec.Struct, frozen=True, kw_only=True):
     """`place` [n, R]: per key at least two ranks have, the position on each; `agreeing`: share with equal symbols."""
 
     place: I64

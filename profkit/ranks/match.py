@@ -8,9 +8,9 @@ is refused with its reason, never guessed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,8 +64,7 @@ def _groups(summaries: Sequence[RankSummary]) -> list[Group]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sequence:
+class _Sequence(msgspec.Struct, frozen=True):
     """One rank's collectives of one group, in order of issue; `symbol` is equal where kind, type and sizes are."""
 
     row: I64

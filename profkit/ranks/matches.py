@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from profkit.model.arrays import I64
 from profkit.ranks.records import Group
@@ -18,8 +19,7 @@ class Method(StrEnum):
     ORDER = "order alone"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMatch:
+class GroupMatch(msgspec.Struct, frozen=True, kw_only=True):
     """The instances of one process group. `rows` [n, R]: per instance and rank the row in its `CollectiveRows`.
 
     `ranks` are the captured ranks that take part, in the order of the columns; `NO_ROW` where a window misses
@@ -42,8 +42,7 @@ class GroupMatch:
         return self.group.size <= len(self.ranks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairMatch:
+class PairMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Sends of one rank with the receives of another; `rows` [n, 2]: the sender's row, the receiver's."""
 
     group: Group
@@ -52,8 +51,7 @@ class PairMatch:
     rows: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """What was not matched, and why."""
 
     group: Group
@@ -62,8 +60,7 @@ class Refusal:
     n_rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matching:
+class Matching(msgspec.Struct, frozen=True, kw_only=True):
     """Everything matched across ranks, and everything refused."""
 
     groups: tuple[GroupMatch, ...]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from profkit.analyzers import quality
 from profkit.errors import ProfkitError
@@ -21,8 +22,7 @@ _NOT_FOR_RANKS = frozenset({"steps.few"})
 """Checks that limit what one rank says of its steps, not what 80 collectives say of who is late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """One trace's report with its summary for the other ranks. `summary.rank` is `UNKNOWN_RANK` where nothing tells it.
 
     `case` is what its verdict was made from; `confidence_cap` the most that a statement on lateness may claim, given

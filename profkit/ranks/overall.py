@@ -7,10 +7,11 @@ own to win, so it is said once, with the late rank, and not counted again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.analyzers.tools import recapture
 from profkit.model.finding import Evidence, Finding, severity_of
@@ -30,8 +31,7 @@ _HALF: Final = 0.5
 _NOT_THIS: Final = {"data": "data (", "host": "launch and host overhead (", "copy": "exposed copies ("}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overall:
+class Overall(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on a fleet, its findings, and what of single ranks these explain."""
 
     verdict: Verdict

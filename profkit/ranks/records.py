@@ -6,8 +6,9 @@ for each further collective. All times are int64 ns since the rank's own `origin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from profkit.model.arrays import I64
 from profkit.model.table import Table
@@ -17,8 +18,7 @@ PHASES: Final = ("data", "compute", "host", "copy")
 """What a rank does between two collectives; the columns of `lead_ns` and `phase_ns`, in this order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """A process group as one rank names it. `ranks` is () and `size` 0 where the trace does not say."""
 
     name: str = ""
@@ -26,8 +26,7 @@ class Group:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveRows(Table):
+class CollectiveRows(Table, frozen=True, kw_only=True):
     """A rank's collectives in the order in which its host issued them.
 
     `group` indexes `RankSummary.groups`; `name`, `dtype` and `issuer` are codes into its strings (`NO_CODE`: none);
@@ -61,8 +60,7 @@ class CollectiveRows(Table):
     """[n, 4]: what the rank did, by `PHASES`, since the collective before was ready, waits (`BlockRows`) left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockRows(Table):
+class BlockRows(Table, frozen=True, kw_only=True):
     """When the rank did nothing but wait for a collective; disjoint, in time order.
 
     `row` points into `CollectiveRows`: the collective whose end released the rank, at `end_ns`.
@@ -73,8 +71,7 @@ class BlockRows(Table):
     row: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRows(Table):
+class StepRows(Table, frozen=True, kw_only=True):
     """A rank's steps; `phase_ns` [n, 4] by `PHASES`, `comm_ns` communication with nothing beside it.
 
     The counts are what the script told `profkit.capture.step`, 0 where it told nothing.
@@ -92,8 +89,7 @@ class StepRows(Table):
     """Indices that the step's widest embedding looked up, from recorded shapes: padded tokens as far as those tell."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameRows(Table):
+class NameRows(Table, frozen=True, kw_only=True):
     """Names with how often and how long; for kernels `shape` tells launches of different size apart (0 otherwise)."""
 
     name: I32
@@ -103,8 +99,7 @@ class NameRows(Table):
     median_ns: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeadRanges(Table):
+class LeadRanges(Table, frozen=True, kw_only=True):
     """The longest host ranges before a collective: operators and the script's own ranges, by name.
 
     `row` points into `CollectiveRows`; a range counts for the next collective issued after it began, up to there.
@@ -115,8 +110,7 @@ class LeadRanges(Table):
     total_ns: I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankSummary:
+class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One rank, as far as the other ranks matter to it."""
 
     rank: int

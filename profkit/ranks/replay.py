@@ -9,10 +9,10 @@ there is no answer (diagnosis 3.5).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,8 +37,7 @@ _CONTENTION: Final = "compute and communication beside each other slow each othe
 _HIDDEN: Final = "when something first needs a collective that ended under compute: the two step times bound it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equalised:
+class Equalised(msgspec.Struct, frozen=True, kw_only=True):
     """A rank whose `phases` were set to its peers' median, collective by collective.
 
     `removed_ns`: by how much that shortens the rank's own work, per step.
@@ -49,8 +48,7 @@ class Equalised:
     removed_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counterfactual:
+class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
     """The predicted step. Times in ns, mean step over all ranks.
 
     `predicted_ns` is the least step time the model allows, `predicted_most_ns` the greatest: the one where nothing
@@ -85,8 +83,7 @@ class Counterfactual:
         return self.gain_ns / self.replayed_ns if self.replayed_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRefusal:
+class ReplayRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no prediction; `error_fraction` where the job as it was could be replayed."""
 
     reason: str
@@ -166,8 +163,7 @@ def _unmodelled(graph: Graph, summaries: Sequence[RankSummary]) -> tuple[str, ..
     return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
+class _Cut(msgspec.Struct, frozen=True):
     """How much of a rank's own work is taken away up to each of some positions, both in ns of own work."""
 
     at_own_ns: I64

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from profkit.model.arrays import median
@@ -38,8 +38,7 @@ def shown_rows(rows: Sequence[RankRow], causes: Mapping[int, str]) -> tuple[Rank
     return (*late, _folded(rest))
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True):
     """One rank over all groups: exposed waiting, and how often others waited for it."""
 
     wait_ns: int

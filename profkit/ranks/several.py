@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.ranks.chance import lateness_ns

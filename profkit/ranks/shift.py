@@ -7,9 +7,9 @@ offset of the clocks with a slow drift; under a wrong one they vary as the work 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +31,7 @@ _RIVAL: Final = 0.8
 _MAX_DRIFT: Final = 2e-4  # 200 ppm: crystals are within 100 of each other; steeper lines fit noise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
+class Track(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's clock against another's at ends of collectives: `offset_ns + drift * (end - at_ns)`."""
 
     at_ns: int
@@ -44,8 +43,7 @@ class Track:
         return end_ns + self.offset_ns + self.drift * (end_ns - self.at_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
+class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     """Per collective of the reference its row on the other rank, or `NO_ROW`; how sure that is.
 
     `is_checked`: the ends of at least `MIN_CHECKED` pairs agree within `tolerance_ns`, and no other pairing has nearly

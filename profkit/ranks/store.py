@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit import __version__
 from profkit.errors import ProfkitError
@@ -31,8 +31,7 @@ SUFFIX: Final = ".rank"
 _DIGEST_BYTES: Final = 32  # sha256: the fastest of the standard library here, 1.7 GB/s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
     """One outcome as it is written."""
 
     report: RankReport
@@ -42,8 +41,7 @@ class _Kept:
     summary: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(msgspec.Struct, frozen=True, kw_only=True):
     """What an outcome depends on: the bytes of the source, the code that reads them, and the options."""
 
     content: bytes

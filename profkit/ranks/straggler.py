@@ -8,10 +8,11 @@ without clocks says the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, Bool
@@ -42,8 +43,7 @@ _MIN_AGREED: Final = 0.5
 _OWN_PHASE: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Straggler:
+class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """A rank that keeps others waiting. Times in ns, summed over the group's instances."""
 
     rank: int
@@ -81,8 +81,7 @@ class Straggler:
         return "barriers" if self.is_at_barriers else "collectives"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stragglers:
+class Stragglers(msgspec.Struct, frozen=True, kw_only=True):
     """The answer for one group. `named` come in the order of lateness; empty means none, for `reason`.
 
     `hidden` are late as well, but nearly always behind one of `named`: they show once those are repaired.

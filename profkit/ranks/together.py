@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from profkit.analyzers import EXPLANATIONS
 from profkit.analyzers.base import Scope

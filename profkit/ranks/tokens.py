@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, Bool
@@ -27,8 +28,7 @@ MIN_WASTE: Final = 0.1
 _N_SHUFFLES: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenSkew:
+class TokenSkew(msgspec.Struct, frozen=True, kw_only=True):
     """Whether unequal numbers of tokens make ranks wait for each other; `reason` says why not, "" if they do."""
 
     reason: str
@@ -63,8 +63,7 @@ class TokenSkew:
         return self.rotation >= 0.8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaddingWaste:
+class PaddingWaste(msgspec.Struct, frozen=True, kw_only=True):
     """How much of what was computed is padding; `reason` says why that is no finding, "" if it is."""
 
     reason: str

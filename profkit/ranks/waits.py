@@ -9,10 +9,11 @@ Beside it the estimate that needs no clocks: a rank's duration minus the shortes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, Bool, median
@@ -38,8 +39,7 @@ _DISPUTED_NS: Final = 20_000
 """What they may differ by at least: ranks leave an NCCL collective within some 10 us of each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupWaits:
+class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):
     """The synchronising instances of one group, [n] or [n, R] with R the group's captured ranks.
 
     Times in ns; where `present` is False the values of [n, R] arrays are 0.
@@ -81,8 +81,7 @@ class GroupWaits:
 
     def at(self, rows: NDArray[np.integer] | Bool) -> GroupWaits:
         """Give the same of some instances."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        some: dict[str, Any] = {name: each[rows] for name, each in values.items() if isinstance(each, np.ndarray)}
+        some = {name: each[rows] for name, each in asdict(self).items() if isinstance(each, np.ndarray)}
         return replace(self, **some)
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any, Final
+
+from msgspec.structs import asdict
 
 from profkit import __version__
 from profkit.model.finding import Evidence

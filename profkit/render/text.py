@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
+
+import msgspec
 
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
@@ -32,8 +33,7 @@ _MAX_MAIN_EVIDENCE: Final = 4
 _NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """A finding with the statements that are shown for it."""
 
     finding: Finding

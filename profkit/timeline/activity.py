@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +10,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import Kind, Trace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """One device's busy sets inside the window; `rows` are its rows in `Trace.gpu` that touch the window."""
 
     rows: NDArray[np.intp]

@@ -6,9 +6,9 @@ of an operator is taken from the smallest ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ _COLLECTIVE_CALLS: Final = ("c10d::", "_c10d_functional::", "c10d_functional::")
 """Operators that ask for a collective: their time is queueing and waiting, never compute."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuBudget:
+class CpuBudget(msgspec.Struct, frozen=True, kw_only=True):
     """A partition of the window for the CPU; the sets are disjoint and leave out `host`."""
 
     compute: Intervals

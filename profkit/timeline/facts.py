@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +16,7 @@ from profkit.timeline.idle import IdleCauses, idle_causes
 from profkit.timeline.queue import Queue, launch_queue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFacts:
+class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One device over the window."""
 
     device: int
@@ -28,8 +26,7 @@ class DeviceFacts:
     budget: Budget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """A trace and what follows from it. `cpu` is there exactly when there is no device."""
 
     trace: Trace

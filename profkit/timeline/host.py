@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ QUIET_OP_NS: Final = 100_000
 and shape functions take under 20 us with the profiler on; the reference traces have none of 60 to 200 us."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nesting:
+class Nesting(msgspec.Struct, frozen=True, kw_only=True):
     """Operators ordered by thread, then start, then longest first; `order[i]` is the row in `CpuOps`."""
 
     order: NDArray[np.int32]
@@ -94,8 +93,7 @@ def _parents(start: I64, end: I64) -> NDArray[np.int32]:
     return parent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostStates:
+class HostStates(msgspec.Struct, frozen=True, kw_only=True):
     """Sets of host time inside the window, over the launching threads together; they may overlap each other."""
 
     loader: Intervals

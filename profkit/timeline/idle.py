@@ -13,8 +13,7 @@ been); *launch*, dispatching; *host*, everything else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from profkit.model import arrays
@@ -26,8 +25,7 @@ from profkit.timeline.host import HostStates
 from profkit.timeline.queue import Queue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleCauses:
+class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
     """A partition of a device's idle time inside the window."""
 
     data: Intervals
@@ -43,8 +41,7 @@ class IdleCauses:
         return self.data.total_ns + self.sync.total_ns + self.launch.total_ns + self.host.total_ns
 
 
-@dataclass(frozen=True, slots=True)
-class _Gaps:
+class _Gaps(msgspec.Struct, frozen=True):
     start_ns: I64
     end_ns: I64
     issued_ns: I64  # L, clipped to the gap

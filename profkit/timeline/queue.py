@@ -5,9 +5,9 @@ A fixed lag threshold does not tell: the floor is 4-6 us on bare metal and 42-47
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from profkit.model.arrays import I64, median, quantile
@@ -24,8 +24,7 @@ _MAX_TURNAROUND_NS: Final = 5_000
 _WELL_QUEUED_NS: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """How the launches of one device relate to its activity. `rho` fractions are None without linked launches."""
 
     n_linked: int

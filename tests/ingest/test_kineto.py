@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from profkit.errors import MissingCapabilityError, TraceFormatError
 from profkit.ingest.kineto import read_trace

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from profkit.ingest import usual
 from profkit.ingest.batch import decode_batch
@@ -26,7 +27,7 @@ def as_plain(batch: Any) -> dict[str, Any]:
         table: {name: (column.tolist(), str(column.dtype)) for name, column in columns.items()}
         for table, columns in batch.tables.items()
     }
-    return {**vars(batch), "tables": tables}
+    return {**asdict(batch), "tables": tables}
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from profkit.ranks.summary import summarise
@@ -15,8 +15,7 @@ US, MS = 1_000, 1_000_000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overlap:
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """`extra_ns`: per rank, what it takes longer each step, in the phase of `slow_phase`."""
 
     n_ranks: int = 3

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.records import (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.records import PHASES, BlockRows, CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
@@ -16,8 +17,7 @@ TRANSFER = 400 * US
 MESSAGE = 1_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is simulated. `slow`: per rank the phase and the ns it takes longer before each step's first collective."""
 
     seed: int = 0
@@ -33,8 +33,7 @@ class Job:
     has_seq: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Simulated:
+class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     summaries: tuple[RankSummary, ...]
     waits_ns: np.ndarray
     """[n, R]: true waiting, by instance."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from profkit.ranks.chance import blocks_of, excess_ns, lateness_ns, p_of_largest
 from profkit.ranks.clocks import aligned

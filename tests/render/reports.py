@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
 from profkit.model.report import (

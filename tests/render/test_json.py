@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from profkit import __version__
 from profkit.errors import UsageError
