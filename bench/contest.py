@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,9 @@ def folder_with_only(trace: Path) -> Iterator[Path]:
 def run_in_turns(chosen: Sequence[Contender], n_rounds: int) -> Runs:
     """Give the runs of every contender, each once in each round: a slow minute of the machine falls on all.
 
+    In each round they come in another order, for what ran just before counts too: after a minute on one core the other
+    one may be asleep.
+
     One that fails is told in one line and left out of the later rounds. Progress goes to stderr. profkit is compiled
     before, as pip does with what it installs, HTA included; containers often set PYTHONDONTWRITEBYTECODE.
     """
@@ -66,7 +70,7 @@ def run_in_turns(chosen: Sequence[Contender], n_rounds: int) -> Runs:
     runs: Runs = {contender.name: [] for contender in chosen}
     failed: set[str] = set()
     for index in range(n_rounds):
-        for contender in chosen:
+        for contender in random.Random(index).sample(chosen, len(chosen)):  # noqa: S311 - no secret
             if contender.name in failed or index >= (contender.max_rounds or n_rounds):
                 continue
             say(f"round {index + 1} of {n_rounds}: {contender.name} ...")

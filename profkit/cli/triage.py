@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -24,7 +25,9 @@ _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs 
 _SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
 _MAX_AUTO_JOBS = 4
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
-_LARGE_BYTES = 2**20  # parts of columns and more; what comes and goes with each piece of text is half as large
+_M_TRIM_THRESHOLD = -1
+_KEPT_BYTES = 32 * 2**20  # the most that glibc takes as a threshold of mmap
+_LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, which come and go all the time, are smaller
 
 
 @click.command("triage", short_help="The verdict on one trace or several.")
@@ -96,6 +99,8 @@ def command(
       profkit triage trace.json.gz --fail-on high          a gate for CI: exit code 1
       ssh node cat trace.json.gz | profkit triage -
     """
+    gc.disable()  # imports make much that stays, one trace's analysis makes no cycles worth looking for
+    click.get_current_context().call_on_close(gc.enable)
     load_numpy()
     from profkit.handover.sources import sources_of
     from profkit.ranks.fleet import triage
@@ -103,8 +108,7 @@ def command(
     step_range = _parse_steps(step_text)
     given = sources_of(paths)
     sources = list(given.first)
-    if _largest_bytes(sources) >= _SPARE_FROM_BYTES:
-        _return_large_blocks_at_once()
+    _tune_malloc(_largest_bytes(sources))
     with ReadingProgress() as progress:
         if len(sources) == 1:
             report = triage(
@@ -116,6 +120,7 @@ def command(
                 progress=progress,
             )
         else:
+            gc.enable()
             from profkit.cli.ranks import Plan, report_on
             from profkit.ranks.options import Options
 
@@ -165,16 +170,25 @@ def _largest_bytes(sources: list[str]) -> int:
     return max((file.stat().st_size for file in files), default=0)
 
 
-def _return_large_blocks_at_once() -> None:
-    """Make glibc give every column back to the system when it is freed: `make bench-large` prints the peak.
+def _tune_malloc(n_bytes: int) -> None:
+    """Set glibc's allocator to a largest file of `n_bytes`; a small one is not worth the import.
 
+    A large trace: every column goes back to the system when it is freed (`make bench-large` prints the peak). One of
+    middling size: nothing does. Smaller blocks never do: each time that one comes back, its pages must be made anew.
     Here, not in the library: the allocator belongs to the process, and this process is ours.
     """
-    if sys.platform == "linux":
-        import ctypes  # 5 ms that a small trace need not pay
+    if sys.platform != "linux" or n_bytes < _PARALLEL_FROM_BYTES:
+        return
+    import ctypes  # 5 ms that a small trace need not pay
 
-        with suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    with suppress(OSError, AttributeError):  # another C library
+        libc = ctypes.CDLL(None)
+        if n_bytes >= _SPARE_FROM_BYTES:
+            libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+            libc.mallopt(_M_TRIM_THRESHOLD, _LARGE_BYTES)
+        else:
+            libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+            libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _reaches(report: Report, limit: Severity) -> bool:

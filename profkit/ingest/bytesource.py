@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +26,7 @@ FREE_EXPANSION_BYTES: Final = 512 * 2**20  # small files may expand as they like
 
 _GZIP_WBITS: Final = 31
 _COMPRESSED_BYTES: Final = 64 * 1024
-_PLAIN_BYTES: Final = 64 * 1024
+_PLAIN_BYTES: Final = 64 * 1024  # of a damaged stream, so much before the damage may be lost
 
 _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
@@ -68,6 +66,9 @@ def spooled(source: str) -> Iterator[Path]:
         if not path.is_fifo():
             yield path
             return
+    import shutil  # 4 ms together, for streams alone
+    import tempfile
+
     with tempfile.NamedTemporaryFile(prefix="profkit-stdin-") as spool:
         if source == "-":
             shutil.copyfileobj(sys.stdin.buffer, spool)

@@ -173,7 +173,7 @@ class _Appends(dict[str | None, Callable[[Event], None]]):
 
 def _grouped(events: list[Event]) -> Groups:
     appends = _Appends()
-    for event in events:  # the one loop over events in profkit; everything after it is per group or per column
+    for event in events:  # as in `usual`, the one loop over events; everything after it is per group or per column
         appends[event.cat](event)
     groups: Groups = {}
     for cat, rows in appends.lists.items():

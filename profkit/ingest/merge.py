@@ -61,9 +61,9 @@ class Merged:
     def take(self, table: str) -> Columns:
         """Give the joined columns of a table and forget its parts; {} if the trace has no such rows."""
         parts = self._parts.pop(table, [])
-        whole: Columns = {}
-        for name in list(parts[0]) if parts else ():
-            whole[name] = joined([part.pop(name) for part in parts])
+        if not parts:
+            return {}
+        whole = {name: joined([part.pop(name) for part in parts]) for name in list(parts[0])}
         if self.n_events > _MANY_EVENTS:
             _return_free_memory()
         return whole

@@ -132,21 +132,24 @@ def _find_array(buffer: bytes) -> int:
 
 
 def _quick(buffer: bytes, chunks: Iterator[bytes], document: Document, source: str) -> Iterator[bytes]:
-    for chunk in chunks:
+    rest = b""  # of what stands before the buffer, behind the last cut
+    for chunk in chunks:  # one ahead of the buffer, for the last one is not cut
         document.n_bytes += len(chunk)
         end = _last_boundary(buffer)
         if end > 0:
-            yield _array(buffer, end)
-            buffer = buffer[_after_comma(buffer, end) :] + chunk
+            yield _array(buffer, end, rest)
+            rest = buffer[_after_comma(buffer, end) :]
         else:
-            buffer += chunk
-            if len(buffer) > MAX_ELEMENT_BYTES:
+            rest += buffer
+            if len(rest) > MAX_ELEMENT_BYTES:
                 raise NotAsUsualError
-    document.tail = buffer
+        buffer = chunk
+    document.tail = rest + buffer
 
 
-def _array(buffer: bytes, end: int) -> bytes:
-    return b"".join((b"[", memoryview(buffer)[:end], b"]"))
+def _array(buffer: bytes, end: int, rest: bytes = b"") -> bytes:
+    """Give `rest` and the buffer up to `end` as a JSON array: one copy of the text, which is most of the cost."""
+    return b"".join((b"[", rest, memoryview(buffer)[:end], b"]"))
 
 
 def _last_boundary(buffer: bytes) -> int:
