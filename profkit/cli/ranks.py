@@ -42,14 +42,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
     """Give the report on several sources."""
-    from profkit.ingest.discover import is_url
+    from profkit.ingest.discover import is_stream, is_url
     from profkit.ranks.fleet import triage_ranks
 
     if plan.dask is not None:  # its workers have other working folders
         sources = [source if is_url(source) else str(Path(source).absolute()) for source in sources]
     telling = _Telling(n_sources=len(sources), is_strict=plan.is_strict)
     is_small = plan.dask is None and plan.n_workers == 0 and _total_bytes(sources) < WORKERS_FROM_BYTES
-    is_small |= any(map(_is_stream, sources))
+    is_small |= any(map(is_stream, sources))
     keeping = _keeping(sources, plan, is_small=is_small)
     try:
         with _executor(plan, is_small=is_small) as (executor, n_workers):
@@ -68,11 +68,6 @@ def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
         raise
     finally:
         telling.clear()
-
-
-def _is_stream(source: str) -> bool:
-    """Tell standard input and pipes, which only this process has."""
-    return source == "-" or Path(source).is_fifo()
 
 
 def _total_bytes(sources: list[str]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError
-from profkit.ingest.discover import find_sources
+from profkit.ingest.discover import find_sources, is_stream
 from profkit.ingest.read import Tool, tool_of
 
 
@@ -28,7 +28,9 @@ def sources_of(paths: Iterable[str]) -> Sources:
     """Give the files behind paths, told by their content, in any order.
 
     torch.profiler comes first, since it alone knows operators; without it nsys does. A folder without traces may hold
-    ncu's reports. Raises TraceNotFoundError, and UnsupportedTraceError for ncu's reports without any trace.
+    ncu's reports. Raises TraceNotFoundError, and UnsupportedTraceError for ncu's reports without any trace, and for a
+    trace beside another tool's file that is no file itself: it is read once for the report and once for what that keeps
+    nothing of.
     """
     found = [(source, tool_of(source)) for path in paths for source in _found(path)]
     kineto, nsys, ncu = (
@@ -40,9 +42,15 @@ def sources_of(paths: Iterable[str]) -> Sources:
             f"{ncu[0]} is an ncu report: it knows single kernels, and no step",
             hint=f"profkit kernels {ncu[0]}; or triage it together with the trace that it belongs to",
         )
-    if kineto:
-        return Sources(first=kineto, timelines=nsys, profiles=ncu)
-    return Sources(first=nsys, profiles=ncu)
+    given = Sources(first=kineto, timelines=nsys, profiles=ncu) if kineto else Sources(first=nsys, profiles=ncu)
+    stream = next((source for source in given.first if is_stream(source)), None)
+    if stream is not None and given.has_second:
+        name = "standard input" if stream == "-" else stream
+        raise UnsupportedTraceError(
+            f"{name} can be read only once, and beside another tool's file it is read twice",
+            hint="save it as a file first",
+        )
+    return given
 
 
 def _found(path: str) -> list[str]:

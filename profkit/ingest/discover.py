@@ -46,6 +46,14 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
+def is_stream(text: str) -> bool:
+    """Tell standard input and pipes, which can be read only once and by this process alone."""
+    try:
+        return text == "-" or Path(text).is_fifo()
+    except OSError:  # a name too long for the system: the reader says so
+        return False
+
+
 def _is_pattern(text: str, path: Path) -> bool:
     try:
         return any(char in text for char in "*?[") and not path.exists()
