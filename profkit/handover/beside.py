@@ -60,9 +60,10 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
         unpaired = (*without_partner(alone, firsts[0].tool), *unpaired)
     timelines = tuple(timeline(first, second) for first, second in pairs)
     shown = _shown(report.verdict, firsts)
-    told = _together(timelines, profiled(shown, kernels) if kernels is not None else None, unpaired, shown)
+    own = next((place for place, (first, _) in enumerate(pairs) if first is shown), None)
+    told = _together(timelines, profiled(shown, kernels) if kernels is not None else None, unpaired, own)
     report = replace(report, handover=told, failures=(*report.failures, *failures))
-    return _ruled(report, {id(line): second for line, (_, second) in zip(timelines, pairs, strict=True)})
+    return _ruled(report, None) if own is None else _ruled(report, timelines[own], pairs[own][1])
 
 
 def _as_reported(portrait: Portrait, report: Report) -> Portrait:
@@ -122,17 +123,19 @@ def _together(
     timelines: tuple[TimelineHandover, ...],
     kernels: KernelHandover | None,
     unpaired: tuple[str, ...],
-    shown: Portrait,
+    own: int | None,
 ) -> Handover:
-    """Give the whole hand-over; its status is that of the timeline of the rank shown, else that of the profiles."""
-    own = next((line for line in timelines if line.rank == shown.rank.rank), None)
-    leading = own or next(iter(timelines), None)
+    """Give the whole hand-over; its status is that of the timeline of the rank shown, else that of the profiles.
+
+    `own` is the place of that timeline, None where the rank has none.
+    """
+    leading = timelines[own or 0] if timelines else None
     merged = leading if leading is not None and leading.status is not HandoverStatus.REFUSED else kernels or leading
     if merged is None:
         sentence = "no trace of the second tool is of a rank of the first"
         return Handover(status=HandoverStatus.REFUSED, sentence=sentence, unpaired=unpaired)
     sentence = merged.sentence
-    if len(timelines) > 1:
+    if len(timelines) > 1 and merged is leading:
         n = sum(line.status is merged.status for line in timelines)
         sentence += f" (the same on {n} of {len(timelines)} ranks)"
     return Handover(status=merged.status, sentence=sentence, timelines=timelines, kernels=kernels, unpaired=unpaired)
@@ -141,17 +144,18 @@ def _together(
 _TAKES_OVER: Final = (HandoverStatus.OVERTURNED, HandoverStatus.ANSWERED)
 
 
-def _ruled(report: Report, seconds: dict[int, Portrait]) -> Report:
+def _ruled(report: Report, own: TimelineHandover | None, second: Portrait | None = None) -> Report:
     """Give the report with its verdict as the second tool leaves it: surer, in doubt, or replaced; and what is next.
 
-    Only where the report's verdict is that of one rank which has a timeline; a verdict on all ranks together stays.
+    `own` is the timeline of the rank shown, made from `second`. Only where the report's verdict is that rank's; a
+    verdict on all ranks together stays.
     """
     told = report.handover
     assert told is not None  # noqa: S101 - set by the caller
     verdict = report.verdict
-    line = next((one for one in told.timelines if _is_of(one, report)), None)
-    if line is not None and line.status in _TAKES_OVER:
-        return _replaced(report, line, seconds[id(line)])
+    line = own if own is not None and _is_of(own, report) else None
+    if line is not None and second is not None and line.status in _TAKES_OVER:
+        return _replaced(report, line, second)
     if line is not None and line.status is not HandoverStatus.REFUSED:
         caveats = (*verdict.caveats, line.sentence) if line.status is HandoverStatus.OPEN else verdict.caveats
         tool = line.next_tool or verdict.next_tool

@@ -53,6 +53,7 @@ class Job:
     jitter_us: int = 2
     stretch: float = 1.0
     device: str = "NVIDIA H100"
+    device_index: int = 0
     metadata: dict = field(default_factory=dict)
 
     def rows(self) -> list[Row]:
@@ -75,6 +76,7 @@ class Job:
                 end = start + round(one.us * US * self.stretch)
                 free[one.stream] = end
                 shape = {"grid": list(one.grid), "block": list(one.block)}
+                shape["device"] = self.device_index
                 rows.append(kernel(one.name, start, end, correlation=correlation, stream=one.stream, **shape))
                 now = call_end
             last = max(free.values())
@@ -85,7 +87,7 @@ class Job:
 
     def trace(self) -> Trace:
         """The job as torch.profiler sees it."""
-        properties = [{"id": 0, "name": self.device}]
+        properties = [{"id": self.device_index, "name": self.device}]
         return trace_of(self.rows(), **{"deviceProperties": properties} | self.metadata)
 
     def nsys(self, path: Path, **more) -> Trace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from itertools import combinations
 from pathlib import Path
 
@@ -30,7 +31,7 @@ GEMM = Profile("Kernel2<cutlass>(Params)", 50, 90, us=120, grid=(128, 4, 1), blo
 
 
 def kineto(path: Path, job: Job, *, rank: int | None = None) -> str:
-    properties = [{"id": 0, "name": job.device}]
+    properties = [{"id": job.device_index, "name": job.device}]
     path.write_bytes(gzip.compress(to_json(job.rows(), metadata={"deviceProperties": properties}, rank=rank)))
     return str(path)
 
@@ -182,6 +183,50 @@ def test_ranks_that_only_file_names_tell_pair_too(tmp_path):
     assert told["unpaired"] == []
     assert told["status"] == "confirmed"
     assert document["verdict"]["next_tool"]["command"].startswith("profkit nsys --also waits,python")
+
+
+def test_profiles_that_speak_where_timelines_are_refused_are_not_counted_over_ranks(tmp_path):
+    traces = [kineto(tmp_path / f"rank{rank}.json.gz", Job(), rank=rank) for rank in range(2)]
+    export = Export()
+    for rank in range(2):
+        exported(OVERHEAD.trace(), pid=200 + rank, export=export)
+    profile = str(ncu_csv(tmp_path / "c.csv", GEMM))
+    told = triaged(*traces, str(export.write(tmp_path / "x.sqlite")), profile)["handover"]
+    assert [line["status"] for line in told["timelines"]] == ["refused"] * 2
+    assert (told["status"], told["sentence"]) == ("confirmed", told["kernels"]["sentence"])
+
+
+def test_of_traces_that_name_no_rank_each_has_its_own_partner(tmp_path):
+    """Two jobs on two devices; the verdict is that of the slower, whose timeline says what the other's does not."""
+    slow, fast = OVERHEAD.but(host_us=30), OVERHEAD
+    traces = [
+        kineto(tmp_path / "a.json.gz", fast),
+        kineto(tmp_path / "b.json.gz", slow.but(device_index=1)),
+    ]
+    export = Export()
+    exported(fast.but(host_us=1, call_us=1).trace(), pid=200, export=export)
+    exported(slow.but(host_us=20, device_index=1).trace(), pid=201, export=export)
+    alone = triaged(*traces)
+    document = triaged(*traces, str(export.write(tmp_path / "x.sqlite")))
+    assert [line["status"] for line in document["handover"]["timelines"]] == ["overturned", "confirmed"]
+    assert document["handover"]["status"] == "confirmed"
+    for name in ("bottleneck", "step_ns", "source"):
+        assert document["verdict"][name] == alone["verdict"][name]
+    assert [rank["format"] for rank in document["ranks"]] == ["kineto", "kineto"]
+
+
+def test_standard_input_beside_another_tool_is_refused_before_it_is_read(tmp_path):
+    """Traces with a partner are read twice."""
+    with pytest.raises(UnsupportedTraceError) as refused:
+        sources_of(["-", nsys(tmp_path / "b.sqlite", Job())])
+    assert (
+        refused.value.message == "standard input can be read only once, and beside another tool's file it is read twice"
+    )
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UnsupportedTraceError, match="can be read only once"):
+        sources_of([str(pipe), str(ncu_csv(tmp_path / "c.csv", GEMM))])
+    assert sources_of(["-"]).first == ("-",)
 
 
 def test_a_second_tool_that_cannot_be_read_is_a_failure_of_the_report(tmp_path):
