@@ -146,9 +146,8 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
         return
     excess = own_excess_ns(waits).sum(axis=0)
     share = float(excess[waits.ranks.index(rank)] / max(int(excess.sum()), 1))
-    reason = next(
-        answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each.ranks == waits.ranks
-    )
+    # by identity: two groups may be of the same ranks
+    reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
     yield Evidence(
         statement=f"rank {rank} has {format_fraction(share)} of the lateness; no straggler: {reason}",
         metric="comm.largest_share",

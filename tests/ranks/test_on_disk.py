@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -277,3 +278,27 @@ def test_collectives_that_run_after_the_last_step_are_not_exposed_in_it(tmp_path
     (group,) = report.fleet.groups
     assert 0 < group.exposed_ns <= high - low
     assert all(finding.fraction < 0.2 for finding in report.findings if finding.id.startswith("comm."))
+
+
+def _two_groups(rank: int, groups: tuple[Group, Group]) -> Iterator[Op]:
+    """Steps whose all-reduces go over two groups of the same ranks; twice rank 2 is held up before the second's."""
+    for step in range(12):
+        yield Op(what="step")
+        yield Op(what="data", ns=MS)
+        for group, stream, compute_ns in ((groups[0], 20, 4 * MS), (groups[1], 24, MS)):
+            if group is groups[1] and rank == 2 and step in (4, 9):
+                yield Op(what="host", ns=80 * MS)
+            for _ in range(2):
+                yield Op(what="compute", ns=compute_ns)
+                yield Op(what="collective", name="allreduce", group=group, stream=stream)
+                yield Op(what="join")
+                yield Op(what="sync")
+
+
+def test_of_two_groups_with_the_same_ranks_each_has_a_reason_of_its_own(tmp_path):
+    groups = tuple(Group(name=name, ranks=(0, 1, 2, 3)) for name in ("first", "second"))
+    programs_by_rank = {rank: _two_groups(rank, groups) for rank in range(4)}
+    report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
+    skew = found(report, "comm.skew")
+    assert "group second of 4 ranks" in said(skew)
+    assert "no straggler: rank 2 is latest in sum, but chance does that too" in said(skew)
