@@ -17,10 +17,12 @@ from profkit.analyzers.tools import recapture
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.model.fleet import RankRow
 from profkit.model.report import Bottleneck, Verdict
-from profkit.ranks.collectives import MIN_FRACTION
+from profkit.ranks.collectives import MIN_FRACTION, group_name
 from profkit.ranks.joint import Joint
 from profkit.ranks.lateness import stragglers_of
 from profkit.ranks.outcome import Outcome
+from profkit.ranks.records import Group
+from profkit.ranks.straggler import Stragglers
 from profkit.ranks.waits import MIN_MATCHED
 from profkit.units import format_fraction, format_numbers
 from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, bound_by, decide
@@ -121,23 +123,28 @@ def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
 
 def _without_shadows(joint: Joint, across: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
     """Drop waiting that named stragglers, or unequal tokens, explain."""
-    late = stragglers_of(joint)
     skew = next((finding for finding in across if finding.id == "comm.skew"), None)
     tokens = next((finding for finding in across if finding.id == "token.skew"), None)
     if skew is None:
         return list(across), []
-    share = max(
-        (sum(item.share for item in (*answer.named, *answer.hidden)) for answer in joint.stragglers if answer.named),
-        default=0.0,
-    )
-    if share >= _CONTAINED:
-        said = f"{format_fraction(share)} of the lateness is of {_ranks(sorted(late))}"
+    told = max((_late_in(answer) for answer in joint.stragglers if answer.named), default=None, key=lambda one: one[0])
+    if told is not None and told[0] >= _CONTAINED:
+        share, late, group = told
+        n_members = len(next(waits.ranks for waits in joint.waits if waits.group == group))
+        where = f" in {group_name(group, n_members)}" if len(joint.waits) > 1 else ""
+        said = f"{format_fraction(share)} of the lateness{where} is of {_ranks(late)}"
     elif tokens is not None:
         said = f"waiting follows the tokens: {tokens.evidence[1].statement}"
     else:
         return list(across), []
     kept = [finding for finding in across if finding is not skew]
     return kept, [f"comm.skew ({format_fraction(skew.fraction)}): {said}"]
+
+
+def _late_in(answer: Stragglers) -> tuple[float, list[int], Group]:
+    """Give what part of a group's lateness its late ranks have, who they are, and the group."""
+    late = (*answer.named, *answer.hidden)
+    return sum(item.share for item in late), sorted(item.rank for item in late), answer.group
 
 
 def _without_victims(

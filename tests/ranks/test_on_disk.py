@@ -302,3 +302,26 @@ def test_of_two_groups_with_the_same_ranks_each_has_a_reason_of_its_own(tmp_path
     skew = found(report, "comm.skew")
     assert "group second of 4 ranks" in said(skew)
     assert "no straggler: rank 2 is latest in sum, but chance does that too" in said(skew)
+
+
+def _late_in_a_group_each(rank: int, groups: tuple[Group, Group, Group]) -> Iterator[Op]:
+    """Rank 1 is late for all, rank 3 for its pair alone."""
+    for _ in range(12):
+        yield Op(what="step")
+        yield Op(what="data", ns=MS + (6 * MS if rank == 1 else 0))
+        for group, stream, compute_ns in ((groups[0], 20, 2 * MS), (groups[1 + rank // 2], 24, MS)):
+            if stream == 24 and rank == 3:
+                yield Op(what="host", ns=3 * MS)
+            for _ in range(2):
+                yield Op(what="compute", ns=compute_ns)
+                yield Op(what="collective", name="allreduce", group=group, stream=stream)
+                yield Op(what="join")
+                yield Op(what="sync")
+
+
+def test_waiting_is_explained_by_the_late_ranks_of_one_group_which_is_named(tmp_path):
+    groups = tuple(Group(name=name, ranks=ranks) for name, ranks in (("w", (0, 1, 2, 3)), ("a", (0, 1)), ("b", (2, 3))))
+    programs_by_rank = {rank: _late_in_a_group_each(rank, groups) for rank in range(4)}
+    report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
+    assert sorted(late(report)) == [1, 3]
+    assert report.fleet.explained[0].endswith(": 100.0 % of the lateness in group w of 4 ranks is of rank 1")
