@@ -21,7 +21,6 @@ from profkit.ranks.collectives import MIN_FRACTION, group_name
 from profkit.ranks.joint import Joint
 from profkit.ranks.lateness import stragglers_of
 from profkit.ranks.outcome import Outcome
-from profkit.ranks.records import Group
 from profkit.ranks.straggler import Stragglers
 from profkit.ranks.waits import MIN_MATCHED
 from profkit.units import format_fraction, format_numbers
@@ -127,12 +126,9 @@ def _without_shadows(joint: Joint, across: Sequence[Finding]) -> tuple[list[Find
     tokens = next((finding for finding in across if finding.id == "token.skew"), None)
     if skew is None:
         return list(across), []
-    told = max((_late_in(answer) for answer in joint.stragglers if answer.named), default=None, key=lambda one: one[0])
-    if told is not None and told[0] >= _CONTAINED:
-        share, late, group = told
-        n_members = len(next(waits.ranks for waits in joint.waits if waits.group == group))
-        where = f" in {group_name(group, n_members)}" if len(joint.waits) > 1 else ""
-        said = f"{format_fraction(share)} of the lateness{where} is of {_ranks(late)}"
+    late = [answer for answer in joint.stragglers if answer.named and _share(answer) >= _CONTAINED]
+    if late:
+        said = _explained(max(late, key=_excess_ns), joint)
     elif tokens is not None:
         said = f"waiting follows the tokens: {tokens.evidence[1].statement}"
     else:
@@ -141,10 +137,20 @@ def _without_shadows(joint: Joint, across: Sequence[Finding]) -> tuple[list[Find
     return kept, [f"comm.skew ({format_fraction(skew.fraction)}): {said}"]
 
 
-def _late_in(answer: Stragglers) -> tuple[float, list[int], Group]:
-    """Give what part of a group's lateness its late ranks have, who they are, and the group."""
-    late = (*answer.named, *answer.hidden)
-    return sum(item.share for item in late), sorted(item.rank for item in late), answer.group
+def _share(answer: Stragglers) -> float:
+    """Give what part of a group's lateness its late ranks have."""
+    return sum(item.share for item in (*answer.named, *answer.hidden))
+
+
+def _excess_ns(answer: Stragglers) -> int:
+    return sum(item.excess_ns for item in (*answer.named, *answer.hidden))
+
+
+def _explained(answer: Stragglers, joint: Joint) -> str:
+    late = sorted(item.rank for item in (*answer.named, *answer.hidden))
+    n_members = next(len(waits.ranks) for waits in joint.waits if waits.group == answer.group)
+    where = f" in {group_name(answer.group, n_members)}" if len(joint.waits) > 1 else ""
+    return f"{format_fraction(_share(answer))} of the lateness{where} is of {_ranks(late)}"
 
 
 def _without_victims(
