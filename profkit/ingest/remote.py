@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from profkit.errors import MissingCapabilityError, ProfkitError, TraceNotFoundError
 
@@ -27,11 +27,21 @@ def listed(url: str) -> list[str]:
         return [str(system.unstrip_protocol(name)) for name in sorted(found)]
 
 
-def identity(url: str) -> bytes:
-    """Give what the store says of an object (size, tag or time of change): another if the object is another."""
+_MARKS: Final = ("ETag", "Content-MD5", "Digest", "Last-Modified")
+
+
+def identity(url: str) -> bytes | None:
+    """Give what the store says of an object (size, tag or time of change): another if the object is another.
+
+    None where a web server says nothing that changes with it: fsspec takes what lies behind an address for unchanging.
+    """
     with _told(url):
         system, path = _opened(url)
-        return str(system.ukey(path)).encode()
+        if "http" not in system.protocol:
+            return str(system.ukey(path)).encode()
+        info = system.info(path)
+        marks = [str(info[name]) for name in _MARKS if name in info]
+        return repr((path, info.get("size"), marks)).encode() if marks else None
 
 
 @contextmanager

@@ -79,7 +79,8 @@ def _key(job: Job) -> Key | None:
     if is_url(job.source):
         from profkit.ingest.remote import identity
 
-        return key_of(hashlib.sha256(identity(job.source)).digest(), job.options)
+        told = identity(job.source)
+        return None if told is None else key_of(hashlib.sha256(told).digest(), job.options)
     try:
         return key_of(content_digest(Path(job.source)), job.options)
     except OSError:  # the reader says what is wrong with it

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,7 +34,7 @@ def copy(source: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(source, tmp_path / source.name))
 
 
-def ran(path: Path, options: Options = OPTIONS, folder: str | None = None):
+def ran(path: Path | str, options: Options = OPTIONS, folder: str | None = None):
     return done(Job(source=str(path), options=options, keeping=Keeping(folder=folder)))
 
 
@@ -80,6 +84,48 @@ def test_a_trace_that_moved_is_found_again_under_its_new_name(copy, tmp_path):
     assert again.is_kept
     (outcome,) = again.outcomes
     assert outcome.report.source == outcome.verdict.source == outcome.summary.source == str(moved)
+
+
+class _Served(SimpleHTTPRequestHandler):
+    """A folder over HTTP; with `tells_time` False it says nothing that changes with a file."""
+
+    tells_time = True
+
+    def log_message(self, *args):
+        pass
+
+    def send_header(self, keyword, value):
+        if self.tells_time or keyword != "Last-Modified":
+            super().send_header(keyword, value)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Gives the address of a folder's server."""
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Served, directory=tmp_path)) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_another_file_at_the_same_web_address_is_another_outcome(copy, tmp_path, served):
+    url, folder = f"{served}/{copy.name}", str(tmp_path / "cache")
+    first = ran(url, folder=folder)
+    assert first.failure is None
+    assert (first.is_kept, ran(url, folder=folder).is_kept) == (False, True)
+    edited(copy, lambda document: document["traceEvents"].pop(5))
+    os.utime(copy, ns=(0, copy.stat().st_mtime_ns + 2 * 10**9))
+    assert not ran(url, folder=folder).is_kept
+
+
+def test_what_a_server_tells_no_change_of_is_not_kept(copy, tmp_path, served, monkeypatch):
+    monkeypatch.setattr(_Served, "tells_time", False)
+    url, folder = f"{served}/{copy.name}", str(tmp_path / "cache")
+    assert [ran(url, folder=folder).is_kept for _ in range(2)] == [False, False]
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(copy, tmp_path):
