@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.errors import ProfkitError
-from profkit.ingest.discover import is_url
+from profkit.ingest.discover import is_url, rank_in_name
 from profkit.model.report import Failure
 from profkit.ranks.options import Options
 from profkit.ranks.outcome import Outcome, failure_of, outcomes_of
@@ -76,12 +76,19 @@ def _key(job: Job) -> Key | None:
     """Give the key under which a job's outcomes are kept, None where they are not: nothing is written beside URLs."""
     if job.keeping is None or (is_url(job.source) and job.keeping.folder is None):
         return None
-    if is_url(job.source):
+    content = _content(job.source)
+    named = rank_in_name(job.source.rpartition("/")[2])
+    return None if content is None else key_of(content, job.options, named_rank=named)
+
+
+def _content(source: str) -> bytes | None:
+    """Give a digest that is another if the source's content is another, None where nothing tells."""
+    if is_url(source):
         from profkit.ingest.remote import identity
 
-        told = identity(job.source)
-        return None if told is None else key_of(hashlib.sha256(told).digest(), job.options)
+        told = identity(source)
+        return None if told is None else hashlib.sha256(told).digest()
     try:
-        return key_of(content_digest(Path(job.source)), job.options)
+        return content_digest(Path(source))
     except OSError:  # the reader says what is wrong with it
         return None

@@ -42,7 +42,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """What an outcome depends on: the bytes of the source, the code that reads them, and the options."""
+    """What an outcome depends on: bytes and name of the source, the code that reads them, the options."""
 
     content: bytes
     settings: bytes
@@ -53,9 +53,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(self.content + self.settings).digest()
 
 
-def key_of(content: bytes, options: Options) -> Key:
-    """Give the key of a source by the digest of its bytes."""
-    settings = repr((__version__, code_digest().hex(), options))
+def key_of(content: bytes, options: Options, *, named_rank: int = -1) -> Key:
+    """Give the key of a source by the digest of its bytes and the rank that its name tells, -1 for none."""
+    settings = repr((__version__, code_digest().hex(), options, named_rank))
     return Key(content=content, settings=hashlib.sha256(settings.encode()).digest())
 
 

@@ -128,6 +128,17 @@ def test_what_a_server_tells_no_change_of_is_not_kept(copy, tmp_path, served, mo
     assert [ran(url, folder=folder).is_kept for _ in range(2)] == [False, False]
 
 
+def test_a_rank_that_only_the_name_tells_is_not_taken_from_a_file_with_the_same_bytes(copy, tmp_path):
+    edited(copy, lambda document: document.pop("distributedInfo"))
+    folder = str(tmp_path / "cache")
+    ranks = []
+    for rank in range(2):  # the names differ where the name of what is kept is cut
+        path = shutil.copy(copy, tmp_path / f"{'n' * 130}.rank{rank}.json.gz")
+        (outcome,) = ran(path, folder=folder).outcomes
+        ranks.append((outcome.summary.rank, outcome.report.rank))
+    assert ranks == [(0, 0), (1, 1)]
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(copy, tmp_path):
     (tmp_path / "a_file").write_text("")
     finished = ran(copy, folder=str(tmp_path / "a_file"))
