@@ -16,7 +16,7 @@ from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
-from profkit.timeline.launch_order import LaunchOrder
+from profkit.timeline.launch_order import LaunchOrder, asked_ns, step_of
 from profkit.units import format_count, format_fraction, format_ns
 
 MIN_MEMORY_SHARE = 0.3
@@ -68,6 +68,7 @@ class _Work(msgspec.Struct, frozen=True):
 
     name: NDArray[np.int32]
     lane: NDArray[np.int64]
+    step: NDArray[np.int32]
     duration_ns: NDArray[np.int64]
     is_cpu: bool
 
@@ -110,7 +111,8 @@ def _device_work(facts: Facts) -> _Work:
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     low, high = facts.trace.window_ns
     duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
-    return _Work(gpu.name[rows], gpu.stream[rows], np.maximum(duration, 0), is_cpu=False)
+    step = step_of(asked_ns(facts.trace, rows), facts.trace)
+    return _Work(gpu.name[rows], gpu.stream[rows], step, np.maximum(duration, 0), is_cpu=False)
 
 
 def _cpu_work(facts: Facts) -> _Work:
@@ -122,7 +124,8 @@ def _cpu_work(facts: Facts) -> _Work:
     keep = (ops.start_ns >= low) & (ops.end_ns <= high) & ~facts.cpu.data.contains(ops.start_ns)
     own = np.maximum(own - facts.cpu.op_cost_ns, 0)
     keep &= own > 0
-    return _Work(ops.name[keep], ops.thread[keep].astype(np.int64), own[keep], is_cpu=True)
+    step = step_of(ops.start_ns[keep], trace)
+    return _Work(ops.name[keep], ops.thread[keep].astype(np.int64), step, own[keep], is_cpu=True)
 
 
 def _order(facts: Facts) -> LaunchOrder | None:
@@ -154,16 +157,17 @@ def _top(
 def _fusable_ns(work: _Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
     """Give (what fusing could save at most, number of runs).
 
-    A run is a stretch of memory-bound work on one stream with nothing else between. Fused, it must still move what its
+    A run is a stretch of memory-bound work of one step on one stream with nothing else between. Fused, it must still move what its
     largest member moves: it cannot become shorter than that member.
     """
     keep = work.duration_ns >= _WORTH_FUSING_NS if work.is_cpu else np.ones(work.name.size, np.bool_)
     order = np.flatnonzero(keep)[np.argsort(work.lane[keep], kind="stable")]
     flag, lane, duration = is_memory[order], work.lane[order], work.duration_ns[order]
+    step = work.step[order]
     if not flag.any():
         return 0, 0
     begins = flag.copy()
-    begins[1:] &= ~flag[:-1] | (lane[1:] != lane[:-1])
+    begins[1:] &= ~flag[:-1] | (lane[1:] != lane[:-1]) | (step[1:] != step[:-1])
     run = np.cumsum(begins)[flag] - 1
     total = np.bincount(run, weights=duration[flag]).astype(np.int64)
     longest = np.zeros(total.size, np.int64)
@@ -270,8 +274,8 @@ EXPLANATIONS = (
         title="elementwise, norm and reduction kernels hold much of the work",
         meaning="Each such kernel reads and writes whole tensors and computes little: memory sets its speed. Kernels that"
         " follow each other can be fused into one that moves the data once.",
-        measured="Kernel (CPU: operator self) time by family, told by name. Runs of such kernels on one stream with nothing"
-        " else between them; a fused run costs at least its longest member, the rest is what fusing can save at most.",
+        measured="Kernel (CPU: operator self) time by family, told by name. Runs of such kernels of one step on one stream with"
+        " nothing else between them; a fused run costs at least its longest member, the rest is what fusing can save at most.",
         thresholds=(
             "memory families >= 30 % of the work and savings of 5 % of the window: chosen; the healthy workload shows 9 %, the"
             " elementwise one 87 %; below 5 % other findings matter more",

@@ -57,7 +57,7 @@ def measure(facts: Facts) -> Memory | Skipped:
         n_calls=int(rows.size),
         n_steps_with_calls=_steps_with(facts, calls.start_ns[rows]),
         calls_ns=busy.total_ns,
-        cost_ns=(busy | drained).total_ns,
+        cost_ns=((busy & idle) | drained).total_ns,
         by_name=_by_name(facts, rows),
         peak_allocated_bytes=int(memory.allocated_bytes.max()) if len(memory) else None,
         peak_reserved_bytes=int(reserved.max()) if reserved.size else None,
@@ -101,7 +101,7 @@ def judge(result: Memory) -> tuple[Finding, ...]:
             expected="0 after warm-up",
         ),
         Evidence(
-            statement=f"they and the idle time begun inside them take {format_ns(scope.per_step(result.cost_ns))} {scope.each}:"
+            statement=f"inside them, and after those that drained it, the device is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each}:"
             f" {format_fraction(fraction)} of the window",
             metric="memory.cost_ns",
             value=float(result.cost_ns),
@@ -174,7 +174,8 @@ EXPLANATIONS = (
         meaning="After warm-up PyTorch's allocator serves every request from its cache. cudaMalloc or cudaFree inside steady"
         " steps means the cache did not fit: it was flushed, which drains every stream, or shapes keep changing.",
         measured="Calls of cudaMalloc, cudaFree, cuMem* and their HIP twins in the window, the steps that hold one, and the"
-        " union of the calls with the device idle time that begins inside them.",
+        " idle time of the device inside them, with all of the idle time that begins there: a call under running kernels costs"
+        " nothing.",
         thresholds=(
             "calls in two steps or more, cost >= 2 % of the window: chosen; torchtitan warns at the first retry",
             "occupancy is context only: a published case sat at 81 % of memory and was under pressure",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct
 from profkit.model.names import function_name
@@ -14,14 +15,12 @@ class LaunchOrder:
     """The compute kernels of one device in the order of their launches; `typical` answers for a name's code."""
 
     def __init__(self, trace: Trace, device: int) -> None:
-        gpu, calls = trace.gpu, trace.calls
+        gpu = trace.gpu
         rows = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (gpu.device == device))
-        asked = gpu.start_ns[rows].copy()
-        has_call = gpu.launch_row[rows] != NO_ROW
-        asked[has_call] = calls.start_ns[gpu.launch_row[rows][has_call]]
+        asked = asked_ns(trace, rows)
         order = np.argsort(asked, kind="stable")
         asked, rows = asked[order], rows[order]
-        self._step = _step_of(asked, trace)
+        self._step = step_of(asked, trace)
         self._name = gpu.name[rows]
         self._duration = gpu.end_ns[rows] - gpu.start_ns[rows]
         functions: dict[str, int] = {}
@@ -45,7 +44,16 @@ class LaunchOrder:
         return int(np.count_nonzero(alike))
 
 
-def _step_of(times_ns: I64, trace: Trace) -> I32:
+def asked_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:
+    """Give when the host asked for each device row: the start of its launch, its own where that is unknown."""
+    gpu = trace.gpu
+    asked = gpu.start_ns[rows].copy()
+    has_call = gpu.launch_row[rows] != NO_ROW
+    asked[has_call] = trace.calls.start_ns[gpu.launch_row[rows][has_call]]
+    return asked
+
+
+def step_of(times_ns: I64, trace: Trace) -> I32:
     """Give the step that each time lies in, -1 for none."""
     if not trace.steps:
         return np.full(times_ns.size, -1, np.int32)
