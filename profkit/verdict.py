@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import recapture, system_timeline
-from profkit.model.finding import Finding, NextTool, Severity
+from profkit.model.finding import ONCE, Finding, NextTool, Severity
 from profkit.model.report import Bottleneck, Budget, Verdict
 from profkit.units import format_fraction
 
@@ -154,7 +154,7 @@ def _shown(findings: list[Finding], case: Case) -> tuple[Finding, ...]:
 
 
 def _headline(case: Case, top: Finding) -> str:
-    per = "of each step" if case.n_steps > 1 else "of the window"
+    per = "of each step" if case.n_steps > 1 and not top.title.endswith(ONCE) else "of the window"
     return f"{top.title}: {format_fraction(top.fraction)} {per}"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, Scope, is_nsys, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.model.arrays import distinct
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.finding import ONCE, Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.report import Section
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
@@ -49,6 +49,13 @@ def measure(facts: Facts) -> InputWaits | Skipped:
             else "use torch's DataLoader, or wrap your own in record_function('data_loader')",
         )
     waits = facts.cpu.data if facts.cpu is not None else facts.host.loader  # ranges within ranges are one wait
+    if not waits:
+        return Skipped(
+            analyzer="input",
+            reason="only threads that neither launch nor mark steps wait in a DataLoader: whether the step waits for them"
+            " is not in this trace",
+            how_to_get="put record_function('get_batch') around what the training loop itself waits in",
+        )
     worst = int(waits.lengths_ns.argmax()) if waits else 0
     per_step = _per_step(trace, facts)
     return InputWaits(
@@ -107,7 +114,7 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
     return (
         Finding(
             id="input.starved",
-            title="the step waits for its input pipeline" + (" once, not every step" if concentrated else ""),
+            title="the step waits for its input pipeline" + (f" {ONCE}" if concentrated else ""),
             severity=severity_of(fraction),
             confidence=(0.5 if concentrated else 0.9) - (0 if scope.has_steps else 0.15),
             recoverable_ns=per_step,

@@ -21,6 +21,8 @@ MIN_BEFORE_LAUNCH = 0.25
 ONE_OFF_SHARE = 0.5
 MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own work
 _FEW_GAPS = 3
+_UNEVEN = 1.5
+"""Chosen: of jobs whose waits vary evenly between half and one and a half of their mean, fewer than 1 in 1,000 exceed it."""
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +157,9 @@ def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]
 
 def is_one_off(result: Launches) -> bool:
     """Tell whether a few long stretches hold the late time: start-up, compilation, a checkpoint; not launch cost."""
-    return result.few_gaps_share >= ONE_OFF_SHARE and result.scope.n_steps < 2 * _FEW_GAPS
+    n_steps = result.scope.n_steps
+    even = _FEW_GAPS / n_steps if n_steps >= 2 * _FEW_GAPS else 0.0  # what the three hold where all steps wait alike
+    return result.few_gaps_share >= max(ONE_OFF_SHARE, _UNEVEN * even)
 
 
 def judge(result: Launches, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:

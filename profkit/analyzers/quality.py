@@ -15,6 +15,7 @@ from profkit.model.names import WHOLE_GRAPH
 from profkit.model.report import Check, Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.overhead import profiler_work
 from profkit.units import format_fraction, format_ns
 
 RECAPTURE = """from torch.profiler import profile, schedule, ProfilerActivity
@@ -24,6 +25,9 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
     for batch in loader:
         train_step(batch)
         prof.step()"""
+
+
+_MARKED = frozenset({"ProfilerStep", "NVTX"})
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +49,12 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     n_damage: int
     whole_graph_fraction: float | None
     """Of the window, in CUDA graphs whose kernels were not recorded; None where there are none."""
+    overhead_fraction: float | None
+    """Of the window, idle time of the device in which the profiler worked for itself; None where it wrote no such rows."""
+    outrun_fraction: float | None
+    """Of the window: how much further behind the host the device is at its end than at its start."""
+    device_step_ns: int
+    """Time the device takes for the work of a step."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
 
@@ -55,6 +65,8 @@ def measure(facts: Facts) -> Quality:
     main = facts.main_device
     n_launches, lost, n_captured = _lost_launches(facts)
     warnings = {warning.id: warning.count for warning in trace.warnings}
+    is_marked = bool(trace.steps) and trace.step_source in _MARKED
+    gained = main.queue.behind_ns[1] - main.queue.behind_ns[0] if main is not None and is_marked else 0
     return Quality(
         scope=scope_of(facts),
         n_launches=n_launches,
@@ -66,11 +78,16 @@ def measure(facts: Facts) -> Quality:
         overlapped_fraction=_overlapped(trace, main) if main is not None else None,
         n_removed=warnings.get("dur.overflow", 0) + warnings.get("ts.zero", 0),
         n_giant=_giants(trace),
-        n_steps_marked=len(trace.steps) if trace.step_source in {"ProfilerStep", "NVTX"} else 0,
+        n_steps_marked=len(trace.steps) if is_marked else 0,
         lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
         perturbation=_perturbation(trace),
         n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),
         whole_graph_fraction=_whole_graphs(trace, main) if main is not None else None,
+        overhead_fraction=_overhead(trace, main) if main is not None and len(trace.overhead) else None,
+        outrun_fraction=max(gained, 0) / facts.window_ns
+        if main is not None and is_marked and facts.window_ns
+        else None,
+        device_step_ns=facts.per_step(facts.window_ns + gained),
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
     )
 
@@ -130,6 +147,11 @@ def _whole_graphs(trace: Trace, main: DeviceFacts) -> float | None:
     return graphs.total_ns / trace.window_duration_ns
 
 
+def _overhead(trace: Trace, main: DeviceFacts) -> float | None:
+    idle = profiler_work(trace) - main.activity.any
+    return idle.total_ns / trace.window_duration_ns if trace.window_duration_ns else None
+
+
 def _giants(trace: Trace) -> int:
     """Device rows ten times as long as everything the host recorded: a duration that wrapped below the hard limit."""
     host = trace.calls if len(trace.calls) else trace.ops
@@ -154,6 +176,8 @@ MAX_LAG_FLOOR_NS = 25_000
 MAX_PERTURBATION = 0.05
 REFUSING_PERTURBATION = 0.5
 MAX_WHOLE_GRAPHS = 0.5
+MAX_OVERHEAD = 0.05
+MAX_OUTRUN = 0.1
 MIN_STEPS = 3
 MIN_ROWS = 20
 
@@ -197,6 +221,22 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             value=None if q.lag_floor_ns is None else float(q.lag_floor_ns),
             message=f"launch to start on an idle device takes {format_ns(q.lag_floor_ns or 0)} or more"
             " (WSL2, Windows, a remote device or heavy instrumentation above 25 us)",
+        ),
+        Check(
+            id="steps.outrun",
+            ok=(q.outrun_fraction or 0) <= MAX_OUTRUN,
+            value=q.outrun_fraction,
+            message="the device keeps up with the marked steps"
+            if (q.outrun_fraction or 0) <= MAX_OUTRUN
+            else f"the host runs ahead: the device takes {format_ns(q.device_step_ns)} for the work of a step, the markers"
+            " are the host's pace",
+        ),
+        Check(
+            id="profiler.overhead",
+            ok=(q.overhead_fraction or 0) <= MAX_OVERHEAD,
+            value=q.overhead_fraction,
+            message=f"{format_fraction(q.overhead_fraction or 0)} of the window the device idles while the profiler works"
+            " on its own buffers",
         ),
         Check(
             id="graphs.whole",
@@ -302,6 +342,8 @@ def confidence_cap(result: Quality, *, without: frozenset[str] = frozenset()) ->
         "steps.few": 0.6,
         "stream.overlap": 0.7,
         "lag.floor": 0.7,
+        "profiler.overhead": 0.7,
+        "steps.outrun": 0.6,
         "profiler.cost": 0.7 if (result.perturbation or 0) <= REFUSING_PERTURBATION else 0.6,
     }
     return min((caps[check.id] for check in checks(result) if not check.ok and check.id not in without), default=1.0)
@@ -331,13 +373,16 @@ EXPLANATIONS = (
         " tenth ignored); device rows without a launch call; rows that start before their call; rows of one stream that"
         " overlap; zero timestamps and overflowed durations; marked steps; p5 of launch-to-start on a drained device;"
         " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones; the share of the window in"
-        " CUDA graphs of which nsys recorded the whole alone.",
+        " CUDA graphs of which nsys recorded the whole alone; idle time under the profiler's own rows (buffers flushed,"
+        " requested); how much further the device is behind the host at the end of the steps than at their start.",
         thresholds=(
             "launches lost <= 2 %, unlinked rows <= 2 %, early rows <= 1 %: chosen; sound reference traces show 0",
             "overlapping rows <= 1 %: chosen; healthy reference traces show 0 outside CUDA graphs",
             "lag floor <= 25 us: bare metal shows 4-20 us, WSL2 42-47 us",
             "at least 20 rows of activity, or a marked step: chosen",
             "profiler cost <= 5 %, >= 3 marked steps: chosen",
+            "the device gains at most 10 % of the window in being behind: chosen; sound reference traces show up to 6 %",
+            "idle under the profiler's own work <= 5 %: chosen, as its cost; reference traces show under 0.1 %",
             "CUDA graphs as wholes <= half the window: chosen; above, the step's largest part is not known",
         ),
         lookalikes=(

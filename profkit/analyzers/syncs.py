@@ -17,7 +17,6 @@ from profkit.units import format_count, format_fraction, format_ns
 
 MIN_FRACTION = 0.03
 ONE_OFF_SHARE = 0.5  # as in host.stall
-ENOUGH_STEPS = 6
 _MAX_SHOWN = 8
 
 
@@ -88,8 +87,8 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
     fraction = scope.fraction(result.cost_ns)
     if fraction < min_fraction or result.n_calls < scope.n_steps:
         return ()
-    if result.worst_share >= ONE_OFF_SHARE and scope.n_steps < ENOUGH_STEPS:
-        return ()  # one stretch: a start-up, reported as host.stall
+    if result.worst_share >= ONE_OFF_SHARE:
+        return ()  # one stretch of all steps: a start-up or a checkpoint, reported as host.stall
     worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
     return (
         Finding(

@@ -61,7 +61,7 @@ def build_trace(raw: RawTrace) -> Trace:
     strings = tuple(merged.strings)
     gpu, collectives = device_work(merged, strings, warnings)
     calls = _calls(merged, strings, warnings)
-    gpu = linked(gpu, calls)
+    gpu = linked(gpu, calls, [pid for pid, _ in merged.threads], warnings)
     ops, spans = _host_ranges(merged, strings, warnings)
     meta = _meta(raw, merged, warnings)
     mapped: dict[str, Any] = {

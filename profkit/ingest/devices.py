@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.ingest.fields import Columns
 from profkit.ingest.merge import Merged, cleaned, code_table, in_time_order
 from profkit.model import names
-from profkit.model.arrays import I64, is_member, is_one_of, joined
+from profkit.model.arrays import I64, distinct, is_member, is_one_of, joined
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Collectives, GpuWork, Kind, RuntimeCalls, TraceWarning
 
@@ -130,8 +131,11 @@ def _mtia_kind(name: str) -> int:
     return int(lowered.startswith(_MTIA_COMPUTE))
 
 
-def linked(gpu: GpuWork, calls: RuntimeCalls) -> GpuWork:
-    """Fill `launch_row` by correlation, whatever the call's name; among several the launching one, then the first."""
+def linked(gpu: GpuWork, calls: RuntimeCalls, pids: Sequence[str], warnings: list[TraceWarning]) -> GpuWork:
+    """Fill `launch_row` by correlation, whatever the call's name; among several the launching one, then the first.
+
+    `pids`: the process of each thread. Each process counts its launches from 1: a number that two use says nothing.
+    """
     if len(gpu) == 0 or len(calls) == 0:
         return gpu
     launches = is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))
@@ -141,5 +145,23 @@ def linked(gpu: GpuWork, calls: RuntimeCalls) -> GpuWork:
     position = np.searchsorted(sorted_ids, gpu.correlation)
     position[position == sorted_ids.size] = 0
     found = (sorted_ids[position] == gpu.correlation) if sorted_ids.size else np.zeros(len(gpu), np.bool_)
-    row = np.where(found, order[position] if order.size else 0, NO_ROW)
+    shared = is_member(gpu.correlation, _shared_numbers(calls, pids)) & found
+    if shared.any():
+        message = (
+            f"{int(shared.sum()):,} device rows whose launch is not known: calls of several processes have its number"
+        )
+        warnings.append(TraceWarning(id="launches.shared", message=message, count=int(shared.sum())))
+    row = np.where(found & ~shared, order[position] if order.size else 0, NO_ROW)
     return GpuWork(**{**gpu.columns(), "launch_row": row.astype(np.int64)})
+
+
+def _shared_numbers(calls: RuntimeCalls, pids: Sequence[str]) -> I64:
+    """Give the correlation numbers that calls of more than one process have, in order."""
+    process = {pid: code for code, pid in enumerate(dict.fromkeys(pids))}
+    if len(process) < 2:
+        return np.empty(0, np.int64)
+    owner = np.array([process[pid] for pid in pids])[calls.thread]
+    usable = np.flatnonzero(calls.correlation > 0)
+    order = usable[np.lexsort((owner[usable], calls.correlation[usable]))]
+    number, owner = calls.correlation[order], owner[order]
+    return distinct(number[1:][(number[1:] == number[:-1]) & (owner[1:] != owner[:-1])])

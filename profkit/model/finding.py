@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -86,6 +87,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     lookalikes: tuple[str, ...]
     proof: str
     fixes: tuple[str, ...]
+
+
+ONCE: Final = "once, not every step"
+"""How the title of a finding ends whose cause sits in one step of several."""
 
 
 def severity_of(fraction: float) -> Severity:

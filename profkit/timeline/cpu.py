@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import distinct, distinct_codes, is_one_of, median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Trace
-from profkit.timeline.host import nesting
+from profkit.timeline.host import loader_ranges, nesting
 
 SMALL_OP_NS: Final = 10_000
 """An operator up to this long may be all dispatch. Chosen: on the project's own CPU captures an operator on 8 elements
@@ -58,7 +58,7 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     """Give what the CPU did in the window."""
     low, high = trace.window_ns
     spans = trace.spans
-    data = _span_set(trace, spans.kind == SpanKind.LOADER)
+    data = _span_set(trace, loader_ranges(spans, ())[0])
     comm = _span_set(trace, spans.kind == SpanKind.COMM)
     ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, training_threads(trace))))
     nested = nesting(ops)

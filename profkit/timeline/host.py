@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
-from profkit.model.trace import CallKind, CpuOps, SpanKind, Trace
+from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
 
 _MAIN_SHARE: Final = 0.01
 """A thread counts as launching from this share of the launches on: watchdogs and pinning threads do not."""
@@ -97,7 +97,9 @@ class HostStates(msgspec.Struct, frozen=True, kw_only=True):
     """Sets of host time inside the window, over the launching threads together; they may overlap each other."""
 
     loader: Intervals
-    """Waiting in the input pipeline (`DataLoader.__next__`)."""
+    """Waiting in the input pipeline (`DataLoader.__next__`) on a thread that launches or marks the steps."""
+    loader_elsewhere: Intervals
+    """The same on other threads, where those wait in none: whether the step waits for them is not known."""
     blocked: Intervals
     """Inside a call that returns only when the device has caught up, or that stops the device to give memory."""
     dispatching: Intervals
@@ -123,7 +125,7 @@ def host_states(trace: Trace) -> HostStates:
     ops, calls, spans = trace.ops, trace.calls, trace.spans
     on_thread = is_one_of(calls.thread, threads)
     blocking = on_thread & blocking_calls(trace)
-    loader = spans.kind == SpanKind.LOADER
+    loader, elsewhere = loader_ranges(spans, threads)
     other = on_thread & ~blocking
     in_ops = _dispatching_ops(trace, threads)
     start, end = calls.start_ns[other], calls.end_ns[other]
@@ -133,12 +135,25 @@ def host_states(trace: Trace) -> HostStates:
     has_ops = bool(is_one_of(ops.thread, threads).any())
     return HostStates(
         loader=Intervals.of(spans.start_ns[loader], spans.end_ns[loader]).clip(low, high),
+        loader_elsewhere=Intervals.of(spans.start_ns[elsewhere], spans.end_ns[elsewhere]).clip(low, high),
         blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
         dispatching=dispatch.clip(low, high),
         has_ops=has_ops,
         is_known=has_ops or trace.meta.format == "nsys",
         threads=threads,
     )
+
+
+def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Give which ranges are waits for input, of these threads or those that mark steps, or else of others.
+
+    A thread that fetches ahead waits in the loader all the time while nobody waits for it. Without any thread known
+    to drive the device all ranges are the step's own.
+    """
+    is_loader = spans.kind == SpanKind.LOADER
+    driving = {*threads, *distinct_codes(spans.thread[spans.kind == SpanKind.STEP]).tolist()}
+    mine = is_loader & is_one_of(spans.thread, tuple(driving)) if driving else is_loader
+    return mine, is_loader & ~mine if not mine.any() else np.zeros(len(spans), np.bool_)
 
 
 def blocking_calls(trace: Trace) -> NDArray[np.bool_]:

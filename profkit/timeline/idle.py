@@ -8,7 +8,8 @@ For each idle interval [a, b) of the *device* let k be the operation that ends i
 
 Before L, in order of priority: *data*, waiting in the input pipeline; *sync*, blocked in a synchronising call, and for
 as long again after it as the host had been held while the device still worked (that much further ahead it would have
-been); *launch*, dispatching; *host*, everything else.
+been); *launch*, dispatching; *host*, everything else, but for what a thread that drives nothing waits for its input:
+whether the step waits for that thread is *unknown*. So is, after *data*, what the profiler worked for itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
 from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates
+from profkit.timeline.overhead import profiler_work
 from profkit.timeline.queue import Queue
 
 
@@ -65,19 +67,23 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
     dependency = Intervals.of(*_chosen(gaps.returned_ns, gaps.end_ns, pending & ~is_short & ~is_latency))
 
     data = waiting & host.loader
-    rest = waiting - data
+    profiled = ((waiting - data) | calling) & profiler_work(trace)
+    calling = calling - profiled
+    rest = waiting - data - profiled
     sync = rest & (host.blocked | _held_back(gaps, host.blocked, activity.any))
     del gaps, waiting  # of a large trace 100 MB
     rest = rest - sync
     dispatch = rest & host.dispatching
     rest = rest - dispatch
+    unclear = rest & host.loader_elsewhere
+    rest = rest - unclear
     return IdleCauses(
         data=data,
         sync=sync,
         launch=dispatch | calling | latency,
         host=rest if host.is_known else Intervals.empty(),
         dependency=dependency,
-        unknown=unknown if host.is_known else unknown | rest,
+        unknown=unknown | profiled | unclear if host.is_known else unknown | profiled | unclear | rest,
     )
 
 

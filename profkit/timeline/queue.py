@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, median, quantile
 from profkit.model.trace import CallKind, Trace
@@ -39,6 +40,8 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """An issued operation that starts later than this waited for something else than the launch (phi)."""
     turnaround_ns: int
     """Gap between two queued operations of a stream (tau)."""
+    behind_ns: tuple[int, int]
+    """How far beyond the start and the end of the window the device works on what was launched before it."""
     n_early: int
     """Rows that start before their own launch call: impossible, a fault of the capture."""
 
@@ -70,8 +73,19 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
         floor_median_ns=usual if has_floor else None,
         latency_ns=max(MIN_LATENCY_NS, usual * 3 // 2),
         turnaround_ns=_turnaround_ns(trace, activity),
+        behind_ns=(_behind_ns(trace, rows, trace.window_ns[0]), _behind_ns(trace, rows, trace.window_ns[1])),
         n_early=int((start < issued).sum()),
     )
+
+
+def _behind_ns(trace: Trace, rows: NDArray[np.intp], at_ns: int) -> int:
+    """Give how long after a time the device of these rows ends what had been launched by then."""
+    gpu, calls = trace.gpu, trace.calls
+    if rows.size == 0 or len(calls) == 0:
+        return 0
+    late = np.flatnonzero((gpu.end_ns > at_ns) & (gpu.device == gpu.device[rows[0]]) & (gpu.launch_row >= 0))
+    late = late[calls.start_ns[gpu.launch_row[late]] < at_ns]
+    return int(gpu.end_ns[late].max()) - at_ns if late.size else 0
 
 
 def _previous_end(start: I64, end: I64) -> I64:

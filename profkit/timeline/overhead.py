@@ -1,0 +1,26 @@
+"""When the profiler worked for itself: what idles then is not the job's doing."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+
+from profkit.model.arrays import distinct_codes, is_one_of
+from profkit.model.intervals import Intervals
+from profkit.model.trace import Trace
+
+_OWN: Final = re.compile(r"buffer flush|instrumentation|^resource$|buffer request|^uvm activity init", re.IGNORECASE)
+"""CUPTI's own work, as Kineto's `ActivityType` names it. Not "Command Buffer Full", which is a launch queue that is
+full, and not the loading of modules and functions, which the job does without a profiler too."""
+
+
+def profiler_work(trace: Trace) -> Intervals:
+    """Give when the profiler was busy with its own buffers, inside the window; on which thread is not recorded."""
+    rows = trace.overhead
+    if len(rows) == 0:
+        return Intervals.empty()
+    own = [int(code) for code in distinct_codes(rows.name) if _OWN.search(trace.name(int(code)))]
+    chosen = np.flatnonzero(is_one_of(rows.name, own))
+    return Intervals.of(rows.start_ns[chosen], rows.end_ns[chosen]).clip(*trace.window_ns)

@@ -1,0 +1,121 @@
+"""Jobs run on paper: a host program and the streams it feeds, with times known to the nanosecond; and changed files.
+
+    job = Job()
+    job.step(0, lambda: job.op("aten::mm", lambda: job.launch(200_000)))
+    report = triaged(job.rows, tmp_path)
+
+A device operation starts `lag_ns` after its launch call began, on a free stream; else `TURNAROUND_NS` after the one
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from profkit.model.report import Report
+from profkit.ranks.fleet import triage
+from profkit.testing import HOST_PID, Row, to_json
+
+Body = Callable[[], object]
+
+TURNAROUND_NS: Final = 1_000
+GEMM: Final = "ampere_bf16_s16816gemm_bf16_128x128_tn"
+ALL_REDUCE: Final = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+class Job:
+    """One process with one launching thread: each method moves its clock and adds the rows a profiler would write."""
+
+    def __init__(self, *, pid: int = HOST_PID, device: int = 0, lag_ns: int = 5_000) -> None:
+        self.now_ns = 10**9
+        self.rows: list[Row] = []
+        self._pid, self._device, self._lag_ns = pid, device, lag_ns
+        self._free_ns: dict[int, int] = {}
+        self._correlation = 0
+
+    def work(self, duration_ns: int) -> None:
+        """Let the host do what no row shows."""
+        self.now_ns += duration_ns
+
+    def range(self, name: str, body: Body, *, cat: str = "user_annotation") -> None:
+        """Open a range around what the body does."""
+        start = self.now_ns
+        body()
+        self._add(Row(name=name, cat=cat, start_ns=start, end_ns=self.now_ns))
+
+    def step(self, number: int, body: Body) -> None:
+        """Mark what the body does as a step."""
+        self.range(f"ProfilerStep#{number}", body)
+
+    def op(self, name: str, body: Body, *, dispatch_ns: int = 4_000) -> None:
+        """Call an operator: half of its dispatching before the body, half after it."""
+
+        def dispatched() -> None:
+            self.work(dispatch_ns // 2)
+            body()
+            self.work(dispatch_ns // 2)
+
+        self.range(name, dispatched, cat="cpu_op")
+
+    def launch(
+        self, duration_ns: int, *, name: str = GEMM, stream: int = 7, after: tuple[int, ...] = (), cost_ns: int = 4_000
+    ) -> int:
+        """Launch a kernel that waits for the streams `after`; give its end."""
+        self._call("cudaLaunchKernel", cost_ns)
+        return self._queued(name, "kernel", stream, (self.now_ns - cost_ns, duration_ns), after)
+
+    def copy(self, duration_ns: int, *, is_pageable: bool = False, stream: int = 7) -> None:
+        """Copy a batch to the device; from pageable memory the call lasts until the copy has ended."""
+        start = self.now_ns
+        name = f"Memcpy HtoD ({'Pageable' if is_pageable else 'Pinned'} -> Device)"
+        self._correlation += 1
+        end = self._queued(name, "gpu_memcpy", stream, (start, duration_ns), ())
+        self.now_ns = end if is_pageable else start + 4_000
+        arguments = {"correlation": self._correlation}
+        self._add(Row(name="cudaMemcpyAsync", cat="cuda_runtime", start_ns=start, end_ns=self.now_ns, args=arguments))
+
+    def synchronise(self, *, stream: int = 7, call: str = "cudaStreamSynchronize", cost_ns: int = 2_000) -> None:
+        """Wait until a stream has run dry."""
+        self._call(call, max(self._free_ns.get(stream, 0) - self.now_ns, 0) + cost_ns)
+
+    def _call(self, name: str, duration_ns: int) -> None:
+        self._correlation += 1
+        end = self.now_ns + duration_ns
+        arguments = {"correlation": self._correlation}
+        self._add(Row(name=name, cat="cuda_runtime", start_ns=self.now_ns, end_ns=end, args=arguments))
+        self.now_ns = end
+
+    def _queued(self, name: str, cat: str, stream: int, asked: tuple[int, int], after: tuple[int, ...]) -> int:
+        issued, duration = asked
+        start = issued + self._lag_ns
+        for other in {stream, *after} & set(self._free_ns):
+            start = max(start, self._free_ns[other] + TURNAROUND_NS)
+        end = self._free_ns[stream] = start + duration
+        arguments: dict[str, Any] = {"device": self._device, "stream": stream, "correlation": self._correlation}
+        if cat == "gpu_memcpy":
+            arguments["bytes"] = duration * 10  # 10 GB/s
+        row = Row(name=name, cat=cat, start_ns=start, end_ns=end, pid=self._device, tid=stream, args=arguments)
+        self.rows.append(row)
+        return end
+
+    def _add(self, row: Row) -> None:
+        self.rows.append(
+            Row(
+                name=row.name,
+                cat=row.cat,
+                start_ns=row.start_ns,
+                end_ns=row.end_ns,
+                pid=self._pid,
+                tid=self._pid,
+                args=row.args,
+            )
+        )
+
+
+def triaged(rows: Iterable[Row], folder: Path, **options: Any) -> Report:
+    """Give the report of rows, through a file."""
+    path = folder / "trace.json"
+    path.write_bytes(to_json(rows))
+    return triage([str(path)], **options)

@@ -1,0 +1,189 @@
+"""What must not change when a trace is told differently, and what must when a known cause is put into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profkit.model.report import Bottleneck, Report
+from profkit.testing import Row
+from tests.metamorphic import Job, triaged
+
+MM_NS = 200_000
+N_MM = 20
+
+
+def _train(job: Job, *, n_steps: int = 8, before_sync_ns: int = 0, mm_ns: int = MM_NS) -> None:
+    """Run steps of twenty products, each ended by a read of the loss."""
+    for number in range(n_steps):
+        job.step(number, lambda: _one_step(job, mm_ns))
+
+
+def _one_step(job: Job, mm_ns: int = MM_NS, n: int = N_MM) -> None:
+    for _ in range(n):
+        job.op("aten::mm", lambda: job.launch(mm_ns))
+    job.synchronise()
+
+
+def _slowly(job: Job) -> None:
+    """Run a step of twenty small products with Python between them."""
+    for _ in range(N_MM):
+        job.op("aten::mm", lambda: job.launch(20_000))
+        job.work(150_000)
+
+
+def _finding_ids(report: Report) -> set[str]:
+    return {finding.id for finding in report.findings}
+
+
+def _failed(report: Report) -> dict[str, str]:
+    return {check.id: check.message for check in report.ranks[0].checks if not check.ok}
+
+
+def test_the_plain_job_is_bound_by_its_kernels(tmp_path: Path) -> None:
+    job = Job()
+    _train(job)
+    report = triaged(job.rows, tmp_path)
+    assert report.verdict.bottleneck is Bottleneck.KERNEL
+    assert report.verdict.is_healthy
+    assert report.ranks[0].devices[0].budget.compute == 8 * N_MM * MM_NS
+    assert _failed(report) == {}
+
+
+def test_allocator_calls_cost_no_more_than_the_idle_time_they_make(tmp_path: Path) -> None:
+    job = Job()
+
+    def allocate() -> None:  # 1 ms in the driver, of which the product before it hides 0.2 ms less what the host took
+        job.synchronise(call="cudaMalloc", cost_ns=1_000_000)
+
+    def body() -> None:
+        for _ in range(10):
+            job.op("aten::empty", allocate)
+            job.op("aten::mm", lambda: job.launch(MM_NS))
+
+    for number in range(6):
+        job.step(number, body)
+    report = triaged(job.rows, tmp_path)
+    budget = report.ranks[0].devices[0].budget
+    ceiling = report.verdict.speedup_ceiling
+    assert report.verdict.bottleneck is Bottleneck.MEMORY
+    assert ceiling is not None
+    assert ceiling <= budget.window_ns / budget.compute
+    assert report.verdict.recoverable_ns * 6 <= budget.window_ns - budget.compute
+
+
+def test_a_loader_on_a_thread_that_launches_nothing_does_not_show_that_the_step_waits(tmp_path: Path) -> None:
+    job, waits = Job(), []
+
+    def body() -> None:
+        start = job.now_ns
+        for _ in range(20):
+            job.op("aten::mm", lambda: job.launch(20_000), dispatch_ns=20_000)
+            job.work(150_000)
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        waits.append(Row(name=name, cat="user_annotation", start_ns=start, end_ns=job.now_ns - 1_000, tid=2222))
+
+    for number in range(6):
+        job.step(number, body)
+    report = triaged([*job.rows, *waits], tmp_path)
+    assert report.verdict.bottleneck is not Bottleneck.DATA
+    assert "input.starved" not in _finding_ids(report)
+    assert report.ranks[0].devices[0].budget.idle_data == 0
+
+
+@pytest.mark.parametrize("n_steps", [6, 10, 40])
+def test_one_stall_in_one_step_is_not_said_of_each_step(n_steps: int, tmp_path: Path) -> None:
+    job = Job()
+
+    def checkpoint() -> None:
+        _one_step(job)
+        job.work(100_000_000)
+
+    for number in range(n_steps):
+        job.step(number, checkpoint if number == 3 else lambda: _one_step(job))
+    report = triaged(job.rows, tmp_path)
+    assert "host.launch_bound" not in _finding_ids(report)
+    assert "of each step" not in report.verdict.headline
+    if n_steps < 40:  # the stall is 71 % and 54 % of the window
+        assert report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
+        assert "host.stall" in _finding_ids(report)
+
+
+def test_one_wait_for_data_is_not_said_of_each_step(tmp_path: Path) -> None:
+    job = Job()
+
+    def fetch() -> None:
+        job.range("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", lambda: job.work(100_000_000))
+        _one_step(job)
+
+    for number in range(10):
+        job.step(number, fetch if number == 4 else lambda: _one_step(job))
+    report = triaged(job.rows, tmp_path)
+    assert report.verdict.bottleneck is Bottleneck.DATA
+    assert "once, not every step" in report.verdict.headline
+    assert "of each step" not in report.verdict.headline
+
+
+def test_idle_time_in_which_the_profiler_itself_worked_is_not_the_jobs(tmp_path: Path) -> None:
+    job, flushes = Job(), []
+
+    def body() -> None:
+        _one_step(job)
+        start = job.now_ns
+        job.work(3_000_000)
+        flushes.append(Row(name="Buffer Flush", cat="overhead", start_ns=start, end_ns=job.now_ns, pid=-1, tid=0))
+
+    for number in range(8):
+        job.step(number, body)
+    report = triaged([*job.rows, *flushes], tmp_path)
+    assert "profiler.overhead" in _failed(report)
+    assert report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert report.verdict.recoverable_ns == 0
+
+
+def test_markers_that_the_device_does_not_keep_up_with_are_no_step_times(tmp_path: Path) -> None:
+    job = Job()
+
+    def body() -> None:  # 1.6 ms of the host, 20 ms of the device
+        for _ in range(20):
+            job.op("aten::mm", lambda: job.launch(1_000_000), dispatch_ns=80_000)
+
+    for number in range(5):
+        job.step(number, body)
+    job.synchronise()
+    report = triaged(job.rows, tmp_path)
+    assert report.verdict.step_ns == 1_680_000
+    assert "steps.outrun" in _failed(report)
+    # the first product starts 45 us after its step, then 100 take 1 ms each and 1 us between
+    assert "20.0 ms for the work of a step" in _failed(report)["steps.outrun"]
+    assert report.verdict.confidence <= 0.6
+
+
+def test_two_processes_that_share_numbers_of_launches_are_not_mixed_up(tmp_path: Path) -> None:
+    one, two = Job(), Job(pid=2000, device=1)
+    _train(one)
+    for number in range(8):
+        two.step(number, lambda: _slowly(two))
+    alone = triaged(two.rows, tmp_path).ranks[0].devices[0].budget
+    both = triaged([*one.rows, *two.rows], tmp_path)
+    second = next(device for device in both.ranks[0].devices if device.device == 1).budget
+    assert alone.idle_dependency < 0.01 * alone.window_ns
+    assert second.idle_dependency < 0.01 * second.window_ns
+    assert "device.unlinked" in _failed(both)
+    assert any("processes" in warning for warning in both.ranks[0].warnings)
+
+
+def test_fusing_does_not_reach_over_the_end_of_a_step(tmp_path: Path) -> None:
+    job = Job()
+
+    def body() -> None:
+        for _ in range(4):
+            job.op("aten::add", lambda: job.launch(MM_NS, name="void at::native::vectorized_elementwise_kernel<4>"))
+        job.synchronise()
+
+    for number in range(10):
+        job.step(number, body)
+    report = triaged(job.rows, tmp_path)
+    finding = next(finding for finding in report.findings if finding.id == "kernel.unfused")
+    assert finding.recoverable_ns == 3 * MM_NS  # of four, one is left
