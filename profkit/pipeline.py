@@ -12,7 +12,7 @@ from profkit.analyzers.base import scope_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
-from profkit.analyzers.tools import kernel_profile, py_spy_main
+from profkit.analyzers.tools import kernel_profile, py_spy_operators
 from profkit.errors import UsageError
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import DeviceReport, RankReport, Verdict
@@ -122,7 +122,7 @@ def _hottest_tool(kernels: Kernels | None) -> NextTool | None:
     if kernels is None or not kernels.top:
         return None
     if kernels.scope.is_cpu:
-        return py_spy_main(kernels.scope.command)
+        return py_spy_operators(kernels.scope.command)
     return kernel_profile(
         kernels.scope,
         kernels.top[0].name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from msgspec.structs import replace
 
 from profkit.errors import ProfkitError
 from profkit.ingest.kineto import read_trace
+from profkit.model.finding import Finding
+from profkit.model.report import Report
 from profkit.model.trace import Trace
 from profkit.ranks.fleet import triage
 from profkit.render import markdown, terminal
@@ -44,6 +47,8 @@ def test_a_report_or_one_line(path: Path) -> None:
         assert "\n" not in error.message
         assert path.name in error.message
         return
+    for tool in (report.verdict.next_tool, *(tool for finding in report.findings for tool in finding.next_tools)):
+        assert "--" not in tool.purpose, "an option belongs into the command, which runs as printed"
     document = report_to_dict(report)
     json.dumps(document, allow_nan=False)
     jsonschema.Draft202012Validator(schema("triage")).validate(document)
@@ -138,3 +143,58 @@ def test_a_gzipped_and_a_plain_file_are_the_same(tmp_path: Path) -> None:
     for document in (first, second):
         document["ranks"][0]["source"] = document["verdict"]["source"] = ""
     assert first == second
+
+
+def _finding(report: Report, finding_id: str) -> Finding:
+    return next(finding for finding in report.findings if finding.id == finding_id)
+
+
+@pytest.mark.parametrize("name", ["compile_w0", "plain_w0", "zerocode_compmod__rank0", "zerocode_fusedbw__rank0"])
+def test_dispatch_is_not_said_to_cost_more_than_work_that_costs_more(shared_traces: Path, name: str) -> None:
+    report = triage([str(shared_traces / "cpu_captures" / f"{name}.pt.trace.json.gz")])
+    found, budget = _finding(report, "host.launch_bound"), report.ranks[0].devices[0].budget
+    assert found.title == "dispatching operators and the Python between them hold the step up"
+    assert found.fraction == pytest.approx(budget.fraction("idle_launch") + budget.fraction("idle_host"))
+    assert "CUDA" not in found.fix
+
+
+def test_tf32_is_not_called_full_precision(shared_traces: Path) -> None:
+    folder = shared_traces / "odd" / "Quentin-Anthony__torch-profiling-tutorial"
+    found = _finding(triage([str(min(folder.iterdir()))]), "precision.fallback")
+    assert found.title == "matrix kernels run in tf32, not in half precision"
+    assert found.evidence[0].statement.startswith("0.0 % of matrix-kernel time in fp32, 100.0 % in tf32")
+    assert "set_float32_matmul_precision" not in found.fix  # it would give what is there already
+
+
+def test_of_collectives_on_a_cpu_nsys_sees_nothing(shared_traces: Path) -> None:
+    report = triage([str(shared_traces / "cpu_captures" / "gloo_ddp.rank0.pt.trace.json.gz")])
+    assert _finding(report, "comm.exposed").next_tools[0].command.startswith("profkit capture ")
+    report = triage([str(shared_traces / "megatron-tp8-8xA100" / "megatron_kineto_4.json.gz")])
+    assert _finding(report, "comm.exposed").next_tools[0].command.startswith("profkit nsys ")
+
+
+def test_memory_is_not_pinned_for_a_cpu(shared_traces: Path) -> None:
+    report = triage([str(shared_traces / "cpu_captures" / "et_w0.pt.trace.json.gz")])
+    assert _finding(report, "input.starved").fix.endswith("persistent_workers=True")
+    folder = shared_traces / "kineto-tb-samples" / "resnet50_num_workers_0"
+    report = triage([str(min(folder.iterdir()))])
+    assert _finding(report, "input.starved").fix.endswith("pin_memory=True")
+
+
+def test_one_row_is_not_rows(shared_traces: Path) -> None:
+    report = triage([str(shared_traces / "odd" / "kineto-docs" / "before_fix_trace.json.gz")])
+    assert "1 row of activity recorded: fewer than 20" in report.verdict.headline
+
+
+def test_what_is_judged_alone_is_not_said_to_be_left_out(shared_traces: Path) -> None:
+    text = terminal.render(triage([str(shared_traces / "hta-tests" / "trace_diff")]), width=80, color=False)
+    assert "read         test.json.gz" in text
+    assert "not joined   - test.json.gz: of another job" in text
+    assert "left out" not in text
+
+
+def test_traces_side_by_side_can_be_told_apart(shared_traces: Path) -> None:
+    text = terminal.render(triage([str(shared_traces / "particle-transformer-batchsweep")]), width=80, color=False)
+    assert "  9 traces, each of its own window" in text
+    labels = re.findall(r"^  (batch_size_\d+)", text, re.MULTILINE)
+    assert sorted(int(label.removeprefix("batch_size_")) for label in labels) == [2**k for k in range(1, 10)]

@@ -150,7 +150,7 @@ def _fix(result: InputWaits) -> str:
         wanted = -(-result.waited_ns // max(busy, 1)) + 1
         return (
             f"num_workers={min(wanted, 64)} or more (fetching takes {format_speedup(result.waited_ns / max(busy, 1))} "
-            "the rest of the step), persistent_workers=True, pin_memory=True"
+            "the rest of the step), persistent_workers=True" + ("" if result.scope.is_cpu else ", pin_memory=True")
         )
     return (
         "more workers or cheaper batches: prefetch_factor, decode once and cache, larger sequential reads, GPU decoding"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import kernel_profile, py_spy_main
+from profkit.analyzers.tools import kernel_profile, py_spy_operators
 from profkit.model.arrays import distinct, is_one_of
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
@@ -186,7 +186,7 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
     named = ", ".join(short_name(use.name, 40) for use in memory[:3])
     what = "operators" if scope.is_cpu else "kernels"
     tool = (
-        py_spy_main(scope.command)
+        py_spy_operators(scope.command)
         if scope.is_cpu or not memory
         else kernel_profile(
             scope,

@@ -200,12 +200,16 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         recoverable_ns=scope.per_step(late),
         fraction=fraction,
         evidence=_cpu_evidence(result, fraction) if scope.is_cpu else _device_evidence(result, fraction),
-        fix="torch.compile (mode='reduce-overhead') or CUDA graphs for the hot blocks, foreach/fused optimizer, larger"
-        " batch, fewer Python-level operators"
-        if not mostly_host
-        else "take the Python work out of the loop: hooks, logging, metrics, per-item loops; or give it to another process",
+        fix=_fix(is_cpu=scope.is_cpu, mostly_host=mostly_host),
         next_tools=(tool,),
     )
+
+
+def _fix(*, is_cpu: bool, mostly_host: bool) -> str:
+    if mostly_host:
+        return "take the Python work out of the loop: hooks, logging, metrics, per-item loops; or give it to another process"
+    compiled = "torch.compile" + ("" if is_cpu else " (mode='reduce-overhead') or CUDA graphs")
+    return f"{compiled} for the hot blocks, foreach/fused optimizer, larger batch, fewer Python-level operators"
 
 
 def _title(result: Launches, *, mostly_host: bool) -> str:
@@ -213,10 +217,10 @@ def _title(result: Launches, *, mostly_host: bool) -> str:
         return (
             "Python between operators takes more than dispatching them"
             if mostly_host
-            else "dispatching operators costs more than running them"
+            else "dispatching operators and the Python between them hold the step up"
         )
     return (
-        "the host is busy outside operators while the device waits"
+        "the device waits for the host, mostly outside operators"
         if mostly_host
         else "the device waits for the host to launch work"
     )
@@ -293,6 +297,12 @@ def _os_evidence(result: Launches) -> list[Evidence]:
 
 def _cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     scope = result.scope
+    cost = (
+        f"; the fixed cost of one is about {format_ns(result.op_cost_ns)} (estimated), the rest of dispatch is time inside"
+        " operators around those that they call"
+        if result.op_cost_ns
+        else ""
+    )
     return (
         Evidence(
             statement=f"{format_fraction(scope.fraction(result.launch_idle_ns))} of the window goes into dispatching operators,"
@@ -304,7 +314,7 @@ def _cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
         ),
         Evidence(
             statement=f"{format_count(scope.per_step(result.n_operations))} operators {scope.each},"
-            f" {format_fraction(result.rho_count or 0)} of them shorter than 10 us; fixed cost of one is about {format_ns(result.op_cost_ns)} (estimated)",
+            f" {format_fraction(result.rho_count or 0)} of them up to 10 us long" + cost,
             metric="launches.small_operator_fraction",
             value=result.rho_count or 0.0,
             unit="fraction",
@@ -374,11 +384,12 @@ EXPLANATIONS = (
         id="host.launch_bound",
         title="the device waits for the host to launch work",
         meaning="The device finishes each operation before the next one is issued: Python, the dispatcher and the driver"
-        " set the pace. On a CPU-only trace: the fixed cost of operators and the Python between them exceed the work.",
+        " set the pace. On a CPU-only trace: the fixed cost of operators and the Python between them take much of the step.",
         measured="Idle time before a launch while the host dispatches (operators that launch, runtime calls, the launch"
         " latency itself) plus idle time in other host work; rho = share of operations launched after everything before"
         " them had ended; the latency floor is calibrated on those launches, since it is 5 us here and 45 us on WSL2."
-        " CPU: the median duration of leaf operators up to 10 us is taken as the fixed cost of each.",
+        " CPU: the median duration of leaf operators up to 10 us is taken as the fixed cost of each; time inside an operator"
+        " around those that it calls is dispatch too, in stretches up to 50 us.",
         thresholds=(
             "launch + host idle >= 15 % of the window, and rho by time >= 0.5 or >= 25 % of the window idle before launches:"
             " host-bound public traces show rho 0.65-1.00, GPU-ahead ones 0.01-0.03; 15 % is XProf's high mark for launches",

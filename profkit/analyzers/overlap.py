@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import system_timeline
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.analyzers.tools import recapture, system_timeline
+from profkit.model.finding import Evidence, Explanation, Finding, NextTool, Skipped, severity_of
 from profkit.model.names import short_name
 from profkit.model.report import Section, TableView
 from profkit.model.trace import Kind, SpanKind
@@ -132,14 +132,20 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
             ),
             fix="find out first who is late: triage all ranks together; then bucket sizes, prefetch, gradient accumulation,"
             " lower-precision communication",
-            next_tools=(
-                system_timeline(
-                    scope,
-                    "all ranks in one report: who arrives last at each collective?",
-                    "the NCCL rows of all ranks: short on one rank and long on the others means that rank is late",
-                ),
-            ),
+            next_tools=(_all_ranks(scope),),
         ),
+    )
+
+
+def _all_ranks(scope: Scope) -> NextTool:
+    """Give what shows all ranks at once: nsys knows NCCL; of gloo and MPI it sees nothing, torch.profiler does."""
+    who = "who arrives last at each collective?"
+    if scope.is_cpu:
+        return recapture(scope, f"all ranks in one folder: {who}", "`profkit triage profkit-capture/`: is a rank late?")
+    return system_timeline(
+        scope,
+        f"all ranks in one report: {who}",
+        "the NCCL rows of all ranks: short on one rank and long on the others means that rank is late",
     )
 
 

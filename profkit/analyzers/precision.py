@@ -79,12 +79,14 @@ def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tupl
     fp32, tf32 = result.share(Precision.FP32), result.share(Precision.TF32)
     if fraction < 0.02:
         return ()
+    formats = " and ".join(item for item in _FULL if result.share(item) >= min_share) or "fp32 and tf32"
+    others = 1 - full - half
     return (
         Finding(
             id="precision.fallback",
-            title="matrix kernels fall back to full precision"
+            title=f"some matrix kernels fall back to {formats}"
             if is_mixed
-            else "all matrix kernels run in full precision",
+            else f"matrix kernels run in {formats}, not in half precision",
             severity=severity_of(fraction) if is_mixed else Severity.LOW,
             confidence=0.7 if is_mixed else 0.4,
             recoverable_ns=result.scope.per_step(int(full_ns * (1 - BEST_RATIO))),
@@ -92,7 +94,8 @@ def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tupl
             evidence=(
                 Evidence(
                     statement=f"{format_fraction(fp32)} of matrix-kernel time in fp32, {format_fraction(tf32)} in tf32,"
-                    f" {format_fraction(half)} in half precision or less",
+                    f" {format_fraction(half)} in half precision or less"
+                    + (f", {format_fraction(others)} in others or unknown" if others >= 0.0005 else ""),
                     metric="precision.full_share",
                     value=full,
                     unit="fraction",
@@ -105,8 +108,8 @@ def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tupl
                     unit="ns",
                 ),
             ),
-            fix="cast the module at load (torch_dtype=torch.bfloat16) or widen torch.autocast; for fp32 on purpose:"
-            " torch.set_float32_matmul_precision('high')",
+            fix="cast the module at load (torch_dtype=torch.bfloat16) or widen torch.autocast"
+            + ("; for fp32 on purpose: torch.set_float32_matmul_precision('high')" if fp32 >= min_share else ""),
             next_tools=(
                 kernel_profile(
                     result.scope,

@@ -273,7 +273,7 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             id="content.tiny",
             ok=q.n_rows >= MIN_ROWS or q.n_steps_marked > 0,
             value=float(q.n_rows),
-            message=f"{q.n_rows:,} rows of activity recorded"
+            message=f"{q.n_rows:,} row{'' if q.n_rows == 1 else 's'} of activity recorded"
             + (
                 ""
                 if q.n_rows >= MIN_ROWS or q.n_steps_marked

@@ -120,7 +120,7 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
             next_tools=(
                 system_timeline(
                     scope,
-                    "see which Python line makes each waiting call (add --python-backtrace=cuda)",
+                    "which call waits, for what work, and how long does the device idle behind it?",
                     "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, with the gap behind them",
                 ),
             ),

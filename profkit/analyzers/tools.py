@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shlex
 
+from msgspec.structs import replace
+
 from profkit.analyzers.base import Scope
 from profkit.model.finding import NextTool
 from profkit.model.names import function_name
@@ -48,6 +50,15 @@ def py_spy_main(command: str) -> NextTool:
         command=f"py-spy record --native --rate 500 --duration 30 --output host.svg -- {command}",
         purpose="see which Python and C++ frames fill the time between operators",
         look_for="wide frames outside torch operators: logging, hooks, list and dict work, locks",
+    )
+
+
+def py_spy_operators(command: str) -> NextTool:
+    """Give a sampling of the main process for where operators themselves spend their time."""
+    return replace(
+        py_spy_main(command),
+        purpose="see in which native code the hottest operators spend their time",
+        look_for="wide frames below the hottest operators of -v: matrix libraries compute, loops and copies move memory",
     )
 
 

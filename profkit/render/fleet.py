@@ -121,6 +121,15 @@ def _group_line(group: GroupRow) -> str:
     )
 
 
+def set_apart(report: Report) -> dict[str, list[LeftOut]]:
+    """Give the traces that are not of the job shown: "not joined" where one is judged alone, "left out" where not."""
+    judged = {rank.source for rank in report.ranks}
+    apart: dict[str, list[LeftOut]] = {}
+    for item in report.fleet.left_out if report.fleet is not None else ():
+        apart.setdefault("not joined" if item.source in judged else "left out", []).append(item)
+    return apart
+
+
 def left_out_lines(left_out: Sequence[LeftOut], *, is_full: bool = False) -> list[str]:
     """Give one line for each trace that takes no part; where many share a reason, one for all of them."""
     by_reason: dict[str, list[str]] = {}

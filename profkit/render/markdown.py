@@ -103,8 +103,10 @@ def _across(report: Report) -> Iterable[str]:
 
 
 def _ranks(ranks: Sequence[RankReport]) -> str:
-    rows = [tuple(escaped(cell) for cell in text.rank_row(rank)) for rank in ranks]
-    return table(text.RANK_HEADERS, rows, n_left=1)
+    what, labels = text.rank_labels(ranks)
+    pairs = zip(ranks, labels, strict=True)
+    rows = [tuple(escaped(cell) for cell in text.rank_row(rank, label)) for rank, label in pairs]
+    return table((what, *text.RANK_HEADERS[1:]), rows, n_left=1)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
@@ -161,10 +163,9 @@ def _limits(report: Report) -> Iterable[str]:
     if notes:
         yield "**Caveats**"
         yield "\n".join(f"- {escaped(note)}" for note in notes)
-    left_out = report.fleet.left_out if report.fleet is not None else ()
-    if left_out:
-        yield "**Left out**"
-        yield "\n".join(f"- {escaped(line)}" for line in fleet.left_out_lines(left_out))
+    for label, group in fleet.set_apart(report).items():
+        yield f"**{label.capitalize()}**"
+        yield "\n".join(f"- {escaped(line)}" for line in fleet.left_out_lines(group))
     if report.failures:
         yield "**Not read**"
         yield "\n".join(f"- {escaped(failure.source)}: {escaped(failure.message)}" for failure in report.failures)

@@ -238,10 +238,13 @@ def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
     chosen = text.shown_rank(report)
     if chosen in hidden and chosen is not None:
         ranks = (*ranks, chosen)
-    rows = [text.rank_row(rank) for rank in ranks]
+    what, labels = text.rank_labels(report.ranks)
+    label_of = dict(zip(map(id, report.ranks), labels, strict=True))
+    rows = [text.rank_row(rank, label_of[id(rank)]) for rank in ranks]
+    headers = (what, *text.RANK_HEADERS[1:])
     is_text = [True, *([False] * (len(text.RANK_HEADERS) - 2)), True]
-    lines = layout.table(text.RANK_HEADERS, rows, is_text, width)
-    title = f"{len(report.ranks)} ranks, each of its own window; comm and copies where exposed"
+    lines = layout.table(headers, rows, is_text, width)
+    title = f"{len(report.ranks)} {what}s, each of its own window; comm and copies where exposed"
     more = len(report.ranks) - len(ranks)
     tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
     return [*titled(title, width), *lines, *tail]
@@ -287,8 +290,8 @@ def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: boo
     for place, note in enumerate(notes):
         head = layout.label("caveats") if place == 0 else " " * layout.LABEL_WIDTH
         block += layout.wrapped(f"{head}- ", note, width, style="dim")
-    left_out = report.fleet.left_out if report.fleet is not None else ()
-    block += _listed("left out", fleet.left_out_lines(left_out, is_full=is_full), width, style="dim")
+    for label, group in fleet.set_apart(report).items():
+        block += _listed(label, fleet.left_out_lines(group, is_full=is_full), width, style="dim")
     block += _listed("not read", [fleet.failure_line(failure) for failure in report.failures], width, style="red")
     if report.skipped and not is_full:
         names = ", ".join(dict.fromkeys(text.clean(skip.analyzer) for skip in report.skipped))

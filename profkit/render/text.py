@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -29,7 +29,11 @@ _LABELS: Final = {
     "idle_unknown": "unknown",
 }
 _CPU_LABELS: Final = {**_LABELS, "idle_launch": "dispatch (estimated)", "idle_host": "between operators"}
+_SHORT_LABELS: Final = {"idle_host": "host", "idle_launch": "launch"}
+"""The longer words in a table, where the columns of many ranks call them so."""
 _MAX_MAIN_EVIDENCE: Final = 4
+_TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
+_MIN_LABEL: Final = 16
 _NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
 
 
@@ -212,11 +216,26 @@ RANK_HEADERS: Final = ("rank", "step", "compute", "comm", "copies", "idle", "mos
 """Columns of `rank_row`; `comm` and `copies` are the exposed parts."""
 
 
-def rank_row(rank: RankReport) -> tuple[str, ...]:
+def rank_row(rank: RankReport, label: str) -> tuple[str, ...]:
     """Give a rank's step time, shares that add up to 100 %, and its largest cause of idle time."""
     step = "-" if rank.steps.mean_ns is None else format_ns(rank.steps.mean_ns)
     device = main_device(rank)
-    return (rank_label(rank), step, *(device_shares(device) if device is not None else ("-",) * 5))
+    return (label, step, *(device_shares(device) if device is not None else ("-",) * 5))
+
+
+def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
+    """Give what stands side by side, ranks or traces of anything, in the singular, and a label for each of its own."""
+    numbers = {rank.rank for rank in ranks}
+    if None not in numbers and len(numbers) == len(ranks):
+        return "rank", tuple(str(rank.rank) for rank in ranks)
+    names = [_TRACE_SUFFIX.sub("", source_name(rank.source)) for rank in ranks]
+    if len(set(names)) < len(names):
+        names = [f"{clean(PurePath(rank.source).parent.name)}/{name}" for rank, name in zip(ranks, names, strict=True)]
+    for size in range(_MIN_LABEL, max(map(len, names), default=0)):
+        heads = tuple(name if len(name) <= size else f"{name[: size - 1]}…" for name in names)
+        if len(set(heads)) == len(heads):
+            return "trace", heads
+    return "trace", tuple(names)
 
 
 def device_shares(device: DeviceReport) -> tuple[str, ...]:
@@ -224,7 +243,8 @@ def device_shares(device: DeviceReport) -> tuple[str, ...]:
     shares = shares_of(device.budget)
     idle = {name: share for name, share in shares.items() if name not in WORK_PARTS}
     worst = max(idle, key=lambda name: idle[name])
-    cause = f"{labels_of(device)[worst]} {percent(idle[worst])}" if idle[worst] else "-"
+    said = _SHORT_LABELS.get(worst, labels_of(device)[worst])
+    cause = f"{said} {percent(idle[worst])}" if idle[worst] else "-"
     return (*(percent(shares[name]) for name in WORK_PARTS), percent(sum(idle.values())), cause)
 
 

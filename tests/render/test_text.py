@@ -104,6 +104,19 @@ def test_the_verdict_speaks_of_its_own_rank() -> None:
     assert text.shown_rank(reports.failure_only()) is None
 
 
+def test_a_table_of_traces_tells_each_from_the_others() -> None:
+    first = reports.two_ranks().ranks[0]
+    names = {"a/run_with_a_long_name_1.pt.trace.json.gz": 0, "a/run_with_a_long_name_2.json": 1}
+    ranks = [replace(first, rank=number, source=source) for source, number in names.items()]
+    assert text.rank_labels(ranks) == ("rank", ("0", "1"))
+    same = [replace(rank, rank=0) for rank in ranks]
+    assert text.rank_labels(same) == ("trace", ("run_with_a_long_name_1", "run_with_a_long_name_2"))
+    near = [replace(first, rank=None, source=f"a/run_{place}_with_a_long_name.json") for place in range(2)]
+    assert text.rank_labels(near) == ("trace", ("run_0_with_a_lo…", "run_1_with_a_lo…"))
+    twins = [replace(first, rank=None, source=f"{folder}/t.json") for folder in "ab"]
+    assert text.rank_labels(twins) == ("trace", ("a/t", "b/t"))
+
+
 def test_other_findings_are_one_per_id_the_worst_first() -> None:
     report = reports.overhead()
     mild = replace(reports.UNFUSED, severity=Severity.LOW, rank=3)
