@@ -94,6 +94,13 @@ def test_bad_input_is_one_line_and_exit_code_3(content: bytes, says: str, tmp_pa
     assert done.stdout == b""
 
 
+def test_a_name_longer_than_the_system_takes_is_a_missing_file() -> None:
+    for done in (run("triage", "n" * 300), run("triage", "n" * 300, "m" * 300)):
+        assert (done.returncode, done.stdout) == (3, b"")
+        assert done.stderr.endswith(b": file name too long\n  hint: check the path\n"), done.stderr
+    assert b"no such command" in run("n" * 300).stderr
+
+
 def test_a_missing_file_and_a_bad_command() -> None:
     assert run("triage", "nothing.json").returncode == 3
     assert run("triage").returncode == 2

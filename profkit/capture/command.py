@@ -5,6 +5,7 @@ Runs in the traced process too where no runner has told it the command: standard
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -39,7 +40,8 @@ def redacted_command(arguments: Sequence[str]) -> str:
 def _value(text: str, name: str) -> str:
     """Give the value, or what stands for a secret; an existing path or a plain word is none."""
     key = "" if _WORDS_OF_TEXT.search(name) else name.replace("-", "_")
-    if not key and (not any(character.isdigit() for character in text) or Path(text).exists()):
+    is_path = os.path.exists(text)  # noqa: PTH110 - pathlib raises for what is longer than a name may be: -c's program
+    if not key and (is_path or not any(character.isdigit() for character in text)):
         return text
     return str(_rules().redacted(text, key)[0])
 

@@ -6,7 +6,6 @@ import io
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import click
@@ -50,7 +49,7 @@ class _Commands(click.Group):
         """Suggest the nearest command, or `triage` for a path."""
         name = args[0] if args else ""
         if name not in COMMANDS and not name.startswith("-"):
-            if Path(name).exists():
+            if os.path.exists(name):  # noqa: PTH110 - pathlib raises for what is longer than a name may be
                 ctx.fail(f"no such command {name!r}; to analyse that file: profkit triage {name}")
             from difflib import get_close_matches
 

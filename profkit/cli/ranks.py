@@ -72,7 +72,7 @@ def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
 
 def _total_bytes(sources: list[str]) -> int:
     """Give how much text the sources hold, about; of a URL nothing is known before it is fetched."""
-    files = [Path(source) for source in sources if Path(source).is_file()]
+    files = [Path(source) for source in sources if os.path.isfile(source)]  # noqa: PTH113 - no error for a long name
     return sum(file.stat().st_size * (_EXPANSION if file.suffix in (".gz", ".zst") else 1) for file in files)
 
 

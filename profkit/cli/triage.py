@@ -166,7 +166,8 @@ def _jobs_for(sources: list[str]) -> int:
 
 
 def _largest_bytes(sources: list[str]) -> int:
-    files = [Path(source) for source in sources if source != "-" and Path(source).is_file()]
+    # not pathlib's, which raises for what is longer than a name may be
+    files = [Path(source) for source in sources if source != "-" and os.path.isfile(source)]  # noqa: PTH113
     return max((file.stat().st_size for file in files), default=0)
 
 

@@ -25,6 +25,7 @@ from profkit.ingest.kineto import read_trace
         (["env", "HF_TOKEN=abc", "python", "a b.py"], "env 'HF_TOKEN=[redacted]' python 'a b.py'"),
         (["python", "skeleton_training_script.py"], "python skeleton_training_script.py"),
         (["python", "t.py", "hf_" + "a1" * 12], "python t.py '[redacted]'"),
+        (["python", "-c", "print(1);" * 99], f"python -c '{'print(1);' * 99}'"),  # longer than a file name may be
     ],
 )
 def test_secrets_go_and_the_rest_stays(arguments, shown):
