@@ -333,7 +333,7 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
             if table.rows and not {row[0] for row in table.rows} <= known:  # the checks stand above already
                 yield _table(table, width)
     for finding in text.other_findings(report):
-        yield _finding(finding, prose)
+        yield _finding(finding, "" if report.verdict.step_ns is None else " per step", prose)
     if rank is not None and rank.warnings:
         lines = [layout.wrapped("    - ", text.clean(warning), prose) for warning in rank.warnings]
         yield [*titled("warnings", prose), *(line for group in lines for line in group)]
@@ -377,10 +377,10 @@ def _table(table: TableView, width: int) -> Block:
     return block + (layout.wrapped(MARGIN, text.clean(table.note), width, style="dim") if table.note else [])
 
 
-def _finding(finding: Finding, width: int) -> Block:
+def _finding(finding: Finding, per: str, width: int) -> Block:
     block = titled(f"{finding.id}: {_finding_line(finding)}", width)
     if finding.recoverable_ns > 0:
-        block += layout.wrapped("    - ", f"at most {format_ns(finding.recoverable_ns)} per step to win", width)
+        block += layout.wrapped("    - ", f"at most {format_ns(finding.recoverable_ns)}{per} to win", width)
     for item in finding.evidence:
         block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
     return block + layout.wrapped("    -> ", text.clean(finding.fix), width)

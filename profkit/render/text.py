@@ -87,8 +87,11 @@ def cell(value: object, unit: str) -> str:
 
 
 def name_cell(name: str) -> str:
-    """Give a kernel's, operator's or call's name on one line; a C++ one without namespaces and template arguments."""
-    if "<" not in name and "(" not in name:
+    """Give a kernel's, operator's or call's name on one line; a C++ one without namespaces and template arguments.
+
+    A copy's is whole: from which memory it comes is what one looks for.
+    """
+    if ("<" not in name and "(" not in name) or name.startswith(("Memcpy ", "Memset ")):
         return clean(name)
     return clean(_NAMESPACES.sub("", short_name(name, 200)))
 

@@ -152,9 +152,13 @@ def test_two_devices_are_compared_and_the_busier_one_is_drawn() -> None:
 
 
 def test_without_steps_nothing_is_per_step() -> None:
-    text = shown(reports.no_steps())
+    report = reports.no_steps()
+    report = replace(report, findings=(*report.findings, replace(report.findings[0], id="host.stall")))
+    text = shown(report)
     assert "Window 206 ms, no steps found. Fixing it could save at most 17.5 ms\n" in text
     assert "where the window goes" in text
+    assert "per step to win" not in shown(report, verbose=True)
+    assert " ms to win" in shown(report, verbose=True)
 
 
 def test_a_cpu_trace_says_that_dispatch_is_an_estimate() -> None:

@@ -54,7 +54,7 @@ def test_names_are_made_harmless(raw: str, shown: str) -> None:
             "elementwise_kernel<FillFunctor>",
         ),
         ("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevComm*)", "ncclDevKernel_AllReduce_Sum_f16_RING_LL"),
-        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD"),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
     ],
 )
 def test_names_lose_what_nobody_reads(name: str, shown: str) -> None:
