@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from profkit.ranks.fleet import triage
+from tests.capture.running import run_forked, trace_path
 from tests.conftest import ROOT
 
 MANIFEST = tomllib.loads((ROOT / "traces" / "MANIFEST.toml").read_text())["trace"]
+WORKLOAD = str(ROOT / "workloads" / "train.py")
 REGIMES = {"baseline": "kernel-bound", "data": "data-bound", "overhead": "overhead-bound", "kernel": "kernel-bound"}
 
 
@@ -25,18 +25,17 @@ def test_committed_traces_get_the_verdict_of_the_manifest(row: dict[str, object]
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("repeat", range(3))
-@pytest.mark.parametrize("regime", REGIMES)
-def test_regimes_captured_afresh_are_told_apart(regime: str, repeat: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_regimes_captured_afresh_are_told_apart(seed: int, tmp_path: Path) -> None:
+    """One regime after the other, in processes of their own that share what importing torch takes."""
     pytest.importorskip("torch")
-    workload = [sys.executable, "-m", "workloads.train", "--regime", regime, "--device", "cpu", "--seed", str(repeat)]
-    if regime == "overhead":
-        workload += ["--rounds", "96"]
-    command = [sys.executable, "-m", "profkit", "capture", "-o", str(tmp_path), "--", *workload]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-800:]
-    verdict = triage([str(tmp_path)]).verdict
-    assert verdict.bottleneck == REGIMES[regime], verdict.headline
-    assert verdict.is_healthy == (regime == "baseline"), verdict.headline
-    if regime == "kernel":
-        assert verdict.findings[0].id == "kernel.unfused"
+    flags = ("--device", "cpu", "--seed", str(seed))
+    more = {"overhead": ("--rounds", "96")}
+    scripts = [(WORKLOAD, "--regime", regime, *flags, *more.get(regime, ())) for regime in REGIMES]
+    runs = run_forked(tmp_path / "said", scripts, out=tmp_path / "out")
+    for (regime, bottleneck), one in zip(REGIMES.items(), runs, strict=True):
+        verdict = triage([str(trace_path(tmp_path / "out", one.pid))]).verdict
+        assert (regime, verdict.bottleneck) == (regime, bottleneck), verdict.headline
+        assert verdict.is_healthy == (regime == "baseline"), verdict.headline
+        if regime == "kernel":
+            assert verdict.findings[0].id == "kernel.unfused"

@@ -16,7 +16,7 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 FORKING = """
-import json, os, runpy, sys
+import atexit, json, os, runpy, sys, threading
 import torch._dynamo  # an optimizer imports it: once for all of them
 for number, line in enumerate(sys.stdin):
     script, *arguments = json.loads(line)
@@ -27,10 +27,16 @@ for number, line in enumerate(sys.stdin):
         print(os.getpid(), flush=True)
         sys.argv = [script, *arguments]
         runpy.run_path(script, run_name="__main__")
-        sys.exit(0)
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(0)  # Python's own end but for taking torch's modules apart, which takes a second
     os.wait()
 """
-"""Runs scripts one by one, each in a child forked from a Python that has imported torch: seconds less for each."""
+"""Runs scripts one by one, each in a child forked from a Python that has imported torch: seconds less for each.
+
+Whole processes, with the end that Python gives them, are `test_ends`' and `test_session`'s.
+"""
 
 
 @dataclass
@@ -62,10 +68,14 @@ def run_forked(folder: Path, scripts: list[tuple[str, ...]], *, out: Path | None
     return [Forked(pid=int(text.partition("\n")[0]), out=text.partition("\n")[2]) for text in texts]
 
 
+def trace_path(folder: Path, pid: int) -> Path:
+    """Give the file that holds a process' trace."""
+    return folder / next(one["trace"] for one in manifest(folder)["ranks"] if one["pid"] == pid)
+
+
 def trace_of(folder: Path, pid: int) -> dict[str, Any]:
     """Give the trace of a process, as JSON."""
-    name = next(one["trace"] for one in manifest(folder)["ranks"] if one["pid"] == pid)
-    with gzip.open(folder / name) as file:
+    with gzip.open(trace_path(folder, pid)) as file:
         return json.load(file)
 
 

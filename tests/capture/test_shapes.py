@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -101,16 +102,21 @@ def test_ranks_that_a_script_spawns_have_their_traces(tmp_path):
     assert [per_step(trace(tmp_path / "out", rank), "optimizer") for rank in (0, 1)] == [[1] * 5, [1] * 5]
 
 
-@pytest.mark.parametrize(
-    ("package", "script", "loads"), [("transformers", "hf_trainer.py", 2), ("lightning", "lightning_trainer.py", 1)]
-)
-def test_a_trainer_is_captured(package, script, loads, tmp_path):
-    pytest.importorskip(package, reason=f"{package} is not installed here")
-    expected = run(sys.executable, str(SCRIPTS / script))
-    done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / script))
-    assert (done.code, done.out.splitlines()[-1]) == (expected.code, expected.out.splitlines()[-1]), done.err
-    content = trace(tmp_path / "out")
-    assert names(content) == WINDOW
-    assert per_step(content, "optimizer") == [1] * 5
-    assert per_step(content, "data_loader") == [loads] * 5
-    assert crossing(content) == []
+TRAINERS = {"transformers": ("hf_trainer.py", 2), "lightning": ("lightning_trainer.py", 1)}
+
+
+def test_trainers_are_captured(tmp_path):
+    there = [trainer for package, trainer in TRAINERS.items() if find_spec(package)]
+    if not there:
+        pytest.skip("no trainer is installed here")
+    scripts = [(script,) for script, _ in there]
+    plain = run_forked(tmp_path / "plain", scripts)
+    captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
+    for (script, loads), before, after in zip(there, plain, captured, strict=True):
+        assert before.out.splitlines()[-1].startswith("loss ")
+        assert (script, after.out.splitlines()[-1]) == (script, before.out.splitlines()[-1])
+        content = trace_of(tmp_path / "out", after.pid)
+        assert (script, names(content)) == (script, WINDOW)
+        assert (script, per_step(content, "optimizer")) == (script, [1] * 5)
+        assert (script, per_step(content, "data_loader")) == (script, [loads] * 5)
+        assert (script, crossing(content)) == (script, [])
