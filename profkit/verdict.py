@@ -95,7 +95,20 @@ def decide(case: Case) -> Verdict:
         return _kernel_bound(case, causes)
     if top is not None:
         return _bound(case, causes, top, BOTTLENECK_OF[top.id])
-    return _inconclusive(case, causes, "no cause reaches its threshold, and compute is not the larger part", None)
+    return _inconclusive(case, causes, f"no cause reaches its threshold: {_largest_part(case.budget)}", None)
+
+
+def _largest_part(budget: Budget) -> str:
+    """Name what takes most of a window."""
+    parts = {
+        "compute": ("compute",),
+        "exposed communication": ("comm_exposed",),
+        "exposed copies": ("copy_exposed",),
+        "idle time of several causes": tuple(name for name in budget.parts if name.startswith("idle_")),
+    }
+    shares = {label: sum(budget.fraction(part) for part in names) for label, names in parts.items()}
+    label = max(shares, key=lambda label: shares[label])
+    return f"{format_fraction(shares[label])} of the window is {label}"
 
 
 def bound_by(case: Case, top: Finding) -> Verdict:

@@ -28,12 +28,15 @@ ALL_REDUCE: Final = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsSt
 class Job:
     """One process with one launching thread: each method moves its clock and adds the rows a profiler would write."""
 
-    def __init__(self, *, pid: int = HOST_PID, device: int = 0, lag_ns: int = 5_000) -> None:
+    def __init__(
+        self, *, pid: int = HOST_PID, device: int = 0, lag_ns: int = 5_000, calls: str = "cuda", first: int = 1
+    ) -> None:
         self.now_ns = 10**9
         self.rows: list[Row] = []
+        self._calls = calls
         self._pid, self._device, self._lag_ns = pid, device, lag_ns
         self._free_ns: dict[int, int] = {}
-        self._correlation = 0
+        self._correlation = first - 1
 
     def work(self, duration_ns: int) -> None:
         """Let the host do what no row shows."""
@@ -63,22 +66,32 @@ class Job:
         self, duration_ns: int, *, name: str = GEMM, stream: int = 7, after: tuple[int, ...] = (), cost_ns: int = 4_000
     ) -> int:
         """Launch a kernel that waits for the streams `after`; give its end."""
-        self._call("cudaLaunchKernel", cost_ns)
+        self._call(f"{self._calls}LaunchKernel", cost_ns)
         return self._queued(name, "kernel", stream, (self.now_ns - cost_ns, duration_ns), after)
 
-    def copy(self, duration_ns: int, *, is_pageable: bool = False, stream: int = 7) -> None:
-        """Copy a batch to the device; from pageable memory the call lasts until the copy has ended."""
+    def copy(self, duration_ns: int, *, to: str = "Device", is_pageable: bool = False, stream: int = 7) -> None:
+        """Copy a batch; from pageable memory the call lasts until the copy has ended."""
         start = self.now_ns
-        name = f"Memcpy HtoD ({'Pageable' if is_pageable else 'Pinned'} -> Device)"
+        memory = "Pageable" if is_pageable else "Pinned"
+        name = f"Memcpy HtoD ({memory} -> Device)" if to == "Device" else f"Memcpy DtoH (Device -> {memory})"
         self._correlation += 1
         end = self._queued(name, "gpu_memcpy", stream, (start, duration_ns), ())
         self.now_ns = end if is_pageable else start + 4_000
         arguments = {"correlation": self._correlation}
-        self._add(Row(name="cudaMemcpyAsync", cat="cuda_runtime", start_ns=start, end_ns=self.now_ns, args=arguments))
+        self._add(
+            Row(
+                name=f"{self._calls}MemcpyAsync", cat="cuda_runtime", start_ns=start, end_ns=self.now_ns, args=arguments
+            )
+        )
 
-    def synchronise(self, *, stream: int = 7, call: str = "cudaStreamSynchronize", cost_ns: int = 2_000) -> None:
+    def synchronise(self, *, stream: int = 7, call: str = "StreamSynchronize", cost_ns: int = 2_000) -> None:
         """Wait until a stream has run dry."""
-        self._call(call, max(self._free_ns.get(stream, 0) - self.now_ns, 0) + cost_ns)
+        self._call(self._calls + call, max(self._free_ns.get(stream, 0) - self.now_ns, 0) + cost_ns)
+
+    def follow(self, other: Job, *, stream: int = 7) -> None:
+        """Go on where another device's job is, with a stream that waits for that one's."""
+        self.now_ns = other.now_ns
+        self._free_ns[stream] = max(self._free_ns.get(stream, 0), other._free_ns[stream])
 
     def _call(self, name: str, duration_ns: int) -> None:
         self._correlation += 1

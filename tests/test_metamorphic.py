@@ -55,7 +55,7 @@ def test_allocator_calls_cost_no_more_than_the_idle_time_they_make(tmp_path: Pat
     job = Job()
 
     def allocate() -> None:  # 1 ms in the driver, of which the product before it hides 0.2 ms less what the host took
-        job.synchronise(call="cudaMalloc", cost_ns=1_000_000)
+        job.synchronise(call="Malloc", cost_ns=1_000_000)
 
     def body() -> None:
         for _ in range(10):
@@ -187,3 +187,93 @@ def test_fusing_does_not_reach_over_the_end_of_a_step(tmp_path: Path) -> None:
     report = triaged(job.rows, tmp_path)
     finding = next(finding for finding in report.findings if finding.id == "kernel.unfused")
     assert finding.recoverable_ns == 3 * MM_NS  # of four, one is left
+
+
+def _with_copies(job: Job, n_steps: int, *, is_marked: bool = True) -> None:
+    """Run steps that begin with 2 ms of the loader and a copy of 1 ms, which nothing hides."""
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+    def body() -> None:
+        job.range(name, lambda: job.work(2_000_000))
+        job.copy(1_000_000, is_pageable=True)
+        _one_step(job)
+
+    for number in range(n_steps):
+        job.step(number, body) if is_marked else body()
+
+
+def test_steps_found_by_their_period_say_the_same_per_step_as_marked_ones(tmp_path: Path) -> None:
+    marked, bare = Job(), Job()
+    _with_copies(marked, 8)
+    _with_copies(bare, 8, is_marked=False)
+    told, found = (triaged(job.rows, tmp_path) for job in (marked, bare))
+    assert (told.ranks[0].steps.source, found.ranks[0].steps.source) == ("ProfilerStep", "period")
+    assert found.ranks[0].steps.n == 7  # the last has no next one to end it
+    per_step = [
+        {finding.id: finding.recoverable_ns for finding in report.findings if finding.id != "capture.quality"}
+        for report in (told, found)
+    ]
+    assert per_step[0] == {"input.starved": 2_000_000, "h2d.exposed": 1_000_000}
+    assert per_step[1] == {"input.starved": 7 * 2_000_000 // 8, "h2d.exposed": 1_000_000}  # no copy ends the first wait
+
+
+def test_a_period_without_the_optimizer_is_a_part_of_a_step(tmp_path: Path) -> None:
+    job = Job()
+    for _ in range(8):
+        for _ in range(20):  # accumulation
+            job.copy(50_000)
+            _one_step(job, 20_000, 2)
+        job.launch(50_000, name="multi_tensor_apply_kernel<adam>")
+    steps = triaged(job.rows, tmp_path).ranks[0].steps
+    assert steps.n in {0, 7}  # none, or the eight with the optimizer
+
+
+def test_a_cut_window_has_the_steps_that_it_holds(tmp_path: Path) -> None:
+    job = Job()
+    _with_copies(job, 8)
+    whole, cut = triaged(job.rows, tmp_path), triaged(job.rows, tmp_path, step_range=(3, 5))
+    assert "steps.few" in _failed(cut)
+    assert whole.verdict.bottleneck is cut.verdict.bottleneck
+    assert [f.recoverable_ns for f in whole.findings] == [
+        f.recoverable_ns for f in cut.findings if f.id != "capture.quality"
+    ]
+    assert cut.ranks[0].devices[0].budget.compute * 4 == whole.ranks[0].devices[0].budget.compute
+
+
+def test_a_device_that_waits_for_another_does_not_set_the_latency(tmp_path: Path) -> None:
+    first, second = Job(), Job(device=1, first=1_000_000)
+    for number in range(8):
+
+        def body() -> None:
+            for _ in range(10):
+                first.op("aten::mm", lambda: first.launch(300_000))
+            second.follow(first)
+            for _ in range(10):
+                second.op("aten::mm", lambda: second.launch(200_000))
+            second.synchronise()
+            first.now_ns = second.now_ns
+
+        first.step(number, body)
+    device = triaged([*first.rows, *second.rows], tmp_path).ranks[0].devices[1]
+    assert device.budget.idle_launch < 0.1 * device.budget.window_ns
+
+
+def test_a_window_of_copies_from_the_device_is_called_that(tmp_path: Path) -> None:
+    job = Job()
+
+    def body() -> None:
+        _one_step(job)
+        job.copy(9_000_000, to="Host")
+        job.synchronise()
+
+    for number in range(6):
+        job.step(number, body)
+    report = triaged(job.rows, tmp_path)
+    assert report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert "69.0 % of the window is exposed copies" in report.verdict.headline
+
+
+def test_hip_calls_are_an_amd_devices(tmp_path: Path) -> None:
+    job = Job(calls="hip")
+    _train(job)
+    assert triaged(job.rows, tmp_path).verdict.next_tool.name == "rocprof-compute"

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from profkit.model.arrays import distinct_codes
 from profkit.model.finding import Explanation, Finding, Skipped
 from profkit.model.report import Section
 from profkit.timeline import Facts
@@ -82,7 +83,9 @@ def is_nsys(facts: Facts) -> bool:
 
 
 def _is_amd(facts: Facts) -> bool:
-    meta = facts.trace.meta
-    return any("hip" in key for key in meta.metadata) or any(
-        device.name.startswith(("AMD", "Radeon", "MI")) for device in meta.devices
+    trace = facts.trace
+    return (
+        any("hip" in key for key in trace.meta.metadata)
+        or any(device.name.startswith(("AMD", "Radeon", "MI")) for device in trace.meta.devices)
+        or any(trace.name(int(code)).startswith("hip") for code in distinct_codes(trace.calls.name))
     )

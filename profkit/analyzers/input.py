@@ -12,6 +12,7 @@ from profkit.model.finding import ONCE, Evidence, Explanation, Finding, Skipped,
 from profkit.model.report import Section
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
+from profkit.timeline.facts import steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
 MIN_FRACTION = 0.05
@@ -32,6 +33,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     top_step_share: float
     """Share of all waiting that the worst step holds."""
     n_steps_waiting: int
+    n_steps: int
+    """Steps that lie wholly in the window."""
 
 
 def measure(facts: Facts) -> InputWaits | Skipped:
@@ -68,13 +71,15 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         loader=_loader_kind(trace, rows),
         top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
         n_steps_waiting=int((per_step > 0).sum()),
+        n_steps=per_step.size,
     )
 
 
 def _per_step(trace: Trace, facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     loader = facts.cpu.data if facts.cpu is not None else facts.host.loader
-    start = np.array([step.start_ns for step in trace.steps], np.int64)
-    end = np.array([step.end_ns for step in trace.steps], np.int64)
+    steps = [trace.steps[index] for index in steps_in_window(trace)]
+    start = np.array([step.start_ns for step in steps], np.int64)
+    end = np.array([step.end_ns for step in steps], np.int64)
     return loader.covered_ns(start, end)
 
 
@@ -132,10 +137,7 @@ def _pattern(result: InputWaits) -> Evidence:
         "workers": "the DataLoader has worker processes: they do not keep up",
         "custom": "the ranges are the script's own",
     }
-    n_steps = result.scope.n_steps
-    where = (
-        f"; {result.n_steps_waiting} of {n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
-    )
+    where = f"; {result.n_steps_waiting} of {result.n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
     return Evidence(
         statement=kinds[result.loader] + (where if result.scope.has_steps else ""),
         metric="input.top_step_share",

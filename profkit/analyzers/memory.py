@@ -25,6 +25,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     n_calls: int
     n_steps_with_calls: int
+    n_steps: int
+    """Steps that lie wholly in the window."""
     calls_ns: int
     cost_ns: int
     by_name: tuple[tuple[str, int, int], ...]
@@ -56,6 +58,7 @@ def measure(facts: Facts) -> Memory | Skipped:
         scope=scope_of(facts),
         n_calls=int(rows.size),
         n_steps_with_calls=_steps_with(facts, calls.start_ns[rows]),
+        n_steps=len(steps_in_window(trace)),
         calls_ns=busy.total_ns,
         cost_ns=((busy & idle) | drained).total_ns,
         by_name=_by_name(facts, rows),
@@ -94,7 +97,7 @@ def judge(result: Memory) -> tuple[Finding, ...]:
     evidence = [
         Evidence(
             statement=f"{format_count(result.n_calls / scope.n_steps)} allocator calls {scope.each} reach the driver, in"
-            f" {result.n_steps_with_calls} of {scope.n_steps} steps",
+            f" {result.n_steps_with_calls} of {result.n_steps} steps",
             metric="memory.n_calls",
             value=float(result.n_calls),
             unit="count",

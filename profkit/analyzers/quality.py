@@ -15,6 +15,7 @@ from profkit.model.names import WHOLE_GRAPH
 from profkit.model.report import Check, Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.facts import steps_in_window
 from profkit.timeline.overhead import profiler_work
 from profkit.units import format_fraction, format_ns
 
@@ -78,7 +79,7 @@ def measure(facts: Facts) -> Quality:
         overlapped_fraction=_overlapped(trace, main) if main is not None else None,
         n_removed=warnings.get("dur.overflow", 0) + warnings.get("ts.zero", 0),
         n_giant=_giants(trace),
-        n_steps_marked=len(trace.steps) if is_marked else 0,
+        n_steps_marked=len(steps_in_window(trace)) if is_marked else 0,
         lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
         perturbation=_perturbation(trace),
         n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),

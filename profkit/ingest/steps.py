@@ -107,7 +107,8 @@ def _periodic_steps(gpu: GpuWork, spans: Spans, strings: tuple[str, ...]) -> tup
     if period == 0:
         return ()
     is_layer = _counts_modules(spans, strings, n_periods=codes.size // period)
-    anchor = _anchor_offset(codes[:period], strings, _ANCHORS[:1] if is_layer else _ANCHORS)
+    has_optimizer = any(_ANCHORS[0].search(strings[code]) for code in distinct(codes))  # then a step holds it
+    anchor = _anchor_offset(codes[:period], strings, _ANCHORS[:1] if is_layer or has_optimizer else _ANCHORS)
     if anchor < 0:
         return ()
     return _steps_between(gpu.start_ns[rows[anchor::period]])

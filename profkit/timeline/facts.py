@@ -72,8 +72,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def n_steps(self) -> int:
-        """Steps that lie inside the window; 1 where none are known, so that "per step" means the window."""
-        return max(len(steps_in_window(self.trace)), 1)
+        """Steps that the window holds; 1 where none are known, so that "per step" means the window.
+
+        Steps found by their period begin at an operation inside them: the window holds a part of one more.
+        """
+        inside = steps_in_window(self.trace)
+        if inside and self.trace.step_source == "period":
+            total = sum(self.trace.steps[index].duration_ns for index in inside)
+            return max(round(self.window_ns * len(inside) / total), 1)
+        return max(len(inside), 1)
 
     def per_step(self, total_ns: int) -> int:
         """Give a total over the window per step, in ns."""

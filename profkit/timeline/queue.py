@@ -20,6 +20,9 @@ DEFAULT_LATENCY_NS: Final = 10_000
 """Launch to start on an idle device where the trace has too few such launches: medians of 6.4 to 12.8 us on four
 bare-metal platforms (H100, A100, B200, RTX 4090)."""
 MIN_LATENCY_NS: Final = 2_000
+MAX_LATENCY_NS: Final = 100_000
+"""Chosen: one and a half times the slowest platform's 42-47 us, and room. A device whose launches into it always take
+longer waits for something else, a peer or another device's stream, and must not hide that wait in its own latency."""
 DEFAULT_TURNAROUND_NS: Final = 2_000
 _MAX_TURNAROUND_NS: Final = 5_000
 _WELL_QUEUED_NS: Final = 5_000
@@ -71,7 +74,7 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
         rho_time=float((end - start)[drained].sum() / busy) if busy else None,
         floor_p5_ns=int(quantile(lag, 0.05)) if has_floor else None,
         floor_median_ns=usual if has_floor else None,
-        latency_ns=max(MIN_LATENCY_NS, usual * 3 // 2),
+        latency_ns=min(max(MIN_LATENCY_NS, usual * 3 // 2), MAX_LATENCY_NS),
         turnaround_ns=_turnaround_ns(trace, activity),
         behind_ns=(_behind_ns(trace, rows, trace.window_ns[0]), _behind_ns(trace, rows, trace.window_ns[1])),
         n_early=int((start < issued).sum()),
