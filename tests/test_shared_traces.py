@@ -198,3 +198,18 @@ def test_traces_side_by_side_can_be_told_apart(shared_traces: Path) -> None:
     assert "  9 traces, each of its own window" in text
     labels = re.findall(r"^  (batch_size_\d+)", text, re.MULTILINE)
     assert sorted(int(label.removeprefix("batch_size_")) for label in labels) == [2**k for k in range(1, 10)]
+
+
+def test_a_stall_of_microseconds_is_not_called_a_start_up(shared_traces: Path) -> None:
+    report = triage([str(shared_traces / "odd" / "rocm-aorta" / "smci350_200691.pt.trace.json.gz")])
+    said = _finding(report, "host.stall").evidence[0].statement
+    assert "the longest 126 us: too few to tell" in said
+    report = triage([str(shared_traces / "hta-tests" / "triton_example" / "triton_example.json.gz")])
+    assert "the longest 13.3 s: start-up, compilation" in _finding(report, "host.stall").evidence[0].statement
+
+
+def test_one_wait_of_one_step_is_singular(shared_traces: Path) -> None:
+    report = triage([str(shared_traces / "odd" / "kineto-tb-gpu-metrics" / "gpu_metrics_input.json.gz")])
+    said = [item.statement for item in _finding(report, "input.starved").evidence]
+    assert said[1] == "one wait took 725 us"
+    assert said[2].endswith("every batch is made inside the step")

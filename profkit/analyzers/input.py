@@ -107,7 +107,9 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
             expected=f"< {format_fraction(min_fraction)} of the window",
         ),
         Evidence(
-            statement=f"{result.n_waits:,} waits took {format_ns(result.waited_ns)} in all, the longest {format_ns(result.longest_ns)}",
+            statement=f"{result.n_waits:,} waits took {format_ns(result.waited_ns)} in all, the longest {format_ns(result.longest_ns)}"
+            if result.n_waits != 1
+            else f"one wait took {format_ns(result.waited_ns)}",
             metric="input.waited_ns",
             value=float(result.waited_ns),
             unit="ns",
@@ -139,7 +141,7 @@ def _pattern(result: InputWaits) -> Evidence:
     }
     where = f"; {result.n_steps_waiting} of {result.n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
     return Evidence(
-        statement=kinds[result.loader] + (where if result.scope.has_steps else ""),
+        statement=kinds[result.loader] + (where if n_steps > 1 else ""),
         metric="input.top_step_share",
         value=result.top_step_share,
         unit="fraction",

@@ -214,7 +214,8 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
                     expected=f"< {format_fraction(min_share)}",
                 ),
                 Evidence(
-                    statement=f"they come in {format_count(result.n_runs / scope.n_steps)} unbroken runs {scope.each}; fused, each costs at"
+                    statement=f"they come in {format_count(result.n_runs / scope.n_steps)} unbroken"
+                    f" run{'' if result.n_runs == scope.n_steps else 's'} {scope.each}; fused, each costs at"
                     f" least its longest member: {format_ns(scope.per_step(saved))} {scope.each} to win at most",
                     metric="kernels.fusable_ns",
                     value=float(result.fusable_ns),

@@ -109,7 +109,8 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
                     span_ns=result.longest_span_ns,
                 ),
                 Evidence(
-                    statement=f"{format_count(result.n_calls / scope.n_steps)} blocking calls {scope.each}; most time: {worst}",
+                    statement=f"{format_count(result.n_calls / scope.n_steps)} blocking call{'' if result.n_calls == scope.n_steps else 's'}"
+                    f" {scope.each}; most time: {worst}",
                     metric="syncs.n_calls",
                     value=float(result.n_calls),
                     unit="count",
