@@ -141,7 +141,7 @@ def _pattern(result: InputWaits) -> Evidence:
     }
     where = f"; {result.n_steps_waiting} of {result.n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
     return Evidence(
-        statement=kinds[result.loader] + (where if n_steps > 1 else ""),
+        statement=kinds[result.loader] + (where if result.n_steps > 1 else ""),
         metric="input.top_step_share",
         value=result.top_step_share,
         unit="fraction",
