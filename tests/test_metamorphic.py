@@ -110,6 +110,20 @@ def test_one_stall_in_one_step_is_not_said_of_each_step(n_steps: int, tmp_path: 
         assert "host.stall" in _finding_ids(report)
 
 
+def test_what_the_host_does_every_fourth_step_is_no_start_up(tmp_path: Path) -> None:
+    job = Job()
+
+    def log() -> None:
+        _one_step(job)
+        job.work(20_000_000)
+
+    for number in range(12):
+        job.step(number, log if number % 4 == 1 else lambda: _one_step(job))
+    report = triaged(job.rows, tmp_path)
+    assert "host.stall" not in _finding_ids(report)
+    assert report.verdict.bottleneck in {Bottleneck.OVERHEAD, Bottleneck.SYNC}
+
+
 def test_one_wait_for_data_is_not_said_of_each_step(tmp_path: Path) -> None:
     job = Job()
 

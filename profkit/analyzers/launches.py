@@ -9,9 +9,11 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Explanation, Finding, severity_of
+from profkit.model.intervals import Intervals
 from profkit.model.report import Section, TableView
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts
+from profkit.timeline.facts import steps_in_window
 from profkit.timeline.host import os_waits
 from profkit.units import format_count, format_fraction, format_ns
 
@@ -24,8 +26,6 @@ _FEW_GAPS = 3
 _EVENT_NS = (
     1_000_000  # chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one
 )
-_UNEVEN = 1.5
-"""Chosen: of jobs whose waits vary evenly between half and one and a half of their mean, fewer than 1 in 1,000 exceed it."""
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +49,8 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Share of kernels that end sooner than their own launch call takes."""
     few_gaps_share: float
     """Share of launch, host and sync idle time in its three longest stretches."""
+    worst_step_share: float
+    """Share of it between the start of one step and that of the next, of the step that has most."""
     longest_gap_ns: tuple[int, int]
     top_operators: tuple[tuple[str, int, int], ...]
     """(operator, launches, device ns) with the most launches."""
@@ -70,6 +72,7 @@ def _measure_device(facts: Facts) -> Launches:
     trace, queue = facts.trace, main.queue
     late = main.idle.launch | main.idle.host | main.idle.sync
     share, longest = _concentration(late.start_ns, late.end_ns)
+    worst_step = _worst_step_share(facts, late)
     del late
     rows = main.activity.rows
     kernels = rows[trace.gpu.kind[rows] == Kind.COMPUTE]
@@ -94,6 +97,7 @@ def _measure_device(facts: Facts) -> Launches:
         median_kernel_ns=median(duration) if duration.size else 0,
         shorter_than_launch=float((duration[linked] < call).mean()) if call.size else None,
         few_gaps_share=share,
+        worst_step_share=worst_step,
         longest_gap_ns=longest,
         top_operators=_top_operators(facts),
         op_cost_ns=0,
@@ -108,6 +112,7 @@ def _measure_cpu(facts: Facts) -> Launches:
     idle = cpu.operators | cpu.data | cpu.comm | cpu.compute
     between = idle.gaps(*facts.trace.window_ns)
     share, longest = _concentration(between.start_ns, between.end_ns)
+    worst_step = _worst_step_share(facts, between)
     return Launches(
         scope=scope_of(facts),
         n_operations=cpu.n_leaf_ops,
@@ -125,6 +130,7 @@ def _measure_cpu(facts: Facts) -> Launches:
         median_kernel_ns=cpu.op_cost_ns,
         shorter_than_launch=None,
         few_gaps_share=share,
+        worst_step_share=worst_step,
         longest_gap_ns=longest,
         top_operators=(),
         op_cost_ns=cpu.op_cost_ns,
@@ -141,6 +147,14 @@ def _concentration(
     worst = int(length.argmax())
     top = np.sort(length)[-_FEW_GAPS:]
     return float(top.sum() / total), (int(start[worst]), int(end[worst]))
+
+
+def _worst_step_share(facts: Facts, late: Intervals) -> float:
+    """Give the share that the worst step has, with what follows it until the next begins."""
+    steps = [facts.trace.steps[index] for index in steps_in_window(facts.trace)]
+    edges = np.array([step.start_ns for step in steps] + [facts.trace.window_ns[1]], np.int64)
+    per_step = late.covered_ns(edges[:-1], edges[1:])
+    return float(per_step.max() / late.total_ns) if per_step.size and late.total_ns else 0.0
 
 
 def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]:
@@ -160,9 +174,8 @@ def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]
 
 def is_one_off(result: Launches) -> bool:
     """Tell whether a few long stretches hold the late time: start-up, compilation, a checkpoint; not launch cost."""
-    n_steps = result.scope.n_steps
-    even = _FEW_GAPS / n_steps if n_steps >= 2 * _FEW_GAPS else 0.0  # what the three hold where all steps wait alike
-    return result.few_gaps_share >= max(ONE_OFF_SHARE, _UNEVEN * even)
+    is_short = result.scope.n_steps < 2 * _FEW_GAPS
+    return result.few_gaps_share >= ONE_OFF_SHARE and (is_short or result.worst_step_share >= ONE_OFF_SHARE)
 
 
 def judge(result: Launches, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
@@ -419,8 +432,11 @@ EXPLANATIONS = (
         title="a few long stalls of the host hold most of the idle time",
         meaning="Not the cost of launching, but single events: the first call of a kernel library, compilation, a"
         " checkpoint, an evaluation. In a capture without warm-up they say nothing about the steady step.",
-        measured="The three longest stretches of late time, as a share of all of it, in a capture of fewer than six steps.",
-        thresholds=("half of the late time in three stretches: chosen; launch-bound captures show under 10 %",),
+        measured="The three longest stretches of late time, as a share of all of it, in a capture of fewer than six steps;"
+        " in a longer one the share of the step that has most, with what follows it until the next begins.",
+        thresholds=(
+            "half of the late time in three stretches, of six steps or more also in one step: chosen; launch-bound captures show under 10 %",
+        ),
         lookalikes=("a real stall in every step: capture more steps and it recurs",),
         proof="Capture again after warm-up; a one-off is gone.",
         fixes=(
