@@ -183,7 +183,7 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
     if result.memory_share < min_share or scope.fraction(result.busy_ns) < MIN_WORK_FRACTION or fraction < 0.05:
         return ()
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
-    named = ", ".join(short_name(use.name, 40) for use in memory[:3])
+    named = ", ".join(short_name(use.name) for use in memory[:3])
     what = "operators" if scope.is_cpu else "kernels"
     tool = (
         py_spy_operators(scope.command)

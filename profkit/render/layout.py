@@ -19,6 +19,8 @@ _MAX_TEXT_COLUMN: Final = 80
 # A number and its unit stay on one line: "46.1 %", "17.5 ms", "5 steps".
 _INSEPARABLE: Final = re.compile(r"(?<=\d) (?=(?:%|ns|us|ms|s|[kMGT]?B|events|steps?)(?![\w]))")
 _GLUE: Final = "\0"
+_JOINTS: Final = "/_-."
+"""Where names of files and kernels may be broken."""
 
 
 def cell_width(text: str) -> int:
@@ -45,7 +47,7 @@ def wrapped(first: str, text: str, width: int, *, style: str = "", first_style: 
 
 
 def _pieces(text: str, width: int) -> list[str]:
-    """Give text broken at spaces; a word that is longer than the width is broken where the line ends."""
+    """Give text broken at spaces; a word longer than the width is broken at a joint of it, else where the line ends."""
     lines = [""]
     for word in _INSEPARABLE.sub(_GLUE, text).split():
         rest = word.replace(_GLUE, " ")
@@ -57,6 +59,8 @@ def _pieces(text: str, width: int) -> list[str]:
             lines.append("")
         while cell_width(rest) > width:
             head = _head(rest, width) or rest[:1]
+            joint = max(head.rfind(mark) for mark in _JOINTS) + 1
+            head = head[:joint] if joint > len(head) // 2 else head
             lines[-1:] = [head, ""]
             rest = rest[len(head) :]
         lines[-1] = rest

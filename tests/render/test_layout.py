@@ -66,6 +66,12 @@ def test_names_are_cut_in_the_middle() -> None:
     assert layout.fitted(name, len(name)) == name
 
 
+def test_a_long_name_is_broken_at_a_joint() -> None:
+    lines = plain(layout.wrapped("", "batch_size_512.1733770537022695153.pt.trace.json.gz", 40))
+    assert lines == ["batch_size_512.1733770537022695153.pt.", "trace.json.gz"]
+    assert plain(layout.wrapped("", "a." + "b" * 30, 20)) == ["a." + "b" * 18, "b" * 12]
+
+
 def test_a_number_keeps_its_unit() -> None:
     lines = plain(layout.wrapped("", "it takes 17.5 ms per step, 46.1 % of 5 steps", 20))
     assert lines == ["it takes 17.5 ms per", "step, 46.1 % of", "5 steps"]
