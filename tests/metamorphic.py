@@ -88,6 +88,11 @@ class Job:
         """Wait until a stream has run dry."""
         self._call(self._calls + call, max(self._free_ns.get(stream, 0) - self.now_ns, 0) + cost_ns)
 
+    @property
+    def left_ns(self) -> int:
+        """How long the streams still work on what was launched."""
+        return max(max(self._free_ns.values(), default=0) - self.now_ns, 0)
+
     def follow(self, other: Job, *, stream: int = 7) -> None:
         """Go on where another device's job is, with a stream that waits for that one's."""
         self.now_ns = other.now_ns
@@ -127,8 +132,8 @@ class Job:
         )
 
 
-def triaged(rows: Iterable[Row], folder: Path, **options: Any) -> Report:
+def triaged(rows: Iterable[Row], folder: Path, *, layout: str = "kineto", **options: Any) -> Report:
     """Give the report of rows, through a file."""
     path = folder / "trace.json"
-    path.write_bytes(to_json(rows))
+    path.write_bytes(to_json(rows, layout=layout))
     return triage([str(path)], **options)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
+import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from profkit.model.report import Bottleneck, Report
+from profkit.ranks.fleet import triage
+from profkit.render.json import report_to_dict
 from profkit.testing import Row
-from tests.metamorphic import Job, triaged
+from tests.metamorphic import ALL_REDUCE, Job, triaged
 
 MM_NS = 200_000
 N_MM = 20
@@ -291,3 +299,179 @@ def test_hip_calls_are_an_amd_devices(tmp_path: Path) -> None:
     job = Job(calls="hip")
     _train(job)
     assert triaged(job.rows, tmp_path).verdict.next_tool.name == "rocprof-compute"
+
+
+IDLE_NS = 2_000_000
+
+
+def _with_loader(job: Job) -> None:
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    job.range(name, lambda: job.work(IDLE_NS))
+    _one_step(job)
+
+
+def _with_host_work(job: Job) -> None:
+    """Do it where nothing had held the host back: the device has run dry by itself."""
+    for _ in range(N_MM):
+        job.op("aten::mm", lambda: job.launch(MM_NS))
+    job.work(job.left_ns + IDLE_NS)
+
+
+def _with_held_host(job: Job) -> None:
+    _one_step(job)
+    job.work(IDLE_NS)
+
+
+def _with_all_reduce(job: Job) -> None:
+    for _ in range(N_MM):
+        job.op("aten::mm", lambda: job.launch(MM_NS))
+    job.op("c10d::allreduce_", lambda: job.launch(IDLE_NS, name=ALL_REDUCE, stream=20, after=(7,)))
+    job.synchronise(stream=20)
+
+
+def _with_pageable_copy(job: Job) -> None:
+    job.copy(IDLE_NS, is_pageable=True)
+    _one_step(job)
+
+
+@pytest.mark.parametrize(
+    ("put_in", "part", "bottleneck"),
+    [
+        (_with_loader, "idle_data", Bottleneck.DATA),
+        (_with_host_work, "idle_host", Bottleneck.OVERHEAD),
+        (_with_held_host, "idle_sync", Bottleneck.SYNC),
+        (_with_all_reduce, "comm_exposed", Bottleneck.COMM),
+        (_with_pageable_copy, "copy_exposed", Bottleneck.COPY),
+    ],
+)
+def test_a_cause_put_in_is_found_with_its_size(
+    put_in: Callable[[Job], None], part: str, bottleneck: Bottleneck, tmp_path: Path
+) -> None:
+    plain, job = Job(), Job()
+    _train(plain)
+    for number in range(8):
+        job.step(number, lambda: put_in(job))
+    before, after = (triaged(each.rows, tmp_path) for each in (plain, job))
+    was, now = (report.ranks[0].devices[0].budget for report in (before, after))
+    assert before.verdict.bottleneck is Bottleneck.KERNEL
+    assert after.verdict.bottleneck is bottleneck
+    assert now.compute == was.compute
+    # around each launch and synchronisation the host takes some microseconds, which its own part may gain or lose
+    assert now.parts[part] - was.parts[part] == pytest.approx(8 * IDLE_NS, rel=0.01)
+    assert after.verdict.recoverable_ns == pytest.approx(IDLE_NS, rel=0.02)
+    assert after.verdict.speedup_ceiling == pytest.approx(
+        now.window_ns / (now.window_ns - 8 * after.verdict.recoverable_ns)
+    )
+    assert after.verdict.speedup_ceiling == pytest.approx(now.window_ns / was.window_ns, rel=0.01)
+
+
+def _shown(report: Report) -> dict[str, Any]:
+    """Give the document without where it came from and when."""
+    document = report_to_dict(report)
+    document["verdict"]["source"] = document["ranks"][0]["source"] = ""
+    return document
+
+
+def _answer(report: Report) -> tuple[object, ...]:
+    """Give what is said of a step, without the places and counts of the evidence."""
+    verdict = report.verdict
+    found = [(f.id, f.title, f.severity, f.confidence, f.fraction, f.recoverable_ns) for f in report.findings]
+    head = (verdict.bottleneck, verdict.headline, verdict.confidence, verdict.recoverable_ns, verdict.speedup_ceiling)
+    return (*head, verdict.fixes, verdict.caveats, verdict.ruled_out, verdict.next_tool, found)
+
+
+def _mixed_job() -> Job:
+    job = Job()
+    _with_copies(job, 4)
+    for number in range(4, 8):
+        job.step(number, lambda: _with_all_reduce(job))
+    return job
+
+
+def test_the_order_of_events_says_nothing(tmp_path: Path) -> None:
+    rows = _mixed_job().rows
+    told = _shown(triaged(rows, tmp_path))
+    for seed in range(3):
+        shuffled = random.Random(seed).sample(rows, len(rows))  # noqa: S311
+        assert _shown(triaged(shuffled, tmp_path)) == told
+
+
+@pytest.mark.parametrize("layout", ["minified", "indented", "events_last", "list"])
+def test_the_layout_of_the_file_says_nothing(layout: str, tmp_path: Path) -> None:
+    rows = _mixed_job().rows
+    assert _shown(triaged(rows, tmp_path, layout=layout)) == _shown(triaged(rows, tmp_path))
+
+
+def test_the_clock_says_nothing(tmp_path: Path) -> None:
+    rows = _mixed_job().rows
+    later_ns = 1_700_000_000 * 10**9 + 321
+    shifted = [replace(row, start_ns=row.start_ns + later_ns, end_ns=row.end_ns + later_ns) for row in rows]
+    told, later = triaged(rows, tmp_path), triaged(shifted, tmp_path)
+    assert _answer(later) == _answer(told)
+    assert later.ranks[0].devices == told.ranks[0].devices
+    assert later.ranks[0].window_ns[0] - told.ranks[0].window_ns[0] == later_ns
+
+
+def test_names_of_threads_streams_and_processes_say_nothing(tmp_path: Path) -> None:
+    rows = _mixed_job().rows
+    renamed = [
+        replace(
+            row,
+            pid=row.pid if row.cat in {"kernel", "gpu_memcpy"} else 31,
+            tid=f"thread {row.tid}",
+            args={**row.args, "stream": row.args["stream"] + 100} if "stream" in row.args else row.args,
+        )
+        for row in rows
+    ]
+    told, other = triaged(rows, tmp_path), triaged(renamed, tmp_path)
+    assert _answer(other) == _answer(told)
+    assert other.ranks[0].devices[0].budget == told.ranks[0].devices[0].budget
+
+
+def test_twice_the_steps_are_twice_the_budget(tmp_path: Path) -> None:
+    once, twice = Job(), Job()
+    _with_copies(once, 8)
+    _with_copies(twice, 16)
+    first, second = triaged(once.rows, tmp_path), triaged(twice.rows, tmp_path)
+    parts = first.ranks[0].devices[0].budget.parts
+    assert second.ranks[0].devices[0].budget.parts == {name: 2 * part for name, part in parts.items()}
+    assert _answer(second) == _answer(first)
+
+
+def test_without_runtime_calls_no_cause_is_named_for_idle_time(tmp_path: Path) -> None:
+    job = Job()
+    for number in range(8):
+        job.step(number, lambda: _with_held_host(job))
+    bare = triaged([row for row in job.rows if row.cat != "cuda_runtime"], tmp_path)
+    budget = bare.ranks[0].devices[0].budget
+    assert budget.idle_unknown == budget.idle_ns
+    assert bare.verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert bare.verdict.speedup_ceiling is None
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hta-tests/amd_trace/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
+        "cpu_captures/zerocode_ddp__rank0.pt.trace.json.gz",
+        "param-et-replay/dlrm_kineto/worker0_step_12.1694128201545.pt.trace.json.gz",
+        "tokenomics-llama-tp2/8f176e-llama_trace_4layers0_dim_1024.json.gz",
+    ],
+)
+def test_a_real_trace_may_be_shuffled_and_lose_its_arrows(name: str, shared_traces: Path, tmp_path: Path) -> None:
+    top = msgspec.json.decode(gzip.decompress((shared_traces / name).read_bytes()), type=dict[str, msgspec.Raw])
+    events = msgspec.json.decode(top["traceEvents"], type=list[msgspec.Raw])
+    path = tmp_path / "trace.json"
+
+    def told(rows: list[msgspec.Raw]) -> dict[str, Any]:
+        path.write_bytes(msgspec.json.encode({**top, "traceEvents": rows}))
+        return _shown(triage([str(path)]))
+
+    whole = told(events)
+    assert told(random.Random(7).sample(events, len(events))) == whole  # noqa: S311
+    arrows = [b'"ac2g"', b'"async"', b'"async_gpu"']
+    without = told([event for event in events if not any(arrow in bytes(event) for arrow in arrows)])
+    assert without["ranks"][0]["n_events"] <= whole["ranks"][0]["n_events"]
+    without["ranks"][0]["n_events"] = whole["ranks"][0]["n_events"]
+    assert without == whole
