@@ -43,7 +43,7 @@ def analysis(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_busy_idle_and_overlap_agree(
+def test_kernel_totals_busy_idle_and_overlap_agree(
     name: str, shared_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = read_trace(str(shared_traces / name))
@@ -55,9 +55,12 @@ def test_busy_idle_and_overlap_agree(
     ):
         temporal = theirs.get_temporal_breakdown(visualize=False).iloc[0]
         overlap = float(theirs.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0])
+        frame = theirs.get_gpu_kernel_breakdown(visualize=False, num_kernels=10**6, duration_ratio=1.0)[1]
         rows = theirs.t.traces[0]
         kept = rows[rows["stream"] != -1]
         low, high = float(kept["ts"].min()), float((kept["ts"] + kept["dur"]).max())
+    total = int((trace.gpu.end_ns - trace.gpu.start_ns).sum()) / 1000
+    assert total == pytest.approx(float(frame["sum (us)"].sum()), rel=1e-3)
     first = int(trace.gpu.start_ns.min())
     window = first, first + round((high - low) * 1000)
     ours = device_activity(replace(trace, window_ns=window), device)
@@ -66,13 +69,3 @@ def test_busy_idle_and_overlap_agree(
     assert idle_us == pytest.approx(float(temporal["idle_time(us)"]), rel=1e-3, abs=2)
     hidden = 100 * (ours.comm & ours.compute).total_ns / ours.comm.total_ns
     assert hidden == pytest.approx(overlap, abs=0.1)
-
-
-@pytest.mark.parametrize("name", NAMES[:1])
-def test_kernel_totals_agree(name: str, shared_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = read_trace(str(shared_traces / name))
-    (tmp_path / "hta").mkdir()
-    with analysis(shared_traces / name, tmp_path / "hta", monkeypatch) as theirs:
-        frame = theirs.get_gpu_kernel_breakdown(visualize=False, num_kernels=10**6, duration_ratio=1.0)[1]
-    total = int((trace.gpu.end_ns - trace.gpu.start_ns).sum()) / 1000
-    assert total == pytest.approx(float(frame["sum (us)"].sum()), rel=1e-3)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import socket
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -78,11 +77,10 @@ def test_bf16_runs_the_forward_pass_in_another_precision(run):
     assert bf16["final_loss"] == pytest.approx(fp32["final_loss"], rel=0.05)
 
 
-def test_a_capture_sees_the_phases_and_changes_no_loss(tmp_path):
+def test_a_capture_sees_the_phases_and_changes_no_loss(run, tmp_path):
     workload = [sys.executable, "-m", "workloads.train", "--regime", "data", *TINY, *TINY_BY_REGIME["data"]]
-    plain = subprocess.run(workload, cwd=ROOT, check=True, capture_output=True, text=True)
     captured = capture(tmp_path / "out", *workload)
-    assert json.loads(captured.out)["final_loss"] == json.loads(plain.stdout)["final_loss"]
+    assert json.loads(captured.out)["final_loss"] == run("data")["final_loss"]
     content = trace(tmp_path / "out")
     for phase in ("data_loader", "forward", "backward", "optimizer"):
         assert per_step(content, phase) == [1] * 5
