@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import picked
@@ -54,4 +54,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
         return pd.DataFrame(
             {name: list(column) if column.ndim > 1 else column for name, column in self.columns().items()}
+        )
+
+
+class Aligned(msgspec.Struct, frozen=True, kw_only=True):
+    """Arrays whose first axis is the same rows, beside values that hold for all of these."""
+
+    def at(self, rows: NDArray[Any]) -> Self:
+        """Give the same of some rows (positions or a boolean mask)."""
+        return replace(
+            self, **{name: each[rows] for name, each in asdict(self).items() if isinstance(each, np.ndarray)}
         )

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import msgspec
 import numpy as np
-from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
-from profkit.model.table import NO_CODE, NO_ROW
+from profkit.model.table import NO_CODE, NO_ROW, Aligned
 from profkit.model.trace import I8, I32, Kind, SpanKind, Trace
 from profkit.ranks.kinds import UNKNOWN, collective_kind_of
 from profkit.ranks.records import Group
@@ -21,7 +19,7 @@ _REQUEST: Final = "c10d::"
 """How the operators begin with which a script asks for a collective."""
 
 
-class Collected(msgspec.Struct, frozen=True, kw_only=True):
+class Collected(Aligned, frozen=True, kw_only=True):
     """Columns as in `CollectiveRows`, with codes into the trace's strings, in the order of issue."""
 
     groups: tuple[Group, ...]
@@ -38,11 +36,6 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: I64
     thread: I32
     """The host thread that asked, `NO_ROW` where that is not known."""
-
-    def at(self, rows: I64) -> Collected:
-        """Give the same of some rows."""
-        some = {name: each[rows] for name, each in asdict(self).items() if isinstance(each, np.ndarray)}
-        return replace(self, **some)
 
 
 def collected(facts: Facts, *, is_cut: bool = False) -> Collected:

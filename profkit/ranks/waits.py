@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
-from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, Bool, median
+from profkit.model.table import Aligned
 from profkit.ranks.clocks import Clocks
 from profkit.ranks.kinds import (
     UNKNOWN,
@@ -39,7 +38,7 @@ _DISPUTED_NS: Final = 20_000
 """What they may differ by at least: ranks leave an NCCL collective within some 10 us of each other."""
 
 
-class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):
+class GroupWaits(Aligned, frozen=True, kw_only=True):
     """The synchronising instances of one group, [n] or [n, R] with R the group's captured ranks.
 
     Times in ns; where `present` is False the values of [n, R] arrays are 0.
@@ -78,11 +77,6 @@ class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):
     """[n, R, 4]: what each rank did itself since its synchronising collective before was ready, whatever ran beside it.
     """
     rows: I64
-
-    def at(self, rows: NDArray[np.integer] | Bool) -> GroupWaits:
-        """Give the same of some instances."""
-        some = {name: each[rows] for name, each in asdict(self).items() if isinstance(each, np.ndarray)}
-        return replace(self, **some)
 
     @property
     def n_steps(self) -> int:
