@@ -104,8 +104,10 @@ def command(
     load_numpy()
     from profkit.handover.sources import sources_of
     from profkit.ranks.fleet import triage
+    from profkit.ranks.options import Options
 
     step_range = _parse_steps(step_text)
+    options = Options(lenient=lenient, step_range=step_range, command=command)
     given = sources_of(paths)
     sources = list(given.first)
     _tune_malloc(_largest_bytes(sources))
@@ -122,23 +124,16 @@ def command(
         else:
             gc.enable()
             from profkit.cli.ranks import Plan, report_on
-            from profkit.ranks.options import Options
 
             report = report_on(
                 sources,
-                Options(lenient=lenient, step_range=step_range, command=command),
+                options,
                 Plan(n_workers=jobs, cache=cache, is_cached=not no_cache, is_strict=strict, dask=dask),
             )
         if given.has_second:
             from profkit.handover.beside import Reading, handed_over
 
-            reading = Reading(
-                lenient=lenient,
-                jobs=jobs or _jobs_for(sources),
-                step_range=step_range,
-                command=command,
-                progress=progress,
-            )
+            reading = Reading(options=options, jobs=jobs or _jobs_for(sources), progress=progress)
             report = handed_over(report, given, reading)
     write(report, fmt=format_for(fmt, output), output=output, verbose=verbose, color=color)
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))

@@ -24,15 +24,14 @@ from profkit.model.kernel import KernelReport
 from profkit.model.report import Failure, Report, Verdict
 from profkit.model.trace import Trace
 from profkit.pipeline import analyse
+from profkit.ranks.options import Options
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """How traces are read and cut."""
+    """How traces are read and judged, and in how many processes."""
 
-    lenient: bool = False
+    options: Options
     jobs: int = 1
-    step_range: tuple[int, int] | None = None
-    command: str | None = None
     progress: Progress | None = None
 
 
@@ -87,14 +86,14 @@ def _needed(report: Report, seconds: Sequence[Portrait]) -> list[str]:
 def _portraits(sources: Iterable[str], reading: Reading) -> list[Portrait]:
     found: list[Portrait] = []
     for source in sources:
-        traces = read_traces(source, lenient=reading.lenient, jobs=reading.jobs, progress=reading.progress)
+        traces = read_traces(source, lenient=reading.options.lenient, jobs=reading.jobs, progress=reading.progress)
         # map, not a loop variable: a trace is gone before the next one of the file is made
         found += map(partial(_portrait, reading=reading), traces)
     return found
 
 
 def _portrait(trace: Trace, reading: Reading) -> Portrait:
-    return portrait_of(analyse(trace, step_range=reading.step_range, command=reading.command))
+    return portrait_of(analyse(trace, step_range=reading.options.step_range, command=reading.options.command))
 
 
 def _kernels(sources: Sequence[str], failures: list[Failure]) -> KernelReport | None:
