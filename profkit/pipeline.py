@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import DeviceReport, RankReport, Verdict
 from profkit.model.trace import Trace
 from profkit.timeline import Facts
+from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide
 
 
@@ -114,7 +117,28 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         is_unlinked=any(check.id == "device.unlinked" and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,
         source=rank.source,
+        turnaround_fraction=_turnaround_fraction(facts),
+        notes=_notes(facts),
         proofs={item.id: item.proof for item in EXPLANATIONS.values()},
+    )
+
+
+def _turnaround_fraction(facts: Facts) -> float:
+    main = facts.main_device
+    return main.idle.turnaround.total_ns / facts.window_ns if main is not None and facts.window_ns else 0.0
+
+
+def _notes(facts: Facts) -> tuple[str, ...]:
+    """Say what other devices of the process do while the one that is judged idles."""
+    main = facts.main_device
+    others = [device for device in facts.devices if device is not main and device.activity.any]
+    if main is None or not others:
+        return ()
+    idle = main.activity.any.gaps(*facts.trace.window_ns)
+    busy = reduce(or_, (device.activity.any for device in others)) & idle
+    share = format_fraction(busy.total_ns / idle.total_ns if idle else 0.0)
+    return (
+        f"device {main.device} is judged, the busiest of {len(others) + 1}: others work in {share} of its idle time",
     )
 
 

@@ -47,6 +47,10 @@ HEALTHY_MATRIX: Final = 0.5
 """Chosen: the healthy workload shows 0.94 on a CPU; below 0.8 something else is worth a look."""
 _WORK: Final = ("precision.fallback", "kernel.unfused", "padding.waste")
 """Findings on the work itself: no bottleneck of their own, but reasons not to call it healthy."""
+MANY_GAPS: Final = 0.05
+"""Chosen: as the severity "medium"; one to two us lie between queued kernels, which then last 40 us or less."""
+LEAVE_IT: Final = "leave it alone: the next gain is algorithmic, a smaller model or a lower precision"
+FEWER_KERNELS: Final = "fewer and longer kernels: fuse them, or give each more to do (a larger batch)"
 MAX_HEADLINE: Final = 3
 ONE_RANK_ALONE: Final = "one rank alone: waiting for a late peer and transfer cannot be told apart"
 """A caveat that goes where all ranks are here."""
@@ -70,6 +74,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Whether most device rows have no launch call: the host side was not recorded."""
     rank: int | None
     source: str
+    turnaround_fraction: float = 0.0
+    """Of the window, in gaps between operations that had been issued in time."""
+    notes: tuple[str, ...] = ()
+    """What else one should know before believing the verdict."""
     proofs: Mapping[str, str]
     """The experiment that proves each finding, by its id."""
 
@@ -206,7 +214,7 @@ def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
         next_tool=tool
         or recapture(case.scope, "which kernels, with shapes?", "the hottest names of --verbose", flags="--shapes"),
         fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE]
-        or ("leave it alone: the next gain is algorithmic, a smaller model or a lower precision",),
+        or (FEWER_KERNELS if case.turnaround_fraction >= MANY_GAPS else LEAVE_IT,),
         proof=case.proofs.get(top.id, "") if top is not None else "",
         caveats=_caveats(case, top),
         findings=_shown(sorted((*work, *causes), key=lambda f: (f.severity.rank, -f.fraction * f.confidence)), case),
@@ -248,7 +256,10 @@ def _inconclusive(case: Case, causes: list[Finding], why: str, stall: Finding | 
 
 
 def _caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
-    caveats = list(case.failed_checks)
+    caveats = [*case.failed_checks, *case.notes]
+    if case.turnaround_fraction >= MANY_GAPS:
+        share = format_fraction(case.turnaround_fraction)
+        caveats.append(f"{share} of the window lies between operations that were queued in time: many short kernels")
     if case.is_cpu:
         caveats.append("CPU trace: dispatch cost is estimated from the smallest operators, not measured")
         if top is not None:  # measured: analyses/data_removal

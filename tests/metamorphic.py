@@ -69,6 +69,18 @@ class Job:
         self._call(f"{self._calls}LaunchKernel", cost_ns)
         return self._queued(name, "kernel", stream, (self.now_ns - cost_ns, duration_ns), after)
 
+    def replay(self, n: int, duration_ns: int, gap_ns: int, *, stream: int = 7) -> None:
+        """Launch a CUDA graph of n kernels with gaps between them."""
+        self._call(f"{self._calls}GraphLaunch", 30_000)
+        start = max(self.now_ns - 30_000 + self._lag_ns, self._free_ns.get(stream, 0) + TURNAROUND_NS)
+        for node in range(n):
+            end = start + duration_ns
+            arguments = {"device": self._device, "stream": stream, "correlation": self._correlation}
+            arguments |= {"graph id": 1, "graph node id": node + 1}
+            place = {"pid": self._device, "tid": stream}
+            self.rows.append(Row(name=GEMM, cat="kernel", start_ns=start, end_ns=end, args=arguments, **place))
+            self._free_ns[stream], start = end, end + gap_ns
+
     def copy(self, duration_ns: int, *, to: str = "Device", is_pageable: bool = False, stream: int = 7) -> None:
         """Copy a batch; from pageable memory the call lasts until the copy has ended."""
         start = self.now_ns

@@ -475,3 +475,39 @@ def test_a_real_trace_may_be_shuffled_and_lose_its_arrows(name: str, shared_trac
     assert without["ranks"][0]["n_events"] <= whole["ranks"][0]["n_events"]
     without["ranks"][0]["n_events"] = whole["ranks"][0]["n_events"]
     assert without == whole
+
+
+def test_gaps_inside_a_graph_are_no_waiting_for_the_host(tmp_path: Path) -> None:
+    job = Job()
+
+    def body() -> None:
+        job.op("CompiledFunction", lambda: job.replay(1_000, 2_000, 1_200))
+        job.synchronise()
+
+    for number in range(10):
+        job.step(number, body)
+    report = triaged(job.rows, tmp_path)
+    assert report.ranks[0].devices[0].budget.compute == 10 * 1_000 * 2_000
+    assert "host.launch_bound" not in _finding_ids(report)
+    assert report.verdict.bottleneck is Bottleneck.KERNEL
+    assert not report.verdict.is_healthy
+    gaps = 10 * 999 * 1_200 / report.ranks[0].devices[0].budget.window_ns
+    assert any(f"{100 * gaps:.1f} % of the window" in caveat for caveat in report.verdict.caveats)
+
+
+def test_another_device_that_works_meanwhile_is_said(tmp_path: Path) -> None:
+    first, second = Job(), Job(device=1, first=1_000_000)
+
+    def body() -> None:
+        for _ in range(20):
+            first.op("aten::mm", lambda: first.launch(300_000))
+        second.follow(first)
+        for _ in range(10):
+            second.op("aten::mm", lambda: second.launch(200_000))
+        second.synchronise()
+        first.now_ns = second.now_ns
+
+    for number in range(8):
+        first.step(number, body)
+    report = triaged([*first.rows, *second.rows], tmp_path)
+    assert any(caveat.startswith("device 0 is judged, the busiest of 2") for caveat in report.verdict.caveats)

@@ -41,6 +41,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     floor_p5_ns: int | None
     floor_median_ns: int | None
     launch_idle_ns: int
+    """Without `turnaround_ns`: what the host cannot shorten by being faster."""
     host_idle_ns: int
     sync_idle_ns: int
     data_idle_ns: int
@@ -57,6 +58,8 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     op_cost_ns: int
     has_ops: bool = True
     """Whether dispatch can be told from other host work."""
+    turnaround_ns: int = 0
+    """Idle time between operations that had been issued in time."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """(call of the operating system, ns) of the launching threads in `host_idle_ns`."""
 
@@ -79,6 +82,7 @@ def _measure_device(facts: Facts) -> Launches:
     duration = trace.gpu.end_ns[kernels] - trace.gpu.start_ns[kernels]
     launch = trace.gpu.launch_row[kernels]
     linked = launch >= 0
+    linked[linked] &= trace.calls.kind[launch[linked]] != CallKind.GRAPH_LAUNCH  # one call for many kernels
     call = trace.calls.end_ns[launch[linked]] - trace.calls.start_ns[launch[linked]]
     return Launches(
         scope=scope_of(facts),
@@ -90,7 +94,8 @@ def _measure_device(facts: Facts) -> Launches:
         rho_time=queue.rho_time,
         floor_p5_ns=queue.floor_p5_ns,
         floor_median_ns=queue.floor_median_ns,
-        launch_idle_ns=main.budget.idle_launch,
+        launch_idle_ns=main.budget.idle_launch - main.idle.turnaround.total_ns,
+        turnaround_ns=main.idle.turnaround.total_ns,
         host_idle_ns=main.budget.idle_host,
         sync_idle_ns=main.budget.idle_sync,
         data_idle_ns=main.budget.idle_data,
@@ -255,7 +260,7 @@ def _device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             statement=f"{format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} idle before launches:"
             f" {format_fraction(scope.fraction(result.launch_idle_ns))} {'dispatching' if result.has_ops else 'in CUDA calls'},"
             f" {format_fraction(scope.fraction(result.host_idle_ns))} {'other host work' if result.has_ops else 'outside them (no operators recorded: Python or dispatch)'}",
-            metric="budget_ns.idle_launch+idle_host",
+            metric="budget_ns.idle_launch+idle_host-launches.turnaround_ns",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
             expected=f"< {format_fraction(MIN_FRACTION)} of the window",
@@ -385,6 +390,7 @@ def present(result: Launches) -> Section:
             "median_kernel_ns": result.median_kernel_ns,
             "shorter_than_launch_fraction": result.shorter_than_launch,
             "few_gaps_share": result.few_gaps_share,
+            **({} if result.scope.is_cpu else {"turnaround_ns": result.turnaround_ns}),
             "op_cost_ns": result.op_cost_ns,
         },
         tables=(
@@ -407,7 +413,8 @@ EXPLANATIONS = (
         meaning="The device finishes each operation before the next one is issued: Python, the dispatcher and the driver"
         " set the pace. On a CPU-only trace: the fixed cost of operators and the Python between them take much of the step.",
         measured="Idle time before a launch while the host dispatches (operators that launch, runtime calls, the launch"
-        " latency itself) plus idle time in other host work; rho = share of operations launched after everything before"
+        " latency itself) plus idle time in other host work, without the gaps between operations that were issued in time"
+        " (a faster host would not shorten them); rho = share of operations launched after everything before"
         " them had ended; the latency floor is calibrated on those launches, since it is 5 us here and 45 us on WSL2."
         " CPU: the median duration of leaf operators up to 10 us is taken as the fixed cost of each; time inside an operator"
         " around those that it calls is dispatch too, in stretches up to 50 us.",

@@ -34,6 +34,8 @@ class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
     sync: Intervals
     launch: Intervals
     host: Intervals
+    turnaround: Intervals
+    """The part of `launch` between operations that were issued in time: too short to be a wait, on this platform."""
     dependency: Intervals
     unknown: Intervals
 
@@ -64,6 +66,8 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
     is_short = gaps.end_ns - gaps.start_ns <= queue.turnaround_ns
     is_latency = gaps.end_ns <= gaps.launched_ns + queue.latency_ns
     latency = Intervals.of(*_chosen(gaps.returned_ns, gaps.end_ns, pending & (is_short | is_latency)))
+    is_queued = known & (gaps.launched_ns <= gaps.start_ns)
+    turnaround = Intervals.of(*_chosen(gaps.start_ns, gaps.end_ns, is_queued & is_short)) - profiler_work(trace)
     dependency = Intervals.of(*_chosen(gaps.returned_ns, gaps.end_ns, pending & ~is_short & ~is_latency))
 
     data = waiting & host.loader
@@ -81,6 +85,7 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
         data=data,
         sync=sync,
         launch=dispatch | calling | latency,
+        turnaround=turnaround,
         host=rest if host.is_known else Intervals.empty(),
         dependency=dependency,
         unknown=unknown | profiled | unclear if host.is_known else unknown | profiled | unclear | rest,
