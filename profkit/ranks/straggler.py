@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, Bool
 from profkit.ranks.chance import blocks_of, excess_ns, lateness_ns, middle_of_others, p_of_largest, summed_by_block
 from profkit.ranks.kinds import CollectiveKind
+from profkit.ranks.pace import compute_factor
 from profkit.ranks.records import PHASES, Group, RankSummary
 from profkit.ranks.waits import GroupWaits
 
@@ -284,27 +285,3 @@ def _limits(waits: GroupWaits) -> tuple[str, ...]:
     if waits.is_disputed:
         limits.append(f"waits by clocks and by durations differ by {waits.disagreement_ns / 1000:.0f} us in the median")
     return tuple(limits)
-
-
-def compute_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | None:
-    """Give how much longer kernels of one name and shape take on this rank than in the middle of the others.
-
-    The mean of logarithms of median durations, weighted by this rank's time; None where no kernel is on two ranks.
-    Source: NVIDIA's resiliency extension scores ranks likewise (diagnosis 2.15).
-    """
-    medians: dict[tuple[str, int], list[int]] = {}
-    for other, summary in by_rank.items():
-        if other != rank:
-            for name, shape, median in zip(summary.work.name, summary.work.shape, summary.work.median_ns, strict=True):
-                medians.setdefault((summary.name(int(name)), int(shape)), []).append(int(median))
-    mine = by_rank[rank]
-    logs, weights = [], []
-    for name, shape, median, total in zip(
-        mine.work.name, mine.work.shape, mine.work.median_ns, mine.work.total_ns, strict=True
-    ):
-        peers = medians.get((mine.name(int(name)), int(shape)), [])
-        middle = float(np.median(peers)) if peers else 0.0
-        if middle > 0 and median > 0:
-            logs.append(float(np.log(median / middle)))
-            weights.append(float(total))
-    return float(np.exp(np.average(logs, weights=weights))) if weights else None

@@ -11,8 +11,9 @@ from profkit.ranks.clocks import aligned
 from profkit.ranks.fingerprints import communication_limit, only_work, traffic
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.match import matched
+from profkit.ranks.pace import compute_factor
 from profkit.ranks.records import PHASES, CollectiveRows, Group, LeadRanges, NameRows
-from profkit.ranks.straggler import compute_factor, find_stragglers
+from profkit.ranks.straggler import find_stragglers
 from profkit.ranks.waits import split
 from tests.ranks.overlap import Overlap, run
 from tests.ranks.simulate import MS, Job, shifted, simulate
