@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64
 from profkit.model.table import NO_ROW
 from profkit.ranks.clocks import Clocks
+from profkit.ranks.delays import UNKNOWN_NS, Delays
 from profkit.ranks.graph import Graph, Places, graph_of
 from profkit.ranks.matches import Matching
 from profkit.ranks.records import PHASES, RankSummary
@@ -29,7 +30,6 @@ MAX_ERROR: Final = 0.03
 """Error of the replay of the job as it was, above which it says nothing. Source: diagnosis 3.5; ByteDance's traces
 replay at 0.5 to 1.9 %, Lumos at 3.3 %."""
 
-_UNKNOWN: Final = np.iinfo(np.int64).max // 4
 _CORES: Final = (
     "cores are shared: others may use what a waiting rank leaves idle, so that less is won (seeds: 32 of 40 ms)"
 )
@@ -253,17 +253,17 @@ def _blocks(graph: Graph, moved: Mapping[int, _Cut]) -> tuple[I64, I64]:
 def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | None:
     """Give each rank's mean step of a replay with own work cut; None where the order of ends contradicts itself."""
     lines = graph.ranks
-    delays = _Delays(graph)
+    delays = Delays(graph)
     own = np.concatenate([line.begin_ns + _moved(moved.get(i), line.ready) for i, line in enumerate(lines)])
     n_blocks = np.concatenate([line.ready.n_blocks for line in lines])
     block, block_own = _blocks(graph, moved)
-    end = np.full(graph.rank.size, _UNKNOWN)
+    end = np.full(graph.rank.size, UNKNOWN_NS)
     for first, last in pairwise(graph.edges.tolist()):
         rows = graph.member[first:last]
         start = own[rows] + delays.at(graph.rank[rows], n_blocks[rows])
         before = graph.before[rows]
         start = np.maximum(start, np.where(before == NO_ROW, start, end[before]))
-        if start.max() >= _UNKNOWN:
+        if start.max() >= UNKNOWN_NS:
             return None
         end[rows] = np.where(graph.is_tied[rows], start.max(), start) + graph.transfer_ns[rows]
         waiting = rows[block[rows] != NO_ROW]
@@ -271,31 +271,8 @@ def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | 
     edges = [_moved(moved.get(i), line.steps) for i, line in enumerate(lines)]
     every = np.arange(len(lines))
     late = [delays.at(every, np.array([line.steps.n_blocks[side] for line in lines])) for side in (0, 1)]
-    if max(side.max() for side in late) >= _UNKNOWN:
+    if max(side.max() for side in late) >= UNKNOWN_NS:
         return None
     window = np.array([to - begin for begin, to in edges]) + late[1] - late[0]
     mean: NDArray[np.float64] = window / np.array([len(line.summary.steps) for line in lines])
     return mean
-
-
-class _Delays:
-    """How much later than its own work alone each rank is, after each of its waits; waits are noted as they end."""
-
-    def __init__(self, graph: Graph) -> None:
-        n_blocks = max(len(line.block_row) for line in graph.ranks)
-        self._noted = np.full((len(graph.ranks), n_blocks), _UNKNOWN)
-        self._after = np.zeros((len(graph.ranks), n_blocks + 1), np.int64)
-        self._n_known = np.zeros(len(graph.ranks), np.int64)
-
-    def note(self, rank: I64, block: I64, late_ns: I64) -> None:
-        self._noted[rank, block] = late_ns
-
-    def at(self, rank: I64, n_blocks: I64) -> I64:
-        """Give the delay of each rank after so many waits; beyond `_UNKNOWN` where one of them is not noted yet."""
-        while (behind := self._n_known[rank] < n_blocks).any():
-            r = rank[behind]
-            k = self._n_known[r]
-            self._after[r, k + 1] = np.maximum(self._after[r, k], self._noted[r, k])
-            self._n_known[r] = k + 1
-        found: I64 = self._after[rank, n_blocks]
-        return found
