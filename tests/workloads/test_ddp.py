@@ -1,15 +1,12 @@
 """The DDP lab: a fault changes when work is done and not what, its dose is a flag, and every rank's steps are told."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.capture.running import ENVIRONMENT  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
 from workloads import ddp  # noqa: E402
 from workloads.ddp import MODES, Doses, read_doses  # noqa: E402
 from workloads.rank_steps import RankSteps, figures, slowest, spread_ns  # noqa: E402
@@ -20,23 +17,9 @@ TINY = ("--json", "--batch=4", "--features=8", "--hidden=8", "--classes=4", "--s
 SMALL_DOSES = {"straggler": ["--fetch-sleep-ms=2"], "comm": ["--extra-mb=0.01"], "barrier": ["--rank0-ms=2"]}
 
 
-@pytest.fixture(autouse=True)
-def same_threads_after():
-    n_threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(n_threads)
-
-
 @pytest.fixture
-def run(capsys):
-    """Runs the workload on one rank in this process and gives its row."""
-
-    def run_here(*flags):
-        assert ddp.main([*TINY, *flags]) == 0
-        (line,) = capsys.readouterr().out.splitlines()
-        return json.loads(line)
-
-    return run_here
+def run(printed):
+    return partial(printed, ddp, *TINY)
 
 
 def test_a_fault_changes_no_loss_and_the_seed_does(run):
@@ -102,21 +85,9 @@ def test_a_run_that_times_nothing_is_a_usage_error(capsys):
     assert "leaves no step to time" in capsys.readouterr().err
 
 
-def test_two_ranks_take_different_samples_and_share_what_they_learn():
-    """Through torchrun on gloo: half the batch on each of two ranks has the mean loss over both."""
-    line = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    flags = ["--mode=comm", "--extra-mb=0.5", *TINY]
-    done = subprocess.run(
-        [sys.executable, *line, "-m", "workloads.ddp", *flags],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    row = json.loads(done.stdout)
+def test_two_ranks_take_different_samples_and_share_what_they_learn(on_two_ranks):
+    """Half the batch on each of two ranks has the mean loss over both."""
+    row = json.loads(on_two_ranks("workloads.ddp", "--mode=comm", "--extra-mb=0.5", *TINY))
     assert (row["world_size"], row["global_batch"], len(row["ranks"])) == (2, 8, 2)
     assert row["slowest_step_ms"] == max(rank["step_mean_ms"] for rank in row["ranks"])
     assert 0 < row["final_loss"] < 5

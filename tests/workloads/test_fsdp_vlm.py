@@ -2,16 +2,12 @@
 
 import json
 import math
-import subprocess
-import sys
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed.fsdp", reason="needs FSDP2")
 
-from tests.capture.running import ENVIRONMENT  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
 from workloads import fsdp_vlm  # noqa: E402
 from workloads.vlm import training  # noqa: E402
 from workloads.vlm.data import Captions, build_loader, micro_batches  # noqa: E402
@@ -38,13 +34,6 @@ SIZES = Sizes(
     max_text=20,
 )
 SHORT = ("--device=cpu", "--steps=4", "--skip=1", "--batch=2")
-
-
-@pytest.fixture(autouse=True)
-def same_threads_after():
-    n_threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture
@@ -264,29 +253,12 @@ def test_a_run_that_times_nothing_is_a_usage_error(capsys):
     assert read_choices([])[2] == Choices()
 
 
-def test_two_ranks_train_as_one_does(run, tmp_path):
-    """Through torchrun on gloo: the same samples, thus the same losses, with prefetch and without."""
+def test_two_ranks_train_as_one_does(run, on_two_ranks, tmp_path):
+    """The same samples, thus the same losses, with prefetch and without."""
     alone = run("--accumulation=2", "--batch=2")
     for prefetch in ("off", "on"):
         path = tmp_path / f"{prefetch}.jsonl"
-        flags = [*SHORT, "--accumulation=1", f"--prefetch={prefetch}", "--json", str(path)]
-        line = [
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node=2",
-            "--rdzv-backend=c10d",
-            "--rdzv-endpoint=localhost:0",
-        ]
-        done = subprocess.run(
-            [sys.executable, *line, "-m", "workloads.fsdp_vlm", *flags],
-            cwd=ROOT,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
+        on_two_ranks("workloads.fsdp_vlm", *SHORT, "--accumulation=1", f"--prefetch={prefetch}", "--json", str(path))
         row = json.loads(path.read_text())
         assert row["world_size"] == 2
         assert row["final_loss"] == pytest.approx(alone["final_loss"], rel=1e-5)

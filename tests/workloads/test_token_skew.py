@@ -1,6 +1,6 @@
 """The token lab: plans keep what they promise, packed and padded mean the same, and steps tell their tokens."""
 
-import json
+from functools import partial
 
 import pytest
 
@@ -15,23 +15,9 @@ LENGTHS = Lengths().drawn(2048, seed=0)
 TINY = ("--json", "--hidden=8", "--heads=2", "--vocabulary=32", "--samples=64", "--steps=5", "--batch=2")
 
 
-@pytest.fixture(autouse=True)
-def same_threads_after():
-    n_threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(n_threads)
-
-
 @pytest.fixture
-def run(capsys):
-    """Runs the workload on one rank in this process and gives its row."""
-
-    def run_here(*flags):
-        assert token_skew.main([*TINY, *flags]) == 0
-        (line,) = capsys.readouterr().out.splitlines()
-        return json.loads(line)
-
-    return run_here
+def run(printed):
+    return partial(printed, token_skew, *TINY)
 
 
 def loads(strategy):

@@ -32,21 +32,9 @@ TINY_BY_REGIME = {
 }
 
 
-@pytest.fixture(autouse=True)
-def same_threads_after():
-    n_threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(n_threads)
-
-
 @pytest.fixture
-def run(capsys):
-    def run_tiny(regime, *flags):
-        assert train.main(["--regime", regime, *TINY, *TINY_BY_REGIME[regime], *flags]) == 0
-        (line,) = capsys.readouterr().out.splitlines()
-        return json.loads(line)
-
-    return run_tiny
+def run(printed):
+    return lambda regime, *flags: printed(train, "--regime", regime, *TINY, *TINY_BY_REGIME[regime], *flags)
 
 
 def parsed(*flags):
