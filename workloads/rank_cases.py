@@ -55,46 +55,47 @@ def _healthy(slug: str, title: str, category: str, *, n_ranks: int, batch: int) 
     )
 
 
+def _fault(mode: str, title: str, truth: str, *, findings: set[str], late: str = "") -> Case:
+    """Gives a fault on four ranks; `late` is the phase in which rank 0 is, "" if it is not."""
+    return Case(
+        study="ddp",
+        slug=f"{mode}_ws4",
+        title=title,
+        category="fault",
+        flags=("--mode", mode),
+        n_ranks=4,
+        truth=truth,
+        stragglers={0: late} if late else {},
+        findings=frozenset(findings),
+        excluded=_BLAME - findings,
+    )
+
+
 DDP: Final = (
     _healthy("weak_ws1", "Weak scaling, 1 rank", "weak", n_ranks=1, batch=128),
     _healthy("weak_ws2", "Weak scaling, 2 ranks", "weak", n_ranks=2, batch=128),
     _healthy("weak_ws4", "Weak and strong scaling, 4 ranks", "weak, strong", n_ranks=4, batch=128),
     _healthy("strong_ws1", "Strong scaling, 1 rank", "strong", n_ranks=1, batch=512),
     _healthy("strong_ws2", "Strong scaling, 2 ranks", "strong", n_ranks=2, batch=256),
-    Case(
-        study="ddp",
-        slug="straggler_ws4",
-        title="Straggler rank",
-        category="fault",
-        flags=("--mode", "straggler"),
-        n_ranks=4,
-        truth="Rank 0 sleeps 40 ms before it fetches each batch; the others wait for it in the gradients' all-reduce.",
-        stragglers={0: "data"},
-        findings=frozenset({"straggler.rank"}),
-        excluded=frozenset({"rank0.work", "collective.extra"}),
+    _fault(
+        "straggler",
+        "Straggler rank",
+        "Rank 0 sleeps 40 ms before it fetches each batch; the others wait for it in the gradients' all-reduce.",
+        late="data",
+        findings={"straggler.rank"},
     ),
-    Case(
-        study="ddp",
-        slug="comm_ws4",
-        title="Extra all-reduce",
-        category="fault",
-        flags=("--mode", "comm"),
-        n_ranks=4,
-        truth="The script sends 128 MB per step through an all-reduce of its own, beside 12.4 MB of gradients.",
-        findings=frozenset({"collective.extra"}),
-        excluded=frozenset({"straggler.rank", "rank0.work"}),
+    _fault(
+        "comm",
+        "Extra all-reduce",
+        "The script sends 128 MB per step through an all-reduce of its own, beside 12.4 MB of gradients.",
+        findings={"collective.extra"},
     ),
-    Case(
-        study="ddp",
-        slug="barrier_ws4",
-        title="Rank-0 work and barrier",
-        category="fault",
-        flags=("--mode", "barrier"),
-        n_ranks=4,
-        truth="Rank 0 alone sleeps 20 ms after each step, then all meet at a barrier.",
-        stragglers={0: "host"},
-        findings=frozenset({"straggler.rank", "rank0.work"}),
-        excluded=frozenset({"collective.extra"}),
+    _fault(
+        "barrier",
+        "Rank-0 work and barrier",
+        "Rank 0 alone sleeps 20 ms after each step, then all meet at a barrier.",
+        late="host",
+        findings={"straggler.rank", "rank0.work"},
     ),
 )
 
