@@ -162,6 +162,19 @@ def verdict_table(answers: Sequence[Row]) -> Iterable[str]:
     return table(("case", "as it is", "verdict, late ranks (captures)", "all findings", "against the truth"), rows)
 
 
+def answers(
+    cases: Sequence[Case], changes: Iterable[Row], heads: tuple[str, str], shown: Callable[[Row], str]
+) -> Iterable[str]:
+    """Gives the table of what changed against a baseline: `shown` gives the effect, beside its interval and answer."""
+    titles = {case.slug: case.title for case in cases}
+    rows = []
+    for change in changes:
+        interval = change["interval"]
+        between = "" if interval is None else f"{100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} %"
+        rows.append((titles[change["slug"]], shown(change), between, str(change["answer"])))
+    yield from table((*heads, "95 %", "answer"), rows)
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
     """Gives a Markdown table."""
     yield f"| {' | '.join(heads)} |"

@@ -150,19 +150,7 @@ def _timings(results: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _faults(results: Mapping[str, Any]) -> Iterable[str]:
-    titles = {case.slug: case.title for case in DDP}
-    rows = []
-    for fault in results["faults"]:
-        interval = fault["interval"]
-        rows.append(
-            (
-                titles[fault["slug"]],
-                f"{100 * fault['effect']:+.1f} %",
-                "" if interval is None else f"{100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} %",
-                str(fault["answer"]),
-            )
-        )
-    yield from lab.table(("fault", "throughput", "95 %", "answer"), rows)
+    return lab.answers(DDP, results["faults"], ("fault", "throughput"), lambda row: f"{100 * row['effect']:+.1f} %")
 
 
 def _noise(results: Mapping[str, Any]) -> str:

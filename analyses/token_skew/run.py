@@ -114,19 +114,8 @@ def _timings(results: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _changes(results: Mapping[str, Any]) -> Iterable[str]:
-    titles = {case.slug: case.title for case in TOKEN_SKEW}
-    rows = []
-    for change in results["changes"]:
-        interval = change["interval"]
-        rows.append(
-            (
-                titles[change["slug"]],
-                f"{change['ratio']:.2f}x",
-                "" if interval is None else f"{100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} %",
-                str(change["answer"]),
-            )
-        )
-    yield from lab.table(("strategy", "useful tokens/s", "95 %", "answer"), rows)
+    heads = ("strategy", "useful tokens/s")
+    return lab.answers(TOKEN_SKEW, results["changes"], heads, lambda row: f"{row['ratio']:.2f}x")
 
 
 def charts(results: Mapping[str, Any]) -> dict[str, str]:
