@@ -1,7 +1,6 @@
-"""What one rank tells the others: values of some tens of KB, whatever the size of its trace.
+"""What one rank tells the others: a row for each collective, step and wait, and a bounded number of names.
 
-Measured (`codec.packed`): 7 KB per rank of the eight-rank Megatron step with 84 collectives (the trace: 4 MB), 63 bytes
-for each further collective. All times are int64 ns since the rank's own `origin_unix_ns`.
+So it grows with the collectives, not with the trace. All times are int64 ns since the rank's own `origin_unix_ns`.
 """
 
 from __future__ import annotations
