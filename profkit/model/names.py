@@ -73,7 +73,8 @@ _SPANS: Final = (
     ),
     (SpanKind.COMPILED, re.compile(r"^## Call CompiledFxGraph|^Torch-Compiled Region")),
     (SpanKind.OPTIMIZER, re.compile(r"^Optimizer\.step#")),
-    (SpanKind.COMM, re.compile(r"^(?:gloo|mpi|ucc|xccl|hccl):")),
+    # torch.distributed.rpc: from the call to the answer of another process.
+    (SpanKind.COMM, re.compile(r"^(?:gloo|mpi|ucc|xccl|hccl):|^rpc_(?:async|sync|remote)#")),
     (SpanKind.GC, re.compile(r"^Python GC|^gc\.collect|^\[GC\]|garbage.collect", re.IGNORECASE)),
 )
 

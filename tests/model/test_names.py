@@ -139,6 +139,7 @@ def test_ranges_of_the_host() -> None:
     assert span_kind_of("Optimizer.step#AdamW.step") == SpanKind.OPTIMIZER
     assert span_kind_of("Optimizer.zero_grad#AdamW.zero_grad") == SpanKind.OTHER
     assert span_kind_of("gloo:all_reduce") == SpanKind.COMM
+    assert span_kind_of("rpc_sync#forward(master -> worker1)") == SpanKind.COMM
 
 
 @pytest.mark.parametrize("length", [16, 40, 80])
