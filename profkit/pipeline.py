@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,9 +19,12 @@ from profkit.errors import UsageError
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import DeviceReport, RankReport, Verdict
 from profkit.model.trace import Trace
-from profkit.timeline import Facts
+from profkit.timeline import DeviceFacts, Facts
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide
+
+UNASKED: Final = 0.05
+"""Chosen: the severity "medium"."""
 
 
 class Analysed(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,10 +132,21 @@ def _turnaround_fraction(facts: Facts) -> float:
 
 
 def _notes(facts: Facts) -> tuple[str, ...]:
-    """Say what other devices of the process do while the one that is judged idles."""
+    """Say what other devices do while the one that is judged idles, and which communication holds nothing up."""
     main = facts.main_device
+    if main is None:
+        return ()
+    unasked = main.unasked.total_ns / facts.window_ns if facts.window_ns else 0.0
+    said = (
+        f"under {format_fraction(unasked)} of the window communication runs alone because the host had not launched the"
+        " next kernel: there neither alone is the limit"
+    )
+    return (*((said,) if unasked >= UNASKED else ()), *_other_devices(facts, main))
+
+
+def _other_devices(facts: Facts, main: DeviceFacts) -> tuple[str, ...]:
     others = [device for device in facts.devices if device is not main and device.activity.any]
-    if main is None or not others:
+    if not others:
         return ()
     idle = main.activity.any.gaps(*facts.trace.window_ns)
     busy = reduce(or_, (device.activity.any for device in others)) & idle

@@ -511,3 +511,30 @@ def test_another_device_that_works_meanwhile_is_said(tmp_path: Path) -> None:
         first.step(number, body)
     report = triaged([*first.rows, *second.rows], tmp_path)
     assert any(caveat.startswith("device 0 is judged, the busiest of 2") for caveat in report.verdict.caveats)
+
+
+def _slow_host_under_an_all_reduce(job: Job) -> None:
+    """Reduce for 4 ms while the host takes as long to launch small kernels, and would without the reduction."""
+    job.launch(4_000_000, name=ALL_REDUCE, stream=20)
+    for _ in range(N_MM):
+        job.op("aten::mm", lambda: job.launch(20_000))
+        job.work(200_000)
+    job.synchronise(stream=20)
+    job.synchronise()
+
+
+def test_communication_under_which_the_host_launches_nothing_holds_nothing_up(tmp_path: Path) -> None:
+    with_it, without_it = Job(), Job()
+    for number in range(8):
+        with_it.step(number, lambda: _slow_host_under_an_all_reduce(with_it))
+        without_it.step(number, lambda: _slow_host_under_an_all_reduce(without_it))
+    bare = [row for row in without_it.rows if row.name != ALL_REDUCE]
+    report = triaged(with_it.rows, tmp_path)
+    window_ns = report.ranks[0].devices[0].budget.window_ns
+    gained = window_ns - triaged(bare, tmp_path).ranks[0].devices[0].budget.window_ns
+    assert gained == 0  # the host ends as late without the reduction
+    assert report.ranks[0].devices[0].budget.comm_exposed > 0.8 * window_ns
+    finding = next(finding for finding in report.findings if finding.id == "comm.exposed")
+    to_win = next(e.value for e in finding.evidence if e.metric == "comm.recoverable_interval_ns")
+    assert to_win < 0.03 * window_ns / 8  # the lag of its launches
+    assert any("the host had not launched" in caveat for caveat in report.verdict.caveats)

@@ -15,6 +15,7 @@ from profkit.timeline import Facts
 from profkit.units import format_fraction, format_ns
 
 MIN_FRACTION = 0.05
+WORTH_SAYING = 0.01
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,8 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     comm_ns: int
     hidden_ns: int
     exposed_ns: int
+    unasked_ns: int
+    """The part of `exposed_ns` that holds nothing up: the host had not launched the next compute."""
     compute_ns: int
     top: tuple[tuple[str, int, int], ...]
 
@@ -40,6 +43,7 @@ def measure(facts: Facts) -> Overlap | Skipped:
             how_to_get="profile a distributed job; on a single process there is nothing to overlap",
         )
     comm_ns, hidden_ns, top, n_operations = counted
+    main = facts.main_device
     return Overlap(
         scope=scope_of(facts),
         world_size=facts.trace.meta.world_size,
@@ -47,6 +51,7 @@ def measure(facts: Facts) -> Overlap | Skipped:
         comm_ns=comm_ns,
         hidden_ns=hidden_ns,
         exposed_ns=facts.budget.comm_exposed,
+        unasked_ns=main.unasked.total_ns if main is not None else 0,
         compute_ns=facts.budget.compute,
         top=top,
     )
@@ -93,6 +98,7 @@ def _top(facts: Facts, codes: np.ndarray, duration: np.ndarray, n: int = 5) -> t
 def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
     """Give `comm.exposed` when communication stands alone at least `min_fraction` of the window."""
     scope = result.scope
+    blocking_ns = result.exposed_ns - result.unasked_ns
     fraction = scope.fraction(result.exposed_ns)
     if fraction < min_fraction:
         return ()
@@ -109,7 +115,7 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
             evidence=(
                 Evidence(
                     statement=f"{format_ns(scope.per_step(result.exposed_ns))} {scope.each} of communication with no compute under it:"
-                    f" {format_fraction(fraction)} of the window",
+                    f" {format_fraction(scope.fraction(result.exposed_ns))} of the window" + _unasked_part(result),
                     metric="budget_ns.comm_exposed",
                     value=float(result.exposed_ns),
                     unit="ns",
@@ -124,9 +130,9 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
                 ),
                 Evidence(
                     statement="one rank's trace cannot tell transfer from waiting for a slower rank: of the exposed time between"
-                    f" 0 and {format_ns(scope.per_step(result.exposed_ns))} {scope.each} is this rank's to win",
+                    f" 0 and {format_ns(scope.per_step(blocking_ns))} {scope.each} is this rank's to win",
                     metric="comm.recoverable_interval_ns",
-                    value=float(scope.per_step(result.exposed_ns)),
+                    value=float(scope.per_step(blocking_ns)),
                     unit="ns",
                 ),
             ),
@@ -149,6 +155,13 @@ def _all_ranks(scope: Scope) -> NextTool:
     )
 
 
+def _unasked_part(result: Overlap) -> str:
+    share = result.scope.fraction(result.unasked_ns)
+    if share < WORTH_SAYING:
+        return ""
+    return f"; under {format_fraction(share)} the host had not launched the next compute, which held nothing up"
+
+
 def present(result: Overlap) -> Section:
     """Show overlap and the longest collectives."""
     return Section(
@@ -159,6 +172,7 @@ def present(result: Overlap) -> Section:
             "comm_ns": result.comm_ns,
             "hidden_ns": result.hidden_ns,
             "exposed_ns": result.exposed_ns,
+            **({} if result.scope.is_cpu else {"unasked_ns": result.unasked_ns}),
         },
         tables=(
             TableView(
@@ -178,7 +192,9 @@ EXPLANATIONS = (
         title="communication is not hidden under compute",
         meaning="Collectives run while no compute kernel does. That is an upper bound of what communication costs: part of"
         " it is waiting for a late rank, and an exposed collective need not delay anything.",
-        measured="The union of communication (by kernel name or collective arguments, never by stream) without compute."
+        measured="The union of communication (by kernel name or collective arguments, never by stream) without compute;"
+        " what is this rank's to win leaves out the time in which the host, in no blocking call, had not launched the next"
+        " compute."
         " On a CPU: gloo ranges of background threads without operators.",
         thresholds=("fires at 5 % of the window: chosen between XProf's 3 % and torch-tb-profiler's 10 %",),
         lookalikes=(

@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, is_one_of
+from profkit.model.intervals import Intervals
 from profkit.model.report import Budget
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.activity import Activity, device_activity
 from profkit.timeline.cpu import CpuBudget, cpu_budget
+from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, idle_causes
 from profkit.timeline.queue import Queue, launch_queue
@@ -23,6 +25,8 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     activity: Activity
     queue: Queue
     idle: IdleCauses
+    unasked: Intervals
+    """Exposed communication under which the host had not asked for the next compute."""
     budget: Budget
 
 
@@ -118,7 +122,9 @@ def _device(trace: Trace, device: int, host: HostStates) -> DeviceFacts:
         idle_dependency=idle.dependency.total_ns,
         idle_unknown=idle.unknown.total_ns,
     )
-    return DeviceFacts(device=device, activity=activity, queue=queue, idle=idle, budget=budget)
+    return DeviceFacts(
+        device=device, activity=activity, queue=queue, idle=idle, unasked=unasked(trace, activity, host), budget=budget
+    )
 
 
 def _cpu_parts(trace: Trace, cpu: CpuBudget) -> Budget:
