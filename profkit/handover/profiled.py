@@ -43,7 +43,10 @@ class _Use(msgspec.Struct, frozen=True):
 
 
 class _Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Times per step, ns: the step, all its compute kernels, those with a profile, and these by what limits them."""
+    """Times per step, ns (without steps, of the window): the step, all its compute kernels, those with a profile.
+
+    `by_class` gives these by what limits them.
+    """
 
     step_ns: int
     kernel_ns: int
@@ -78,7 +81,7 @@ def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
         sources=report.sources,
         status=status,
         sentence=sentence,
-        evidence=tuple(_evidence(kernels, account.step_ns)),
+        evidence=tuple(_evidence(kernels, account.step_ns, has_steps=bool(portrait.step_ns.size))),
         step_ns=account.step_ns,
         kernel_ns=account.kernel_ns,
         covered_ns=account.covered_ns,
@@ -179,7 +182,8 @@ def _status(
         if name != KernelClass.NO_DATA.value
     )
     covered = f"{format_fraction(account.covered_ns / account.kernel_ns)} of the kernel time is profiled"
-    told = f"{shares} of the step; {covered}" if shares else f"{covered}, none of it with both throughputs"
+    whole = "step" if portrait.step_ns.size else "window"
+    told = f"{shares} of the {whole}; {covered}" if shares else f"{covered}, none of it with both throughputs"
     bottleneck = portrait.verdict.bottleneck
     if bottleneck is not Bottleneck.KERNEL:
         return HandoverStatus.OPEN, f"ncu runs kernels alone and cannot speak on {bottleneck.value}: {told}"
@@ -193,11 +197,12 @@ def _status(
     return HandoverStatus.CONFIRMED, f"ncu refines kernel-bound: {told}"
 
 
-def _evidence(kernels: tuple[ProfiledKernel, ...], step_ns: int) -> Iterable[Evidence]:
+def _evidence(kernels: tuple[ProfiledKernel, ...], step_ns: int, *, has_steps: bool) -> Iterable[Evidence]:
+    per, whole = ("per step", "step") if has_steps else ("in the window", "window")
     for kernel in kernels[:_MAX_NAMED]:
         at = "" if kernel.roof_percent is None else f", its busier roof at {kernel.roof_percent:.1f} % of peak"
         yield Evidence(
-            statement=f"{kernel.function}: {kernel.kernel_class}{at}; {format_ns(kernel.kernel_ns)} per step"
+            statement=f"{kernel.function}: {kernel.kernel_class}{at}; {format_ns(kernel.kernel_ns)} {per}"
             f" ({format_fraction(kernel.kernel_ns / step_ns)})",
             metric="handover.profiled_kernel_ns",
             value=float(kernel.kernel_ns),
@@ -206,8 +211,8 @@ def _evidence(kernels: tuple[ProfiledKernel, ...], step_ns: int) -> Iterable[Evi
     known = [kernel.recoverable_ns for kernel in kernels if kernel.recoverable_ns is not None]
     if known:
         yield Evidence(
-            statement=f"at the peak of their busier roofs they would take at most {format_ns(sum(known))} per step less"
-            f" ({format_fraction(sum(known) / step_ns)} of the step)",
+            statement=f"at the peak of their busier roofs they would take at most {format_ns(sum(known))} {per} less"
+            f" ({format_fraction(sum(known) / step_ns)} of the {whole})",
             metric="handover.kernel_recoverable_ns",
             value=float(sum(known)),
             unit="ns",

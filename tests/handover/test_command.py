@@ -136,6 +136,20 @@ def test_all_three_tools_in_one_report(tmp_path):
     assert document["verdict"]["next_tool"]["command"].startswith("profkit ncu --kernel vectorized_")
 
 
+def test_without_steps_profiles_speak_of_the_window(tmp_path):
+    job = Job()
+    rows = [row for row in job.rows() if not row.name.startswith("ProfilerStep")][:60]  # too few to find a period
+    trace = tmp_path / "a.json"
+    trace.write_bytes(to_json(rows, metadata={"deviceProperties": [{"id": 0, "name": job.device}]}))
+    document = triaged(str(trace), str(ncu_csv(tmp_path / "c.csv", GEMM)))
+    assert document["verdict"]["step_ns"] is None
+    told = document["handover"]
+    assert "memory-bound kernels 77.4 % of the window;" in told["sentence"]
+    kernel, ceiling, _ = (item["statement"] for item in told["kernels"]["evidence"])
+    assert kernel.endswith("480 us in the window (77.4 %)")
+    assert ceiling.endswith("48.0 us in the window less (7.7 % of the window)")
+
+
 @pytest.mark.parametrize("fmt", ["terminal", "markdown"])
 def test_people_read_the_sentence_and_its_numbers(tmp_path, fmt):
     trace, export = kineto(tmp_path / "a.json.gz", OVERHEAD), nsys(tmp_path / "b.sqlite", OVERHEAD.but(host_us=12))
