@@ -538,3 +538,18 @@ def test_communication_under_which_the_host_launches_nothing_holds_nothing_up(tm
     to_win = next(e.value for e in finding.evidence if e.metric == "comm.recoverable_interval_ns")
     assert to_win < 0.03 * window_ns / 8  # the lag of its launches
     assert any("the host had not launched" in caveat for caveat in report.verdict.caveats)
+
+
+def test_who_compiles_already_is_not_told_to_compile(tmp_path: Path) -> None:
+    job = Job()
+
+    def body() -> None:
+        for _ in range(N_MM):
+            job.op("CompiledFunction", lambda: job.launch(MM_NS, name="triton_poi_fused_add_mul_3"))
+        job.synchronise()
+
+    for number in range(8):
+        job.step(number, body)
+    report = triaged(job.rows, tmp_path)
+    finding = next(finding for finding in report.findings if finding.id == "kernel.unfused")
+    assert "torch.compile" not in finding.fix

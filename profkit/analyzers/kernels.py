@@ -228,10 +228,17 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
                     unit="ns",
                 ),
             ),
-            fix="fuse: torch.compile, or hand-written kernels (Triton, Liger); half-precision activations; in-place where allowed",
+            fix=_fix(memory),
             next_tools=(tool,),
         ),
     )
+
+
+def _fix(memory: list[KernelUse]) -> str:
+    """Give what to do about memory-bound kernels, the longest first: inductor's are fused already."""
+    if memory and all(use.name.startswith("triton_") for use in memory[:3]):
+        return "compiled already: fewer graph breaks, half-precision activations, hand-written kernels (Triton, Liger)"
+    return "fuse: torch.compile, or hand-written kernels (Triton, Liger); half-precision activations; in-place where allowed"
 
 
 def present(result: Kernels) -> Section:
