@@ -236,7 +236,8 @@ def test_steps_found_by_their_period_say_the_same_per_step_as_marked_ones(tmp_pa
         for report in (told, found)
     ]
     assert per_step[0] == {"input.starved": 2_000_000, "h2d.exposed": 1_000_000}
-    assert per_step[1] == {"input.starved": 7 * 2_000_000 // 8, "h2d.exposed": 1_000_000}  # no copy ends the first wait
+    # the window begins with the first copy, after the first wait; by the seven steps found alone it would be 14 % more
+    assert per_step[1] == pytest.approx({"input.starved": 7 * 2_000_000 / 8, "h2d.exposed": 1_000_000}, rel=0.05)
 
 
 def test_a_period_without_the_optimizer_is_a_part_of_a_step(tmp_path: Path) -> None:
