@@ -57,10 +57,10 @@ def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command:
     skipped = tuple(result for result in results.values() if isinstance(result, Skipped))
     found = {name: result for name, result in results.items() if not isinstance(result, Skipped)}
     gate: quality.Quality = found["quality"]
-    findings = _judged(found, trace.meta.rank)
+    step_times = steps.summary(_of(found, StepTimes), facts.window_ns)
+    findings = _judged(found, trace.meta.rank, of_step=_step_share(facts, step_times.mean_ns))
     cap = quality.confidence_cap(gate)
     sections = tuple(ANALYZERS[name].present(result) for name, result in found.items())
-    step_times = steps.summary(_of(found, StepTimes), facts.window_ns)
     rank = RankReport(
         source=trace.meta.source,
         format=trace.meta.format,
@@ -97,9 +97,16 @@ def _of(found: dict[str, Any], kind: type[Any]) -> Any:
     return next((result for result in found.values() if isinstance(result, kind)), None)
 
 
-def _judged(found: dict[str, Any], rank: int | None) -> tuple[Finding, ...]:
+def _step_share(facts: Facts, mean_step_ns: int | None) -> float:
+    """Give the mean step over the window's time per step: less than 1 where steps are marked and do not touch."""
+    return mean_step_ns * facts.n_steps / facts.window_ns if mean_step_ns and facts.window_ns else 1.0
+
+
+def _judged(found: dict[str, Any], rank: int | None, *, of_step: float) -> tuple[Finding, ...]:
+    """Give the findings; what each could give is of the mean step, as the verdict's ceiling is."""
     findings = [finding for name, result in found.items() for finding in ANALYZERS[name].judge(result)]
-    return tuple(sorted((replace(f, rank=rank) for f in findings), key=lambda f: (f.severity.rank, -f.fraction)))
+    ranked = sorted(findings, key=lambda f: (f.severity.rank, -f.fraction))
+    return tuple(replace(f, rank=rank, recoverable_ns=round(f.recoverable_ns * of_step)) for f in ranked)
 
 
 def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, kernels: Kernels | None) -> Case:
@@ -121,6 +128,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         rank=rank.rank,
         source=rank.source,
         turnaround_fraction=_turnaround_fraction(facts),
+        skipped=frozenset(skip.analyzer for skip in rank.skipped),
         notes=_notes(facts),
         proofs={item.id: item.proof for item in EXPLANATIONS.values()},
     )

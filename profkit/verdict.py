@@ -50,6 +50,7 @@ _WORK: Final = ("precision.fallback", "kernel.unfused", "padding.waste")
 MANY_GAPS: Final = 0.05
 """Chosen: as the severity "medium"; one to two us lie between queued kernels, which then last 40 us or less."""
 LEAVE_IT: Final = "leave it alone: the next gain is algorithmic, a smaller model or a lower precision"
+CHEAPER_WORK: Final = "make the work itself cheaper, what takes longest first: lower precision, fusing, less of it"
 FEWER_KERNELS: Final = "fewer and longer kernels: fuse them, or give each more to do (a larger batch)"
 MAX_HEADLINE: Final = 3
 ONE_RANK_ALONE: Final = "one rank alone: waiting for a late peer and transfer cannot be told apart"
@@ -76,6 +77,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     turnaround_fraction: float = 0.0
     """Of the window, in gaps between operations that had been issued in time."""
+    skipped: frozenset[str] = frozenset()
+    """The analyzers that could not look: what they would have found is not ruled out."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
     proofs: Mapping[str, str]
@@ -180,8 +183,9 @@ def _headline(case: Case, top: Finding) -> str:
 
 
 def _ceiling(case: Case, top: Finding) -> float | None:
-    """T / (T - R), from the share of the window, so that it holds with and without steps."""
-    remaining = 1 - top.recoverable_ns * case.n_steps / case.budget.window_ns if case.budget.window_ns else 0.0
+    """T / (T - R), of the mean step; without steps, of the window."""
+    total_ns = case.step_ns or case.budget.window_ns
+    remaining = 1 - top.recoverable_ns / total_ns if total_ns else 0.0
     return 1 / remaining if remaining > 0.001 else None
 
 
@@ -213,8 +217,7 @@ def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
         speedup_ceiling=_ceiling(case, top) if top is not None else 1.0,
         next_tool=tool
         or recapture(case.scope, "which kernels, with shapes?", "the hottest names of --verbose", flags="--shapes"),
-        fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE]
-        or (FEWER_KERNELS if case.turnaround_fraction >= MANY_GAPS else LEAVE_IT,),
+        fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE] or (_of_work(case),),
         proof=case.proofs.get(top.id, "") if top is not None else "",
         caveats=_caveats(case, top),
         findings=_shown(sorted((*work, *causes), key=lambda f: (f.severity.rank, -f.fraction * f.confidence)), case),
@@ -222,6 +225,14 @@ def _kernel_bound(case: Case, causes: list[Finding]) -> Verdict:
         rank=case.rank,
         source=case.source,
     )
+
+
+def _of_work(case: Case) -> str:
+    """Give what is to be done where nothing but the work takes time."""
+    if case.turnaround_fraction >= MANY_GAPS:
+        return FEWER_KERNELS
+    is_steady = case.budget.fraction("compute") >= HEALTHY_WORK and not any(f.id == "host.stall" for f in case.findings)
+    return LEAVE_IT if is_steady else CHEAPER_WORK
 
 
 def _inconclusive(case: Case, causes: list[Finding], why: str, stall: Finding | None) -> Verdict:
@@ -273,11 +284,11 @@ def _caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
 
 
 _NOT_THIS: Final = (
-    ("data", ("idle_data",), {Bottleneck.DATA}),
-    ("exposed communication", ("comm_exposed",), {Bottleneck.COMM}),
-    ("exposed copies", ("copy_exposed",), {Bottleneck.COPY}),
-    ("synchronisation", ("idle_sync",), {Bottleneck.SYNC, Bottleneck.MEMORY}),
-    ("launch and host overhead", ("idle_launch", "idle_host"), {Bottleneck.OVERHEAD}),
+    ("data", "input", ("idle_data",), {Bottleneck.DATA}),
+    ("exposed communication", "overlap", ("comm_exposed",), {Bottleneck.COMM}),
+    ("exposed copies", "transfers", ("copy_exposed",), {Bottleneck.COPY}),
+    ("synchronisation", "syncs", ("idle_sync",), {Bottleneck.SYNC, Bottleneck.MEMORY}),
+    ("launch and host overhead", "launches", ("idle_launch", "idle_host"), {Bottleneck.OVERHEAD}),
 )
 
 
@@ -285,8 +296,10 @@ def _ruled_out(case: Case, bottleneck: Bottleneck) -> tuple[str, ...]:
     """Name what was looked at and is below its threshold, with its share."""
     found = {BOTTLENECK_OF[finding.id] for finding in case.findings if finding.id in BOTTLENECK_OF}
     lines = []
-    for label, parts, classes in _NOT_THIS:
+    for label, analyzer, parts, classes in _NOT_THIS:
         share = sum(case.budget.fraction(part) for part in parts)
+        if analyzer in case.skipped:
+            continue
         if bottleneck not in classes and not classes & found and share < 0.05:
             lines.append(f"{label} ({format_fraction(share)})")
     return tuple(lines)

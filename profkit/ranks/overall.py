@@ -42,7 +42,7 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *, proofs: Mapping[str, str]) -> Overall:
     """Give the verdict from findings across ranks and what the ranks agree on; all findings that are left."""
-    across, explained = _without_shadows(joint, across)
+    across, explained = _without_shadows(joint, [_of_step(joint, finding) for finding in across])
     single, more = _without_victims(joint, across, rows)
     usual = usual_outcome(joint, across)
     causes = [*_causes(across), *_agreed(joint, single, usual)]
@@ -61,14 +61,22 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
     is_across = top is not None and top.id in {finding.id for finding in across}
     if not is_across:
         verdict = replace(verdict, confidence=min(verdict.confidence, usual.case.confidence_cap))
-    if top is not None and is_across:  # of the ranks' step, as the replay's prediction beside it, not of one rank's
-        left = 1 - joint.fraction(top.recoverable_ns * joint.n_steps)
+    if top is not None and is_across and joint.step_ns is None:  # of the ranks' window, not of one rank's
+        left = 1 - joint.fraction(top.recoverable_ns)
         if verdict.recoverable_ns == top.recoverable_ns:
             verdict = replace(verdict, speedup_ceiling=1 / left if left > 0.001 else None)
     if top is not None and is_across and top.rank is not None:
         source = joint.outcome_of(top.rank).report.source
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=_ruled_out(joint, verdict))
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+
+
+def _of_step(joint: Joint, finding: Finding) -> Finding:
+    """Give a finding across ranks with what it could give of the mean step, as the findings of single ranks have it."""
+    if joint.step_ns is None or not joint.window_ns:
+        return finding
+    of_step = joint.step_ns * joint.n_steps / joint.window_ns
+    return replace(finding, recoverable_ns=round(finding.recoverable_ns * of_step))
 
 
 def _certain_before_transfer(verdict: Verdict, causes: Sequence[Finding]) -> Finding | None:

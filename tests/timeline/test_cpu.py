@@ -42,7 +42,7 @@ def test_an_operator_beside_a_collective_hides_it():
 
 
 def test_a_call_in_another_process_is_waited_for():
-    """The profiler writes rpc_async as an operator, from the call to the answer: 99.6 % "compute" of a job that waited."""
+    """The profiler writes rpc_async as an operator, from the call to the answer: a job that waited "computed"."""
     call = "rpc_async#_get_value_on_remote(master -> worker1)"
     rows = [STEP, span(call, 100 * US, 1500 * US, cat="cpu_op"), span("aten::mm", 200 * US, 600 * US, cat="cpu_op")]
     found = cpu_budget(trace_of(rows))
