@@ -8,7 +8,7 @@ from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.model.names import short_name
-from profkit.ranks.fingerprints import OnlyWork
+from profkit.ranks.fingerprints import COVERED, OnlyWork
 from profkit.ranks.joint import Joint
 from profkit.ranks.straggler import Straggler
 from profkit.units import format_fraction, format_ns
@@ -21,11 +21,12 @@ _NAME_WIDTH: Final = 40
 
 def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Scope, *, confidence: float) -> Finding:
     """Give `rank0.work`; `confidence` is that in rank 0's lateness."""
-    covered = max(alone.covered_fraction, alone.barrier_fraction)
-    recoverable = int(straggler.excess_ns * min(covered, 1.0))
+    recoverable = int(straggler.excess_ns * min(max(alone.covered_fraction, alone.barrier_fraction), 1.0))
     fraction = joint.fraction(recoverable)
+    is_named = bool(alone.names) and alone.covered_fraction >= COVERED  # what covers less is not why it is late
+    covered = alone.covered_fraction if is_named else alone.barrier_fraction
     names = ", ".join(short_name(name, _NAME_WIDTH) for name in alone.names[:3])
-    what = f"{names} run on rank 0 only" if names else "the others wait for rank 0 at barriers"
+    what = f"{names} run on rank 0 only" if is_named else "the others wait for rank 0 at barriers"
     evidence = [
         Evidence(
             statement=f"{what}; that covers {format_fraction(min(covered, 1.0))} of its lateness",
@@ -48,7 +49,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
         id="rank0.work",
         title="all ranks wait for work that only rank 0 does",
         severity=severity_of(fraction),
-        confidence=min(confidence, _NAMED if alone.names else _UNNAMED),
+        confidence=min(confidence, _NAMED if is_named else _UNNAMED),
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(evidence),

@@ -19,7 +19,7 @@ WAITING: Final = 0.5
 """Share of waiting in a collective's time, from which it is skew (diagnosis 2.13)."""
 _ONLY_HERE: Final = 0.1
 """A name counts as one rank's own where the others have less than a tenth of its time in the median. Chosen."""
-_COVERED: Final = 0.5
+COVERED: Final = 0.5
 """Share of lateness that work on one rank alone, or a barrier, must cover (diagnosis 2.18)."""
 _MIN_EXTRA: Final = 0.1
 """Share of the group's bytes (without sizes: of its transfer time) from which a collective is worth asking about."""
@@ -65,8 +65,8 @@ def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankS
         host_before_barriers_fraction=_host_excess_fraction(waits, column, is_barrier),
     )
     # Not by lateness: where ranks crowd the cores each is late somewhere, and that is nobody's work.
-    before_barrier = straggler.phase == "host" and found.host_before_barriers_fraction >= _COVERED
-    return found if found.covered_fraction >= _COVERED or before_barrier else None
+    before_barrier = straggler.phase == "host" and found.host_before_barriers_fraction >= COVERED
+    return found if found.covered_fraction >= COVERED or before_barrier else None
 
 
 def _host_excess_fraction(waits: GroupWaits, column: int, chosen: Bool) -> float:

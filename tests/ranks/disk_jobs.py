@@ -26,6 +26,8 @@ class Job:
     has_barrier: bool = False
     alone: tuple[int, str] = (0, "")
     """What rank 0 alone does before the barrier, and the name of its range."""
+    nameless_ns: int = 0
+    """What it does there besides, in no range."""
 
 
 def programs(job: Job) -> dict[int, Iterator[Op]]:
@@ -61,6 +63,7 @@ def _program(job: Job, rank: int, world: Group) -> Iterator[Op]:
             yield Op(what="sync")
         if rank == 0 and job.alone[0]:
             yield Op(what="host", ns=job.alone[0], name=job.alone[1])
+            yield Op(what="host", ns=job.nameless_ns)
         if job.has_barrier:
             yield Op(what="collective", name="barrier", group=world, elements=1)
             yield Op(what="join")

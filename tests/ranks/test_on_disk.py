@@ -325,3 +325,21 @@ def test_waiting_is_explained_by_the_late_ranks_of_one_group_which_is_named(tmp_
     report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
     assert sorted(late(report)) == [1, 3]
     assert report.fleet.explained[0].endswith(": 100.0 % of the lateness in group w of 4 ranks is of rank 1")
+
+
+def test_a_range_that_covers_little_of_rank_0s_lateness_is_not_said_to_cover_it(tmp_path):
+    """Of 20 ms before each barrier 2 are a range of rank 0's own: what the others are is not known."""
+    job = Job(has_barrier=True, alone=(2 * MS, "save_metrics"), nameless_ns=18 * MS)
+    alone = found(report_on(tmp_path, job), "rank0.work")
+    first = alone.evidence[0]
+    assert first.statement.startswith("the others wait for rank 0 at barriers; that covers 99.")
+    assert "save_metrics" not in first.statement
+    assert alone.confidence == pytest.approx(0.7)
+
+
+def test_a_range_that_covers_rank_0s_lateness_says_how_much_of_it(tmp_path):
+    """Of 20 ms before each barrier 16 are a range of rank 0's own."""
+    job = Job(has_barrier=True, alone=(16 * MS, "save_checkpoint"), nameless_ns=4 * MS)
+    first = found(report_on(tmp_path, job), "rank0.work").evidence[0]
+    assert first.statement.startswith("save_checkpoint run on rank 0 only; that covers ")
+    assert first.value == pytest.approx(0.8, abs=0.01)
