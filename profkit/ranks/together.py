@@ -200,7 +200,10 @@ def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
         yield from (limit for limit in answer.limits if answer.named and limit.startswith("judged at"))
         if answer.hidden:
             late = format_numbers(sorted(item.rank for item in answer.hidden))
-            yield f"rank {late} is late as well, but nearly always behind a later one: it shows once that is mended"
+            who, shows = (
+                (f"ranks {late} are", "they show") if len(answer.hidden) > 1 else (f"rank {late} is", "it shows")
+            )
+            yield f"{who} late as well, but nearly always behind a later one: {shows} once that is mended"
 
 
 def _shortened(numbers: Sequence[int]) -> str:

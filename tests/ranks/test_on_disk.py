@@ -343,3 +343,14 @@ def test_a_range_that_covers_rank_0s_lateness_says_how_much_of_it(tmp_path):
     first = found(report_on(tmp_path, job), "rank0.work").evidence[0]
     assert first.statement.startswith("save_checkpoint run on rank 0 only; that covers ")
     assert first.value == pytest.approx(0.8, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("slow", "said_of_them"),
+    [({3: 2 * MS}, "rank 3 is late as well"), ({3: 2 * MS, 5: 2 * MS}, "ranks 3, 5 are late as well")],
+)
+def test_ranks_that_show_once_another_is_mended_are_a_caveat(tmp_path, slow, said_of_them):
+    report = report_on(tmp_path, Job(n_ranks=8, slow={1: 8 * MS, **slow}))
+    assert late(report) == [1]
+    (caveat,) = [note for note in report.verdict.caveats if "late as well" in note]
+    assert caveat.startswith(f"{said_of_them}, but nearly always behind a later one")
