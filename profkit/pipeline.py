@@ -14,7 +14,7 @@ from profkit.analyzers.base import scope_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
-from profkit.analyzers.tools import kernel_profile, py_spy_operators
+from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
 from profkit.errors import UsageError
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import DeviceReport, RankReport, Verdict
@@ -128,10 +128,17 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         rank=rank.rank,
         source=rank.source,
         turnaround_fraction=_turnaround_fraction(facts),
+        instead=_steps_alone(rank, facts.n_steps),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         notes=_notes(facts),
         proofs={item.id: item.proof for item in EXPLANATIONS.values()},
     )
+
+
+def _steps_alone(rank: RankReport, n_steps: int) -> NextTool | None:
+    """Give the triage of the steps alone, where nothing else forbids a verdict."""
+    refusing = [check.id for check in rank.checks if not check.ok and check.id in quality.REFUSING]
+    return steps_alone(rank.source, n_steps) if refusing == ["steps.startup"] else None
 
 
 def _turnaround_fraction(facts: Facts) -> float:

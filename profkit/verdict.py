@@ -77,6 +77,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     turnaround_fraction: float = 0.0
     """Of the window, in gaps between operations that had been issued in time."""
+    instead: NextTool | None = None
+    """What to run where the capture cannot carry a verdict, if not a new capture."""
     skipped: frozenset[str] = frozenset()
     """The analyzers that could not look: what they would have found is not ruled out."""
     notes: tuple[str, ...] = ()
@@ -237,7 +239,9 @@ def _of_work(case: Case) -> str:
 
 def _inconclusive(case: Case, causes: list[Finding], why: str, stall: Finding | None) -> Verdict:
     quality = next((finding for finding in case.findings if finding.id == "capture.quality"), None)
-    if case.refusals or stall is not None or case.is_unlinked:
+    if case.refusals and case.instead is not None:
+        tool = case.instead
+    elif case.refusals or stall is not None or case.is_unlinked:
         tool = recapture(
             case.scope, "get a capture that can carry a verdict", "steady steps after warm-up, all checks ok"
         )

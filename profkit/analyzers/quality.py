@@ -56,6 +56,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Of the window: how much further behind the host the device is at its end than at its start."""
     device_step_ns: int
     """Time the device takes for the work of a step."""
+    startup_fraction: float | None
+    """Of the window, beside the steps found by their period; None where they were not found so."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
 
@@ -89,6 +91,9 @@ def measure(facts: Facts) -> Quality:
         if main is not None and is_marked and facts.window_ns
         else None,
         device_step_ns=facts.per_step(facts.window_ns + gained),
+        startup_fraction=facts.startup_ns / facts.window_ns
+        if trace.step_source == "period" and facts.window_ns
+        else None,
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
     )
 
@@ -179,6 +184,7 @@ REFUSING_PERTURBATION = 0.5
 MAX_WHOLE_GRAPHS = 0.5
 MAX_OVERHEAD = 0.05
 MAX_OUTRUN = 0.1
+MAX_STARTUP = 0.25
 MIN_STEPS = 3
 MIN_ROWS = 20
 
@@ -277,6 +283,17 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             + ("" if q.n_steps_marked >= MIN_STEPS else f"; fewer than {MIN_STEPS} cannot show what varies"),
         ),
         Check(
+            id="steps.startup",
+            ok=(q.startup_fraction or 0) <= MAX_STARTUP,
+            value=q.startup_fraction,
+            message=f"{format_fraction(q.startup_fraction or 0)} of the window lies beside the steps found by their period"
+            + (
+                f" ({q.scope.n_steps}); --steps 0:{q.scope.n_steps} judges these alone"
+                if (q.startup_fraction or 0) > MAX_STARTUP
+                else ""
+            ),
+        ),
+        Check(
             id="content.tiny",
             ok=q.n_rows >= MIN_ROWS or q.n_steps_marked > 0,
             value=float(q.n_rows),
@@ -296,7 +313,7 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
     )
 
 
-REFUSING = frozenset({"launches.lost", "times.impossible", "input.damaged", "content.tiny"})
+REFUSING = frozenset({"launches.lost", "times.impossible", "input.damaged", "content.tiny", "steps.startup"})
 """Checks whose failure makes idle time meaningless: the verdict is `inconclusive`."""
 
 
@@ -350,6 +367,7 @@ def confidence_cap(result: Quality, *, without: frozenset[str] = frozenset()) ->
         "stream.overlap": 0.7,
         "lag.floor": 0.7,
         "profiler.overhead": 0.7,
+        "steps.startup": 0.4,
         "steps.outrun": 0.6,
         "profiler.cost": 0.7 if (result.perturbation or 0) <= REFUSING_PERTURBATION else 0.6,
     }

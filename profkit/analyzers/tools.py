@@ -22,6 +22,16 @@ def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> 
     return operators(scope, purpose, look_for, flags=flags)
 
 
+def steps_alone(source: str, n_steps: int) -> NextTool:
+    """Give the triage of the same file without what lies beside its steps."""
+    return NextTool(
+        name="profkit",
+        command=f"profkit triage {shlex.quote(source)} --steps 0:{n_steps}",
+        purpose="judge the steps without the start-up around them",
+        look_for="the same steps, a window that holds nothing else, and a verdict",
+    )
+
+
 def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """Give a torch.profiler capture: it knows operators, and the Python around them."""
     options = f"--baseline 10 --warmup 5 --steps 12{flags and ' ' + flags}"

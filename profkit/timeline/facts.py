@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,9 @@ from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, idle_causes
 from profkit.timeline.queue import Queue, launch_queue
+
+EDGE_STEPS: Final = 2
+"""Chosen: a window that begins and ends inside steps holds less than that beside the whole ones."""
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +83,24 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     def n_steps(self) -> int:
         """Steps that the window holds; 1 where none are known, so that "per step" means the window.
 
-        Steps found by their period begin at an operation inside them: the window holds a part of one more.
+        Steps found by their period begin at an operation inside them: the window holds a part of one more. Where it
+        holds more than that, it is start-up, and no step.
         """
         inside = steps_in_window(self.trace)
-        if inside and self.trace.step_source == "period":
+        if inside and self.trace.step_source == "period" and not self.startup_ns:
             total = sum(self.trace.steps[index].duration_ns for index in inside)
             return max(round(self.window_ns * len(inside) / total), 1)
         return max(len(inside), 1)
+
+    @property
+    def startup_ns(self) -> int:
+        """What the window holds beside the steps found by their period, if more than parts of steps at its edges."""
+        inside = steps_in_window(self.trace)
+        if not inside or self.trace.step_source != "period":
+            return 0
+        total = sum(self.trace.steps[index].duration_ns for index in inside)
+        beside = self.window_ns - total
+        return beside if beside * len(inside) > EDGE_STEPS * total else 0
 
     def per_step(self, total_ns: int) -> int:
         """Give a total over the window per step, in ns."""
