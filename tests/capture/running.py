@@ -16,8 +16,9 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 FORKING = """
-import atexit, json, os, runpy, sys, threading
+import atexit, gc, json, os, runpy, sys, threading
 import torch._dynamo  # an optimizer imports it: once for all of them
+gc.freeze()  # else a child's collector copies the pages of all that, in the middle of a step
 for number, line in enumerate(sys.stdin):
     script, *arguments = json.loads(line)
     if os.fork() == 0:
