@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from profkit.model.report import Bottleneck
@@ -10,6 +12,7 @@ from profkit.testing import kernel, launch, span, trace_of
 from profkit.verdict import CHEAPER_WORK, LEAVE_IT
 
 MS = 1_000_000
+NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def test_step_gain_and_ceiling_are_one_sum_where_steps_do_not_touch():
@@ -48,3 +51,35 @@ def test_work_is_left_alone_where_there_is_little_else(share, fix):
     _, verdict = triage_trace(worked(share))
     assert verdict.bottleneck is Bottleneck.KERNEL
     assert verdict.fixes == (fix,)
+
+
+def test_without_an_operator_in_the_step_there_is_no_verdict():
+    rows = []
+    for number in range(8):
+        start = number * 10 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
+        rows.append(span("gloo:all_reduce", start, start + 8 * MS, tid=2000))
+    rank, verdict = triage_trace(trace_of(rows))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert {check.id for check in rank.checks if not check.ok} == {"operators.none"}
+
+
+def gathers(longest_ns: int, n_steps: int):
+    """Collectives alone on the device, one of them of another length."""
+    rows = [kernel(NCCL, at * 3 * MS, at * 3 * MS + MS, correlation=at + 1) for at in range(12)]
+    rows += [kernel(NCCL, 40 * MS, 40 * MS + longest_ns, correlation=20)]
+    rows += [kernel("gemm_bf16", 40 * MS + longest_ns, 60 * MS + longest_ns, correlation=21)]
+    calls = [launch(0, 1000, correlation=row.args["correlation"]) for row in rows]
+    edges = [number * (60 * MS + longest_ns) // n_steps for number in range(n_steps + 1)]
+    marks = [span(f"ProfilerStep#{number}", *edge) for number, edge in enumerate(pairwise(edges))]
+    return trace_of([*rows, *calls, *marks])
+
+
+@pytest.mark.parametrize(
+    ("longest_ns", "n_steps", "is_said"), [(60 * MS, 1, True), (60 * MS, 4, False), (MS, 1, False)]
+)
+def test_one_collective_that_holds_most_is_said(longest_ns, n_steps, is_said):
+    rank, _ = triage_trace(gathers(longest_ns, n_steps))
+    (found,) = [finding for finding in rank.findings if finding.id == "comm.exposed"]
+    assert any("a single call takes 60.0 ms, its like 1.00 ms" in item.statement for item in found.evidence) == is_said
+    assert (found.confidence < 0.4) == is_said

@@ -7,6 +7,7 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
+from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Explanation, Finding, NextTool, Skipped, severity_of
 from profkit.model.names import short_name
 from profkit.model.report import Section, TableView
@@ -16,6 +17,9 @@ from profkit.units import format_fraction, format_ns
 
 MIN_FRACTION = 0.05
 WORTH_SAYING = 0.01
+LONE_SHARE = 0.5
+LONE_RATIO = 10
+"""Chosen: one call of a kernel this many times as long as its others is start-up, a late peer or another size."""
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +35,9 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `exposed_ns` that holds nothing up: the host had not launched the next compute."""
     compute_ns: int
     top: tuple[tuple[str, int, int], ...]
+    longest_ns: int
+    """The longest single operation, and the median of the others of its name (0 where fewer than three are there)."""
+    usual_ns: int
 
 
 def measure(facts: Facts) -> Overlap | Skipped:
@@ -42,7 +49,7 @@ def measure(facts: Facts) -> Overlap | Skipped:
             reason="no communication in this trace",
             how_to_get="profile a distributed job; on a single process there is nothing to overlap",
         )
-    comm_ns, hidden_ns, top, n_operations = counted
+    comm_ns, hidden_ns, top, n_operations, (longest_ns, usual_ns) = counted
     main = facts.main_device
     return Overlap(
         scope=scope_of(facts),
@@ -54,10 +61,12 @@ def measure(facts: Facts) -> Overlap | Skipped:
         unasked_ns=main.unasked.total_ns if main is not None else 0,
         compute_ns=facts.budget.compute,
         top=top,
+        longest_ns=longest_ns,
+        usual_ns=usual_ns,
     )
 
 
-Counted = tuple[int, int, tuple[tuple[str, int, int], ...], int]
+Counted = tuple[int, int, tuple[tuple[str, int, int], ...], int, tuple[int, int]]
 
 
 def _device_rows(facts: Facts) -> Counted | None:
@@ -68,12 +77,9 @@ def _device_rows(facts: Facts) -> Counted | None:
     if rows.size == 0:
         return None
     hidden = (main.activity.comm & main.activity.compute).total_ns
-    return (
-        main.activity.comm.total_ns,
-        hidden,
-        _top(facts, gpu.name[rows], gpu.end_ns[rows] - gpu.start_ns[rows]),
-        rows.size,
-    )
+    names, durations = gpu.name[rows], gpu.end_ns[rows] - gpu.start_ns[rows]
+    top = _top(facts, names, durations)
+    return main.activity.comm.total_ns, hidden, top, rows.size, _longest(names, durations)
 
 
 def _cpu_rows(facts: Facts) -> Counted | None:
@@ -84,8 +90,16 @@ def _cpu_rows(facts: Facts) -> Counted | None:
     rows = np.flatnonzero((spans.kind == SpanKind.COMM) & (spans.end_ns > low) & (spans.start_ns < high))
     if rows.size == 0:
         return None
-    top = _top(facts, spans.name[rows], spans.end_ns[rows] - spans.start_ns[rows])
-    return cpu.comm.total_ns, (cpu.comm & cpu.compute).total_ns, top, rows.size
+    names, durations = spans.name[rows], spans.end_ns[rows] - spans.start_ns[rows]
+    top = _top(facts, names, durations)
+    hidden = (cpu.comm & cpu.compute).total_ns
+    return cpu.comm.total_ns, hidden, top, rows.size, _longest(names, durations)
+
+
+def _longest(codes: np.ndarray, durations: np.ndarray) -> tuple[int, int]:
+    worst = int(np.argmax(durations))
+    others = np.delete(durations, worst)[np.delete(codes, worst) == codes[worst]]
+    return int(durations[worst]), median(others) if others.size >= 3 else 0
 
 
 def _top(facts: Facts, codes: np.ndarray, duration: np.ndarray, n: int = 5) -> tuple[tuple[str, int, int], ...]:
@@ -104,12 +118,13 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
         return ()
     hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
     biggest = short_name(result.top[0][0]) if result.top else ""
+    is_lone = _is_lone(result)
     return (
         Finding(
             id="comm.exposed",
             title="communication is not hidden under compute",
             severity=severity_of(fraction),
-            confidence=0.6,  # one rank cannot split waiting for peers from transfer
+            confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
             recoverable_ns=scope.per_step(result.exposed_ns),
             fraction=fraction,
             evidence=(
@@ -123,7 +138,7 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
                 ),
                 Evidence(
                     statement=f"{format_fraction(hidden)} of {format_ns(scope.per_step(result.comm_ns))} communication {scope.each} is hidden;"
-                    f" most time in {biggest}",
+                    f" most time in {biggest}" + (_lone_part(result) if is_lone else ""),
                     metric="comm_hidden_fraction",
                     value=hidden,
                     unit="fraction",
@@ -140,6 +155,19 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
             " lower-precision communication",
             next_tools=(_all_ranks(scope),),
         ),
+    )
+
+
+def _is_lone(result: Overlap) -> bool:
+    """Tell whether one operation, far longer than its like, holds most of what is exposed, in too few steps to recur."""
+    is_most = result.longest_ns >= LONE_SHARE * result.exposed_ns
+    return result.scope.n_steps < 3 and is_most and 0 < LONE_RATIO * result.usual_ns <= result.longest_ns
+
+
+def _lone_part(result: Overlap) -> str:
+    return (
+        f"; a single call takes {format_ns(result.longest_ns)}, its like {format_ns(result.usual_ns)} in the median:"
+        " whether that recurs, these steps cannot tell"
     )
 
 

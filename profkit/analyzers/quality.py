@@ -56,6 +56,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Of the window: how much further behind the host the device is at its end than at its start."""
     device_step_ns: int
     """Time the device takes for the work of a step."""
+    n_cpu_ops: int | None
+    """Operators at work in the window where the CPU is the device; None where it is not, or compiled graphs work."""
     startup_fraction: float | None
     """Of the window, beside the steps found by their period; None where they were not found so."""
     n_rows: int
@@ -91,6 +93,7 @@ def measure(facts: Facts) -> Quality:
         if main is not None and is_marked and facts.window_ns
         else None,
         device_step_ns=facts.per_step(facts.window_ns + gained),
+        n_cpu_ops=facts.cpu.n_leaf_ops or (None if facts.cpu.compute else 0) if facts.cpu is not None else None,
         startup_fraction=facts.startup_ns / facts.window_ns
         if trace.step_source == "period" and facts.window_ns
         else None,
@@ -294,6 +297,13 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             ),
         ),
         Check(
+            id="operators.none",
+            ok=q.n_cpu_ops != 0,
+            value=None if q.n_cpu_ops is None else float(q.n_cpu_ops),
+            message=f"{q.n_cpu_ops or 0:,} operators at work in the window"
+            + ("" if q.n_cpu_ops else ": what the CPU did in it was not recorded"),
+        ),
+        Check(
             id="content.tiny",
             ok=q.n_rows >= MIN_ROWS or q.n_steps_marked > 0,
             value=float(q.n_rows),
@@ -313,7 +323,9 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
     )
 
 
-REFUSING = frozenset({"launches.lost", "times.impossible", "input.damaged", "content.tiny", "steps.startup"})
+REFUSING = frozenset(
+    {"launches.lost", "times.impossible", "input.damaged", "content.tiny", "operators.none", "steps.startup"}
+)
 """Checks whose failure makes idle time meaningless: the verdict is `inconclusive`."""
 
 
@@ -360,6 +372,7 @@ def confidence_cap(result: Quality, *, without: frozenset[str] = frozenset()) ->
         "times.impossible": 0.4,
         "input.damaged": 0.4,
         "content.tiny": 0.2,
+        "operators.none": 0.2,
         "graphs.whole": 0.4,
         "causality": 0.5,
         "device.unlinked": 0.6,
