@@ -569,3 +569,22 @@ def test_who_compiles_already_is_not_told_to_compile(tmp_path: Path) -> None:
     report = triaged(job.rows, tmp_path)
     finding = next(finding for finding in report.findings if finding.id == "kernel.unfused")
     assert "torch.compile" not in finding.fix
+
+
+@pytest.mark.parametrize(("ahead_ns", "is_known"), [(0, True), (50_000, False)])
+def test_with_clocks_apart_idle_time_has_no_cause(ahead_ns: int, is_known: bool, tmp_path: Path) -> None:
+    job = Job()
+    for number in range(8):
+        job.step(
+            number, lambda: [job.work(400_000) or job.op("aten::mm", lambda: job.launch(100_000)) for _ in range(10)]
+        )
+    rows = [
+        replace(row, start_ns=row.start_ns - ahead_ns, end_ns=row.end_ns - ahead_ns) if row.cat == "kernel" else row
+        for row in job.rows
+    ]
+    report = triaged(rows, tmp_path)
+    budget = report.ranks[0].devices[0].budget
+    assert (budget.idle_launch + budget.idle_host > 0) == is_known
+    assert (report.verdict.bottleneck is Bottleneck.OVERHEAD) == is_known
+    assert ("causality" in _failed(report)) != is_known
+    assert is_known or not any("drained" in item.statement for f in report.findings for item in f.evidence)

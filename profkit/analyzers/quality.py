@@ -16,6 +16,7 @@ from profkit.model.report import Check, Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.facts import steps_in_window
+from profkit.timeline.idle import MAX_EARLY
 from profkit.timeline.overhead import profiler_work
 from profkit.units import format_fraction, format_ns
 
@@ -217,7 +218,8 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             id="causality",
             ok=(q.early_fraction or 0) <= MAX_EARLY_FRACTION,
             value=q.early_fraction,
-            message=f"{format_fraction(q.early_fraction or 0)} of device rows start before their launch call",
+            message=f"{format_fraction(q.early_fraction or 0)} of device rows start before their launch call"
+            + (": the clocks are apart, idle time has no cause" if (q.early_fraction or 0) > MAX_EARLY else ""),
         ),
         Check(
             id="stream.overlap",
