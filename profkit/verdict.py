@@ -21,6 +21,7 @@ from profkit.units import format_fraction
 BOTTLENECK_OF: Final = {
     "input.starved": Bottleneck.DATA,
     "h2d.exposed": Bottleneck.COPY,
+    "d2h.exposed": Bottleneck.COPY,
     "host.sync": Bottleneck.SYNC,
     "host.launch_bound": Bottleneck.OVERHEAD,
     "comm.exposed": Bottleneck.COMM,

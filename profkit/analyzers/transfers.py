@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 import numpy as np
 
@@ -20,18 +22,26 @@ SMALL_COPY_BYTES = 64 * 1024
 MANY_SMALL_COPIES = 20
 
 
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies in one direction. Bytes are 0 where the trace gives none."""
+
+    n_copies: int
+    total_ns: int
+    exposed_ns: int
+    """Under neither compute nor communication."""
+    n_bytes: int
+    median_bytes: int
+    pageable_fraction: float
+
+
 class Transfers(msgspec.Struct, frozen=True, kw_only=True):
-    """Copies of the main device; "to device" is host to device. Bytes are 0 where the trace gives none."""
+    """Copies of the main device, by direction; `exposed_ns` is of all, those inside the device too."""
 
     scope: Scope
     n_copies: int
-    to_device_ns: int
-    exposed_to_device_ns: int
+    to_device: Way
+    from_device: Way
     exposed_ns: int
-    to_device_bytes: int
-    median_bytes: int
-    n_to_device: int
-    pageable_fraction: float
     by_name: tuple[tuple[str, int, int, int], ...]
 
 
@@ -47,24 +57,33 @@ def measure(facts: Facts) -> Transfers | Skipped:
             reason="no copies in this trace",
             how_to_get="nothing to do: data that stays on the device needs no copies",
         )
-    names = [facts.trace.name(int(code)) for code in gpu.name[rows]]
-    to_device = np.array([("HtoD" in name or "HostToDevice" in name) for name in names], np.bool_)
-    pageable = np.array(["Pageable" in name for name in names], np.bool_) & to_device
-    low, high = facts.trace.window_ns
-    wanted = rows[to_device]
-    copied = Intervals.of(gpu.start_ns[wanted], gpu.end_ns[wanted]).clip(low, high)
-    n_bytes = np.maximum(gpu.n_bytes[wanted], 0)
+    work = main.activity.compute | main.activity.comm
     return Transfers(
         scope=scope_of(facts),
         n_copies=int(rows.size),
-        to_device_ns=copied.total_ns,
-        exposed_to_device_ns=(copied - (main.activity.compute | main.activity.comm)).total_ns,
+        to_device=_way(facts, rows, work, ("HtoD", "HostToDevice")),
+        from_device=_way(facts, rows, work, ("DtoH", "DeviceToHost")),
         exposed_ns=main.budget.copy_exposed,
-        to_device_bytes=int(n_bytes.sum()),
-        median_bytes=median(n_bytes) if n_bytes.size else 0,
-        n_to_device=int(wanted.size),
-        pageable_fraction=float(pageable.sum() / max(to_device.sum(), 1)),
         by_name=_by_name(facts, rows),
+    )
+
+
+def _way(facts: Facts, rows: np.ndarray, work: Intervals, spellings: tuple[str, ...]) -> Way:
+    """Give the copies whose names hold one of the spellings."""
+    gpu = facts.trace.gpu
+    names = {code: facts.trace.name(code) for code in map(int, distinct(gpu.name[rows]))}
+    chosen = [code for code, name in names.items() if any(spelling in name for spelling in spellings)]
+    pageable = [code for code in chosen if "Pageable" in names[code]]
+    mine = rows[np.isin(gpu.name[rows], chosen)]
+    copied = Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*facts.trace.window_ns)
+    n_bytes = np.maximum(gpu.n_bytes[mine], 0)
+    return Way(
+        n_copies=int(mine.size),
+        total_ns=copied.total_ns,
+        exposed_ns=(copied - work).total_ns,
+        n_bytes=int(n_bytes.sum()),
+        median_bytes=median(n_bytes) if n_bytes.size else 0,
+        pageable_fraction=float(np.isin(gpu.name[mine], pageable).mean()) if mine.size else 0.0,
     )
 
 
@@ -79,72 +98,91 @@ def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int, int],
 
 
 def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `h2d.exposed` when copies to the device stand alone at least `min_fraction` of the window."""
-    scope = result.scope
-    fraction = scope.fraction(result.exposed_to_device_ns)
-    if fraction < min_fraction:
-        return ()
-    rate = result.to_device_bytes / result.to_device_ns if result.to_device_ns else 0.0  # bytes per ns = GB/s
-    others = scope.fraction(result.exposed_ns) - fraction
-    evidence = [
-        Evidence(
-            statement=f"copies to the device take {format_ns(scope.per_step(result.exposed_to_device_ns))} {scope.each} with nothing under"
-            f" them: {format_fraction(fraction)} of the window"
-            + (f"; other copies a further {format_fraction(others)}" if others >= 0.02 else ""),
-            metric="transfers.exposed_to_device_ns",
-            value=float(result.exposed_to_device_ns),
-            unit="ns",
-            expected=f"< {format_fraction(min_fraction)} of the window",
-        ),
-        Evidence(
-            statement=f"{format_fraction(result.pageable_fraction)} of {result.n_to_device:,} copies come from pageable memory",
-            metric="transfers.pageable_fraction",
-            value=result.pageable_fraction,
-            unit="fraction",
-            expected="0 % with pin_memory=True",
-        ),
-    ]
-    if result.to_device_bytes:
-        evidence.append(
-            Evidence(
-                statement=f"{format_bytes(result.to_device_bytes / scope.n_steps)} {scope.each} at {rate:.1f} GB/s,"
-                f" median copy {format_bytes(result.median_bytes)}",
-                metric="transfers.rate_bytes_per_s",
-                value=rate * 1e9,
-                unit="bytes/s",
-            )
-        )
-    return (
-        Finding(
-            id="h2d.exposed",
-            title="copies to the device are not hidden",
-            severity=severity_of(fraction),
-            confidence=0.8,
-            recoverable_ns=scope.per_step(result.exposed_to_device_ns),
-            fraction=fraction,
-            evidence=tuple(evidence),
-            fix=_fix(result),
-            next_tools=(
-                system_timeline(
-                    scope,
-                    "are the copies slow, or issued at the wrong time?",
-                    "memcpy HtoD rows against the kernels: same stream in sequence, or a stream of their own",
-                ),
-            ),
-        ),
-    )
-
-
-def _fix(result: Transfers) -> str:
-    if (
-        result.median_bytes
-        and result.median_bytes < SMALL_COPY_BYTES
-        and result.n_to_device > MANY_SMALL_COPIES * result.scope.n_steps
+    """Give `h2d.exposed` and `d2h.exposed` when copies of that direction stand alone `min_fraction` of the window."""
+    found = []
+    for finding_id, way, direction in (
+        ("h2d.exposed", result.to_device, "to"),
+        ("d2h.exposed", result.from_device, "from"),
     ):
-        return f"{format_count(result.n_to_device / result.scope.n_steps)} small copies {result.scope.each}: collate into one tensor and copy once"
-    if result.pageable_fraction > 0.5:
+        fraction = result.scope.fraction(way.exposed_ns)
+        if fraction >= min_fraction:
+            found.append(
+                Finding(
+                    id=finding_id,
+                    title=f"copies {direction} the device are not hidden",
+                    severity=severity_of(fraction),
+                    confidence=0.8,
+                    recoverable_ns=result.scope.per_step(way.exposed_ns),
+                    fraction=fraction,
+                    evidence=tuple(_evidence(result, way, direction, min_fraction)),
+                    fix=_fix_to(result.scope, way) if direction == "to" else _fix_from(result.scope, way),
+                    next_tools=(
+                        system_timeline(
+                            result.scope,
+                            "are the copies slow, or issued at the wrong time?",
+                            f"memcpy {'HtoD' if direction == 'to' else 'DtoH'} rows against the kernels: same stream in"
+                            " sequence, or a stream of their own",
+                        ),
+                    ),
+                )
+            )
+    return tuple(found)
+
+
+def _evidence(result: Transfers, way: Way, direction: str, min_fraction: float) -> Iterator[Evidence]:
+    scope = result.scope
+    fraction = scope.fraction(way.exposed_ns)
+    others = scope.fraction(result.exposed_ns) - fraction
+    yield Evidence(
+        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} with nothing under"
+        f" them: {format_fraction(fraction)} of the window"
+        + (f"; other copies a further {format_fraction(others)}" if others >= 0.02 else ""),
+        metric=f"transfers.exposed_{direction}_device_ns",
+        value=float(way.exposed_ns),
+        unit="ns",
+        expected=f"< {format_fraction(min_fraction)} of the window",
+    )
+    yield Evidence(
+        statement=f"{format_fraction(way.pageable_fraction)} of {way.n_copies:,} copies"
+        f" {'come from' if direction == 'to' else 'go into'} pageable memory",
+        metric="transfers.pageable_fraction",
+        value=way.pageable_fraction,
+        unit="fraction",
+        expected="0 % with pin_memory=True",
+    )
+    if way.n_bytes:
+        rate = way.n_bytes / way.total_ns if way.total_ns else 0.0  # bytes per ns = GB/s
+        yield Evidence(
+            statement=f"{format_bytes(way.n_bytes / scope.n_steps)} {scope.each} at {rate:.1f} GB/s,"
+            f" median copy {format_bytes(way.median_bytes)}",
+            metric="transfers.rate_bytes_per_s",
+            value=rate * 1e9,
+            unit="bytes/s",
+        )
+
+
+def _small(scope: Scope, way: Way) -> str:
+    """Say how many small copies there are, nothing where they are few or large."""
+    is_small = way.median_bytes and way.median_bytes < SMALL_COPY_BYTES
+    if not is_small or way.n_copies <= MANY_SMALL_COPIES * scope.n_steps:
+        return ""
+    return f"{format_count(way.n_copies / scope.n_steps)} small copies {scope.each}"
+
+
+def _fix_to(scope: Scope, way: Way) -> str:
+    if small := _small(scope, way):
+        return f"{small}: collate into one tensor and copy once"
+    if way.pageable_fraction > 0.5:
         return "pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
     return "copy one batch ahead on a side stream; send uint8 or ids and expand on the device"
+
+
+def _fix_from(scope: Scope, way: Way) -> str:
+    if small := _small(scope, way):
+        return f"{small}: keep results on the device, stack them and copy once"
+    if way.pageable_fraction > 0.5:
+        return "copy into pinned memory with non_blocking=True on a side stream; reduce on the device before"
+    return "copy on a side stream while the next kernels run; reduce on the device before, keep what nobody reads"
 
 
 def present(result: Transfers) -> Section:
@@ -155,8 +193,9 @@ def present(result: Transfers) -> Section:
         values={
             "n_copies": result.n_copies,
             "exposed_ns": result.exposed_ns,
-            "to_device_bytes": result.to_device_bytes,
-            "pageable_fraction": result.pageable_fraction,
+            "to_device_bytes": result.to_device.n_bytes,
+            "from_device_bytes": result.from_device.n_bytes,
+            "pageable_fraction": result.to_device.pageable_fraction,
         },
         tables=(
             TableView(
@@ -190,11 +229,32 @@ EXPLANATIONS = (
             "send fewer bytes",
         ),
     ),
+    Explanation(
+        id="d2h.exposed",
+        title="copies from the device are not hidden",
+        meaning="Results, activations or weights travel to the host while the device has nothing else to do: logging,"
+        " evaluation, offloading, a checkpoint inside the step.",
+        measured="The union of device-to-host copies without compute or communication.",
+        thresholds=(
+            "fires at 3 % of the window: chosen, as for copies to the device",
+            "small copies: median below 64 KiB and more than 20 per step (docs/method.md)",
+        ),
+        lookalikes=(
+            ".item() and .cpu() of small tensors: the copy is short, the waiting is host.sync",
+            "a checkpoint or an evaluation that this capture happened to hold",
+        ),
+        proof="Leave the copies out for some steps: the step falls by the exposed time.",
+        fixes=(
+            "non_blocking=True into pinned memory, on a side stream",
+            "reduce on the device, copy the result",
+            "copy less often",
+        ),
+    ),
 )
 
 ANALYZER = Analyzer(
     name="transfers",
-    question="are copies to the device hidden?",
+    question="are copies between host and device hidden?",
     needs="gpu_memcpy rows",
     measure=measure,
     judge=judge,

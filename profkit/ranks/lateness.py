@@ -61,7 +61,7 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
 _OWN: Final = {
     "data": {"input.starved": "loader"},
     "host": {"host.sync": "syncs", "memory.pressure": "allocator", "host.launch_bound": "launching"},
-    "copy": {"h2d.exposed": "to device"},
+    "copy": {"h2d.exposed": "to device", "d2h.exposed": "from device"},
 }
 
 

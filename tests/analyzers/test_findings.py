@@ -117,6 +117,14 @@ def exposed_copies() -> Job:
     return job
 
 
+def offloading() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.work("gemm_bf16", start + 10, start + 600, issued=start + 2)
+        job.copy("Memcpy DtoH (Device -> Pageable)", start + 601, start + 990)
+    return job
+
+
 def under_memory_pressure() -> Job:
     job = Job()
     for start in job.starts:
@@ -166,6 +174,7 @@ PAIRS: dict[str, tuple[Callable[[], Job], Callable[[], Job]]] = {
     "host.sync": (synchronising, healthy),
     "comm.exposed": (exposed_communication, healthy),
     "h2d.exposed": (exposed_copies, healthy),
+    "d2h.exposed": (offloading, healthy),
     "memory.pressure": (under_memory_pressure, healthy),
     "kernel.unfused": (unfused, healthy),
     "precision.fallback": (fallen_back, healthy),
@@ -177,6 +186,7 @@ BOTTLENECKS = {
     "host.sync": "sync-bound",
     "comm.exposed": "comm-bound",
     "h2d.exposed": "copy-bound",
+    "d2h.exposed": "copy-bound",
     "memory.pressure": "memory-pressure",
     "kernel.unfused": "kernel-bound",
     "precision.fallback": "kernel-bound",
