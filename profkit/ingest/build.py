@@ -174,7 +174,7 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
         unprofiled_step_ns=_whole_number(
             metadata.get("profkit_unprofiled_step_mean_ns") or metadata.get("profkit_unprofiled_step_ns")
         ),
-        devices=_devices(metadata.get("deviceProperties")),
+        devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
         categories=dict(sorted(merged.categories.items())),
         metadata=metadata,
     )
@@ -199,7 +199,7 @@ def _devices(properties: object) -> tuple[Device, ...]:
         Device(
             index=_whole_number(item.get("id")) or 0,
             name=str(item.get("name") or ""),
-            n_sms=_whole_number(item.get("numSms")) or 0,
+            n_sms=_whole_number(item.get("numSms") or item.get("multiProcessorCount")) or 0,
             memory_bytes=_whole_number(item.get("totalGlobalMem")) or 0,
         )
         for item in properties

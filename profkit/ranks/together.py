@@ -90,11 +90,13 @@ def _alone(outcome: Outcome, failures: Iterable[Failure]) -> Report:
 def _apart(outcomes: Sequence[Outcome], taken: Census, failures: Iterable[Failure]) -> Report:
     """Give the report on traces that are not ranks of one job: the verdict of the slowest that has one."""
     verdicts = [outcome.verdict for outcome in outcomes]
-    conclusive = [verdict for verdict in verdicts if verdict.bottleneck is not Bottleneck.INCONCLUSIVE]
-    chosen = max(conclusive or verdicts, key=lambda verdict: verdict.step_ns or 0)
+    conclusive = [outcome for outcome in outcomes if outcome.verdict.bottleneck is not Bottleneck.INCONCLUSIVE]
+    chosen = max(conclusive or outcomes, key=_length_ns).verdict
+    n_with_steps = sum(outcome.verdict.step_ns is not None for outcome in outcomes)
+    of = "window" if n_with_steps == 0 else "step" if n_with_steps == len(outcomes) else "step or window"
     counts = Counter(verdict.bottleneck.value for verdict in verdicts)
     seen = ", ".join(f"{name} on {count}" for name, count in sorted(counts.items()))
-    note = f"{len(verdicts)} traces, each judged alone ({seen}); shown is the one with the longest step"
+    note = f"{len(verdicts)} traces, each judged alone ({seen}); shown is the one with the longest {of}"
     reports = tuple(outcome.report for outcome in outcomes)
     return Report(
         verdict=replace(chosen, caveats=(note, *chosen.caveats)),
@@ -116,6 +118,11 @@ def _apart(outcomes: Sequence[Outcome], taken: Census, failures: Iterable[Failur
             explained=(),
         ),
     )
+
+
+def _length_ns(outcome: Outcome) -> int:
+    low, high = outcome.report.window_ns
+    return outcome.verdict.step_ns or high - low
 
 
 def _skipped(reports: Sequence[RankReport]) -> tuple[Skipped, ...]:

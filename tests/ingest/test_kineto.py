@@ -182,6 +182,12 @@ def test_metadata(tmp_path: Path) -> None:
     assert (meta.has_stacks, meta.has_shapes, meta.has_memory, meta.unprofiled_step_ns) == (True, True, True, 12345)
 
 
+def test_captures_until_torch_1_8_name_their_device_too(tmp_path: Path) -> None:
+    properties = [{"id": 0, "name": "Tesla V100-DGXS-32GB", "totalGlobalMem": 1, "multiProcessorCount": 80}]
+    (device,) = read(raw(x("cpu_op", "a", 1, 1), computeProperties=properties), tmp_path).meta.devices
+    assert (device.name, device.n_sms) == ("Tesla V100-DGXS-32GB", 80)
+
+
 def test_arrows_from_forward_to_backward_are_kept_and_launch_arrows_counted(tmp_path: Path) -> None:
     def arrow(cat: str, ph: str, ts: float) -> dict[str, Any]:
         return {"ph": ph, "cat": cat, "name": cat, "id": 9, "pid": 1, "tid": 1, "ts": ts}

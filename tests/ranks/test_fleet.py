@@ -16,6 +16,7 @@ from profkit.model.report import Bottleneck, Report
 from profkit.ranks.explanations import EXPLANATIONS
 from profkit.render import renderer_for, terminal
 from profkit.render.schema import schema
+from profkit.testing import kernel, to_json
 from tests.ranks.jobs import edited, job_of, rank_file
 
 LATE_NS = 6_000_000
@@ -224,6 +225,16 @@ def test_traces_that_are_no_ranks_of_one_job_are_judged_alone(folder):
     assert report.fleet.rows == ()
     assert len(report.fleet.left_out) == 4
     assert report.verdict.caveats[0].startswith("4 traces, each judged alone")
+    assert report.verdict.caveats[0].endswith("shown is the one with the longest step")
+
+
+def test_of_traces_without_steps_the_longest_window_is_shown(tmp_path):
+    for number, n_kernels in enumerate((30, 60, 40)):
+        rows = [kernel("gemm", at * 1_000_000, at * 1_000_000 + 900_000, correlation=at + 1) for at in range(n_kernels)]
+        (tmp_path / f"{'abc'[number]}.json").write_bytes(to_json(rows))
+    report = triaged(tmp_path)
+    assert report.verdict.caveats[0].endswith("shown is the one with the longest window")
+    assert report.verdict.source.endswith("b.json")
 
 
 @pytest.mark.parametrize(("n_ranks", "n_rows"), [(8, 8), (12, 2)])
