@@ -1,0 +1,166 @@
+"""Launches, their lag, and the idle time they leave, of a device or of a CPU."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from profkit.analyzers.base import Scope, scope_of
+from profkit.model.arrays import median
+from profkit.model.intervals import Intervals
+from profkit.model.trace import CallKind, Kind
+from profkit.timeline import Facts
+from profkit.timeline.facts import steps_in_window
+from profkit.timeline.host import os_waits
+
+FEW_GAPS = 3
+"""So many of the longest stretches are looked at together."""
+
+
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
+    """How work is issued. On a CPU-only trace an "operation" is a leaf operator and its cost is estimated."""
+
+    scope: Scope
+    n_operations: int
+    n_launch_calls: int
+    n_graph_launches: int
+    n_drained: int
+    rho_count: float | None
+    rho_time: float | None
+    floor_p5_ns: int | None
+    floor_median_ns: int | None
+    launch_idle_ns: int
+    """Without `turnaround_ns`: what the host cannot shorten by being faster."""
+    host_idle_ns: int
+    sync_idle_ns: int
+    data_idle_ns: int
+    median_kernel_ns: int
+    shorter_than_launch: float | None
+    """Share of kernels that end sooner than their own launch call takes."""
+    few_gaps_share: float
+    """Share of launch, host and sync idle time in its three longest stretches."""
+    worst_step_share: float
+    """Share of it between the start of one step and that of the next, of the step that has most."""
+    longest_gap_ns: tuple[int, int]
+    top_operators: tuple[tuple[str, int, int], ...]
+    """(operator, launches, device ns) with the most launches."""
+    op_cost_ns: int
+    has_ops: bool = True
+    """Whether dispatch can be told from other host work."""
+    turnaround_ns: int = 0
+    """Idle time between operations that had been issued in time."""
+    os_waits: tuple[tuple[str, int], ...] = ()
+    """(call of the operating system, ns) of the launching threads in `host_idle_ns`."""
+
+
+def measure(facts: Facts) -> Launches:
+    """Count launches and the idle time between them."""
+    return _measure_cpu(facts) if facts.cpu is not None else _measure_device(facts)
+
+
+def _measure_device(facts: Facts) -> Launches:
+    main = facts.main_device
+    assert main is not None  # noqa: S101 - called only with a device
+    trace, queue = facts.trace, main.queue
+    late = main.idle.launch | main.idle.host | main.idle.sync
+    share, longest = _concentration(late.start_ns, late.end_ns)
+    worst_step = _worst_step_share(facts, late)
+    del late
+    rows = main.activity.rows
+    kernels = rows[trace.gpu.kind[rows] == Kind.COMPUTE]
+    duration = trace.gpu.end_ns[kernels] - trace.gpu.start_ns[kernels]
+    launch = trace.gpu.launch_row[kernels]
+    linked = launch >= 0
+    linked[linked] &= trace.calls.kind[launch[linked]] != CallKind.GRAPH_LAUNCH  # one call for many kernels
+    call = trace.calls.end_ns[launch[linked]] - trace.calls.start_ns[launch[linked]]
+    return Launches(
+        scope=scope_of(facts),
+        n_operations=int(rows.size),
+        n_launch_calls=int(facts.calls_in_window(CallKind.LAUNCH).size),
+        n_graph_launches=int(facts.calls_in_window(CallKind.GRAPH_LAUNCH).size),
+        n_drained=queue.n_drained,
+        rho_count=queue.rho_count,
+        rho_time=queue.rho_time,
+        floor_p5_ns=queue.floor_p5_ns,
+        floor_median_ns=queue.floor_median_ns,
+        launch_idle_ns=main.budget.idle_launch - main.idle.turnaround.total_ns,
+        turnaround_ns=main.idle.turnaround.total_ns,
+        host_idle_ns=main.budget.idle_host,
+        sync_idle_ns=main.budget.idle_sync,
+        data_idle_ns=main.budget.idle_data,
+        median_kernel_ns=median(duration) if duration.size else 0,
+        shorter_than_launch=float((duration[linked] < call).mean()) if call.size else None,
+        few_gaps_share=share,
+        worst_step_share=worst_step,
+        longest_gap_ns=longest,
+        top_operators=_top_operators(facts),
+        op_cost_ns=0,
+        has_ops=facts.host.has_ops,
+        os_waits=os_waits(trace, facts.host.threads, main.idle.host),
+    )
+
+
+def _measure_cpu(facts: Facts) -> Launches:
+    cpu = facts.cpu
+    assert cpu is not None  # noqa: S101 - called only without a device
+    idle = cpu.operators | cpu.data | cpu.comm | cpu.compute
+    between = idle.gaps(*facts.trace.window_ns)
+    share, longest = _concentration(between.start_ns, between.end_ns)
+    worst_step = _worst_step_share(facts, between)
+    return Launches(
+        scope=scope_of(facts),
+        n_operations=cpu.n_leaf_ops,
+        n_launch_calls=0,
+        n_graph_launches=0,
+        n_drained=cpu.n_small_ops,
+        rho_count=cpu.n_small_ops / cpu.n_leaf_ops if cpu.n_leaf_ops else None,
+        rho_time=None,
+        floor_p5_ns=None,
+        floor_median_ns=None,
+        launch_idle_ns=facts.budget.idle_launch,
+        host_idle_ns=facts.budget.idle_host,
+        sync_idle_ns=0,
+        data_idle_ns=facts.budget.idle_data,
+        median_kernel_ns=cpu.op_cost_ns,
+        shorter_than_launch=None,
+        few_gaps_share=share,
+        worst_step_share=worst_step,
+        longest_gap_ns=longest,
+        top_operators=(),
+        op_cost_ns=cpu.op_cost_ns,
+    )
+
+
+def _concentration(
+    start: np.ndarray[tuple[int], np.dtype[np.int64]], end: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[float, tuple[int, int]]:
+    length = end - start
+    total = int(length.sum())
+    if total == 0:
+        return 0.0, (0, 0)
+    worst = int(length.argmax())
+    top = np.sort(length)[-FEW_GAPS:]
+    return float(top.sum() / total), (int(start[worst]), int(end[worst]))
+
+
+def _worst_step_share(facts: Facts, late: Intervals) -> float:
+    """Give the share that the worst step has, with what follows it until the next begins."""
+    steps = [facts.trace.steps[index] for index in steps_in_window(facts.trace)]
+    edges = np.array([step.start_ns for step in steps] + [facts.trace.window_ns[1]], np.int64)
+    per_step = late.covered_ns(edges[:-1], edges[1:])
+    return float(per_step.max() / late.total_ns) if per_step.size and late.total_ns else 0.0
+
+
+def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]:
+    main = facts.main_device
+    assert main is not None  # noqa: S101
+    trace = facts.trace
+    rows = main.activity.rows[trace.gpu.launch_row[main.activity.rows] >= 0]
+    launch = trace.gpu.launch_row[rows]
+    op = facts.op_of_call[launch]
+    known = op >= 0
+    names = trace.ops.name[op[known]]
+    counts = np.bincount(names, minlength=1)
+    device_ns = np.bincount(names, weights=(trace.gpu.end_ns - trace.gpu.start_ns)[rows[known]], minlength=1)
+    order = np.argsort(-counts, kind="stable")[:n]
+    return tuple((trace.name(code), int(counts[code]), int(device_ns[code])) for code in order if counts[code])

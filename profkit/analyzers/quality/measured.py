@@ -1,0 +1,165 @@
+"""What a sound capture would not have, counted."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.base import Scope, scope_of
+from profkit.model.arrays import is_member
+from profkit.model.intervals import Intervals
+from profkit.model.names import WHOLE_GRAPH
+from profkit.model.trace import CallKind, Trace
+from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.facts import steps_in_window
+from profkit.timeline.overhead import profiler_work
+
+_MARKED = frozenset({"ProfilerStep", "NVTX"})
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of the gate; None where the trace has nothing to count."""
+
+    scope: Scope
+    n_launches: int
+    lost_launch_fraction: float | None
+    n_during_capture: int
+    n_device_rows: int
+    unlinked_fraction: float | None
+    early_fraction: float | None
+    overlapped_fraction: float | None
+    n_removed: int
+    n_giant: int
+    n_steps_marked: int
+    lag_floor_ns: int | None
+    perturbation: float | None
+    n_damage: int
+    whole_graph_fraction: float | None
+    """Of the window, in CUDA graphs whose kernels were not recorded; None where there are none."""
+    overhead_fraction: float | None
+    """Of the window, idle time of the device in which the profiler worked for itself; None where it wrote no such rows."""
+    outrun_fraction: float | None
+    """Of the window: how much further behind the host the device is at its end than at its start."""
+    device_step_ns: int
+    """Time the device takes for the work of a step."""
+    n_cpu_ops: int | None
+    """Operators at work in the window where the CPU is the device; None where it is not, or compiled graphs work."""
+    startup_fraction: float | None
+    """Of the window, beside the steps found by their period; None where they were not found so."""
+    n_rows: int
+    """Device rows, or operators and annotations where there is no device."""
+
+
+def measure(facts: Facts) -> Quality:
+    """Count what a sound capture would not have."""
+    trace = facts.trace
+    main = facts.main_device
+    n_launches, lost, n_captured = _lost_launches(facts)
+    warnings = {warning.id: warning.count for warning in trace.warnings}
+    is_marked = bool(trace.steps) and trace.step_source in _MARKED
+    gained = main.queue.behind_ns[1] - main.queue.behind_ns[0] if main is not None and is_marked else 0
+    return Quality(
+        scope=scope_of(facts),
+        n_launches=n_launches,
+        lost_launch_fraction=lost,
+        n_during_capture=n_captured,
+        n_device_rows=sum(device.activity.rows.size for device in facts.devices),
+        unlinked_fraction=_unlinked(facts),
+        early_fraction=main.queue.n_early / main.queue.n_linked if main is not None and main.queue.n_linked else None,
+        overlapped_fraction=_overlapped(trace, main) if main is not None else None,
+        n_removed=warnings.get("dur.overflow", 0) + warnings.get("ts.zero", 0),
+        n_giant=_giants(trace),
+        n_steps_marked=len(steps_in_window(trace)) if is_marked else 0,
+        lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
+        perturbation=_perturbation(trace),
+        n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),
+        whole_graph_fraction=_whole_graphs(trace, main) if main is not None else None,
+        overhead_fraction=_overhead(trace, main) if main is not None and len(trace.overhead) else None,
+        outrun_fraction=max(gained, 0) / facts.window_ns
+        if main is not None and is_marked and facts.window_ns
+        else None,
+        device_step_ns=facts.per_step(facts.window_ns + gained),
+        n_cpu_ops=facts.cpu.n_leaf_ops or (None if facts.cpu.compute else 0) if facts.cpu is not None else None,
+        startup_fraction=facts.startup_ns / facts.window_ns
+        if trace.step_source == "period" and facts.window_ns
+        else None,
+        n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
+    )
+
+
+def _lost_launches(facts: Facts) -> tuple[int, float | None, int]:
+    """Give (kernel launches in the window, share without a device row, launches that stream capture recorded).
+
+    Launches in the last tenth are not counted: their kernels may run after the profiler stopped listening.
+    """
+    trace = facts.trace
+    calls = trace.calls
+    rows = facts.calls_in_window(CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)
+    rows = rows[calls.correlation[rows] > 0]
+    captured = _during_capture(trace, rows)
+    rows = rows[~captured]
+    if trace.window_duration_ns and rows.size > 20:
+        rows = rows[: rows.size - rows.size // 10]
+    if rows.size == 0:
+        return 0, None, int(captured.sum())
+    has_row = is_member(calls.correlation[rows], np.sort(trace.gpu.correlation))
+    return int(rows.size), float(1 - has_row.mean()), int(captured.sum())
+
+
+def _during_capture(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which launches fall between a stream's begin and end of capture: these run nothing."""
+    marks = np.flatnonzero(trace.calls.kind == CallKind.CAPTURE)
+    if marks.size == 0:
+        return np.zeros(rows.size, np.bool_)
+    is_begin = np.array(["Begin" in trace.name(code) for code in trace.calls.name[marks]])
+    begun = np.searchsorted(trace.calls.start_ns[marks[is_begin]], trace.calls.start_ns[rows], "right")
+    ended = np.searchsorted(trace.calls.start_ns[marks[~is_begin]], trace.calls.start_ns[rows], "right")
+    captured: NDArray[np.bool_] = begun > ended
+    return captured
+
+
+def _unlinked(facts: Facts) -> float | None:
+    rows = np.concatenate([device.activity.rows for device in facts.devices]) if facts.devices else np.empty(0, np.intp)
+    return float((facts.trace.gpu.launch_row[rows] < 0).mean()) if rows.size else None
+
+
+def _overlapped(trace: Trace, main: DeviceFacts) -> float:
+    """Share of rows that start before the row before them on the same stream ends; graph nodes may, they branch."""
+    gpu = trace.gpu
+    rows = main.activity.rows[gpu.graph_node[main.activity.rows] == 0]
+    order = rows[np.lexsort((gpu.start_ns[rows], gpu.stream[rows]))]
+    before, after = order[:-1], order[1:]
+    bad = (gpu.stream[before] == gpu.stream[after]) & (gpu.start_ns[after] < gpu.end_ns[before])
+    return float(bad.sum() / order.size) if order.size else 0.0
+
+
+def _whole_graphs(trace: Trace, main: DeviceFacts) -> float | None:
+    is_graph = np.array([name.startswith(WHOLE_GRAPH) for name in trace.strings], np.bool_)
+    rows = main.activity.rows[is_graph[trace.gpu.name[main.activity.rows]]]
+    if not rows.size:
+        return None
+    graphs = Intervals.of(trace.gpu.start_ns[rows], trace.gpu.end_ns[rows]).clip(*trace.window_ns)
+    return graphs.total_ns / trace.window_duration_ns
+
+
+def _overhead(trace: Trace, main: DeviceFacts) -> float | None:
+    idle = profiler_work(trace) - main.activity.any
+    return idle.total_ns / trace.window_duration_ns if trace.window_duration_ns else None
+
+
+def _giants(trace: Trace) -> int:
+    """Device rows ten times as long as everything the host recorded: a duration that wrapped below the hard limit."""
+    host = trace.calls if len(trace.calls) else trace.ops
+    if len(host) == 0 or len(trace.gpu) == 0:
+        return 0
+    span = int(host.end_ns.max() - host.start_ns.min())
+    return int(((trace.gpu.end_ns - trace.gpu.start_ns) > max(10 * span, 10**9)).sum())
+
+
+def _perturbation(trace: Trace) -> float | None:
+    """Mean profiled step over mean unprofiled step of the same run, minus 1; means, since loader stalls are bimodal."""
+    plain = trace.meta.unprofiled_step_ns
+    if not plain or not trace.steps:
+        return None
+    return float(np.mean([step.duration_ns for step in trace.steps])) / plain - 1
