@@ -49,25 +49,30 @@ def measure(facts: Facts) -> Memory | Skipped:
     rows = facts.calls_in_window(CallKind.ALLOC)
     calls = trace.calls
     busy = Intervals.of(calls.start_ns[rows], calls.end_ns[rows]).clip(*trace.window_ns)
-    idle = main.activity.any.gaps(*trace.window_ns)
-    begun_inside = busy.contains(idle.start_ns)
-    drained = Intervals(idle.start_ns[begun_inside], idle.end_ns[begun_inside])
-    memory = trace.memory.take(np.flatnonzero((trace.memory.device_type == 1) & (trace.memory.device == main.device)))
-    reserved = memory.reserved_bytes[memory.reserved_bytes >= 0]
+    memory = trace.memory  # of a large trace 30 MB
+    is_mine = (memory.device_type == 1) & (memory.device == main.device)
+    allocated = memory.allocated_bytes[is_mine]
+    reserved = memory.reserved_bytes[is_mine & (memory.reserved_bytes >= 0)]
     return Memory(
         scope=scope_of(facts),
         n_calls=int(rows.size),
         n_steps_with_calls=_steps_with(facts, calls.start_ns[rows]),
         n_steps=len(steps_in_window(trace)),
         calls_ns=busy.total_ns,
-        cost_ns=((busy & idle) | drained).total_ns,
+        cost_ns=_cost_ns(busy, main.activity.any.gaps(*trace.window_ns)) if busy else 0,
         by_name=_by_name(facts, rows),
-        peak_allocated_bytes=int(memory.allocated_bytes.max()) if len(memory) else None,
+        peak_allocated_bytes=int(allocated.max()) if allocated.size else None,
         peak_reserved_bytes=int(reserved.max()) if reserved.size else None,
         capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None)
         or None,
         n_reserved_drops=int((np.diff(reserved) < 0).sum()),
     )
+
+
+def _cost_ns(busy: Intervals, idle: Intervals) -> int:
+    begun_inside = busy.contains(idle.start_ns)
+    drained = Intervals(idle.start_ns[begun_inside], idle.end_ns[begun_inside])
+    return ((busy & idle) | drained).total_ns
 
 
 def _steps_with(facts: Facts, at_ns: np.ndarray) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -12,14 +10,13 @@ from numpy.typing import NDArray
 
 from profkit.ingest.batch import Batch
 from profkit.ingest.fields import Columns
+from profkit.model.allocator import return_free_memory
 from profkit.model.arrays import I64, distinct_codes, joined, picked
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Thread, TraceWarning
 
 LONGEST_PLAUSIBLE_NS: Final = 10**15
 """11.5 days: no range of a profile lasts longer; an unsigned difference that wrapped does (TraceLens issue 669)."""
-
-_MANY_EVENTS: Final = 500_000
 
 
 class Merged:
@@ -64,22 +61,12 @@ class Merged:
         if not parts:
             return {}
         whole = {name: joined([part.pop(name) for part in parts]) for name in list(parts[0])}
-        if self.n_events > _MANY_EVENTS:
-            _return_free_memory()
+        return_free_memory(self.n_events)
         return whole
 
     def thread_table(self) -> tuple[Thread, ...]:
         """Give the threads by code."""
         return tuple(Thread(pid=pid, tid=tid, name=self.thread_names.get((pid, tid), "")) for pid, tid in self.threads)
-
-
-def _return_free_memory() -> None:
-    """Hand the freed columns of a thousand batches back to the system; glibc keeps such small blocks otherwise."""
-    if sys.platform == "linux":
-        import ctypes  # 5 ms that a small trace need not pay
-
-        with suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _mapping(values: list[Any], codes: dict[Any, int]) -> NDArray[np.int32]:

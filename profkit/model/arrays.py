@@ -68,9 +68,8 @@ def union(start: I64, end: I64) -> IntervalArrays:
     is_new = np.empty(start.size, np.bool_)
     is_new[0] = True
     np.greater(start[1:], reach[:-1], out=is_new[1:])
-    first = np.flatnonzero(is_new)
-    last = np.append(first[1:], start.size) - 1
-    return start[first], reach[last]
+    is_last = np.append(is_new[1:], True)
+    return start[is_new], reach[is_last]
 
 
 def is_sorted(values: NDArray[np.generic]) -> bool:
@@ -146,7 +145,7 @@ def complement(a: IntervalArrays, low: int, high: int) -> IntervalArrays:
     gap_start = np.concatenate(([low], end))
     gap_end = np.concatenate((start, [high]))
     keep = gap_end > gap_start
-    return gap_start[keep].astype(np.int64), gap_end[keep].astype(np.int64)
+    return gap_start[keep].astype(np.int64, copy=False), gap_end[keep].astype(np.int64, copy=False)
 
 
 def intersect(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
@@ -171,7 +170,11 @@ def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.
     """Give all pairs of rows (of set `a`, of set `b`) that share time, ordered by `a`, then `b`."""
     first = np.searchsorted(b[1], a[0], "right")  # first of b that ends after a starts
     stop = np.searchsorted(b[0], a[1], "left")  # first of b that starts at or after a's end
-    counts = np.maximum(stop - first, 0)
+    counts = np.subtract(stop, first, out=stop)
+    if counts.size == 0 or int(counts.max()) <= 1:  # as a rule; of a large trace each array is 10 MB
+        row_a = np.flatnonzero(counts > 0)
+        return row_a, first[row_a]
+    counts = np.maximum(counts, 0)
     row_a = np.repeat(np.arange(a[0].size), counts)
     offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     return row_a, np.repeat(first, counts) + offset

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.model.allocator import return_free_memory
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.intervals import Intervals
 from profkit.model.report import Budget
@@ -54,6 +55,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
             host = host_states(trace)
             devices = tuple(_device(trace, index, host) for index in trace.device_indices)
+            return_free_memory(trace.meta.n_events)
             return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside)
         host, cpu = host_states(trace), cpu_budget(trace)
         none = np.empty(0, np.int32)
@@ -123,6 +125,7 @@ def steps_in_window(trace: Trace) -> tuple[int, ...]:
 def _device(trace: Trace, device: int, host: HostStates) -> DeviceFacts:
     activity = device_activity(trace, device)
     queue = launch_queue(trace, activity)
+    return_free_memory(trace.meta.n_events)  # what follows needs the most room
     idle = idle_causes(trace, activity, host, queue)
     exposed = activity.comm - activity.compute
     copies = activity.copy - (activity.compute | activity.comm)

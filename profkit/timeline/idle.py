@@ -69,22 +69,25 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
     gaps = _gaps(trace, activity, activity.any.gaps(low, high))
     unknown = Intervals.of(gaps.start_ns[~gaps.is_known], gaps.end_ns[~gaps.is_known])
     known = gaps.is_known
-    waiting = Intervals.of(gaps.start_ns[known], gaps.issued_ns[known])
     calling = Intervals.of(gaps.issued_ns[known], gaps.returned_ns[known])
     pending = known & (gaps.end_ns > gaps.returned_ns)
     is_short = gaps.end_ns - gaps.start_ns <= queue.turnaround_ns
     is_latency = gaps.end_ns <= gaps.launched_ns + queue.latency_ns
     latency = Intervals.of(*_chosen(gaps.returned_ns, gaps.end_ns, pending & (is_short | is_latency)))
-    is_queued = known & (gaps.launched_ns <= gaps.start_ns)
-    turnaround = Intervals.of(*_chosen(gaps.start_ns, gaps.end_ns, is_queued & is_short)) - profiler_work(trace)
     dependency = Intervals.of(*_chosen(gaps.returned_ns, gaps.end_ns, pending & ~is_short & ~is_latency))
+    is_queued = known & (gaps.launched_ns <= gaps.start_ns)
+    profiler = profiler_work(trace)
+    turnaround = Intervals.of(*_chosen(gaps.start_ns, gaps.end_ns, is_queued & is_short)) - profiler
+    waiting = Intervals.of(gaps.start_ns[known], gaps.issued_ns[known])
+    released = _released(gaps, host.blocked, activity.any)
+    del gaps  # of a large trace 20 MB
 
     data = waiting & host.loader
-    profiled = ((waiting - data) | calling) & profiler_work(trace)
+    profiled = ((waiting - data) | calling) & profiler if profiler else profiler
     calling = calling - profiled
     rest = waiting - data - profiled
-    sync = rest & (host.blocked | _held_back(gaps, host.blocked, activity.any))
-    del gaps, waiting  # of a large trace 100 MB
+    del waiting
+    sync = rest & (host.blocked | released)
     rest = rest - sync
     dispatch = rest & host.dispatching
     rest = rest - dispatch
@@ -136,7 +139,7 @@ def _gaps(trace: Trace, activity: Activity, idle: Intervals) -> _Gaps:
     )
 
 
-def _held_back(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
+def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
     """Give the idle time after a blocking call that the host would have spent ahead of the device without the call.
 
     A call that held the host for W while the device worked, and released it into a drained device, cost at most W of
