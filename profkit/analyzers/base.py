@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -32,6 +34,14 @@ class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     explanations: tuple[Explanation, ...] = ()
 
 
+class Vendor(StrEnum):
+    """Who makes the device, and its profilers."""
+
+    NVIDIA = "nvidia"
+    AMD = "amd"
+    INTEL = "intel"
+
+
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Over what a result was measured: turns totals into shares and into time per step."""
 
@@ -41,8 +51,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     is_cpu: bool
     command: str
     """What the user runs, for commands that can be pasted."""
-    is_amd: bool = False
-    """Whether the device is AMD's: its tools are other ones."""
+    vendor: Vendor = Vendor.NVIDIA
+    """Whose device it is: each has tools of its own."""
     is_nsys: bool = False
     """Whether the trace came from nsys: to run it again takes other options, not another tool."""
 
@@ -72,7 +82,7 @@ def scope_of(facts: Facts) -> Scope:
         has_steps=bool(facts.trace.steps),
         is_cpu=facts.cpu is not None,
         command=command if isinstance(command, str) else DEFAULT_COMMAND,
-        is_amd=_is_amd(facts),
+        vendor=_vendor(facts),
         is_nsys=is_nsys(facts),
     )
 
@@ -82,10 +92,20 @@ def is_nsys(facts: Facts) -> bool:
     return facts.trace.meta.format == "nsys"
 
 
-def _is_amd(facts: Facts) -> bool:
+_INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")
+"""Unified Runtime and Level Zero."""
+
+
+def _vendor(facts: Facts) -> Vendor:
+    """Give the maker by the device's name, by what the trace says of its runtime, or by the calls it holds."""
     trace = facts.trace
-    return (
+    names = [device.name for device in trace.meta.devices]
+    calls = [trace.name(int(code)) for code in distinct_codes(trace.calls.name)]
+    if (
         any("hip" in key for key in trace.meta.metadata)
-        or any(device.name.startswith(("AMD", "Radeon", "MI")) for device in trace.meta.devices)
-        or any(trace.name(int(code)).startswith("hip") for code in distinct_codes(trace.calls.name))
-    )
+        or any(name.startswith(("AMD", "Radeon", "MI")) for name in names)
+        or any(call.startswith("hip") for call in calls)
+    ):
+        return Vendor.AMD
+    is_intel = any("Intel" in name for name in names) or any(_INTEL_CALL.match(call) for call in calls)
+    return Vendor.INTEL if is_intel else Vendor.NVIDIA

@@ -9,7 +9,7 @@ import shlex
 
 from msgspec.structs import replace
 
-from profkit.analyzers.base import Scope
+from profkit.analyzers.base import Scope, Vendor
 from profkit.model.finding import NextTool
 from profkit.model.names import function_name
 
@@ -75,9 +75,12 @@ def py_spy_operators(command: str) -> NextTool:
 def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
     """Give a timeline of host, device and operating system: of steady steps, on a CPU of the whole run.
 
-    Where nsys has been, it samples Python as well. rocprofv3 on AMD devices, over the whole run.
+    Where nsys has been, it samples Python as well. AMD's and Intel's tools take the whole run.
     """
-    if scope.is_amd:
+    if scope.vendor is Vendor.INTEL:
+        command = f"vtune -collect gpu-offload -result-dir profkit_vtune -- {scope.command}"
+        return NextTool(name="vtune", command=command, purpose=purpose, look_for=look_for)
+    if scope.vendor is Vendor.AMD:
         command = f"rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof -- {scope.command}"
         return NextTool(name="rocprofv3", command=command, purpose=purpose, look_for=look_for)
     whole = "--whole " if scope.is_cpu else ""  # without CUDA nothing opens nsys' capture range
@@ -92,7 +95,10 @@ def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str, *, la
     `launch` is how many launches of the same function come before it in a step, None where that is not known.
     """
     function = function_name(kernel)
-    if scope.is_amd:
+    if scope.vendor is Vendor.INTEL:
+        command = f"vtune -collect gpu-hotspots -result-dir profkit_vtune -- {scope.command}"
+        return NextTool(name="vtune", command=command, purpose=purpose, look_for=look_for)
+    if scope.vendor is Vendor.AMD:
         command = f"rocprof-compute profile --name profkit --kernel {shlex.quote(function)} -- {scope.command}"
         return NextTool(name="rocprof-compute", command=command, purpose=purpose, look_for=look_for)
     which = f"--kernel {shlex.quote(function)} " if function else ""

@@ -43,7 +43,7 @@ _CALLS: Final = (
         CallKind.LAUNCH,
         re.compile(
             r"^(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hip\w*Launch(?:Cooperative)?Kernel"
-            r"|hipExtModuleLaunchKernel|hipExtLaunch|urEnqueueKernelLaunch|zeCommandListAppendLaunchKernel)"
+            r"|hipExtModuleLaunchKernel|hipExtLaunch|urEnqueueKernelLaunch|zeCommandListAppendLaunch(?:Cooperative)?Kernel)"
         ),
     ),
     (
@@ -52,6 +52,7 @@ _CALLS: Final = (
             r"^(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx)Synchronize"
             r"|^(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol|DtoH|HtoD|WithStream)?(?:_v\d+\w*)?$"
             r"|^(?:cuda|hip)Memset$|^cuMemcpy(?:DtoH|HtoD|DtoD)?(?:_v\d+)?$|^synchronize(?:Stream)?$"
+            r"|^ze(?:Event|Fence|CommandList)HostSynchronize$|^zeCommandQueueSynchronize$|^ur(?:QueueFinish|EventWait)$"
         ),
     ),
     (
@@ -62,7 +63,10 @@ _CALLS: Final = (
             r"|^cudaMemGetInfo$|^hipMemGetInfo$"
         ),
     ),
-    (CallKind.COPY, re.compile(r"^(?:cuda|cu|hip)Mem(?:cpy|set)")),
+    (
+        CallKind.COPY,
+        re.compile(r"^(?:cuda|cu|hip)Mem(?:cpy|set)|^urEnqueueUSM(?:Memcpy|Fill)|^zeCommandListAppendMemory"),
+    ),
 )
 # cudaMemGetInfo allocates nothing: it is listed above only to keep it from being read as a copy.
 _NOT_ALLOC: Final = re.compile(r"MemGetInfo")

@@ -8,7 +8,7 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.base import Scope
+from profkit.analyzers.base import Scope, Vendor
 from profkit.analyzers.tools import kernel_profile, system_timeline
 from profkit.pipeline import triage_trace
 from profkit.testing import kernel, launch, span, trace_of
@@ -40,11 +40,17 @@ def test_a_cpu_trace_has_no_capture_range_to_wait_for() -> None:
 
 
 def test_amd_devices_get_amds_tools() -> None:
-    amd = replace(SCOPE, is_amd=True)
+    amd = replace(SCOPE, vendor=Vendor.AMD)
     assert system_timeline(amd, "p", "l").command.startswith("rocprofv3 ")
     assert kernel_profile(amd, KERNELS[0], "p", "l").name == "rocprof-compute"
     assert "--kernel vectorized_elementwise_kernel --" in kernel_profile(amd, KERNELS[0], "p", "l").command
     assert system_timeline(SCOPE, "p", "l").name == "nsys"
+
+
+def test_intels_devices_get_vtune() -> None:
+    intel = replace(SCOPE, vendor=Vendor.INTEL)
+    assert system_timeline(intel, "p", "l").command.startswith("vtune -collect gpu-offload ")
+    assert kernel_profile(intel, KERNELS[0], "p", "l").command.startswith("vtune -collect gpu-hotspots ")
 
 
 def test_the_vendor_is_read_from_the_trace() -> None:
@@ -55,5 +61,7 @@ def test_the_vendor_is_read_from_the_trace() -> None:
         rows += [kernel("k", at + 6000, at + 26_000, correlation=n + 1), launch(at, at + 2000, correlation=n + 1)]
     _, plain = triage_trace(trace_of(rows))
     _, rocm = triage_trace(trace_of(rows, hip_runtime_version=60200))
+    xpu = [replace(row, name="urEnqueueKernelLaunch") if row.name == "cudaLaunchKernel" else row for row in rows]
+    assert triage_trace(trace_of(xpu))[1].next_tool.command.startswith("vtune -collect gpu-")
     assert plain.next_tool.name in {"ncu", "nsys"}
     assert rocm.next_tool.name.startswith("rocprof")
