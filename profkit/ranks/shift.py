@@ -28,6 +28,9 @@ _MAX_TRIED: Final = 8
 _SLACK_NS: Final = 2_000  # traces of whole microseconds: two ends are each off by up to one
 _WIDE: Final = 8
 _RIVAL: Final = 0.8
+_VOTE_NS: Final = 50_000
+"""Chosen: drift of 100 ppm over half a second; what ends more loosely is not told by votes."""
+_MOST_VOTING: Final = 4096
 _MAX_DRIFT: Final = 2e-4  # 200 ppm: crystals are within 100 of each other; steeper lines fit noise
 
 
@@ -109,12 +112,10 @@ def _filled(row: I64, symbol: I64, other_symbol: I64) -> I64:
 
 def _candidates(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> tuple[list[Track], float]:
     """Give the clock offsets worth trying, one per shift whose ends agree best, and how well the best agree (ns)."""
-    low = -min(MAX_SHIFT, end.size - 2)
-    high = min(MAX_SHIFT, other_end.size - 2)
     shorter = min(end.size, other_end.size)
     least = max(3, shorter // 2) if shorter < 16 else max(8, shorter // 4)  # fewer agree by chance
     spreads, wide, shifts = [], [], []
-    for shift in range(low, high + 1):
+    for shift in _shifts(end, other_end):
         at, lag = _lags(end, symbol, other_end, other_symbol, shift)
         if at.size >= least:
             steps = np.abs(np.diff(lag))
@@ -134,7 +135,35 @@ def _candidates(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> tup
         calm = np.flatnonzero(np.abs(np.diff(lag)) <= 3 * spreads[place] + _SLACK_NS)
         calm = np.union1d(calm, calm + 1)
         tracks.append(fitted(at[calm], lag[calm]))
-    return tracks, best
+    return [*tracks, *_voted(end, symbol, other_end, other_symbol)], best
+
+
+def _shifts(end: I64, other_end: I64) -> range:
+    return range(-min(MAX_SHIFT, end.size - 2), min(MAX_SHIFT, other_end.size - 2) + 1)
+
+
+def _voted(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> list[Track]:
+    """Give the clock offset on which at least half of the collectives agree closely, whatever the shift of each.
+
+    With several gaps no one shift holds for a quarter of the window. Long windows are left to shifts: of those a quarter
+    is plenty, and all their lags together would take 1 KB for each collective.
+    """
+    if max(end.size, other_end.size) > _MOST_VOTING:
+        return []
+    lags = [_lags(end, symbol, other_end, other_symbol, shift) for shift in _shifts(end, other_end)]
+    at, lag = (np.concatenate(parts) for parts in zip(*lags, strict=True)) if lags else (end[:0], end[:0])
+    if at.size == 0:
+        return []
+    order = np.argsort(lag, kind="stable")
+    last = np.searchsorted(lag[order], lag[order] + _VOTE_NS, "right")
+    votes = last - np.arange(at.size)
+    first = int(np.argmax(votes))
+    elsewhere = np.abs(lag[order] - lag[order[first]]) > 2 * _VOTE_NS
+    chosen = np.sort(order[first : last[first]])
+    is_enough = np.unique(at[chosen]).size >= max(MIN_CHECKED, min(end.size, other_end.size) // 2)
+    if not is_enough or int(votes[elsewhere].max(initial=0)) >= _RIVAL * int(votes[first]):
+        return []  # too few, or as many elsewhere: collectives like clockwork
+    return [fitted(at[chosen], lag[chosen])]
 
 
 def _lags(end: I64, symbol: I64, other_end: I64, other_symbol: I64, shift: int) -> tuple[I64, I64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -206,6 +206,8 @@ def test_point_to_point_in_a_larger_group_names_no_peer():
 
 
 @settings(max_examples=40, deadline=None)
+@example(seed=114, missing={10, 19, 33}, ahead_ns=0)
+@example(seed=0, missing={3, 13, 18, 28, 38}, ahead_ns=0)
 @given(
     seed=st.integers(0, 10**6),
     missing=st.sets(st.integers(0, 47), max_size=5),
