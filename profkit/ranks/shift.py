@@ -145,7 +145,7 @@ def _shifts(end: I64, other_end: I64) -> range:
 def _voted(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> list[Track]:
     """Give the clock offset on which at least half of the collectives agree closely, whatever the shift of each.
 
-    With several gaps no one shift holds for a quarter of the window. Long windows are left to shifts: of those a quarter
+    With several gaps no one shift holds for a quarter of the window. Long windows are left to shifts: a quarter of them
     is plenty, and all their lags together would take 1 KB for each collective.
     """
     if max(end.size, other_end.size) > _MOST_VOTING:
