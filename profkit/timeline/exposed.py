@@ -11,14 +11,13 @@ from profkit.timeline.host import HostStates
 from profkit.timeline.launch_order import asked_ns
 
 
-def unasked(trace: Trace, activity: Activity, host: HostStates) -> Intervals:
+def unasked(trace: Trace, activity: Activity, exposed: Intervals, host: HostStates) -> Intervals:
     """Give exposed communication under which the host had not asked for the next compute, though nothing held it.
 
     Exposed is not blocking: had the communication taken no time, the device would have waited for the host there.
     What the host spends in a blocking call counts as held: it may wait for this very communication. So does a loader.
     Empty where a launch is not known.
     """
-    exposed = activity.comm - activity.compute
     rows = activity.rows[trace.gpu.kind[activity.rows] == Kind.COMPUTE]
     if not exposed or not host.is_known or rows.size == 0:
         return Intervals.empty()

@@ -141,9 +141,8 @@ def _device(trace: Trace, device: int, host: HostStates) -> DeviceFacts:
         idle_dependency=idle.dependency.total_ns,
         idle_unknown=idle.unknown.total_ns,
     )
-    return DeviceFacts(
-        device=device, activity=activity, queue=queue, idle=idle, unasked=unasked(trace, activity, host), budget=budget
-    )
+    late = unasked(trace, activity, exposed, host)
+    return DeviceFacts(device=device, activity=activity, queue=queue, idle=idle, unasked=late, budget=budget)
 
 
 def _cpu_parts(trace: Trace, cpu: CpuBudget) -> Budget:

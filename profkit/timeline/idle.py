@@ -93,6 +93,7 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
     rest = rest - dispatch
     unclear = rest & host.loader_elsewhere
     rest = rest - unclear
+    unknown = unknown | profiled | unclear
     return IdleCauses(
         data=data,
         sync=sync,
@@ -100,7 +101,7 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
         turnaround=turnaround,
         host=rest if host.is_known else Intervals.empty(),
         dependency=dependency,
-        unknown=unknown | profiled | unclear if host.is_known else unknown | profiled | unclear | rest,
+        unknown=unknown if host.is_known else unknown | rest,
     )
 
 
