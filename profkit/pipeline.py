@@ -21,7 +21,7 @@ from profkit.model.report import DeviceReport, RankReport, Verdict
 from profkit.model.trace import Trace
 from profkit.timeline import DeviceFacts, Facts
 from profkit.units import format_fraction
-from profkit.verdict import Case, capped, decide
+from profkit.verdict import Case, capped, decide, of_mean_step
 
 UNASKED: Final = 0.05
 """Chosen: the severity "medium"."""
@@ -58,7 +58,7 @@ def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command:
     found = {name: result for name, result in results.items() if not isinstance(result, Skipped)}
     gate: quality.Quality = found["quality"]
     step_times = steps.summary(_of(found, StepTimes), facts.window_ns)
-    findings = _judged(found, trace.meta.rank, of_step=_step_share(facts, step_times.mean_ns))
+    findings = _judged(found, facts, step_times.mean_ns)
     cap = quality.confidence_cap(gate)
     sections = tuple(ANALYZERS[name].present(result) for name, result in found.items())
     rank = RankReport(
@@ -97,16 +97,12 @@ def _of(found: dict[str, Any], kind: type[Any]) -> Any:
     return next((result for result in found.values() if isinstance(result, kind)), None)
 
 
-def _step_share(facts: Facts, mean_step_ns: int | None) -> float:
-    """Give the mean step over the window's time per step: less than 1 where steps are marked and do not touch."""
-    return mean_step_ns * facts.n_steps / facts.window_ns if mean_step_ns and facts.window_ns else 1.0
-
-
-def _judged(found: dict[str, Any], rank: int | None, *, of_step: float) -> tuple[Finding, ...]:
-    """Give the findings; what each could give is of the mean step, as the verdict's ceiling is."""
+def _judged(found: dict[str, Any], facts: Facts, mean_step_ns: int | None) -> tuple[Finding, ...]:
+    """Give the findings, the gravest first."""
     findings = [finding for name, result in found.items() for finding in ANALYZERS[name].judge(result)]
     ranked = sorted(findings, key=lambda f: (f.severity.rank, -f.fraction))
-    return tuple(replace(f, rank=rank, recoverable_ns=round(f.recoverable_ns * of_step)) for f in ranked)
+    scaled = (of_mean_step(f, step_ns=mean_step_ns, n_steps=facts.n_steps, window_ns=facts.window_ns) for f in ranked)
+    return tuple(replace(f, rank=facts.trace.meta.rank) for f in scaled)
 
 
 def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, kernels: Kernels | None) -> Case:

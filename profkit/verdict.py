@@ -168,6 +168,16 @@ def _bound(case: Case, causes: list[Finding], top: Finding, bottleneck: Bottlene
     )
 
 
+def of_mean_step(finding: Finding, *, step_ns: int | None, n_steps: int, window_ns: int) -> Finding:
+    """Give a finding with what it could give of the mean step, as the ceiling has it, instead of the window's per step.
+
+    The two differ where steps are marked and do not touch. Without steps the finding stays as it is.
+    """
+    if not step_ns or not window_ns:
+        return finding
+    return replace(finding, recoverable_ns=round(finding.recoverable_ns * step_ns * n_steps / window_ns))
+
+
 def capped(findings: Iterable[Finding], cap: float) -> tuple[Finding, ...]:
     """Give the findings with no more confidence than the capture allows; its own faults are certain."""
     return tuple(

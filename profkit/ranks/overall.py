@@ -24,7 +24,7 @@ from profkit.ranks.outcome import Outcome
 from profkit.ranks.straggler import Stragglers
 from profkit.ranks.waits import MIN_MATCHED
 from profkit.units import format_fraction, format_numbers
-from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, bound_by, decide
+from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, bound_by, decide, of_mean_step
 
 _CONTAINED: Final = 0.8
 """Share of a finding's time inside a larger cause, from which it is not said twice (diagnosis 6, combination (e))."""
@@ -42,7 +42,11 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *, proofs: Mapping[str, str]) -> Overall:
     """Give the verdict from findings across ranks and what the ranks agree on; all findings that are left."""
-    across, explained = _without_shadows(joint, [_of_step(joint, finding) for finding in across])
+    across = [
+        of_mean_step(finding, step_ns=joint.step_ns, n_steps=joint.n_steps, window_ns=joint.window_ns)
+        for finding in across
+    ]
+    across, explained = _without_shadows(joint, across)
     single, more = _without_victims(joint, across, rows)
     usual = usual_outcome(joint, across)
     causes = [*_causes(across), *_agreed(joint, single, usual)]
@@ -69,14 +73,6 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
         source = joint.outcome_of(top.rank).report.source
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=_ruled_out(joint, verdict))
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
-
-
-def _of_step(joint: Joint, finding: Finding) -> Finding:
-    """Give a finding across ranks with what it could give of the mean step, as the findings of single ranks have it."""
-    if joint.step_ns is None or not joint.window_ns:
-        return finding
-    of_step = joint.step_ns * joint.n_steps / joint.window_ns
-    return replace(finding, recoverable_ns=round(finding.recoverable_ns * of_step))
 
 
 def _certain_before_transfer(verdict: Verdict, causes: Sequence[Finding]) -> Finding | None:

@@ -26,6 +26,11 @@ def checks(result: Quality) -> tuple[Check, ...]:
     return tuple(check for check in (*_device_checks(result), *_run_checks(result)) if check.value is not None)
 
 
+def _share(check_id: str, share: float | None, most: float, what: str) -> Check:
+    """Give the check that a share stays small; None: there is nothing to count."""
+    return Check(id=check_id, ok=(share or 0) <= most, value=share, message=f"{format_fraction(share or 0)} {what}")
+
+
 def _device_checks(q: Quality) -> tuple[Check, ...]:
     lost = q.lost_launch_fraction
     seen = f"{format_fraction(lost or 0)} of {q.n_launches:,} kernel launches"
@@ -36,24 +41,19 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             value=lost,
             message=f"{seen} have no kernel in the trace" + ("" if q.n_device_rows else ": no device rows at all"),
         ),
-        Check(
-            id="device.unlinked",
-            ok=(q.unlinked_fraction or 0) <= MAX_LOST_FRACTION,
-            value=q.unlinked_fraction,
-            message=f"{format_fraction(q.unlinked_fraction or 0)} of device rows have no launch call",
-        ),
-        Check(
-            id="causality",
-            ok=(q.early_fraction or 0) <= MAX_EARLY_FRACTION,
-            value=q.early_fraction,
-            message=f"{format_fraction(q.early_fraction or 0)} of device rows start before their launch call"
+        _share("device.unlinked", q.unlinked_fraction, MAX_LOST_FRACTION, "of device rows have no launch call"),
+        _share(
+            "causality",
+            q.early_fraction,
+            MAX_EARLY_FRACTION,
+            "of device rows start before their launch call"
             + (": the clocks are apart, idle time has no cause" if (q.early_fraction or 0) > MAX_EARLY else ""),
         ),
-        Check(
-            id="stream.overlap",
-            ok=(q.overlapped_fraction or 0) <= MAX_OVERLAPPED_FRACTION,
-            value=q.overlapped_fraction,
-            message=f"{format_fraction(q.overlapped_fraction or 0)} of rows overlap their predecessor on one stream",
+        _share(
+            "stream.overlap",
+            q.overlapped_fraction,
+            MAX_OVERLAPPED_FRACTION,
+            "of rows overlap their predecessor on one stream",
         ),
         Check(
             id="lag.floor",
@@ -77,24 +77,24 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             else f"the host runs ahead: the device takes {format_ns(q.device_step_ns)} for the work of a step, the markers"
             " are the host's pace",
         ),
-        Check(
-            id="profiler.overhead",
-            ok=(q.overhead_fraction or 0) <= MAX_OVERHEAD,
-            value=q.overhead_fraction,
-            message=f"{format_fraction(q.overhead_fraction or 0)} of the window the device idles while the profiler works"
-            " on its own buffers",
+        _share(
+            "profiler.overhead",
+            q.overhead_fraction,
+            MAX_OVERHEAD,
+            "of the window the device idles while the profiler works on its own buffers",
         ),
-        Check(
-            id="graphs.whole",
-            ok=(q.whole_graph_fraction or 0) <= MAX_WHOLE_GRAPHS,
-            value=q.whole_graph_fraction,
-            message=f"{format_fraction(q.whole_graph_fraction or 0)} of the window is CUDA graphs recorded as wholes:"
-            " kernels, collectives and gaps inside are not known (profkit nsys --also graphs)",
+        _share(
+            "graphs.whole",
+            q.whole_graph_fraction,
+            MAX_WHOLE_GRAPHS,
+            "of the window is CUDA graphs recorded as wholes: kernels, collectives and gaps inside are not known"
+            " (profkit nsys --also graphs)",
         ),
     )
 
 
 def _run_checks(q: Quality) -> tuple[Check, ...]:
+    n = q.scope.n_steps
     return (
         Check(
             id="times.impossible",
@@ -115,16 +115,12 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             message=f"{q.n_steps_marked} marked step{'' if q.n_steps_marked == 1 else 's'}"
             + ("" if q.n_steps_marked >= MIN_STEPS else f"; fewer than {MIN_STEPS} cannot show what varies"),
         ),
-        Check(
-            id="steps.startup",
-            ok=(q.startup_fraction or 0) <= MAX_STARTUP,
-            value=q.startup_fraction,
-            message=f"{format_fraction(q.startup_fraction or 0)} of the window lies beside the steps found by their period"
-            + (
-                f" ({q.scope.n_steps}); --steps 0:{q.scope.n_steps} judges these alone"
-                if (q.startup_fraction or 0) > MAX_STARTUP
-                else ""
-            ),
+        _share(
+            "steps.startup",
+            q.startup_fraction,
+            MAX_STARTUP,
+            "of the window lies beside the steps found by their period"
+            + (f" ({n}); --steps 0:{n} judges these alone" if (q.startup_fraction or 0) > MAX_STARTUP else ""),
         ),
         Check(
             id="operators.none",

@@ -85,6 +85,9 @@ EXPLANATIONS = (
             "profiler cost <= 5 %, >= 3 marked steps: chosen",
             "the device gains at most 10 % of the window in being behind: chosen; sound reference traces show up to 6 %",
             "idle under the profiler's own work <= 5 %: chosen, as its cost; reference traces show under 0.1 %",
+            "beside steps found by their period <= 25 % of the window: chosen; two steps' worth of edges are free",
+            "with a CPU as the device, an operator at work in the window: without any nothing is known",
+            "rows before their launch > 10 %: idle time has no cause; chosen, sound reference traces show 0",
             "CUDA graphs as wholes <= half the window: chosen; above, the step's largest part is not known",
         ),
         lookalikes=(
