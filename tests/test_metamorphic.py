@@ -278,21 +278,26 @@ def test_a_cut_window_has_the_steps_that_it_holds(tmp_path: Path) -> None:
     assert cut.ranks[0].devices[0].budget.compute * 4 == whole.ranks[0].devices[0].budget.compute
 
 
-def test_a_device_that_waits_for_another_does_not_set_the_latency(tmp_path: Path) -> None:
+def _one_device_after_the_other(n_kernels: int) -> list[Row]:
+    """Steps in which device 1 waits for so many kernels on device 0."""
     first, second = Job(), Job(device=1, first=1_000_000)
+
+    def body() -> None:
+        for _ in range(n_kernels):
+            first.op("aten::mm", lambda: first.launch(300_000))
+        second.follow(first)
+        for _ in range(10):
+            second.op("aten::mm", lambda: second.launch(200_000))
+        second.synchronise()
+        first.now_ns = second.now_ns
+
     for number in range(8):
-
-        def body() -> None:
-            for _ in range(10):
-                first.op("aten::mm", lambda: first.launch(300_000))
-            second.follow(first)
-            for _ in range(10):
-                second.op("aten::mm", lambda: second.launch(200_000))
-            second.synchronise()
-            first.now_ns = second.now_ns
-
         first.step(number, body)
-    device = triaged([*first.rows, *second.rows], tmp_path).ranks[0].devices[1]
+    return [*first.rows, *second.rows]
+
+
+def test_a_device_that_waits_for_another_does_not_set_the_latency(tmp_path: Path) -> None:
+    device = triaged(_one_device_after_the_other(10), tmp_path).ranks[0].devices[1]
     assert device.budget.idle_launch < 0.1 * device.budget.window_ns
 
 
@@ -513,20 +518,7 @@ def test_gaps_inside_a_graph_are_no_waiting_for_the_host(tmp_path: Path) -> None
 
 
 def test_another_device_that_works_meanwhile_is_said(tmp_path: Path) -> None:
-    first, second = Job(), Job(device=1, first=1_000_000)
-
-    def body() -> None:
-        for _ in range(20):
-            first.op("aten::mm", lambda: first.launch(300_000))
-        second.follow(first)
-        for _ in range(10):
-            second.op("aten::mm", lambda: second.launch(200_000))
-        second.synchronise()
-        first.now_ns = second.now_ns
-
-    for number in range(8):
-        first.step(number, body)
-    report = triaged([*first.rows, *second.rows], tmp_path)
+    report = triaged(_one_device_after_the_other(20), tmp_path)
     assert any(caveat.startswith("device 0 is judged, the busiest of 2") for caveat in report.verdict.caveats)
 
 

@@ -16,6 +16,7 @@ from profkit.cli.numeric import load_numpy
 from profkit.cli.output import FormatChoice, format_for, write
 from profkit.cli.progress import ReadingProgress
 from profkit.errors import UsageError
+from profkit.model.allocator import collector_paused
 from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ def command(
       profkit triage trace.json.gz --fail-on high          a gate for CI: exit code 1
       ssh node cat trace.json.gz | profkit triage -
     """
-    gc.disable()  # imports make much that stays, one trace's analysis makes no cycles worth looking for
-    click.get_current_context().call_on_close(gc.enable)
+    # imports make much that stays, one trace's analysis makes no cycles worth looking for
+    click.get_current_context().with_resource(collector_paused())
     load_numpy()
     from profkit.handover.sources import sources_of
     from profkit.ranks.fleet import triage

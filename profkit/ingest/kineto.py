@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -19,6 +18,7 @@ from profkit.ingest.bytesource import Progress
 from profkit.ingest.events import BadEventError
 from profkit.ingest.quick import Decode, Task, read_quick
 from profkit.ingest.split import Document, NotAsUsualError
+from profkit.model.allocator import collector_paused
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
     from profkit.model.trace import Trace, TraceWarning
@@ -71,7 +71,7 @@ def read_trace(
     processes; `meanwhile` is called while the others decode (imports, say). Raises TraceError (what, where) and
     MissingCapabilityError.
     """
-    with bytesource.spooled(source) as path, _collector_paused():
+    with bytesource.spooled(source) as path, collector_paused():
         shown = "standard input" if source == "-" else source
         decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)
         task = Task(path, shown, decode, chunk_bytes or CHUNK_BYTES)
@@ -86,18 +86,6 @@ def _load_build(meanwhile: Callable[[], object] | None) -> None:
     import_module("profkit.ingest.build")
     if meanwhile is not None:
         meanwhile()
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Decoding makes millions of objects that hold no cycles; the collector would walk them again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _read(

@@ -1,13 +1,27 @@
-"""What a large trace leaves behind in the C library's allocator."""
+"""What reading a trace asks of the allocator and of the garbage collector."""
 
 from __future__ import annotations
 
+import gc
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 _MANY_EVENTS: Final = 500_000
 """Chosen: below, what lies about is a few MB."""
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Decoding makes millions of objects that hold no cycles; the collector would walk them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def return_free_memory(n_events: int) -> None:
