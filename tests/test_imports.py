@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,12 @@ def test_public_names_exist_and_are_sorted() -> None:
 def test_unknown_public_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         profkit.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["click", "msgspec", "pandas", "fsspec", "ncu_report", "sqlite3"])
+def test_nothing_is_imported_from_a_folder_with_a_strangers_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working folder')", encoding="utf-8")
+    trace = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
+    call = [sys.executable, "-m", "profkit", "triage", str(trace), "-f", "json"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
