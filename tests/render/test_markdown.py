@@ -140,7 +140,8 @@ def test_nothing_in_a_name_calls_a_person_or_becomes_a_link(raw: str, shown: str
     assert escaped(raw) == shown
 
 
-WORDS = st.lists(st.sampled_from("@ # ` | \\ _ * :// www. a 1 gh- \n x@y.z https:// \u202e é".split(" ")), max_size=12)
+PARTS = ("@", "#", "`", "|", "\\", "_", "*", "://", "www.", "a", "1", "gh-", "\n", "x@y.z", "https://", "\u202e", "é")
+WORDS = st.lists(st.sampled_from(PARTS), max_size=12)
 
 
 @given(st.one_of(st.text(), WORDS.map("".join), WORDS.map(" ".join)))
