@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import gzip
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
+from profkit.capture import doctor
 from profkit.cli import complain, group
 from profkit.errors import ProfkitError
 from profkit.testing import Row, to_json
@@ -104,9 +107,39 @@ def test_hostile_names_are_text(words: list[str], folder: Path) -> None:
     assert_plain(printed)
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "content", "hint"),
+    [
+        ("triage", "it's.csv", b"", "profkit kernels {}; or"),
+        ("info", "it's.csv", b"", "profkit kernels {}; or"),
+        ("triage", "-r's.json", b"\x28\xb5\x2f\xfd", "zstd -dc {} | profkit triage -"),
+        ("triage", "-it's.nsys-rep", b"NVIDIA Tegra Profiler Report", " {} and triage"),
+    ],
+)
+def test_hints_name_files_as_a_shell_takes_them(command, name, content, hint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/none")
+    for module in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, module, None)
+    if content:
+        Path(name).write_bytes(content)
+    else:
+        ncu_csv(Path(name), Profile("void f(int)", 50, 90))
+    _, printed = run(command, "--", name)
+    assert hint.format(shlex.quote(name if not name.startswith("-") else f"./{name}")) in printed
+
+
+def test_doctors_commands_name_the_python_as_a_shell_takes_it(monkeypatch):
+    monkeypatch.setattr(
+        doctor, "_asked", lambda _: ({"python": "3", "executable": "x", "frameworks": [], "nvtx": 0}, "")
+    )
+    fix = next(check.fix for check in doctor.checks("/my envs/$(x)/python") if check.name == "torch")
+    assert shlex.split(fix) == ["/my envs/$(x)/python", "-m", "pip", "install", "torch"]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "profkit" / "cli").glob("*.py")), ids=lambda path: path.name)
 def test_stderr_is_written_in_one_way(path: Path) -> None:
-    """Of the command line's modules only `say`, and `complain` beside `main`, print to stderr what files may have said."""
+    """Only `say`, and `complain` beside `main`, print to stderr: what they print is made harmless."""
     if path.name in {"say.py", "__init__.py"}:
         return
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from profkit.cli.say import say
+from profkit.cli.say import say, say_below
 from profkit.errors import MissingCapabilityError, UsageError
 
 DEFAULT_FOLDER = "profkit-capture"
@@ -138,7 +138,10 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
         say(f"the traces could not be put together ({error})")
         return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
     for line in [*told(facts, folder), *_unused_gpus(facts, len(details["gpus"]))]:
-        say(line)
+        head, _, trace = line.partition("\n")
+        say(head)
+        if trace:
+            say_below(trace.strip())
     lacks = not facts or any(one.get("is_failure") for one in facts)
     has_trace = any(one.get("trace") for one in facts)
     return Captured(code=ran.code, folder=folder, has_trace=has_trace, is_lacking=lacks)

@@ -13,7 +13,7 @@ from profkit.model.finding import Finding, confidence_label
 from profkit.model.report import Bottleneck, DeviceReport, RankReport, Report, TableView
 from profkit.render import fleet, handover_text, layout, text
 from profkit.render.layout import MARGIN, Line, Segment
-from profkit.shell import clean
+from profkit.shell import clean, quoted_path
 from profkit.units import format_fraction, format_ns
 
 Block = list[Line]
@@ -328,7 +328,7 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
         yield from handover_text.tables(report.handover, width)
         yield _checks(rank, prose)
         if _is_joint(report) and not rank.sections:
-            yield layout.wrapped(MARGIN, f"tables of a rank: profkit triage {clean(rank.source)} -v", width)
+            yield layout.wrapped(MARGIN, f"tables of a rank: profkit triage {quoted_path(rank.source)} -v", width)
         known = {check.id for check in rank.checks}
         for table in (table for section in rank.sections for table in section.tables):
             if table.rows and not {row[0] for row in table.rows} <= known:  # the checks stand above already
