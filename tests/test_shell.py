@@ -244,6 +244,8 @@ def test_the_users_own_command_must_be_one_program_too() -> None:
     assert analyse(trace, command="python my.py 'a b'").verdict.next_tool.command.endswith(" -- python my.py 'a b'")
     with pytest.raises(UsageError):
         analyse(trace, command="cd x && python my.py")
+    with pytest.raises(UsageError):
+        profkit.triage(["a.json", "b.json"], command="cd x && python my.py")  # before any is read
 
 
 MODULES = sorted((ROOT / "profkit").rglob("*.py"))
