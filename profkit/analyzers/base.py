@@ -12,6 +12,7 @@ import msgspec
 from profkit.model.arrays import distinct_codes
 from profkit.model.finding import Explanation, Finding, Skipped
 from profkit.model.report import Section
+from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
 from profkit.timeline import Facts
 
 R = TypeVar("R")
@@ -49,7 +50,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     n_steps: int
     has_steps: bool
     is_cpu: bool
-    command: str
+    command: CommandLine
     """What the user runs, for commands that can be pasted."""
     vendor: Vendor = Vendor.NVIDIA
     """Whose device it is: each has tools of its own."""
@@ -70,18 +71,14 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return total // self.n_steps
 
 
-DEFAULT_COMMAND = "python train.py"
-
-
 def scope_of(facts: Facts) -> Scope:
     """Give the scope of a trace's results."""
-    command = facts.trace.meta.metadata.get("profkit_command")
     return Scope(
         window_ns=facts.window_ns,
         n_steps=facts.n_steps,
         has_steps=bool(facts.trace.steps),
         is_cpu=facts.cpu is not None,
-        command=command if isinstance(command, str) else DEFAULT_COMMAND,
+        command=recorded(facts.trace.meta.metadata.get("profkit_command")) or DEFAULT_COMMAND,
         vendor=_vendor(facts),
         is_nsys=is_nsys(facts),
     )

@@ -5,20 +5,19 @@ Order of cost of evidence: torch.profiler knows operators and Python, nsys the O
 
 from __future__ import annotations
 
-import shlex
-
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope, Vendor
 from profkit.model.finding import NextTool
 from profkit.model.names import function_name
+from profkit.shell import CommandLine, line_of, path_word
 
 
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """Give a better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
     if scope.is_nsys:
-        command = f"profkit nsys --warmup 5 --steps 12 --also waits -- {scope.command}"
-        return NextTool(name="nsys", command=command, purpose=purpose, look_for=look_for)
+        line = scope.command.under("profkit nsys --warmup 5 --steps 12 --also waits")
+        return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
     return operators(scope, purpose, look_for, flags=flags)
 
 
@@ -26,7 +25,7 @@ def steps_alone(source: str, n_steps: int) -> NextTool:
     """Give the triage of the same file without what lies beside its steps."""
     return NextTool(
         name="profkit",
-        command=f"profkit triage {shlex.quote(source)} --steps 0:{n_steps}",
+        line=line_of("profkit triage", path_word(source), "--steps", f"0:{n_steps}"),
         purpose="judge the steps without the start-up around them",
         look_for="the same steps, a window that holds nothing else, and a verdict",
     )
@@ -34,36 +33,35 @@ def steps_alone(source: str, n_steps: int) -> NextTool:
 
 def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """Give a torch.profiler capture: it knows operators, and the Python around them."""
-    options = f"--baseline 10 --warmup 5 --steps 12{flags and ' ' + flags}"
     return NextTool(
         name="torch.profiler",
-        command=f"profkit capture {options} -- {scope.command}",
+        line=scope.command.under("profkit capture --baseline 10 --warmup 5 --steps 12", *flags.split()),
         purpose=purpose,
         look_for=look_for,
     )
 
 
-def py_spy_loader(command: str) -> NextTool:
+def py_spy_loader(command: CommandLine) -> NextTool:
     """Give a sampling of the loader's processes: CPU, disk or decode?"""
     return NextTool(
         name="py-spy",
-        command=f"py-spy record --subprocesses --duration 30 --output loader.svg -- {command}",
+        line=command.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
         purpose="see what the input pipeline does while the step waits: decoding, reading or waiting for locks",
         look_for="wide frames below Dataset.__getitem__ and collate; read() means storage, numpy or PIL means CPU",
     )
 
 
-def py_spy_main(command: str) -> NextTool:
+def py_spy_main(command: CommandLine) -> NextTool:
     """Give a sampling of the main process's Python."""
     return NextTool(
         name="py-spy",
-        command=f"py-spy record --native --rate 500 --duration 30 --output host.svg -- {command}",
+        line=command.under("py-spy record --native --rate 500 --duration 30 --output host.svg"),
         purpose="see which Python and C++ frames fill the time between operators",
         look_for="wide frames outside torch operators: logging, hooks, list and dict work, locks",
     )
 
 
-def py_spy_operators(command: str) -> NextTool:
+def py_spy_operators(command: CommandLine) -> NextTool:
     """Give a sampling of the main process for where operators themselves spend their time."""
     return replace(
         py_spy_main(command),
@@ -78,15 +76,15 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
     Where nsys has been, it samples Python as well. AMD's and Intel's tools take the whole run.
     """
     if scope.vendor is Vendor.INTEL:
-        command = f"vtune -collect gpu-offload -result-dir profkit_vtune -- {scope.command}"
-        return NextTool(name="vtune", command=command, purpose=purpose, look_for=look_for)
+        line = scope.command.under("vtune -collect gpu-offload -result-dir profkit_vtune")
+        return NextTool(name="vtune", line=line, purpose=purpose, look_for=look_for)
     if scope.vendor is Vendor.AMD:
-        command = f"rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof -- {scope.command}"
-        return NextTool(name="rocprofv3", command=command, purpose=purpose, look_for=look_for)
-    whole = "--whole " if scope.is_cpu else ""  # without CUDA nothing opens nsys' capture range
+        line = scope.command.under("rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof")
+        return NextTool(name="rocprofv3", line=line, purpose=purpose, look_for=look_for)
+    whole = ("--whole",) if scope.is_cpu else ()  # without CUDA nothing opens nsys' capture range
     also = "waits,python" if scope.is_nsys else "waits"
-    command = f"profkit nsys {whole}--also {also} -- {scope.command}"
-    return NextTool(name="nsys", command=command, purpose=purpose, look_for=look_for)
+    line = scope.command.under("profkit nsys", *whole, "--also", also)
+    return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
 
 
 def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str, *, launch: int | None = None) -> NextTool:
@@ -96,12 +94,12 @@ def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str, *, la
     """
     function = function_name(kernel)
     if scope.vendor is Vendor.INTEL:
-        command = f"vtune -collect gpu-hotspots -result-dir profkit_vtune -- {scope.command}"
-        return NextTool(name="vtune", command=command, purpose=purpose, look_for=look_for)
+        line = scope.command.under("vtune -collect gpu-hotspots -result-dir profkit_vtune")
+        return NextTool(name="vtune", line=line, purpose=purpose, look_for=look_for)
     if scope.vendor is Vendor.AMD:
-        command = f"rocprof-compute profile --name profkit --kernel {shlex.quote(function)} -- {scope.command}"
-        return NextTool(name="rocprof-compute", command=command, purpose=purpose, look_for=look_for)
-    which = f"--kernel {shlex.quote(function)} " if function else ""
-    skip = f"--skip {launch} " if function and launch else ""
-    command = f"profkit ncu {which}{skip}-- {scope.command}"
-    return NextTool(name="ncu", command=command, purpose=purpose, look_for=look_for)
+        line = scope.command.under("rocprof-compute profile --name profkit --kernel", function)
+        return NextTool(name="rocprof-compute", line=line, purpose=purpose, look_for=look_for)
+    which = ("--kernel", function) if function else ()
+    skip = ("--skip", str(launch)) if function and launch else ()
+    line = scope.command.under("profkit ncu", *which, *skip)
+    return NextTool(name="ncu", line=line, purpose=purpose, look_for=look_for)

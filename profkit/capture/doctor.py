@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -91,11 +92,11 @@ def _asked(program: str) -> tuple[dict[str, Any], str]:
 def _torch_checks(facts: dict[str, Any], program: str) -> list[Check]:
     from profkit.capture.options import OLDEST_TORCH, torch_problem
 
-    version = facts.get("torch")
+    version, pip = facts.get("torch"), f"{shlex.quote(program)} -m pip"
     if version is None:
-        return [Check(name="torch", is_ok=False, seen="not installed", fix=f"{program} -m pip install torch")]
+        return [Check(name="torch", is_ok=False, seen="not installed", fix=f"{pip} install torch")]
     problem = torch_problem(version)
-    newest = f"{program} -m pip install --upgrade 'torch>={OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}'"
+    newest = f"{pip} install --upgrade 'torch>={OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}'"
     found = [Check(name="torch", is_ok=not problem, seen=problem or version, fix=newest if problem else "")]
     build = facts.get("cuda") or facts.get("hip")
     devices = facts["devices"]
@@ -103,7 +104,7 @@ def _torch_checks(facts: dict[str, Any], program: str) -> list[Check]:
     if devices:
         found.append(Check(name="gpu", is_ok=True, seen=f"{len(devices)} x {devices[0]}, CUDA {build}"))
     elif smi and not build:
-        fix = f"{program} -m pip install torch --index-url https://download.pytorch.org/whl/cu128"
+        fix = f"{pip} install torch --index-url https://download.pytorch.org/whl/cu128"
         found.append(Check(name="gpu", is_ok=False, seen="a GPU, but this torch is built without CUDA", fix=fix))
     elif smi:
         seen = "a GPU, but torch cannot use it"
@@ -113,9 +114,9 @@ def _torch_checks(facts: dict[str, Any], program: str) -> list[Check]:
     if devices:
         has_cupti = "CUDA" in facts["activities"]
         seen = "torch's profiler records the device" if has_cupti else "missing: traces would hold no kernels"
-        fix = "" if has_cupti else f"{program} -m pip install nvidia-cuda-cupti-cu12"
+        fix = "" if has_cupti else f"{pip} install nvidia-cuda-cupti-cu12"
         found.append(Check(name="cupti", is_ok=has_cupti, seen=seen, fix=fix))
-    nvtx_fix = "" if facts["nvtx"] else f"{program} -m pip install nvtx"
+    nvtx_fix = "" if facts["nvtx"] else f"{pip} install nvtx"
     seen = "installed" if facts["nvtx"] else "not installed: nsys shows no phases"
     return [*found, Check(name="nvtx", is_ok=True if facts["nvtx"] else None, seen=seen, fix=nvtx_fix)]
 

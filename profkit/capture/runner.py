@@ -71,10 +71,12 @@ def run(command: Sequence[str], *, options: Options | None, variables: Mapping[s
     try:
         child = subprocess.Popen(list(command), env=env)  # noqa: S603 - to run the user's command is the task
     except FileNotFoundError:
-        hint = f"python {command[0]} ..." if command[0].endswith(".py") else "check the spelling and PATH"
+        hint = f"python {shlex.quote(command[0])} ..." if command[0].endswith(".py") else "check the spelling and PATH"
         raise UsageError(f"there is no program {command[0]!r}", hint=hint) from None
     except OSError as error:
-        raise UsageError(f"cannot run {command[0]!r}: {error.strerror}", hint=f"python {command[0]} ...") from None
+        raise UsageError(
+            f"cannot run {command[0]!r}: {error.strerror}", hint=f"python {shlex.quote(command[0])} ..."
+        ) from None
     old = {number: signal.signal(number, lambda n, _frame: child.send_signal(n)) for number in _PASSED_ON}
     old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
     try:
@@ -104,4 +106,6 @@ def require_torch(command: Sequence[str]) -> None:
     test = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     asked: Any = subprocess.run([str(program), "-c", test], check=False, capture_output=True)  # noqa: S603
     if asked.returncode:
-        raise MissingCapabilityError(f"{program} has no torch", hint=f"{program} -m pip install torch")
+        raise MissingCapabilityError(
+            f"{program} has no torch", hint=f"{shlex.quote(str(program))} -m pip install torch"
+        )

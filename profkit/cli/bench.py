@@ -12,7 +12,9 @@ from typing import Any, Final
 import click
 
 from profkit.cli.percent import Percent
+from profkit.cli.say import say
 from profkit.errors import ProfkitError, UsageError
+from profkit.shell import clean, line_of, path_word
 from profkit.units import format_change
 
 _DEFAULT_TABLE: Final = "profkit-bench.csv"
@@ -125,11 +127,11 @@ class _Session:
             measure(self._once, self._design, on_trial=self._keep)
         except KeyboardInterrupt:
             self._show("")
-            click.echo(f"profkit: stopped; {self._kept()}", err=True)
+            say(f"stopped; {self._kept()}")
             return 130
         except ProfkitError as error:
             self._show("")
-            click.echo(f"profkit: {self._kept()}", err=True)
+            say(self._kept())
             raise error from None
         self._show("")
         return 0
@@ -144,7 +146,8 @@ class _Session:
         if found is None:
             return code
         click.echo(bench.render(found, color=color), nl=False)
-        click.echo(f"\n  table          {self._path}: profkit compare {shlex.quote(str(self._path))}")
+        again = line_of("profkit compare", path_word(str(self._path)))
+        click.echo(f"\n  table          {clean(str(self._path))}: {again.text}")
         return code
 
     def _once(self, arm: str) -> Any:

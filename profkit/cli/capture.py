@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from profkit.cli.say import say, say_below
 from profkit.errors import MissingCapabilityError, UsageError
 
 DEFAULT_FOLDER = "profkit-capture"
@@ -125,7 +126,7 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
             raise MissingCapabilityError(problem, hint="choose another folder with -o")
         runner.require_torch(command_line)
     if problem:
-        click.echo(f"profkit: {problem}; running without a capture", err=True)
+        say(f"{problem}; running without a capture")
     options = _options(folder, chosen, command=shown, finishes=False)
     ran = runner.run(command_line, options=None if problem else options)
     if problem:
@@ -134,10 +135,13 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
     try:
         facts = outcomes_of(folder, command=shown, details=details)
     except OSError as error:
-        click.echo(f"profkit: the traces could not be put together ({error})", err=True)
+        say(f"the traces could not be put together ({error})")
         return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
     for line in [*told(facts, folder), *_unused_gpus(facts, len(details["gpus"]))]:
-        click.echo(f"profkit: {line}", err=True)
+        head, _, trace = line.partition("\n")
+        say(head)
+        if trace:
+            say_below(trace.strip())
     lacks = not facts or any(one.get("is_failure") for one in facts)
     has_trace = any(one.get("trace") for one in facts)
     return Captured(code=ran.code, folder=folder, has_trace=has_trace, is_lacking=lacks)

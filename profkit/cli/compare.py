@@ -11,6 +11,7 @@ import click
 from profkit.cli.output import FormatChoice, deliver, format_for
 from profkit.cli.percent import Percent
 from profkit.cli.progress import ReadingProgress
+from profkit.cli.say import say
 from profkit.errors import UsageError
 from profkit.model.comparison import Comparison, Judgement
 from profkit.units import format_change, format_fraction
@@ -159,7 +160,7 @@ def _gate(comparison: Comparison, limit: float) -> int:
     said = (
         f"regressed by {format_fraction(_least_loss(beyond[0]))} or more" if beyond else _why_not(comparison.judgement)
     )
-    click.echo(f"profkit: --fail-on-regression {format_fraction(limit)}: {said}; exit code {code}", err=True)
+    say(f"--fail-on-regression {format_fraction(limit)}: {said}; exit code {code}")
     return code
 
 

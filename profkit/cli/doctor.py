@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 import click
 
+from profkit.shell import clean
+
 
 @click.command("doctor", short_help="What this machine can capture, and how to get the rest.")
 @click.option(
@@ -30,7 +32,7 @@ def command(python: str | None, fmt: str) -> int:
     else:
         for check in found:
             mark = {True: "ok     ", False: "MISSING", None: "-      "}[check.is_ok]
-            click.echo(f"{mark} {check.name:12} {check.seen}")
+            click.echo(f"{mark} {check.name:12} {clean(check.seen)}")
             if check.fix:
-                click.echo(f"{'':21}-> {check.fix}")
+                click.echo(f"{'':21}-> {clean(check.fix)}")
     return 4 if any(check.is_ok is False for check in found) else 0

@@ -10,6 +10,7 @@ import click
 from profkit.cli.numeric import load_numpy
 from profkit.cli.progress import ReadingProgress
 from profkit.model.finding import Skipped
+from profkit.shell import clean
 from profkit.units import format_bytes, format_ns
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ _TABLES = (
 def _as_text(contents: dict[str, Any]) -> str:
     of = f" of {contents['world_size']}" if contents["world_size"] else ""
     rank = "" if contents["rank"] is None else f", rank {contents['rank']}{of}"
-    head = f"{_clean(contents['source'])}: {contents['format']}"
+    head = f"{contents['source']}: {contents['format']}"
     lines = [
         f"{head}, {contents['n_events']:,} events, {format_bytes(contents['n_bytes'])}{rank}",
         f"window   {format_ns(contents['window_ns'])}, {contents['n_steps']} steps (from {contents['step_source']})",
@@ -110,7 +111,7 @@ def _as_text(contents: dict[str, Any]) -> str:
     for device in contents["devices"]:
         if device["device"] in active:
             size = format_bytes(device["memory_bytes"])
-            lines.append(f"device   {device['device']}: {_clean(device['name'])}, {device['n_sms']} SMs, {size}")
+            lines.append(f"device   {device['device']}: {device['name']}, {device['n_sms']} SMs, {size}")
     on = [name for name, is_on in contents["options"].items() if is_on]
     lines += [f"options  {', '.join(on) or 'none'}", "", "checks"]
     lines += [
@@ -122,9 +123,5 @@ def _as_text(contents: dict[str, Any]) -> str:
         if missing is not None:
             lines.append(f"  {'':10} -> {missing['how_to_get']}")
     if contents["warnings"]:
-        lines += ["", "warnings", *(f"  {_clean(message)}" for message in contents["warnings"])]
-    return "\n".join(lines)
-
-
-def _clean(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)
+        lines += ["", "warnings", *(f"  {message}" for message in contents["warnings"])]
+    return "\n".join(map(clean, lines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,9 @@ from profkit.cli.nsight import (
     show,
     tool_options,
 )
+from profkit.cli.say import say, say_below
 from profkit.errors import UsageError
+from profkit.shell import CommandLine, line_of, path_word, recorded
 
 DEFAULT_FOLDER = "profkit-ncu"
 _NO_MATCH = "name and launch index are those of a steady step; try --skip 0, or --whole"
@@ -31,6 +32,7 @@ _STEPS = 2  # the launch counted in one step, and one more where an early one wa
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the report ({DEFAULT_FOLDER}).")
 @click.option("--kernel", metavar="NAME", help="The kernel, as torch, nsys or ncu call it, or regex:...")
 @click.option("--from", "trace", type=click.Path(), metavar="TRACE", help="Take the hottest kernel of this trace.")
+@click.option("--run-recorded", is_flag=True, help="With --from: run the command that the trace was recorded with.")
 @click.option("--skip", type=click.IntRange(0), help="Matching launches passed over (from the trace, or 0).")
 @click.option("--count", type=click.IntRange(1), help="Launches profiled (1; 50 where no kernel is named).")
 @click.option("--set", "section_set", metavar="basic|full", help="ncu's metrics (full for a named kernel).")
@@ -41,6 +43,7 @@ def command(
     output: Path | None,
     kernel: str | None,
     trace: str | None,
+    run_recorded: bool,
     skip: int | None,
     count: int | None,
     section_set: str | None,
@@ -59,7 +62,9 @@ def command(
 
     \b
     Examples:
-      profkit ncu --from trace.json.gz                      its hottest kernel, its own command
+      profkit ncu --from trace.json.gz -- python train.py   its hottest kernel
+      profkit ncu --from trace.json.gz                      prints the command in the trace, and runs nothing
+      profkit ncu --from trace.json.gz --run-recorded       runs it
       profkit ncu --kernel vectorized_elementwise_kernel --skip 12 -- python train.py
       profkit ncu --dry-run -- python train.py
     """
@@ -70,12 +75,15 @@ def command(
     checked_ranks(ranks)
     if kernel is not None and trace is not None:
         raise UsageError("--kernel and --from both name a kernel", hint="give one of them")
+    if run_recorded and (trace is None or command_line):
+        raise UsageError(
+            "--run-recorded takes the command from a trace",
+            hint="profkit ncu --from TRACE --run-recorded, and no command",
+        )
     if trace is not None:
-        kernel, found_skip, recorded = _hottest(trace)
+        kernel, found_skip, known = _hottest(trace)
         skip = found_skip if skip is None else skip
-        if recorded and not command_line:
-            click.echo(f"profkit: runs what {trace} was recorded with: {shlex.join(recorded)}", err=True)
-            command_line = recorded
+        command_line = command_line or _recorded(trace, known, may_run=run_recorded or dry_run)
     if not command_line:
         raise UsageError("no command to run", hint="profkit ncu --kernel NAME -- python train.py")
     target = target_of(kernel, skip=skip, count=count)
@@ -112,12 +120,11 @@ def command(
 command.allow_interspersed_args = False
 
 
-def _hottest(trace: str) -> tuple[str, int | None, tuple[str, ...]]:
+def _hottest(trace: str) -> tuple[str, int | None, CommandLine | None]:
     """Give the kernel with the most time, its typical launch in a step, and the command that the trace was made with.
 
     Raises UsageError for a trace without kernels.
     """
-    from profkit.capture.command import REDACTED
     from profkit.ingest.discover import find_sources
     from profkit.ingest.read import read_traces
     from profkit.pipeline import analyse
@@ -129,10 +136,29 @@ def _hottest(trace: str) -> tuple[str, int | None, tuple[str, ...]]:
             f"{trace} holds no kernels", hint="ncu looks at a GPU's kernels; profkit triage says what it is"
         )
     top = kernels.top[0]
-    click.echo(f"profkit: hottest in {trace}: {top.name[:100]}, {top.count} launches", err=True)
-    recorded = read.meta.metadata.get("profkit_command")
-    is_whole = isinstance(recorded, str) and REDACTED not in recorded
-    return top.name, top.typical_launch, tuple(shlex.split(str(recorded))) if is_whole else ()
+    say(f"hottest in {trace}: {top.name[:100]}, {top.count} launches")
+    return top.name, top.typical_launch, recorded(read.meta.metadata.get("profkit_command"))
+
+
+def _recorded(trace: str, known: CommandLine | None, *, may_run: bool) -> tuple[str, ...]:
+    """Print the command in a trace and give its words; raises UsageError unless the user has asked for it to be run.
+
+    Whoever wrote the trace chose it: it may be anything. It is run as its words, by no shell.
+    """
+    from profkit.capture.command import REDACTED
+
+    yours = line_of("profkit ncu --from", path_word(trace), "--").text
+    if known is None:
+        raise UsageError(f"{trace} names no command that can be run", hint=f"give it: {yours} COMMAND")
+    say(f"{trace} was recorded with: {known.text}")
+    if any(REDACTED in word for word in known.words):
+        raise UsageError("secrets were taken out of that command", hint=f"give it whole: {yours} COMMAND")
+    if not may_run:
+        raise UsageError(
+            "a command in a trace is run only if you say so",
+            hint=f"read it, then add --run-recorded, or: {yours} COMMAND",
+        )
+    return known.words
 
 
 def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
@@ -147,14 +173,14 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
         errors = [line for line in said.splitlines() if line.startswith("==ERROR==")] or [
             "no launch matched" if log is not None else "see what each ncu said above"
         ]
-        click.echo(f"profkit: ncu left no report in {folder}: {errors[0]}", err=True)
-        click.echo(f"  hint: {_IN_USE if 'driver resource' in errors[0] else _NO_MATCH}", err=True)
+        say(f"ncu left no report in {folder}: {errors[0]}")
+        say_below(f"hint: {_IN_USE if 'driver resource' in errors[0] else _NO_MATCH}")
         return done.code or 4
     for report in done.reports:
         page = subprocess.run(page_line(tool, report), check=False, capture_output=True, text=True)  # noqa: S603
         if page.returncode == 0 and page.stdout:
             report.with_suffix(".csv").write_text(page.stdout, encoding="utf-8")
-    click.echo(f"profkit: {len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}", err=True)
+    say(f"{len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}")
     what = done.reports[0] if len(done.reports) == 1 else folder
-    click.echo(f"  profkit kernels {shlex.quote(str(what))}", err=True)
+    say_below(line_of("profkit kernels", path_word(str(what))).text)
     return done.code

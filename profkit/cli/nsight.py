@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from profkit.cli.capture import folder_for
+from profkit.cli.say import say, say_below
 from profkit.errors import UsageError
 
 UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}  # under a tool stdout is a pipe
@@ -85,13 +86,13 @@ def show(job: Job) -> None:
     click.echo(f"mkdir -p {folder} && {variables} {shlex.join(job.words)}")
     name = job.tool.name
     if not job.tool.path:
-        click.echo(f"profkit: no {name} on PATH: these are the flags of the newest; run it where {name} is", err=True)
+        say(f"no {name} on PATH: these are the flags of the newest; run it where {name} is")
     elif job.tool.flags is None:
-        click.echo(f"profkit: {name} did not tell its flags: these are those of the newest", err=True)
+        say(f"{name} did not tell its flags: these are those of the newest")
     else:
-        click.echo(f"profkit: flags as {name} {job.tool.version} knows them", err=True)
+        say(f"flags as {name} {job.tool.version} knows them")
     for flag, why in job.line.reasons:
-        click.echo(f"  {flag:44} {why}", err=True)
+        say_below(f"{flag:44} {why}")
     tell_left_out(job)
 
 
@@ -99,9 +100,9 @@ def tell_left_out(job: Job) -> None:
     """Say what the installed version cannot do; a report with an environment in it is worth a warning."""
     if job.line.left_out:
         names = ", ".join(job.line.left_out)
-        click.echo(f"profkit: {job.tool.name} {job.tool.version} has no {names}: left out", err=True)
+        say(f"{job.tool.name} {job.tool.version} has no {names}: left out")
     if "--discard-environment" in job.line.left_out:
-        click.echo("profkit: its reports hold the environment, secrets too: do not pass them on", err=True)
+        say("its reports hold the environment, secrets too: do not pass them on")
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +127,7 @@ def run_job(job: Job, patterns: Sequence[str]) -> Done:
     details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
     facts = outcomes_of(folder, command=job.options.command, details=details)
     for told in [] if job.is_whole else steps_told(facts, job.tool.name):
-        click.echo(f"profkit: {told}", err=True)
+        say(told)
     new = _stamps(folder, patterns)
     reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
     return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, reports=reports)

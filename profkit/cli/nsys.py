@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,9 @@ from profkit.cli.nsight import (
     show,
     tool_options,
 )
+from profkit.cli.say import say, say_below
 from profkit.errors import UsageError
+from profkit.shell import line_of, path_word
 
 DEFAULT_FOLDER = "profkit-nsys"
 
@@ -103,8 +104,8 @@ def _finish(done: Done, folder: Path, tool: Any) -> int:
     from profkit.capture.nsys import EXPORT_HELP, export_line
 
     if not done.reports:
-        click.echo(f"profkit: nsys left no report in {folder}", err=True)
-        click.echo("  hint: --whole records without looking for steps; nsys status --environment", err=True)
+        say(f"nsys left no report in {folder}")
+        say_below("hint: --whole records without looking for steps; nsys status --environment")
         return done.code or 4
     exporter = flags_of(tool, EXPORT_HELP)
     exported = []
@@ -112,10 +113,11 @@ def _finish(done: Done, folder: Path, tool: Any) -> int:
         export = subprocess.run(export_line(exporter, report), check=False, capture_output=True, text=True)  # noqa: S603
         if export.returncode:
             last = (export.stderr or export.stdout).strip().splitlines()[-1:] or ["no word"]
-            click.echo(f"profkit: {report.name} could not be exported ({last[0]})", err=True)
+            say(f"{report.name} could not be exported ({last[0]})")
         else:
             exported.append(report.with_suffix(".sqlite"))
-    click.echo(f"profkit: {len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}", err=True)
+    say(f"{len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}")
     if exported:
-        click.echo(f"  profkit triage {shlex.quote(str(exported[0] if len(exported) == 1 else folder))}", err=True)
+        what = exported[0] if len(exported) == 1 else folder
+        say_below(line_of("profkit triage", path_word(str(what))).text)
     return done.code

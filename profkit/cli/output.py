@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from profkit.cli.say import say
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def deliver(text: str, output: Path | None) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another folder for -o") from None
-    click.echo(f"profkit: wrote {output}", err=True)
+    say(f"wrote {output}")
 
 
 def _rendered(report: Report, fmt: str, *, verbose: bool, color: bool | None) -> str:

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import click
 import msgspec
 
+from profkit.cli.say import say
 from profkit.errors import MissingCapabilityError, UsageError
+from profkit.shell import line_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -64,7 +65,7 @@ def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
     except KeyboardInterrupt:
         telling.clear()
         if keeping is not None and telling.n_done:
-            click.echo(f"profkit: {telling.n_done} of {len(sources)} sources are kept; run it again to go on", err=True)
+            say(f"{telling.n_done} of {len(sources)} sources are kept; run it again to go on")
         raise
     finally:
         telling.clear()
@@ -86,7 +87,7 @@ def _keeping(sources: list[str], plan: Plan, *, is_small: bool) -> Keeping | Non
         try:
             plan.cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            click.echo(f"profkit: nothing is kept: {plan.cache}: {error.strerror}", err=True)
+            say(f"nothing is kept: {plan.cache}: {error.strerror}")
             return None
     return Keeping(folder=None if plan.cache is None else str(plan.cache.absolute()))
 
@@ -126,7 +127,9 @@ def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
     with client:
         n_threads = sum(client.nthreads().values())
         if n_threads == 0:
-            raise UsageError(f"the cluster at {address} has no workers", hint=f"start some: dask worker {address}")
+            raise UsageError(
+                f"the cluster at {address} has no workers", hint=f"start some: {line_of('dask worker', address).text}"
+            )
         yield client.get_executor(pure=False), n_threads
 
 

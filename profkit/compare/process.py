@@ -15,6 +15,7 @@ import msgspec
 
 from profkit.compare.change import is_plausible
 from profkit.errors import ProfkitError, UsageError
+from profkit.shell import quoted_path
 
 SETTLING_STEPS: Final = 3
 """First steps of a run that do not count: allocator, autotuning, first batches (as `profkit capture` leaves out)."""
@@ -72,7 +73,7 @@ def _run(command: Sequence[str], env: dict[str, str], output: int) -> tuple[int,
             list(command), env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     except FileNotFoundError:
-        hint = f"python {command[0]} ..." if command[0].endswith(".py") else "check the spelling and PATH"
+        hint = f"python {quoted_path(command[0])} ..." if command[0].endswith(".py") else "check the spelling and PATH"
         raise UsageError(f"there is no program {command[0]!r}", hint=hint) from None
     except OSError as error:
         raise UsageError(f"cannot run {command[0]!r}: {error.strerror}") from None

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from profkit.model.report import RankReport
 from profkit.model.scaling import Bearing, Clue, Held, Point, Series, Standing
+from profkit.shell import line_of
 from profkit.units import format_bytes, format_change, format_fraction, format_quantity
 
 HIGH_MEMORY: Final = 0.8
@@ -52,7 +53,8 @@ def judged(series: Series, context: Context, rebased: Series | None) -> Series:
         _work(series),
         _first_runs(series),
     )
-    trace = f"profkit capture --memory -o base{base}/ -- torchrun --nproc-per-node {base} train.py"
+    job = line_of("torchrun --nproc-per-node", str(base), "train.py")
+    trace = job.under("profkit capture --memory -o", f"base{base}/").text
     return replace(
         series,
         clues=clues,

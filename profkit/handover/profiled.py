@@ -6,7 +6,6 @@ A profile stands for the launches of its function in its grid and block. ncu run
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -22,6 +21,7 @@ from profkit.model.finding import Evidence, NextTool
 from profkit.model.handover import HandoverStatus, KernelHandover, ProfiledKernel
 from profkit.model.kernel import KernelAssessment, KernelClass, KernelReport
 from profkit.model.report import Bottleneck
+from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_speedup
 
 MIN_COVERED: Final = 0.5
@@ -243,7 +243,7 @@ def _next(portrait: Portrait, uses: Sequence[_Use], chosen: _Chosen, sources: Se
         return _profile_of(portrait.scope, left.key.function)
     return NextTool(
         name="profkit kernels",
-        command=f"profkit kernels {shlex.join(sources)}",
+        line=line_of("profkit kernels", *map(path_word, sources)),
         purpose="what to change about each profiled kernel",
         look_for="the stall reasons and the advice below the longest ones",
     )

@@ -9,6 +9,7 @@ import msgspec
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError
 from profkit.ingest.discover import find_sources, is_stream
 from profkit.ingest.read import Tool, tool_of
+from profkit.shell import quoted_path
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ def sources_of(paths: Iterable[str]) -> Sources:
     if ncu and not kineto and not nsys:
         raise UnsupportedTraceError(
             f"{ncu[0]} is an ncu report: it knows single kernels, and no step",
-            hint=f"profkit kernels {ncu[0]}; or triage it together with the trace that it belongs to",
+            hint=f"profkit kernels {quoted_path(ncu[0])}; or triage it together with the trace that it belongs to",
         )
     given = Sources(first=kineto, timelines=nsys, profiles=ncu) if kineto else Sources(first=nsys, profiles=ncu)
     stream = next((source for source in given.first if is_stream(source)), None)

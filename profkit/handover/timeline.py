@@ -93,7 +93,7 @@ def _refused(first: Portrait, second: Portrait, why: str, found: Match | None) -
 def _same_job(first: Portrait) -> NextTool:
     return NextTool(
         name="nsys",
-        command=f"profkit nsys -- {first.scope.command}",
+        line=first.scope.command.under("profkit nsys"),
         purpose="record the same job, the same way, under the other tool",
         look_for="the same batch size, device and number of ranks; steps are marked by profkit",
     )

@@ -19,6 +19,7 @@ from profkit.errors import (
     TraceNotFoundError,
     TruncatedTraceError,
 )
+from profkit.shell import quoted_path
 
 # Real traces expand 8 to 40 times; a repeated one 1000 times is a bomb, or not worth the wait.
 MAX_EXPANSION: Final = 300  # chosen: ten times what the reference traces need
@@ -220,7 +221,7 @@ def _open_zstd(raw: BinaryIO, source: str) -> BinaryIO:
         return opened
     raise MissingCapabilityError(
         f"{source} is zstd-compressed and this Python has no zstd decoder",
-        hint=f"pip install backports.zstd, or: zstd -dc {source} | profkit triage -",
+        hint=f"pip install backports.zstd, or: zstd -dc {quoted_path(source)} | profkit triage -",
     )
 
 

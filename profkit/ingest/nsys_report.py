@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from profkit.errors import MissingCapabilityError, TraceFormatError
+from profkit.shell import line_of, path_word
 
 _TIMEOUT_S: Final = 3600  # reports of an hour's training take minutes
 
@@ -21,7 +21,8 @@ def exported(report: Path, source: str) -> Iterator[Path]:
     """Give the SQLite export of a report, in a temporary folder; raises MissingCapabilityError without nsys."""
     nsys = shutil.which("nsys")
     if nsys is None:
-        command = shlex.join(_command("nsys", report, report.with_suffix(".sqlite")))
+        *words, name = _command("nsys", report, report.with_suffix(".sqlite"))
+        command = line_of(*words, path_word(name)).text
         raise MissingCapabilityError(
             f"{source} is an nsys report, and nsys is not installed here",
             hint=f"where nsys is, run: {command} and triage what it writes",

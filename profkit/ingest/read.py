@@ -19,6 +19,7 @@ from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_c
 from profkit.ingest.discover import is_url
 from profkit.ingest.kineto import read_trace
 from profkit.ingest.ncu_page import is_ncu
+from profkit.shell import quoted_path
 
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
@@ -85,7 +86,7 @@ def read_traces(
     elif head and is_ncu(path, source):
         raise UnsupportedTraceError(
             f"{source} is an ncu report: it knows single kernels, and no step",
-            hint=f"profkit kernels {source}; or triage it together with the trace that it belongs to",
+            hint=f"profkit kernels {quoted_path(source)}; or triage it together with the trace that it belongs to",
         )
     else:
         yield read_trace(source, lenient=lenient, jobs=jobs, progress=progress, meanwhile=meanwhile)

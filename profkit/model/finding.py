@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from profkit.shell import CommandLine
+
 
 class Severity(StrEnum):
     """How much it costs; separate from how sure we are."""
@@ -34,12 +36,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NextTool(msgspec.Struct, frozen=True, kw_only=True):
-    """The cheapest capture that would answer the open question; `command` runs as printed."""
+    """The cheapest capture that would answer the open question."""
 
     name: str
-    command: str
+    line: CommandLine
     purpose: str
     look_for: str
+
+    @property
+    def command(self) -> str:
+        """What to paste; it runs as printed."""
+        return self.line.text
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from profkit.ranks.records import Group
 from profkit.ranks.straggler import own_excess_ns
 from profkit.ranks.tokens import TokenSkew
 from profkit.ranks.waits import MIN_MATCHED, GroupWaits
+from profkit.shell import line_of
 from profkit.units import format_bytes, format_fraction, format_ns
 
 MIN_FRACTION: Final = 0.05
@@ -234,7 +235,7 @@ def _link_test(waits: GroupWaits, scope: Scope) -> NextTool:
         )
     return NextTool(
         name="nccl-tests",
-        command=f"all_reduce_perf -b 1M -e 1G -f 2 -g {max(len(waits.ranks), 2)}",
+        line=line_of("all_reduce_perf -b 1M -e 1G -f 2 -g", str(max(len(waits.ranks), 2))),
         purpose="what can these links do? while the job is stopped, with the same ranks",
         look_for="busbw at the job's message size: reached, the bytes are the problem; far above, the job's setting is",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -22,6 +21,7 @@ from profkit.ranks.replay import Counterfactual
 from profkit.ranks.several import for_all
 from profkit.ranks.straggler import MAX_P, Straggler, Stragglers
 from profkit.ranks.waits import GroupWaits
+from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_speedup
 
 SLOW_KERNELS: Final = 1.05
@@ -263,14 +263,14 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
     if straggler.phase == "compute" and (straggler.compute_factor or 1) >= SLOW_KERNELS and not scope.is_cpu:
         return NextTool(
             name="nvidia-smi",
-            command="nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE",
+            line=line_of("nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"),
             purpose=f"is the device of rank {rank} throttled? run it on that host while the job trains",
             look_for="active slowdown reasons, clocks below those of the peers' devices",
         )
-    peer = joint.outcome_of(_usual_peer(rank, waits)).report.source
+    pair = (joint.outcome_of(one).report.source for one in (_usual_peer(rank, waits), rank))
     return NextTool(
         name="profkit compare",
-        command=f"profkit compare {shlex.quote(peer)} {shlex.quote(joint.outcome_of(rank).report.source)}",
+        line=line_of("profkit compare", *map(path_word, pair)),
         purpose=f"what does rank {rank} do that a peer does not?",
         look_for="the bar of the waterfall that grew, and the kernels or operators under it",
     )

@@ -17,6 +17,7 @@ from profkit.ranks.tokens import (
     PaddingWaste,
     TokenSkew,
 )
+from profkit.shell import line_of
 from profkit.units import format_count, format_fraction, format_ns
 
 
@@ -127,9 +128,10 @@ def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
 
 
 def _equal_batches(scope: Scope) -> NextTool:
+    words = scope.command.words
     return NextTool(
         name="profkit bench",
-        command=f"profkit bench -n 8 -- {scope.command} --vs {scope.command}",
+        line=line_of("profkit bench -n 8 --", *words, "--vs", *words),
         purpose="does it pay? add to the second command the change that evens lengths out",
         look_for="real tokens per second, not steps per second: a step with less padding is another step",
     )

@@ -22,6 +22,7 @@ from profkit.ranks.outcome import Outcome
 from profkit.ranks.records import Group
 from profkit.ranks.replay import ReplayRefusal
 from profkit.ranks.windows import gaps
+from profkit.shell import typed
 from profkit.units import format_ns, format_numbers
 
 MAX_GAPS: Final = 2
@@ -72,7 +73,7 @@ def _scope(joint: Joint, options: Options) -> Scope:
         n_steps=joint.n_steps,
         has_steps=joint.step_ns is not None,
         is_cpu=all(scope.is_cpu for scope in scopes),
-        command=options.command or scopes[0].command,
+        command=typed(options.command) if options.command else scopes[0].command,
     )
 
 

@@ -8,7 +8,7 @@ from profkit.model.bench import Arm, BenchReport
 from profkit.render import layout
 from profkit.render.layout import MARGIN
 from profkit.render.terminal import PROSE_WIDTH, Block, columns_of, is_colored, printed
-from profkit.render.text import clean
+from profkit.shell import clean
 from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
 _STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}

@@ -8,9 +8,10 @@ from typing import Final
 from profkit.model.comparison import Account, Comparison
 from profkit.model.finding import Finding
 from profkit.render import compare_text as words
-from profkit.render import layout, text
+from profkit.render import layout
 from profkit.render.layout import MARGIN, Line
 from profkit.render.terminal import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.shell import clean
 
 _STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 _MAX_READINGS: Final = 3
@@ -64,15 +65,15 @@ def _why(comparison: Comparison, width: int, *, is_full: bool) -> Block:
     for number, reading in enumerate(readings, 1):
         block += layout.wrapped(f"   {number}  ", _reading_line(reading), width, first_style="dim", style="strong")
         for item in reading.evidence:
-            block += layout.wrapped("      - ", text.clean(item.statement), width, first_style="dim")
+            block += layout.wrapped("      - ", clean(item.statement), width, first_style="dim")
         if is_full or number == 1:
-            block += layout.wrapped("      -> ", text.clean(reading.fix), width, first_style="dim")
+            block += layout.wrapped("      -> ", clean(reading.fix), width, first_style="dim")
     hidden = len(comparison.readings) - len(readings)
     return block + ([((f"{MARGIN}and {hidden} more: -v", "dim"),)] if hidden else [])
 
 
 def _reading_line(reading: Finding) -> str:
-    return text.clean(reading.title)
+    return clean(reading.title)
 
 
 def _waterfall(comparison: Comparison, width: int) -> Block:
@@ -135,8 +136,8 @@ def _notes(comparison: Comparison, width: int) -> Block:
 def _more(comparison: Comparison, width: int, *, is_full: bool) -> Block:
     block: Block = []
     for side in (comparison.baseline, comparison.candidate):
-        read = ", ".join(filter(None, (words.source_names(side.sources), text.clean(side.device))))
-        name = text.clean(side.name)
+        read = ", ".join(filter(None, (words.source_names(side.sources), clean(side.device))))
+        name = clean(side.name)
         said = f"{name}: {read}" if read and name not in (read, *_SIDES) else read
         head = layout.label(name if name in _SIDES else "read")
         block += layout.wrapped(head, said, width, style="dim") if read else []

@@ -7,8 +7,8 @@ from typing import Final
 
 from profkit.model.comparison import Account, Comparison, Judgement
 from profkit.render import compare_text as words
-from profkit.render import text
 from profkit.render.markdown import escaped, table
+from profkit.shell import clean
 from profkit.units import format_change, format_fraction
 
 _MAX_WORKS: Final = 10
@@ -85,7 +85,7 @@ def _details(summary: str, body: str) -> str:
 def _notes(comparison: Comparison) -> str:
     notes = [*words.finding_sentences(comparison.findings), *words.limits(comparison)]
     sides = [
-        f"{text.clean(side.name)}: {words.source_names(side.sources)}"
+        f"{clean(side.name)}: {words.source_names(side.sources)}"
         for side in (comparison.baseline, comparison.candidate)
         if side.sources
     ]

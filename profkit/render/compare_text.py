@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from profkit.model.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
 from profkit.render import text
+from profkit.shell import clean
 from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns
 
 WATERFALL_HEADERS = ("where the time went", "baseline", "candidate", "change")
@@ -22,10 +23,10 @@ def answer_sentence(comparison: Comparison) -> str:
     """Give what was measured and how sure it is."""
     judged = comparison.judgement
     if not judged.is_comparable:
-        return text.clean(judged.sentence)
+        return clean(judged.sentence)
     name = next((name for name, each in comparison.configurations if each is judged), "")
     worst = f", {name}, the worst of {len(comparison.configurations)}" if name else ""
-    return text.clean(f"{judged.metric}{worst}: {judged.sentence}")
+    return clean(f"{judged.metric}{worst}: {judged.sentence}")
 
 
 def is_one_run(comparison: Comparison) -> bool:
@@ -62,7 +63,7 @@ def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
         if judged.interval is not None:
             interval = " to ".join(format_change(bound) for bound in judged.interval)
         n = str(judged.n[0]) if judged.n[0] == judged.n[1] else f"{judged.n[0]}, {judged.n[1]}"
-        rows.append((text.clean(name), judged.answer, format_change(judged.effect), interval, n))
+        rows.append((clean(name), judged.answer, format_change(judged.effect), interval, n))
     return rows
 
 
@@ -175,15 +176,14 @@ def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
         shares = [
             format_fraction(share) for share in (item.baseline_fraction, item.candidate_fraction) if share is not None
         ]
-        out.append(f"{words.get(item.presence, 'on both')}: {text.clean(item.id)} ({' -> '.join(shares)})")
+        out.append(f"{words.get(item.presence, 'on both')}: {clean(item.id)} ({' -> '.join(shares)})")
     return out
 
 
 def unlike_sentences(comparison: Comparison) -> list[str]:
     """Give what makes the sides unlike, apart from the change that was meant."""
     return [
-        text.clean(f"not like for like: {item.what} {item.baseline} against {item.candidate}")
-        for item in comparison.unlike
+        clean(f"not like for like: {item.what} {item.baseline} against {item.candidate}") for item in comparison.unlike
     ]
 
 
@@ -191,7 +191,7 @@ def limits(comparison: Comparison) -> list[str]:
     """Give what a reader must know before believing any of it."""
     failures = [f"not read: {failure.message}" for failure in comparison.failures]
     notes = [comparison.judgement.method_note] if comparison.judgement.method_note else []
-    return [*unlike_sentences(comparison), *(text.clean(line) for line in (*failures, *comparison.caveats, *notes))]
+    return [*unlike_sentences(comparison), *(clean(line) for line in (*failures, *comparison.caveats, *notes))]
 
 
 def source_names(sources: Sequence[str], at_most: int = 3) -> str:

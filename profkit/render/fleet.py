@@ -7,7 +7,8 @@ from typing import Final
 
 from profkit.model.fleet import Fleet, GroupRow, LeftOut, RankRow
 from profkit.model.report import Failure, Report
-from profkit.render.text import clean, source_name
+from profkit.render.text import source_name
+from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_ns, format_numbers, format_speedup
 
 _MAX_LEFT_OUT: Final = 4

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.handover import Handover, KernelHandover, TimelineHandover
-from profkit.render.text import clean, part_labels, source_name
+from profkit.render.text import part_labels, source_name
+from profkit.shell import clean
 from profkit.units import format_count, format_fraction, format_ns, format_speedup
 
 _MAX_EVIDENCE: Final = 4

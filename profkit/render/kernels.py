@@ -10,7 +10,7 @@ from profkit.render import kernels_text as words
 from profkit.render import layout
 from profkit.render.layout import MARGIN
 from profkit.render.terminal import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
-from profkit.render.text import clean
+from profkit.shell import clean
 from profkit.units import format_ns
 
 _STYLES: Final = {KernelClass.NO_DATA: "open"}

@@ -7,7 +7,7 @@ from typing import Final
 
 from profkit.model.kernel import KernelAssessment, KernelClass, KernelReport
 from profkit.model.names import short_name
-from profkit.render.text import clean
+from profkit.shell import clean
 from profkit.units import format_ns
 
 _HEADERS: Final = ("kernel", "limited by", "time", "compute", "memory", "waves", "occupancy", "grid x block")

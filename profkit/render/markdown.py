@@ -10,10 +10,15 @@ from profkit.model.finding import Finding, confidence_label
 from profkit.model.handover import Handover
 from profkit.model.report import Bottleneck, RankReport, Report, Verdict
 from profkit.render import fleet, handover, text
+from profkit.shell import clean
 from profkit.units import format_fraction, format_ns
 
 _SPECIAL: Final = re.compile(r"[\\`*\[\]|<&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """What would become code, emphasis, a link, a table cell, HTML or strikethrough; not the `_` inside snake_case."""
+_LIVE: Final = re.compile(r"://|www\.|@\w|#\d|\bgh-\d", re.IGNORECASE)
+"""What GitHub makes a link, or a message to somebody, in the finished text, where no backslash helps: in code it does
+not look. A step's `ProfilerStep#3` is for it an issue of the person ProfilerStep."""
+_PIECE: Final = re.compile(r"[^ `|]+|[`|]")
 _LINE_START: Final = re.compile(r"^(?:[#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
@@ -34,13 +39,25 @@ def render(report: Report) -> str:
 
 
 def escaped(raw: str) -> str:
-    """Give text that markdown shows as it is, on one line: no table broken, no HTML, no emphasis by accident."""
-    out = _SPECIAL.sub(lambda match: "\\" + match[0], text.clean(raw))
+    """Give text that markdown shows as it is, on one line: no table broken, no HTML, no emphasis by accident.
+
+    Nor does it call anyone, link or fetch anything: a word that GitHub would make live is code.
+    """
+    line = clean(raw)
+    out = _PIECE.sub(lambda piece: _inert(piece[0]), line) if _LIVE.search(line) else _plain(line)
     start = _LINE_START.match(out)
     if start is None:
         return out
     # "1." would begin a list: the mark to escape is the one after the number.
     return f"{start[0]}\\{out[start.end() :]}" if start[0].isdigit() else "\\" + out
+
+
+def _inert(piece: str) -> str:
+    return f"`{piece}`" if _LIVE.search(piece) else _plain(piece)
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(lambda match: "\\" + match[0], text)
 
 
 def _verdict(report: Report) -> Iterable[str]:
@@ -142,7 +159,7 @@ def _advice(verdict: Verdict) -> Iterable[str]:
     tool = verdict.next_tool
     yield f"**Next tool**: {escaped(tool.name)}, {escaped(tool.purpose)}"
     if tool.command:
-        yield _fenced(text.clean(tool.command))
+        yield _fenced(clean(tool.command))
     if tool.look_for:
         yield f"Look for: {escaped(tool.look_for)}"
     if verdict.ruled_out:

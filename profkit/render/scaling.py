@@ -10,7 +10,7 @@ from profkit.render import layout
 from profkit.render import scaling_text as words
 from profkit.render.layout import MARGIN
 from profkit.render.terminal import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
-from profkit.render.text import clean
+from profkit.shell import clean
 
 _STYLES: Final = {Standing.SOUND: "good", Standing.DOUBTFUL: "open", Standing.ACCUSED: "bad"}
 

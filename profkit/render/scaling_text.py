@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from profkit.model.scaling import Decomposition, Held, Point, Series, Standing
-from profkit.render.text import clean
+from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_quantity, format_speedup
 
 NAMES: Final = {

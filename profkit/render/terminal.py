@@ -13,6 +13,7 @@ from profkit.model.finding import Finding, confidence_label
 from profkit.model.report import Bottleneck, DeviceReport, RankReport, Report, TableView
 from profkit.render import fleet, handover_text, layout, text
 from profkit.render.layout import MARGIN, Line, Segment
+from profkit.shell import clean, quoted_path
 from profkit.units import format_fraction, format_ns
 
 Block = list[Line]
@@ -171,7 +172,7 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     idle = {name: share for name, share in shares.items() if name not in work}
     idle = dict(sorted(idle.items(), key=lambda item: -item[1]))
     bar = layout.bar(((share, *PARTS[name]) for name, share in (work | idle).items()), width)
-    head: Line = ((MARGIN + title, "label"), (f"   {text.clean(of)}" if of else "", "dim"))
+    head: Line = ((MARGIN + title, "label"), (f"   {clean(of)}" if of else "", "dim"))
     if sum(layout.cell_width(content) for content, _ in head) > width:
         head = head[:1]
     idle_word = "rest" if device.kind == "cpu" else "idle"
@@ -206,7 +207,7 @@ def _why(report: Report, width: int, *, is_full: bool) -> Block:
 
 
 def _finding_line(finding: Finding) -> str:
-    return f"{text.clean(finding.title)} ({text.weight(finding)})"
+    return f"{clean(finding.title)} ({text.weight(finding)})"
 
 
 def _what_to_do(report: Report, width: int) -> Block:
@@ -214,21 +215,21 @@ def _what_to_do(report: Report, width: int) -> Block:
     block: Block = []
     for place, fix in enumerate(verdict.fixes):
         head = layout.label("what to do") if place == 0 else "then".rjust(layout.LABEL_WIDTH - 2) + "  "
-        block += layout.wrapped(head, text.clean(fix), width, first_style="label" if place == 0 else "dim")
+        block += layout.wrapped(head, clean(fix), width, first_style="label" if place == 0 else "dim")
     if verdict.proof:
-        block += layout.wrapped(layout.label("prove it"), text.clean(verdict.proof), width)
+        block += layout.wrapped(layout.label("prove it"), clean(verdict.proof), width)
     return block
 
 
 def _next_tool(report: Report, width: int) -> Block:
     tool = report.verdict.next_tool
-    block = layout.wrapped(layout.label("next tool"), text.clean(f"{tool.name}: {tool.purpose}"), width)
+    block = layout.wrapped(layout.label("next tool"), clean(f"{tool.name}: {tool.purpose}"), width)
     if tool.command:
-        block.append((("    ", ""), (text.clean(tool.command), "command")))
+        block.append((("    ", ""), (clean(tool.command), "command")))
     if tool.look_for:
-        block += layout.wrapped("    look for   ", text.clean(tool.look_for), width, first_style="dim")
+        block += layout.wrapped("    look for   ", clean(tool.look_for), width, first_style="dim")
     if report.verdict.ruled_out:
-        block += layout.wrapped(layout.label("not this"), text.clean(", ".join(report.verdict.ruled_out)), width)
+        block += layout.wrapped(layout.label("not this"), clean(", ".join(report.verdict.ruled_out)), width)
     return block
 
 
@@ -267,14 +268,14 @@ def _around(report: Report, rank: RankReport, width: int) -> Block:
     others = text.other_findings(report)
     if others:
         named = ", ".join(f"{finding.id} ({finding.severity.value})" for finding in others)
-        block += layout.wrapped(layout.label("also found"), text.clean(named), width)
+        block += layout.wrapped(layout.label("also found"), clean(named), width)
     return block
 
 
 def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
     hidden = device.comm_hidden_fraction
     for use in device.streams[:_MAX_STREAMS]:
-        yield f"{use.stream} {text.clean(use.label)} {format_fraction(use.occupancy)}", ""
+        yield f"{use.stream} {clean(use.label)} {format_fraction(use.occupancy)}", ""
     if len(device.streams) > _MAX_STREAMS:
         yield f"and {len(device.streams) - _MAX_STREAMS} more", "dim"
     if hidden is not None:
@@ -294,7 +295,7 @@ def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: boo
         block += _listed(label, fleet.left_out_lines(group, is_full=is_full), width, style="dim")
     block += _listed("not read", [fleet.failure_line(failure) for failure in report.failures], width, style="red")
     if report.skipped and not is_full:
-        names = ", ".join(dict.fromkeys(text.clean(skip.analyzer) for skip in report.skipped))
+        names = ", ".join(dict.fromkeys(clean(skip.analyzer) for skip in report.skipped))
         block += layout.wrapped(layout.label("not analysed"), names, width, style="dim")
     return block
 
@@ -313,7 +314,7 @@ def _more(report: Report, width: int, *, verbose: bool) -> Block:
     prose = min(width, PROSE_WIDTH)
     block = layout.wrapped(layout.label("read"), text.origin(rank), prose, style="dim") if rank is not None else []
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
-    entries = [(f"profkit explain {text.clean(ids[0])}", "")] if ids else []
+    entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
     entries += [] if verbose else [("-v (all tables)", "")]
     entries += [("-f json", ""), ("-o report.md", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, prose)
@@ -327,7 +328,7 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
         yield from handover_text.tables(report.handover, width)
         yield _checks(rank, prose)
         if _is_joint(report) and not rank.sections:
-            yield layout.wrapped(MARGIN, f"tables of a rank: profkit triage {text.clean(rank.source)} -v", width)
+            yield layout.wrapped(MARGIN, f"tables of a rank: profkit triage {quoted_path(rank.source)} -v", width)
         known = {check.id for check in rank.checks}
         for table in (table for section in rank.sections for table in section.tables):
             if table.rows and not {row[0] for row in table.rows} <= known:  # the checks stand above already
@@ -335,21 +336,19 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
     for finding in text.other_findings(report):
         yield _finding(finding, "" if report.verdict.step_ns is None else " per step", prose)
     if rank is not None and rank.warnings:
-        lines = [layout.wrapped("    - ", text.clean(warning), prose) for warning in rank.warnings]
+        lines = [layout.wrapped("    - ", clean(warning), prose) for warning in rank.warnings]
         yield [*titled("warnings", prose), *(line for group in lines for line in group)]
     if report.skipped:
         block = titled("not analysed", prose)
         for skip in report.skipped:
-            block += layout.wrapped("    - ", text.clean(f"{skip.analyzer}: {skip.reason}"), prose)
-            block += (
-                layout.wrapped("      -> ", text.clean(skip.how_to_get), prose, style="dim") if skip.how_to_get else []
-            )
+            block += layout.wrapped("    - ", clean(f"{skip.analyzer}: {skip.reason}"), prose)
+            block += layout.wrapped("      -> ", clean(skip.how_to_get), prose, style="dim") if skip.how_to_get else []
         yield block
 
 
 def titled(title: str, width: int) -> Block:
     """Give the heading of a block."""
-    return layout.wrapped(MARGIN, text.clean(title), width, style="label")
+    return layout.wrapped(MARGIN, clean(title), width, style="label")
 
 
 def _checks(rank: RankReport, width: int) -> Block:
@@ -358,7 +357,7 @@ def _checks(rank: RankReport, width: int) -> Block:
     block = titled("checks of the capture", width)
     for check in rank.checks:
         head = f"{MARGIN}{'ok' if check.ok else 'FAILS':<7}"
-        said = text.clean(f"{check.id}: {check.message}")
+        said = clean(f"{check.id}: {check.message}")
         block += layout.wrapped(head, said, width, first_style="dim" if check.ok else "bold red")
     return block
 
@@ -372,9 +371,9 @@ def _table(table: TableView, width: int) -> Block:
         ]
         for row in table.rows
     ]
-    headers = [text.clean(header) for header in table.headers]
+    headers = [clean(header) for header in table.headers]
     block: Block = [*titled(table.title, width), *layout.table(headers, rows, is_text, width)]
-    return block + (layout.wrapped(MARGIN, text.clean(table.note), width, style="dim") if table.note else [])
+    return block + (layout.wrapped(MARGIN, clean(table.note), width, style="dim") if table.note else [])
 
 
 def _finding(finding: Finding, per: str, width: int) -> Block:
@@ -383,4 +382,4 @@ def _finding(finding: Finding, per: str, width: int) -> Block:
         block += layout.wrapped("    - ", f"at most {format_ns(finding.recoverable_ns)}{per} to win", width)
     for item in finding.evidence:
         block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
-    return block + layout.wrapped("    -> ", text.clean(finding.fix), width)
+    return block + layout.wrapped("    -> ", clean(finding.fix), width)

@@ -1,4 +1,4 @@
-"""What the text renderers share: words for parts, shares that add up, sentences, and names made harmless."""
+"""What the text renderers share: words for parts, shares that add up, sentences; names are made harmless by `clean`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.report import Bottleneck, Budget, Check, DeviceReport, RankReport, Report, Verdict
+from profkit.shell import clean
 from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_speedup
 
 WORK_PARTS: Final = ("compute", "comm_exposed", "copy_exposed")
@@ -42,11 +43,6 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
     finding: Finding
     statements: tuple[str, ...]
-
-
-def clean(text: str) -> str:
-    """Give text on one line without control characters: names come from files, and a terminal obeys what it is sent."""
-    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
 def labels_of(device: DeviceReport) -> Mapping[str, str]:

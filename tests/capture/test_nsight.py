@@ -266,15 +266,58 @@ def hot_trace(**metadata) -> bytes:
 def test_the_hot_kernel_and_its_launch_come_from_the_trace(machine):
     (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job --lr 0"))
     machine.install("ncu", "2026.1")
-    assert machine.run("ncu", "--from", "t.json").returncode == 0
+    assert machine.run("ncu", "--from", "t.json", "--", "job", "--lr", "0").returncode == 0
     flags = machine.calls("ncu")[0]
     assert flags[flags.index("--kernel-name") + 1] == "regex:^f$"
     assert flags[flags.index("--launch-skip") + 1] == "2"
     assert flags[-3:] == ["job", "--lr", "0"]
-    told = machine.run("ncu", "--from", "t.json", "--dry-run").stderr
-    assert "profkit: runs what t.json was recorded with: job --lr 0" in told
     both = machine.run("ncu", "--from", "t.json", "--kernel", "f", "--", "job", "0")
     assert both.returncode == 2
+
+
+def test_a_command_in_a_trace_is_printed_and_not_run(machine):
+    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="bash -c 'touch PWN; id'"))
+    machine.install("ncu", "2026.1")
+    done = machine.run("ncu", "--from", "t.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "profkit: t.json was recorded with: bash -c 'touch PWN; id'\n" in done.stderr
+    assert "--run-recorded" in done.stderr
+    assert "profkit ncu --from t.json -- COMMAND" in done.stderr
+    assert not machine.calls_file.exists()
+    assert not (machine.folder / "PWN").exists()
+
+
+def test_a_command_in_a_trace_is_run_on_demand_as_words(machine):
+    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job '$(touch PWN)' '; touch PWN' 0"))
+    machine.install("ncu", "2026.1")
+    dry = machine.run("ncu", "--from", "t.json", "--dry-run")
+    assert dry.stdout.endswith(" job '$(touch PWN)' '; touch PWN' 0\n")
+    done = machine.run("ncu", "--from", "t.json", "--run-recorded")
+    assert done.returncode == 0
+    assert "profkit: t.json was recorded with: job '$(touch PWN)' '; touch PWN' 0\n" in done.stderr
+    assert machine.calls("ncu")[0][-4:] == ["job", "$(touch PWN)", "; touch PWN", "0"]
+    assert not (machine.folder / "PWN").exists()
+    for words in (("--run-recorded", "--", "job", "0"), ("--from", "t.json", "--run-recorded", "--", "job", "0")):
+        assert machine.run("ncu", *words).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("job 0; touch PWN", "names no command that can be run"),
+        ("job \x1b]52;c;x\x07", "names no command that can be run"),
+        ("job --token '[redacted]'", "secrets were taken out"),
+        (None, "names no command that can be run"),
+    ],
+)
+def test_what_is_no_command_is_not_run_on_demand_either(machine, command, says):
+    (machine.folder / "t.json").write_bytes(hot_trace(**({} if command is None else {"profkit_command": command})))
+    machine.install("ncu", "2026.1")
+    done = machine.run("ncu", "--from", "t.json", "--run-recorded")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "give it" in done.stderr
+    assert not (machine.folder / "PWN").exists()
 
 
 def test_triage_names_the_same_launch(machine):

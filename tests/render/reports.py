@@ -21,25 +21,28 @@ from profkit.model.report import (
     TableView,
     Verdict,
 )
+from profkit.shell import DEFAULT_COMMAND, line_of
 
 MS: Final = 1_000_000
 H100: Final = "NVIDIA H100 80GB HBM3"
 NSYS: Final = NextTool(
     name="nsys",
-    command="nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --delay=30 --duration=20 --kill=none"
-    " --output=profkit_nsys --force-overwrite=true python train.py --batch 32",
+    line=line_of(
+        "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --delay=30 --duration=20 --kill=none"
+        " --output=profkit_nsys --force-overwrite=true python train.py --batch 32"
+    ),
     purpose="is it Python, the dispatcher or the driver?",
     look_for="the CPU row between CUDA API calls: Python frames, futex waits, or back-to-back API calls",
 )
 RECAPTURE: Final = NextTool(
     name="torch.profiler",
-    command="profkit explain capture.quality",
+    line=line_of("profkit explain capture.quality"),
     purpose="get a capture that can carry a verdict",
     look_for="steady steps after warm-up, all checks ok",
 )
 PY_SPY: Final = NextTool(
     name="py-spy",
-    command="py-spy record --subprocesses --duration 30 --output loader.svg -- python train.py",
+    line=DEFAULT_COMMAND.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
     purpose="see what the input pipeline does while the step waits: decoding, reading or waiting for locks",
     look_for="wide frames below Dataset.__getitem__ and collate; read() means storage, numpy or PIL means CPU",
 )
@@ -354,7 +357,7 @@ def hostile() -> Report:
         Bottleneck.OVERHEAD,
         name,
         nasty,
-        next_tool=NextTool(name=name, command=f"python train.py\n rm ``` {name}", purpose=name, look_for=name),
+        next_tool=NextTool(name=name, line=line_of("python", f"train.py\n rm ``` {name}"), purpose=name, look_for=name),
         caveats=(name,),
         ruled_out=(name,),
         proof=name,

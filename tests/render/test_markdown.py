@@ -7,9 +7,11 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from profkit.model.report import Report
 from profkit.render.markdown import escaped, render
+from profkit.shell import clean
 from tests.render import reports
 
 DATA = """## profkit: data-bound (confidence high)
@@ -93,7 +95,7 @@ def test_hostile_names_stay_text() -> None:
     assert prose != text
     assert not re.search(r"(?<!\\)<", prose)
     assert "\\[bold red\\]x\\[/\\] \\<script>alert(1)\\</script> \\|\\`\\*\\_a\\_\\*\\`\\|" in prose
-    assert "````sh\npython train.py  rm ``` [bold red]x[/] <script>" in text
+    assert "````sh\npython 'train.py  rm ``` [bold red]x[/] <script>" in text
     assert [char for char in text if not char.isprintable() and char != "\n"] == []
 
 
@@ -114,12 +116,57 @@ def test_escaping(raw: str, shown: str) -> None:
     assert escaped(raw) == shown
 
 
-@given(st.text())
-def test_escaping_only_adds_backslashes(raw: str) -> None:
+LIVE = re.compile(r"://|www\.|@\w|#\d|\bgh-\d", re.IGNORECASE)
+"""What GitHub makes a link or a message of: addresses, e-mails, people, issues."""
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("ping @torvalds now", "ping `@torvalds` now"),
+        ("fixes #12", "fixes `#12`"),
+        ("pytorch/pytorch#12 and gh-7", "`pytorch/pytorch#12` and `gh-7`"),
+        ("see https://evil.example/a_b*c", "see `https://evil.example/a_b*c`"),
+        ("www.evil.example, ftp://evil.example", "`www.evil.example,` `ftp://evil.example`"),
+        ("mail a.b@evil.example", "mail `a.b@evil.example`"),
+        ("![x](https://evil.example/x.png)", "`![x](https://evil.example/x.png)`"),
+        ("a`https://e.x`|b", "a\\``https://e.x`\\`\\|b"),
+        ("@a`@b", "`@a`\\``@b`"),
+        ("# 1 @ 2 : // www", "\\# 1 @ 2 : // www"),
+        ("ProfilerStep#3 _x_", "`ProfilerStep#3` \\_x\\_"),
+    ],
+)
+def test_nothing_in_a_name_calls_a_person_or_becomes_a_link(raw: str, shown: str) -> None:
+    assert escaped(raw) == shown
+
+
+PARTS = ("@", "#", "`", "|", "\\", "_", "*", "://", "www.", "a", "1", "gh-", "\n", "x@y.z", "https://", "\u202e", "é")
+WORDS = st.lists(st.sampled_from(PARTS), max_size=12)
+
+
+@given(st.one_of(st.text(), WORDS.map("".join), WORDS.map(" ".join)))
+def test_markdown_shows_every_name_as_it_is_and_makes_nothing_of_it(raw: str) -> None:
     shown = escaped(raw)
     assert "\n" not in shown
-    assert re.sub(r"\\(.)", r"\1", shown) == escaped_is_clean(raw)
+    rest, text = spans_out(shown)
+    assert not LIVE.search(rest)
+    assert text == clean(raw)
 
 
-def escaped_is_clean(raw: str) -> str:
-    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in raw)
+@given(WORDS.map(" ".join))
+def test_a_reader_of_markdown_sees_the_same_spans(raw: str) -> None:
+    """By a parser of CommonMark: one paragraph, nothing but text and code in it."""
+    shown = "x " + escaped(raw)
+    blocks = [token for token in MarkdownIt().parse(shown) if token.type == "inline"]
+    assert len(blocks) == 1
+    pieces = blocks[0].children
+    assert {piece.type for piece in pieces} <= {"text", "text_special", "code_inline"}
+    assert not LIVE.search("\0".join(piece.content for piece in pieces if piece.type != "code_inline"))
+    assert "".join(piece.content for piece in pieces).split() == f"x {clean(raw)}".split()
+
+
+def spans_out(shown: str) -> tuple[str, str]:
+    """Give what stands outside code spans, and all of the text with neither escapes nor marks of spans."""
+    pieces = re.findall(r"`([^`]+)`|\\(.)|([^`\\])", shown)
+    rest = "".join("\0" if code else escape or plain for code, escape, plain in pieces)
+    return rest, "".join(code or escape or plain for code, escape, plain in pieces)

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from profkit.model.report import Report
 from profkit.render import terminal
-from profkit.render.text import clean
+from profkit.shell import clean
 from tests.render import reports
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -263,7 +263,7 @@ def test_the_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hostile_names_are_printed_literally(verbose: bool) -> None:
     text = shown(reports.hostile(), 200, verbose=verbose)
     assert "[bold red]x[/] <script>alert(1)</script> |`*_a_*`|" in text
-    assert "python train.py  rm ``` [bold red]x[/]" in text
+    assert "python 'train.py  rm ``` [bold red]x[/]" in text
     assert [char for char in text if not char.isprintable() and char != "\n"] == []
 
 

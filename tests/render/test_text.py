@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from profkit.model.finding import Severity
 from profkit.model.report import Budget
 from profkit.render import text
+from profkit.shell import clean
 from tests.render import reports
 
 PARTS = tuple(reports.budget(9).parts)
@@ -42,7 +43,7 @@ def test_thirds_add_up() -> None:
     ],
 )
 def test_names_are_made_harmless(raw: str, shown: str) -> None:
-    assert text.clean(raw) == shown
+    assert clean(raw) == shown
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""The one place where text that profkit did not write becomes a command, or a line on a terminal.
+
+Traces, exports, file names and reports of other tools are data. A command is kept as its words (`CommandLine`) and only
+`text` turns them into a line, each word quoted, so that a POSIX shell which is given the line runs the first word and
+reads nothing into the others. What a trace says it was recorded with (`recorded`) is taken only if it is the words of
+one program; `docs/nsight.md` says what becomes of it. No command is given to a shell by profkit itself.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Final
+
+import msgspec
+
+from profkit.errors import UsageError
+
+MAX_COMMAND_LENGTH: Final = 4096
+"""Characters of a recorded command, quoted: more than srun with a page of overrides takes, and still read by a person
+before it is pasted (chosen)."""
+
+_QUOTED: Final = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\.")
+_OPERATOR: Final = re.compile(r"[;&|<>()`]|\$\(|(?<!\S)#")
+"""What makes a shell see more than one program and its words: lists, pipes, files, substitutions, comments."""
+_SUBSTITUTION: Final = re.compile(r"\"(?:[^\"\\`$]|\\.|\$(?!\())*(?:`|\$\()")
+"""A substitution inside double quotes."""
+_NO_PROGRAM: Final = re.compile(r"-|\w+=")
+"""How a word begins that is no program: an option of whatever stands before it, or a variable for a shell to set."""
+
+
+class CommandLine(msgspec.Struct, frozen=True):
+    """A program and its arguments as words; every character of them can be printed."""
+
+    words: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.words or not all(word.isprintable() for word in self.words):
+            raise ValueError("a command line is one word or more, of characters that can be printed")
+
+    @property
+    def text(self) -> str:
+        """The line to paste: each word quoted as a POSIX shell needs it."""
+        return shlex.join(self.words)
+
+    def under(self, own: str, *words: str) -> CommandLine:
+        """Give the line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
+        return line_of(own, *words, "--", *self.words)
+
+
+DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))
+"""What stands for the user's command where nothing usable is known of it."""
+
+
+def line_of(own: str, *words: str) -> CommandLine:
+    """Give a command of profkit's own words, split at spaces, and of others', a word each, made printable."""
+    return CommandLine(tuple(clean(word) for word in (*own.split(), *words)))
+
+
+def recorded(text: object) -> CommandLine | None:
+    """Give the command that a trace or a capture says it was recorded with; None for what is not one program's words.
+
+    That is what does not split, holds operators outside quotes (`;`, `|`, `$(`: of which program would the words be?),
+    characters that cannot be printed, no program in front, or more than `MAX_COMMAND_LENGTH` characters. Variables and
+    patterns (`$HOME`, `*.bin`) become plain words.
+    """
+    return None if not isinstance(text, str) or _fault(text) else CommandLine(tuple(shlex.split(text)))
+
+
+def typed(text: str) -> CommandLine:
+    """Give the command that the user names for next commands (`--command`); raises UsageError as `recorded` gives None.
+
+    It is theirs to run, but it is shown behind `--` of another program, where a shell would cut it at an operator.
+    """
+    fault = _fault(text)
+    if fault:
+        raise UsageError(
+            f"the command {clean(text[:100])!r} {fault}", hint="give one program and its arguments, or a script"
+        )
+    return CommandLine(tuple(shlex.split(text)))
+
+
+def path_word(path: str) -> str:
+    """Give a file's name as a word: never an option, and `?`, which profkit reads as a pattern, for the unprintable."""
+    shown = "".join(char if char.isprintable() else "?" for char in path)
+    return f"./{shown}" if shown.startswith("-") and shown != "-" else shown
+
+
+def quoted_path(path: str) -> str:
+    """Give a file's name quoted, to stand in a command in the middle of a sentence."""
+    return shlex.quote(path_word(path))
+
+
+def clean(text: str) -> str:
+    """Give text on one line without control characters: names come from files, and a terminal obeys what it is sent."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+
+
+def _fault(text: str) -> str:
+    """Say why a text is not the words of one program, "" if it is."""
+    if len(text) > MAX_COMMAND_LENGTH:
+        return f"has more than {MAX_COMMAND_LENGTH:,} characters"
+    if not text.isprintable():
+        return "holds characters that cannot be printed"
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return "ends inside a quote"
+    if not words or not words[0]:
+        return "names no program"
+    if _NO_PROGRAM.match(words[0]):
+        return f"begins with {words[0]!r}, which is no program"
+    if _OPERATOR.search(_QUOTED.sub("_", text)) or _substitutes(text):
+        return "is more than one program and its arguments"
+    return f"has more than {MAX_COMMAND_LENGTH:,} characters" if len(shlex.join(words)) > MAX_COMMAND_LENGTH else ""
+
+
+def _substitutes(text: str) -> bool:
+    """Tell whether a shell would run something inside double quotes."""
+    return any(_SUBSTITUTION.match(match[0]) for match in _QUOTED.finditer(text))
