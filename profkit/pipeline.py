@@ -52,8 +52,7 @@ def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command:
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
     """
     if command:
-        meta = replace(trace.meta, metadata={**trace.meta.metadata, "profkit_command": typed(command).text})
-        trace = replace(trace, meta=meta)
+        trace = replace(trace, meta=replace(trace.meta, command=typed(command).text))
     if step_range is not None:
         trace = narrowed(trace, step_range)
     facts = Facts.of(trace)
@@ -80,6 +79,8 @@ def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command:
         warnings=tuple(warning.message for warning in trace.warnings),
         findings=capped(findings, cap),
         skipped=skipped,
+        recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
+        is_command_used=bool(trace.meta.command),
     )
     case = _case(facts, rank, findings, cap, _of(found, Kernels))
     return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case))

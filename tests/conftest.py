@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,11 @@ def shared_traces() -> Path:
     if not SHARED_TRACES.is_dir():
         pytest.skip("no real traces beside this checkout")
     return SHARED_TRACES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_key_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Captures made by tests are signed with a key of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield

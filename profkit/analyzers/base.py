@@ -78,7 +78,7 @@ def scope_of(facts: Facts) -> Scope:
         n_steps=facts.n_steps,
         has_steps=bool(facts.trace.steps),
         is_cpu=facts.cpu is not None,
-        command=recorded(facts.trace.meta.metadata.get("profkit_command")) or DEFAULT_COMMAND,
+        command=recorded(facts.trace.meta.command) or DEFAULT_COMMAND,
         vendor=_vendor(facts),
         is_nsys=is_nsys(facts),
     )

@@ -157,6 +157,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
     keys = {
         "torch_version": facts.get("torch"),
         "profkit_command": facts.get("command"),
+        "profkit_command_mark": _mark(facts.get("command")),
         "profkit_unprofiled_step_mean_ns": baseline.get("mean_ns"),
         "profkit_unprofiled_step_ns": baseline.get("median_ns"),
         "profkit_unprofiled_steps": baseline.get("n"),
@@ -176,6 +177,15 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_world_size": facts.get("world_size"),
     }
     return {key: value for key, value in keys.items() if value is not None and value != ""}
+
+
+def _mark(command: Any) -> str:
+    """Give what tells this user's own profkit that it has recorded this command; "" where no key can be kept."""
+    try:
+        from profkit import signing
+    except ImportError:  # the traced interpreter has no profkit
+        return ""
+    return str(signing.mark_of(signing.COMMAND, command.encode())) if isinstance(command, str) and command else ""
 
 
 def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ def command(
     if trace is not None:
         kernel, found_skip, known = _hottest(trace)
         skip = found_skip if skip is None else skip
-        command_line = command_line or _recorded(trace, known, may_run=run_recorded or dry_run)
+        command_line = command_line or _recorded(trace, known, may_run=run_recorded)
     if not command_line:
         raise UsageError("no command to run", hint="profkit ncu --kernel NAME -- python train.py")
     target = target_of(kernel, skip=skip, count=count)

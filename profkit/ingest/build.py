@@ -177,7 +177,18 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
         devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
         categories=dict(sorted(merged.categories.items())),
         metadata=metadata,
+        command=_own_command(raw.metadata),
     )
+
+
+def _own_command(metadata: Mapping[str, Any]) -> str:
+    """The recorded command if this user's own capture wrote it: anybody else could have put any command there."""
+    command, mark = metadata.get("profkit_command"), metadata.get("profkit_command_mark")
+    if not isinstance(command, str) or not mark:
+        return ""
+    from profkit import signing
+
+    return command if signing.holds(signing.COMMAND, command.encode(errors="surrogatepass"), mark) else ""
 
 
 def _whole_number(value: object) -> int | None:

@@ -158,6 +158,10 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     findings: tuple[Finding, ...]
     skipped: tuple[Skipped, ...]
+    recorded_command: str = ""
+    """What the source says it was recorded with; anybody may have written it there."""
+    is_command_used: bool = False
+    """Whether the next commands name the user's command: it was typed, or this user's own capture recorded it."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

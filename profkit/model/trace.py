@@ -227,6 +227,8 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...] = ()
     categories: Mapping[str, int] = msgspec.field(default_factory=dict)
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    command: str = ""
+    """What the user runs: the recorded command where this user's own capture wrote it (`profkit.signing`), else ""."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):

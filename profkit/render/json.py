@@ -147,6 +147,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
         "devices": [_device(device, high - low) for device in rank.devices],
         "sections": [_section(section) for section in rank.sections],
         "warnings": list(rank.warnings),
+        "recorded_command": rank.recorded_command or None,
     }
 
 

@@ -35,6 +35,7 @@ _SHORT_LABELS: Final = {"idle_host": "host", "idle_launch": "launch"}
 _MAX_MAIN_EVIDENCE: Final = 4
 _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
 _MIN_LABEL: Final = 16
+_COMMAND_SHOWN: Final = 200  # characters of a command that somebody else recorded
 _NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
 
 
@@ -268,4 +269,7 @@ def origin(rank: RankReport) -> str:
     if rank.torch_version:
         parts.append(f"torch {clean(rank.torch_version)}")
     parts.append(f"{format_count(rank.n_events)} events")
+    if rank.recorded_command and not rank.is_command_used:
+        command = clean(rank.recorded_command[:_COMMAND_SHOWN]) + "..." * (len(rank.recorded_command) > _COMMAND_SHOWN)
+        parts.append(f"recorded elsewhere with: {command}; --command puts a command into the lines above")
     return ", ".join(parts)

@@ -56,6 +56,7 @@ def test_what_a_capture_knows_is_spliced_around_the_profilers_own_text(tmp_path)
     assert trace.meta.unprofiled_step_ns == 50
     assert trace.meta.torch_version == "2.13.0"
     assert trace.meta.metadata["profkit_command"] == "python t.py"
+    assert trace.meta.command == "python t.py"
     assert [int(end - start) for start, end in zip(trace.ops.start_ns, trace.ops.end_ns, strict=True)] == [3000]
     assert not list(tmp_path.glob("*.partial"))
 

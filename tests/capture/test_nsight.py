@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from profkit import signing
 from profkit.capture.launchers import cut, placed
 from profkit.capture.ncu import NO_COLLECTIVES, target_of
 from profkit.capture.nsight import counters_are_closed
@@ -290,7 +291,8 @@ def test_a_command_in_a_trace_is_printed_and_not_run(machine):
 def test_a_command_in_a_trace_is_run_on_demand_as_words(machine):
     (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job '$(touch PWN)' '; touch PWN' 0"))
     machine.install("ncu", "2026.1")
-    dry = machine.run("ncu", "--from", "t.json", "--dry-run")
+    assert machine.run("ncu", "--from", "t.json", "--dry-run").stdout == ""  # it may be pasted
+    dry = machine.run("ncu", "--from", "t.json", "--dry-run", "--run-recorded")
     assert dry.stdout.endswith(" job '$(touch PWN)' '; touch PWN' 0\n")
     done = machine.run("ncu", "--from", "t.json", "--run-recorded")
     assert done.returncode == 0
@@ -321,12 +323,25 @@ def test_what_is_no_command_is_not_run_on_demand_either(machine, command, says):
 
 
 def test_triage_names_the_same_launch(machine):
-    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job 0"))
+    mark = signing.mark_of(signing.COMMAND, b"job 0")
+    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job 0", profkit_command_mark=mark))
     report = json.loads(machine.run("triage", "t.json", "-f", "json").stdout)
     assert report["verdict"]["next_tool"]["command"] in {
         "profkit ncu --kernel f --skip 2 -- job 0",
         "profkit nsys --also waits -- job 0",
     }
+
+
+@pytest.mark.parametrize("mark", [{}, {"profkit_command_mark": "0" * 64}])
+def test_a_command_that_anybody_may_have_written_is_shown_and_not_repeated(machine, mark):
+    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="rm -r data", **mark))
+    report = json.loads(machine.run("triage", "t.json", "-f", "json").stdout)
+    assert report["ranks"][0]["recorded_command"] == "rm -r data"
+    commands = re.findall(r'"command": "([^"]*)"', json.dumps(report))
+    assert commands
+    assert not [command for command in commands if "rm" in command.split()]
+    shown = machine.run("triage", "t.json").stdout
+    assert "recorded elsewhere with: rm -r data" in " ".join(shown.split())
 
 
 AS_ON_CUDA = """
