@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -82,7 +80,7 @@ def read_small(path: AnyPath, most_bytes: int, *, follow: bool = True) -> bytes:
     with open_file(path, follow=follow) as file:
         data = file.read(most_bytes + 1) or b""
     if len(data) > most_bytes:
-        raise TooLargeError(errno.EFBIG, f"more than {_size(most_bytes)}, which no such file has", os.fspath(path))
+        raise TooLargeError(errno.EFBIG, f"more than {size_of(most_bytes)}, which no such file has", os.fspath(path))
     return data
 
 
@@ -90,6 +88,19 @@ def read_head(path: AnyPath, n_bytes: int) -> bytes:
     """Give the first bytes of a file, fewer if it has fewer."""
     with open_file(path) as file:
         return file.read(n_bytes) or b""
+
+
+def open_pipe(path: AnyPath) -> BinaryIO:
+    """Give a named pipe, open for reading, as soon as there is somebody at its other end; or a regular file."""
+    file = open(path, "rb")  # noqa: SIM115, PTH123 - the caller's to close
+    found = os.fstat(file.fileno())
+    if not stat.S_ISFIFO(found.st_mode):
+        try:
+            _refuse_special(found, path)
+        except BaseException:
+            file.close()
+            raise
+    return file
 
 
 def kind_of(mode: int) -> str:
@@ -105,7 +116,8 @@ def _refuse_special(found: os.stat_result, path: AnyPath) -> None:
         raise NotAFileError(errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL, what, os.fspath(path))
 
 
-def _size(n_bytes: int) -> str:
+def size_of(n_bytes: int) -> str:
+    """Give a size in whole units: `5 MiB`."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if n_bytes >= 1 << shift:
             return f"{n_bytes >> shift} {unit}"
@@ -219,13 +231,15 @@ def user_cache() -> Path:
 @contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
     """Give an empty folder that only we may enter, deleted with all in it when the context ends, and by SIGTERM."""
+    from shutil import rmtree
+
     folder = new_temporary_folder(purpose)
     lock = _locked(folder)
     try:
         with _ended_by_signals(folder):
             yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
 
@@ -235,12 +249,23 @@ def new_temporary_folder(purpose: str) -> Path:
 
     Its name tells whose it is: `profkit-PURPOSE-PID-RANDOM`. Nobody can have put it there before.
     """
+    import tempfile  # with shutil 10 ms, which who makes no folder need not pay
+
     remove_stale()
     return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{purpose}-{os.getpid()}-"))  # 0700
 
 
+def free_bytes(folder: AnyPath) -> int:
+    """Give how much may still be written into a folder."""
+    from shutil import disk_usage
+
+    return disk_usage(folder).free
+
+
 def remove_stale(older_than_s: float = STALE_S) -> None:
     """Remove our temporary folders of processes that are gone."""
+    import tempfile
+
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in islice(entries, _MOST_LOOKED_AT):
             if entry.name.startswith(TEMPORARY):
@@ -258,7 +283,9 @@ def _remove_if_stale(entry: os.DirEntry[str], older_than_s: float) -> None:
         return
     lock = _locked(Path(entry.path))  # of another container nothing is known but that it holds this
     if lock is not None or fcntl is None:
-        shutil.rmtree(entry.path, ignore_errors=True)
+        from shutil import rmtree
+
+        rmtree(entry.path, ignore_errors=True)
     if lock is not None:
         os.close(lock)
 
@@ -292,6 +319,8 @@ def _locked(folder: Path) -> int | None:
 @contextmanager
 def _ended_by_signals(folder: Path) -> Iterator[None]:
     """Delete a folder too when SIGTERM or SIGHUP ends the process, where nobody else has a use for these signals."""
+    from shutil import rmtree  # not in a signal's handler, which may come in the middle of an import
+
     owner = os.getpid()
     names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
@@ -299,7 +328,7 @@ def _ended_by_signals(folder: Path) -> Iterator[None]:
 
     def end(number: int, _frame: Any) -> None:
         if os.getpid() == owner:  # a forked child has this handler too, and no right to the folder
-            shutil.rmtree(folder, ignore_errors=True)
+            rmtree(folder, ignore_errors=True)
         earlier = before[number]
         signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
         os.kill(os.getpid(), number)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 from isal import isal_zlib
 
+from profkit import files
 from profkit.errors import (
     MissingCapabilityError,
     TraceFormatError,
@@ -32,10 +31,8 @@ _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 SQLITE_MAGIC: Final = b"SQLite format 3\x00"
-_MAGIC: Final = (
-    (GZIP_MAGIC, "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-)
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_MAGIC: Final = ((GZIP_MAGIC, "gzip"), (_ZSTD_MAGIC, "zstd"))
 _NOT_A_TRACE: Final = (
     (b"PK\x03\x04", "a ZIP header (a checkpoint?)"),
     (SQLITE_MAGIC, "an SQLite header (an nsys export? profkit triage reads those, by their path)"),
@@ -57,39 +54,6 @@ class Progress(msgspec.Struct):
             self.on_bytes(n_read, n_total)
 
 
-@contextmanager
-def spooled(source: str) -> Iterator[Path]:
-    """Give a path for a source; a stream ("-", a named pipe) is copied to a file, since a retry must reread it."""
-    path = Path(source)
-    if source != "-":
-        _refuse_missing(path)
-        if not path.is_fifo():
-            yield path
-            return
-    import shutil  # for streams alone: both take long to import
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(prefix="profkit-stdin-") as spool:
-        if source == "-":
-            shutil.copyfileobj(sys.stdin.buffer, spool)
-        else:
-            with path.open("rb") as pipe:
-                shutil.copyfileobj(pipe, spool)
-        spool.flush()
-        yield Path(spool.name)
-
-
-def _refuse_missing(path: Path) -> None:
-    try:
-        is_there = path.exists()
-    except OSError as error:  # a name too long, a folder one may not look into
-        raise TraceNotFoundError(f"{path}: {(error.strerror or 'unreadable').lower()}", hint="check the path") from None
-    if not is_there:
-        raise TraceNotFoundError(f"{path}: no such file", hint="give a .json or .json.gz that torch.profiler wrote")
-    if path.is_dir():
-        raise TraceNotFoundError(f"{path} is a folder", hint="give the trace files in it")
-
-
 def read_chunks(
     path: Path, *, source: str, chunk_bytes: int, progress: Progress | None = None, lenient: bool = False
 ) -> Iterator[bytes]:
@@ -99,17 +63,22 @@ def read_chunks(
     `lenient` reading the bytes before the cut are all there is), MissingCapabilityError for zstd without a decoder.
     """
     try:
-        with path.open("rb") as raw:
+        with files.open_file(path) as raw:
             yield from _decompressed(raw, source, chunk_bytes, progress or Progress(), lenient)
     except OSError as error:  # permission, a socket, a file that went away
-        reason = (error.strerror or "unreadable").lower()
-        raise TraceNotFoundError(f"{source}: {reason}", hint="check the file's owner and mode") from None
+        raise unreadable(source, error) from None
+
+
+def unreadable(source: str, error: OSError) -> TraceNotFoundError:
+    """Give what the system says of a file as one line."""
+    reason = (error.strerror or "unreadable").lower()
+    return TraceNotFoundError(f"{source}: {reason}", hint="check what it is, its owner and its mode")
 
 
 def _decompressed(raw: BinaryIO, source: str, chunk_bytes: int, progress: Progress, lenient: bool) -> Iterator[bytes]:
     head = raw.read(16)
     raw.seek(0)
-    _refuse_other_formats(head, source)
+    refuse_other_formats(head, source)
     n_total = path_size(raw)
     stream = _open_stream(raw, head, source)
     n_plain = 0
@@ -146,13 +115,26 @@ def path_size(raw: BinaryIO) -> int:
     return size
 
 
-def _refuse_other_formats(head: bytes, source: str) -> None:
+def refuse_other_formats(head: bytes, source: str) -> None:
+    """Raise TraceFormatError for what begins like a file of another kind."""
     for magic, what in _NOT_A_TRACE:
         if head.startswith(magic):
             raise TraceFormatError(
                 f"{source} is not a trace: it begins with {what}",
                 hint="pass the .json or .json.gz that torch.profiler wrote, or a folder of them",
             )
+
+
+def first_plain_bytes(head: bytes) -> bytes:
+    """Give where a stream begins, decompressed; of what cannot be told so early, the beginning of some JSON."""
+    unknown = b"{"
+    if not head.startswith(GZIP_MAGIC):
+        return unknown if head.startswith(_ZSTD_MAGIC) else head
+    try:
+        plain: bytes = isal_zlib.decompressobj(wbits=_GZIP_WBITS).decompress(head, _PLAIN_BYTES)
+    except _DAMAGED:  # the reader says where
+        return unknown
+    return plain or unknown
 
 
 class _Stream(Protocol):
