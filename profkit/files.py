@@ -31,11 +31,14 @@ AnyPath = Union[str, "os.PathLike[str]"]
 
 TEMPORARY: Final = "profkit-"
 """How the names of our temporary folders begin."""
+PART: Final = ".part"
+"""How the names of files end that are not whole yet."""
 STALE_S: Final = 3600.0
 """Age from which a temporary folder that nobody holds is removed: a new one is not locked at once."""
 
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _ALWAYS: Final[int] = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _ALWAYS
 _AT_ONCE: Final[int] = getattr(os, "O_NONBLOCK", 0)
 _MOST_LOOKED_AT: Final = 10_000  # entries of the temporary folder
 _KINDS: Final = (
@@ -80,7 +83,27 @@ def read_small(path: AnyPath, most_bytes: int, *, follow: bool = True) -> bytes:
     with open_file(path, follow=follow) as file:
         data = file.read(most_bytes + 1) or b""
     if len(data) > most_bytes:
-        raise TooLargeError(errno.EFBIG, f"more than {size_of(most_bytes)}, which no such file has", os.fspath(path))
+        raise _too_large(path, most_bytes)
+    return data
+
+
+def _too_large(path: AnyPath, most_bytes: int) -> TooLargeError:
+    return TooLargeError(errno.EFBIG, f"more than {size_of(most_bytes)}, which no such file has", os.fspath(path))
+
+
+def read_own(path: AnyPath, most_bytes: int) -> bytes:
+    """Give the bytes of a small file that only we can have written and only we may read, and no link to one.
+
+    Raises PermissionError for another user's, and for one that others may read or write.
+    """
+    with open_file(path, follow=False) as file:
+        found = os.fstat(file.fileno())
+        _refuse_foreign(found, path)
+        if hasattr(os, "getuid") and stat.S_IMODE(found.st_mode) & 0o077:
+            raise PermissionError(errno.EACCES, "others may read or write it", os.fspath(path))
+        data = file.read(most_bytes + 1) or b""
+    if len(data) > most_bytes:
+        raise _too_large(path, most_bytes)
     return data
 
 
@@ -133,6 +156,25 @@ def write_whole(path: AnyPath, data: bytes, *, mode: int = 0o666) -> None:
         file.write(data)
 
 
+def write_if_absent(path: AnyPath, data: bytes) -> None:
+    """Write a file that only we may read, whole, unless there is one: of several processes one wins."""
+    target = Path(path)
+    partial = _beside(target)
+    descriptor = os.open(partial, _NEW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        try:
+            os.link(partial, target)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without hard links
+            partial.replace(target)
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
 @contextmanager
 def replacing(path: AnyPath, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Give a new file that takes the place of `path` when the context ends well, and is gone when it does not.
@@ -143,9 +185,8 @@ def replacing(path: AnyPath, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """
     target = Path(path)
     before = _replaceable(target)
-    partial = target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _ALWAYS
-    descriptor = os.open(partial, flags, mode if before is None else 0o600)
+    partial = _beside(target)
+    descriptor = os.open(partial, _NEW, mode if before is None else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if before is not None and hasattr(os, "fchmod"):
@@ -156,6 +197,11 @@ def replacing(path: AnyPath, *, mode: int = 0o666) -> Iterator[BinaryIO]:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def _beside(target: Path) -> Path:
+    """Give a name beside a file that nobody can know before."""
+    return target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}{PART}")
 
 
 def _replaceable(target: Path) -> int | None:
@@ -220,9 +266,17 @@ def _refuse_foreign(found: os.stat_result, path: AnyPath) -> None:
 
 
 def user_cache() -> Path:
-    """Give the folder of this user's caches, which may not be there yet: `$XDG_CACHE_HOME/profkit`."""
+    """Give the folder of this user's caches, which may not be there yet: `$XDG_CACHE_HOME/profkit`.
+
+    Raises FileNotFoundError where the user has no home.
+    """
     told = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (told if told.is_absolute() else Path.home() / ".cache") / "profkit"
+    if told.is_absolute():
+        return told / "profkit"
+    try:
+        return Path.home() / ".cache" / "profkit"
+    except RuntimeError:
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder", "~") from None
 
 
 # --- temporary folders
