@@ -35,7 +35,7 @@ FOLDER: Final = "ranks"
 _SECRET_FILE: Final = "secret"  # noqa: S105 - its name
 SUFFIX: Final = ".rank"
 MOST_BYTES: Final = 2 * 2**30
-"""Kept in the user's folder; of more, the ranks go that were not used for longest. Chosen: tens of thousands of ranks."""
+"""Kept in the user's folder; of more, those go that were not used for longest. Chosen: tens of thousands of ranks."""
 MOST_OF_ONE: Final = 256 * 2**20
 """Bytes of one file; a rank of a hundred thousand collectives has a tenth of it."""
 _LEFT_SHARE: Final = 0.75  # of the bound is left when ranks had to go, so that not every one that comes drives one out
