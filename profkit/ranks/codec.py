@@ -92,20 +92,24 @@ def unpacked(data: bytes) -> RankSummary:
     if data[:_DIGEST_BYTES] != _digest(data[_DIGEST_BYTES:]):
         raise _refused("it is cut or damaged")
     try:
-        with zipfile.ZipFile(io.BytesIO(data[_DIGEST_BYTES:])) as members:
-            told: Any = json.loads(_member(members, _HEADER))
-            if told["schema"] != SCHEMA:
-                raise _refused(f"schema {told['schema']}, not {SCHEMA}")
-            header = msgspec.convert(told, _Header)
-            columns = _columns(header.layout, _member(members, _COLUMNS))
-        tables: dict[str, Any] = {
-            table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__struct_fields__})
-            for table, kind in _TABLES.items()
-        }
+        return _read(data[_DIGEST_BYTES:])
     except TraceFormatError:
         raise
     except Exception as error:  # noqa: BLE001 - what is wrong in an archive shows in many ways
-        raise _refused(f"{type(error).__name__}") from None
+        raise _refused(type(error).__name__) from None
+
+
+def _read(archive: bytes) -> RankSummary:
+    with zipfile.ZipFile(io.BytesIO(archive)) as members:
+        told: Any = json.loads(_member(members, _HEADER))
+        if told["schema"] != SCHEMA:
+            raise _refused(f"schema {told['schema']}, not {SCHEMA}")
+        header = msgspec.convert(told, _Header)
+        columns = _columns(header.layout, _member(members, _COLUMNS))
+    tables: dict[str, Any] = {
+        table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__struct_fields__})
+        for table, kind in _TABLES.items()
+    }
     return RankSummary(groups=header.groups, **{name: getattr(header, name) for name in _VALUES}, **tables)
 
 
