@@ -36,6 +36,7 @@ PART: Final = ".part"
 STALE_S: Final = 3600.0
 """Age from which a temporary folder that nobody holds is removed: a new one is not locked at once."""
 
+_OF_THE_SYSTEM: Final = ("/dev/", "/proc/")
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _ALWAYS: Final[int] = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _ALWAYS
@@ -153,6 +154,25 @@ def size_of(n_bytes: int) -> str:
 def write_whole(path: AnyPath, data: bytes, *, mode: int = 0o666) -> None:
     """Write a file, whole or not at all; see `replacing`."""
     with replacing(path, mode=mode) as file:
+        file.write(data)
+
+
+def write_out(path: AnyPath, data: bytes) -> None:
+    """Write what somebody asked for to the place they named: into a device or a pipe, else a file; see `replacing`.
+
+    Of links only the system's own are followed (`/dev/stderr`).
+    """
+    name = os.path.abspath(path)  # noqa: PTH100 - not resolved: of links is told below which are followed
+    follow = name.startswith(_OF_THE_SYSTEM)
+    try:
+        mode = os.stat(name, follow_symlinks=follow).st_mode  # noqa: PTH116 - as in open_file
+    except FileNotFoundError:
+        mode = 0
+    if not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or (follow and mode)):
+        write_whole(path, data)
+        return
+    descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | _ALWAYS | (0 if follow else _NO_LINK))
+    with os.fdopen(descriptor, "wb") as file:
         file.write(data)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.cli.output import deliver
+from profkit.cli.output import deliver, is_standard_output
 from profkit.errors import UsageError
 from tests.conftest import ROOT
 from tests.special import special_files
@@ -41,23 +41,34 @@ def test_permissions_of_a_report_that_was_there_stay(tmp_path):
     assert (tmp_path / "x.md").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("name", ["-", "/dev/fd/1", "/proc/self/fd/1"])
 def test_standard_output_may_be_named(name):
     done = triage("-o", name)
     assert (done.returncode, done.stderr) == (0, "")
     assert "confidence" in done.stdout
 
 
+def test_names_of_standard_output():
+    """By their names alone: a test that writes to /dev/stdout as root would replace it if this were wrong."""
+    assert all(is_standard_output(Path(name)) for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"))
+    assert not any(is_standard_output(Path(name)) for name in ("x.md", "/dev/stderr", "/dev/null"))
+
+
 def test_standard_output_that_is_a_file_is_added_to(tmp_path):
     path = tmp_path / "log"
     path.write_text("before\n")
-    assert triage("-o", "/dev/stdout", "-f", "markdown", line=f">> {path}").returncode == 0
+    assert triage("-o", "-", "-f", "markdown", line=f">> {path}").returncode == 0
     assert path.read_text().startswith("before\n#")
 
 
 def test_a_device_or_a_pipe_is_written_to_and_not_replaced(tmp_path):
-    deliver("report", Path("/dev/null"))
-    assert Path("/dev/null").is_char_device()
+    ours, theirs = os.openpty()  # a device in a folder where no file can be made, whatever we do
+    terminal = Path(os.ttyname(theirs))
+    deliver("report", terminal)
+    assert os.read(ours, 100) == b"report"
+    assert terminal.is_char_device()
+    os.close(ours)
+    os.close(theirs)
     pipe = tmp_path / "x.md"
     os.mkfifo(pipe)
     done = triage("-o", pipe, line=f"& cat {pipe}; wait $!")
@@ -66,10 +77,10 @@ def test_a_device_or_a_pipe_is_written_to_and_not_replaced(tmp_path):
     assert pipe.is_fifo()
 
 
-@pytest.mark.parametrize("what", ["full", "no folder", "a folder", "a socket"])
+@pytest.mark.parametrize("what", ["no folder", "a folder", "a socket"])
 def test_where_nothing_can_be_written_is_one_line(tmp_path, what):
     folder = tmp_path
-    path = {"full": Path("/dev/full"), "no folder": folder / "no" / "x.md", "a folder": folder}.get(what)
+    path = {"no folder": folder / "no" / "x.md", "a folder": folder}.get(what)
     path = path or special_files(tmp_path)[what]
     with pytest.raises(UsageError, match=f"cannot write {path}: "):
         deliver("report", path)
