@@ -142,13 +142,10 @@ class _Stream(Protocol):
         """Give up to `size` bytes, none at the end."""
 
 
-class _GzipStream:
-    """Gzip members one after the other; a cut or damaged stream gives what comes before, then raises."""
+class _Compressed:
+    """A compressed stream; one that is cut or damaged gives what comes before, then raises."""
 
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
-        self._pending = b""
+    def __init__(self) -> None:
         self._damage: Exception | None = None
 
     def read(self, size: int) -> bytes:
@@ -158,29 +155,65 @@ class _GzipStream:
         parts: list[bytes] = []
         wanted = size
         while wanted > 0:
+            try:
+                part = self._part(min(wanted, _PLAIN_BYTES))
+            except (EOFError, *_DAMAGED) as damage:
+                self._damage = damage
+                if parts:
+                    break  # only the piece with the damage in it is lost; the next call tells of it
+                raise
+            if not part:
+                break
+            parts.append(part)
+            wanted -= len(part)
+        return b"".join(parts)
+
+    def _part(self, size: int) -> bytes:
+        """Give up to `size` plain bytes, none only at the end; raises EOFError at a cut, one of `_DAMAGED` at damage."""
+        raise NotImplementedError
+
+
+class _GzipStream(_Compressed):
+    """Gzip members one after the other."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        super().__init__()
+        self._raw = raw
+        self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+        self._pending = b""
+
+    def _part(self, size: int) -> bytes:
+        while True:
             if not self._pending:
                 self._pending = self._raw.read(_COMPRESSED_BYTES)
             if self._inflate.eof:  # another member, or the zeros that tapes are padded with
                 self._pending = self._pending.lstrip(b"\0")
                 if not self._pending:
-                    break
+                    return b""
                 self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
             is_dry = not self._pending
-            try:
-                part = self._inflate.decompress(self._pending, min(wanted, _PLAIN_BYTES))
-            except _DAMAGED as damage:
-                self._damage = damage
-                if parts:
-                    break  # as at a cut; only the step with the damage in it is lost
-                raise
+            part: bytes = self._inflate.decompress(self._pending, size)
             self._pending = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
-            if is_dry and not part and not self._inflate.eof:
-                if parts:
-                    break  # give what there is; the next call finds the cut
+            if part:
+                return part
+            if is_dry and not self._inflate.eof:
                 raise EOFError
-            parts.append(part)
-            wanted -= len(part)
-        return b"".join(parts)
+
+
+class _ZstdStream(_Compressed):
+    """Zstd frames one after the other, by a module of Python's own or its backport; windows of up to 128 MiB."""
+
+    def __init__(self, module: Any, raw: BinaryIO) -> None:
+        super().__init__()
+        self._file = module.open(raw, "rb")
+        self._error = module.ZstdError
+
+    def _part(self, size: int) -> bytes:
+        try:
+            part: bytes = self._file.read1(size)
+        except self._error as error:
+            raise OSError(str(error)) from None
+        return part
 
 
 def _open_stream(raw: BinaryIO, head: bytes, source: str) -> _Stream:
@@ -192,14 +225,12 @@ def _open_stream(raw: BinaryIO, head: bytes, source: str) -> _Stream:
     return raw
 
 
-def _open_zstd(raw: BinaryIO, source: str) -> BinaryIO:
+def _open_zstd(raw: BinaryIO, source: str) -> _ZstdStream:
     for name in ("compression.zstd", "backports.zstd"):  # Python 3.14 has the first, its backport the second
         try:
-            module = importlib.import_module(name)
+            return _ZstdStream(importlib.import_module(name), raw)
         except ImportError:
             continue
-        opened: BinaryIO = module.open(raw, "rb")
-        return opened
     raise MissingCapabilityError(
         f"{source} is zstd-compressed and this Python has no zstd decoder",
         hint=f"pip install backports.zstd, or: zstd -dc {source} | profkit triage -",
