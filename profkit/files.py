@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -33,11 +31,15 @@ AnyPath = Union[str, "os.PathLike[str]"]
 
 TEMPORARY: Final = "profkit-"
 """How the names of our temporary folders begin."""
+PART: Final = ".part"
+"""How the names of files end that are not whole yet."""
 STALE_S: Final = 3600.0
 """Age from which a temporary folder that nobody holds is removed: a new one is not locked at once."""
 
+_OF_THE_SYSTEM: Final = ("/dev/", "/proc/")
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _ALWAYS: Final[int] = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _ALWAYS
 _AT_ONCE: Final[int] = getattr(os, "O_NONBLOCK", 0)
 _MOST_LOOKED_AT: Final = 10_000  # entries of the temporary folder
 _KINDS: Final = (
@@ -82,7 +84,27 @@ def read_small(path: AnyPath, most_bytes: int, *, follow: bool = True) -> bytes:
     with open_file(path, follow=follow) as file:
         data = file.read(most_bytes + 1) or b""
     if len(data) > most_bytes:
-        raise TooLargeError(errno.EFBIG, f"more than {_size(most_bytes)}, which no such file has", os.fspath(path))
+        raise _too_large(path, most_bytes)
+    return data
+
+
+def _too_large(path: AnyPath, most_bytes: int) -> TooLargeError:
+    return TooLargeError(errno.EFBIG, f"more than {size_of(most_bytes)}, which no such file has", os.fspath(path))
+
+
+def read_own(path: AnyPath, most_bytes: int) -> bytes:
+    """Give the bytes of a small file that only we can have written and only we may read, and no link to one.
+
+    Raises PermissionError for another user's, and for one that others may read or write.
+    """
+    with open_file(path, follow=False) as file:
+        found = os.fstat(file.fileno())
+        _refuse_foreign(found, path)
+        if hasattr(os, "getuid") and stat.S_IMODE(found.st_mode) & 0o077:
+            raise PermissionError(errno.EACCES, "others may read or write it", os.fspath(path))
+        data = file.read(most_bytes + 1) or b""
+    if len(data) > most_bytes:
+        raise _too_large(path, most_bytes)
     return data
 
 
@@ -90,6 +112,19 @@ def read_head(path: AnyPath, n_bytes: int) -> bytes:
     """Give the first bytes of a file, fewer if it has fewer."""
     with open_file(path) as file:
         return file.read(n_bytes) or b""
+
+
+def open_pipe(path: AnyPath) -> BinaryIO:
+    """Give a named pipe, open for reading, as soon as there is somebody at its other end; or a regular file."""
+    file = open(path, "rb")  # noqa: SIM115, PTH123 - the caller's to close
+    found = os.fstat(file.fileno())
+    if not stat.S_ISFIFO(found.st_mode):
+        try:
+            _refuse_special(found, path)
+        except BaseException:
+            file.close()
+            raise
+    return file
 
 
 def kind_of(mode: int) -> str:
@@ -105,7 +140,8 @@ def _refuse_special(found: os.stat_result, path: AnyPath) -> None:
         raise NotAFileError(errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL, what, os.fspath(path))
 
 
-def _size(n_bytes: int) -> str:
+def size_of(n_bytes: int) -> str:
+    """Give a size in whole units: `5 MiB`."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if n_bytes >= 1 << shift:
             return f"{n_bytes >> shift} {unit}"
@@ -121,6 +157,44 @@ def write_whole(path: AnyPath, data: bytes, *, mode: int = 0o666) -> None:
         file.write(data)
 
 
+def write_out(path: AnyPath, data: bytes) -> None:
+    """Write what somebody asked for to the place they named: into a device or a pipe, else a file; see `replacing`.
+
+    Of links only the system's own are followed (`/dev/stderr`).
+    """
+    name = os.path.abspath(path)  # noqa: PTH100 - not resolved: of links is told below which are followed
+    follow = name.startswith(_OF_THE_SYSTEM)
+    try:
+        mode = os.stat(name, follow_symlinks=follow).st_mode  # noqa: PTH116 - as in open_file
+    except FileNotFoundError:
+        mode = 0
+    if not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or (follow and mode)):
+        write_whole(path, data)
+        return
+    descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | _ALWAYS | (0 if follow else _NO_LINK))
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+
+
+def write_if_absent(path: AnyPath, data: bytes) -> None:
+    """Write a file that only we may read, whole, unless there is one: of several processes one wins."""
+    target = Path(path)
+    partial = _beside(target)
+    descriptor = os.open(partial, _NEW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        try:
+            os.link(partial, target)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without hard links
+            partial.replace(target)
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
 @contextmanager
 def replacing(path: AnyPath, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Give a new file that takes the place of `path` when the context ends well, and is gone when it does not.
@@ -131,9 +205,8 @@ def replacing(path: AnyPath, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """
     target = Path(path)
     before = _replaceable(target)
-    partial = target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _ALWAYS
-    descriptor = os.open(partial, flags, mode if before is None else 0o600)
+    partial = _beside(target)
+    descriptor = os.open(partial, _NEW, mode if before is None else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if before is not None and hasattr(os, "fchmod"):
@@ -144,6 +217,11 @@ def replacing(path: AnyPath, *, mode: int = 0o666) -> Iterator[BinaryIO]:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def _beside(target: Path) -> Path:
+    """Give a name beside a file that nobody can know before."""
+    return target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}{PART}")
 
 
 def _replaceable(target: Path) -> int | None:
@@ -208,9 +286,29 @@ def _refuse_foreign(found: os.stat_result, path: AnyPath) -> None:
 
 
 def user_cache() -> Path:
-    """Give the folder of this user's caches, which may not be there yet: `$XDG_CACHE_HOME/profkit`."""
-    told = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (told if told.is_absolute() else Path.home() / ".cache") / "profkit"
+    """Give the folder of this user's caches, which may not be there yet: `$XDG_CACHE_HOME/profkit`.
+
+    Raises FileNotFoundError where the user has no home.
+    """
+    return _users_folder("XDG_CACHE_HOME", ".cache")
+
+
+def user_data() -> Path:
+    """Give the folder of what this user keeps, which may not be there yet: `$XDG_DATA_HOME/profkit`.
+
+    Raises FileNotFoundError where the user has no home.
+    """
+    return _users_folder("XDG_DATA_HOME", ".local/share")
+
+
+def _users_folder(variable: str, default: str) -> Path:
+    told = Path(os.environ.get(variable, ""))
+    if told.is_absolute():
+        return told / "profkit"
+    try:
+        return Path.home() / default / "profkit"
+    except RuntimeError:
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder", "~") from None
 
 
 # --- temporary folders
@@ -219,13 +317,15 @@ def user_cache() -> Path:
 @contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
     """Give an empty folder that only we may enter, deleted with all in it when the context ends, and by SIGTERM."""
+    from shutil import rmtree
+
     folder = new_temporary_folder(purpose)
     lock = _locked(folder)
     try:
         with _ended_by_signals(folder):
             yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
 
@@ -235,12 +335,23 @@ def new_temporary_folder(purpose: str) -> Path:
 
     Its name tells whose it is: `profkit-PURPOSE-PID-RANDOM`. Nobody can have put it there before.
     """
+    import tempfile  # with shutil 10 ms, which who makes no folder need not pay
+
     remove_stale()
     return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{purpose}-{os.getpid()}-"))  # 0700
 
 
+def free_bytes(folder: AnyPath) -> int:
+    """Give how much may still be written into a folder."""
+    from shutil import disk_usage
+
+    return disk_usage(folder).free
+
+
 def remove_stale(older_than_s: float = STALE_S) -> None:
     """Remove our temporary folders of processes that are gone."""
+    import tempfile
+
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in islice(entries, _MOST_LOOKED_AT):
             if entry.name.startswith(TEMPORARY):
@@ -258,7 +369,9 @@ def _remove_if_stale(entry: os.DirEntry[str], older_than_s: float) -> None:
         return
     lock = _locked(Path(entry.path))  # of another container nothing is known but that it holds this
     if lock is not None or fcntl is None:
-        shutil.rmtree(entry.path, ignore_errors=True)
+        from shutil import rmtree
+
+        rmtree(entry.path, ignore_errors=True)
     if lock is not None:
         os.close(lock)
 
@@ -292,6 +405,8 @@ def _locked(folder: Path) -> int | None:
 @contextmanager
 def _ended_by_signals(folder: Path) -> Iterator[None]:
     """Delete a folder too when SIGTERM or SIGHUP ends the process, where nobody else has a use for these signals."""
+    from shutil import rmtree  # not in a signal's handler, which may come in the middle of an import
+
     owner = os.getpid()
     names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
@@ -299,7 +414,7 @@ def _ended_by_signals(folder: Path) -> Iterator[None]:
 
     def end(number: int, _frame: Any) -> None:
         if os.getpid() == owner:  # a forked child has this handler too, and no right to the folder
-            shutil.rmtree(folder, ignore_errors=True)
+            rmtree(folder, ignore_errors=True)
         earlier = before[number]
         signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
         os.kill(os.getpid(), number)

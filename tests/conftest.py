@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,26 @@ settings.load_profile("profkit")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_TRACES = ROOT.parent / "shared" / "data" / "kineto"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's caches and key are in a folder of the tests', for this process and those that it starts."""
+    folder = tmp_path_factory.mktemp("caches")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where temporary folders are made, for this process and those that it starts."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -27,11 +48,3 @@ def shared_traces() -> Path:
     if not SHARED_TRACES.is_dir():
         pytest.skip("no real traces beside this checkout")
     return SHARED_TRACES
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _no_key_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Captures made by tests are signed with a key of the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
-        yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,33 +31,38 @@ def verdict_of(done: subprocess.CompletedProcess[str]) -> tuple[str, int]:
     return document["verdict"]["bottleneck"], document["verdict"]["rank"]
 
 
-def kept(folder: Path) -> list[str]:
-    return sorted(path.name.partition("-")[0] for path in folder.rglob("*.rank"))
+def kept(folder: Path) -> int:
+    return len(list(folder.rglob("*.rank")))
 
 
-ALL = [f"rank0000{rank}.json.gz" for rank in range(4)]
+@pytest.fixture(autouse=True)
+def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the folder of this user's caches, an empty one for each test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    return tmp_path / "caches" / "profkit"
 
 
-def test_little_to_read_is_read_here_and_nothing_is_written(folder):
+def test_little_to_read_is_read_here_and_nothing_is_written(folder, users):
     done = run(folder, "-f", "json")
     assert verdict_of(done) == ("straggler-bound", 1)
     assert done.stderr == ""
-    assert kept(folder) == []
+    assert kept(folder) == 0
+    assert not users.exists()
 
 
-def test_workers_keep_finished_ranks_beside_the_traces(folder):
+def test_workers_keep_finished_ranks_for_the_user(folder, users):
     first, second = run(folder, "-j", "2", "-f", "json"), run(folder, "-j", "2", "-f", "json")
     assert verdict_of(first) == ("straggler-bound", 1)
     assert first.stderr == ""
-    assert kept(folder / ".profkit") == ALL
+    assert (kept(users / "ranks"), kept(folder)) == (4, 0)
     assert second.stdout == first.stdout == run(folder, "-f", "json").stdout
 
 
-def test_ranks_are_kept_where_one_says_or_nowhere(folder, tmp_path):
+def test_ranks_are_kept_where_one_says_or_nowhere(folder, tmp_path, users):
     assert verdict_of(run(folder, "--cache", tmp_path / "cache", "-f", "json"))[1] == 1
-    assert kept(tmp_path / "cache") == ALL
+    assert kept(tmp_path / "cache") == 4
     assert verdict_of(run(folder, "-j", "1", "--no-cache", "-f", "json"))[1] == 1
-    assert kept(folder) == []
+    assert kept(folder) == kept(users) == 0
 
 
 def test_a_quoted_pattern_is_expanded(folder):
@@ -68,7 +74,7 @@ def test_pipes_are_read_once_by_the_one_process_that_has_them(folder, tmp_path):
     line = f"{sys.executable} -m profkit triage {pipes} -j 2 --cache {tmp_path / 'cache'} -f json"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=ROOT)
     assert verdict_of(done) == ("straggler-bound", 1)
-    assert kept(tmp_path / "cache") == []
+    assert kept(tmp_path / "cache") == 0
 
 
 def test_a_verdict_on_all_ranks_names_none(tmp_path):
@@ -111,7 +117,7 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_are_read_by_a_cluster(folder, tmp_path):
+def test_ranks_are_read_by_a_cluster(folder, tmp_path, users):
     script = tmp_path / "cluster.py"
     script.write_text(CLUSTER)
     done = subprocess.run(
@@ -119,7 +125,7 @@ def test_ranks_are_read_by_a_cluster(folder, tmp_path):
         capture_output=True, text=True, check=False, cwd=ROOT, timeout=60, env=with_root(),
     )  # fmt: skip
     assert verdict_of(done) == ("straggler-bound", 1)
-    assert kept(folder / ".profkit") == ALL
+    assert kept(users / "ranks") == 4
 
 
 def test_a_clusters_worker_that_is_killed_in_the_middle_loses_no_rank(tmp_path):
@@ -145,3 +151,25 @@ def test_findings_across_ranks_are_explained():
     )  # fmt: skip
     assert done.stdout.startswith("straggler.rank: all ranks wait for one that comes late")
     assert "experiment that proves it" in done.stdout
+
+
+def test_a_forged_cache_beside_the_traces_changes_nothing(folder, tmp_path, users):
+    honest = run(folder, "-j", "1", "-f", "json")
+    (folder / ".profkit").mkdir()
+    for path in users.rglob("*.rank"):
+        for name in (path.name, f"{path.stem}-x.rank"):
+            (folder / ".profkit" / name).write_bytes(path.read_bytes().replace(b"straggler", b"healthily"))
+    shutil.rmtree(users)
+    again = run(folder, "-j", "1", "-f", "json")
+    assert again.stdout == honest.stdout
+    assert kept(users / "ranks") == 4
+
+
+def test_where_nothing_can_be_kept_it_is_said(folder, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    for options in ((), ("--cache", tmp_path / "cache")):
+        done = run(folder, "-j", "1", *options, "-f", "json")
+        assert verdict_of(done) == ("straggler-bound", 1)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("profkit: nothing is kept: ")

@@ -31,6 +31,13 @@ def test_no_other_mark_holds(mark: object, place: Path) -> None:
     assert not signing.holds(signing.COMMAND, b"python t.py", mark)
 
 
+def test_what_is_derived_for_a_purpose_is_not_the_key(place: Path) -> None:
+    secret = signing.secret_for(signing.FINISHED_RANKS)
+    assert secret == signing.secret_for(signing.FINISHED_RANKS) != signing.secret_for(signing.COMMAND)
+    assert len(secret) == 32
+    assert place.read_bytes() != secret
+
+
 def test_reading_makes_no_key(place: Path) -> None:
     assert not signing.holds(signing.COMMAND, b"python t.py", "0" * 64)
     assert not place.parent.exists()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from profkit import files
 from profkit.cli.say import say
 from profkit.errors import UsageError
 
@@ -42,7 +43,7 @@ def format_for(fmt: str | None, output: Path | None) -> str:
     """Give the format asked for, or the one that the output's suffix names, or the terminal's."""
     if fmt is not None:
         return fmt
-    if output is None:
+    if output is None or is_standard_output(output):
         return "terminal"
     suffixes = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".txt": "terminal"}
     if output.suffix not in suffixes:
@@ -57,17 +58,19 @@ def write(report: Report, *, fmt: str, output: Path | None, verbose: bool, color
 
 def deliver(text: str, output: Path | None) -> None:
     """Print a rendered report, or write it to a file, whole or not at all."""
-    if output is None:
+    if output is None or is_standard_output(output):
         click.echo(text, nl=not text.endswith("\n"), color=True)
         return
-    partial = output.with_name(output.name + ".part")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(output)
+        files.write_out(output, text.encode(errors="replace"))
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another folder for -o") from None
+        raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another place for -o") from None
     say(f"wrote {output}")
+
+
+def is_standard_output(output: Path) -> bool:
+    """Tell a name of standard output, which may be a file half written by others: it is added to, never replaced."""
+    return str(output) in {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 
 
 def _rendered(report: Report, fmt: str, *, verbose: bool, color: bool | None) -> str:

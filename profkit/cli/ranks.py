@@ -80,16 +80,19 @@ def _total_bytes(sources: list[str]) -> int:
 def _keeping(sources: list[str], plan: Plan, *, is_small: bool) -> Keeping | None:
     """Give where finished ranks are kept; nowhere for what is read in a second, unless a folder is named."""
     from profkit.ranks.jobs import Keeping
+    from profkit.ranks.store import users_folder
+    from profkit.signing import FINISHED_RANKS, secret_for
 
     if not plan.is_cached or (is_small and plan.cache is None):
         return None
-    if plan.cache is not None:
-        try:
-            plan.cache.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            say(f"nothing is kept: {plan.cache}: {error.strerror}")
-            return None
-    return Keeping(folder=None if plan.cache is None else str(plan.cache.absolute()))
+    try:
+        secret = secret_for(FINISHED_RANKS)  # this user's: a worker of a cluster may be another
+        folder = users_folder() if plan.cache is None else plan.cache.absolute()
+        folder.mkdir(mode=0o700 if plan.cache is None else 0o777, parents=True, exist_ok=True)
+        return Keeping(folder=str(folder), secret=secret)
+    except OSError as error:
+        say(f"nothing is kept: {error.filename}: {error.strerror}")
+        return None
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from profkit import files
 from profkit.errors import TraceFormatError, TraceNotFoundError
 
 MAX_BYTES: Final = 64 * 2**20
@@ -26,11 +27,12 @@ def read_records(file: Path) -> list[tuple[int, Cells]]:
 
 def _text(file: Path) -> str:
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise TraceFormatError(f"{file.name} has {file.stat().st_size >> 20} MiB: no table of runs is so large")
-        return file.read_bytes().decode("utf-8-sig")
+        return files.read_small(file, MAX_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise TraceNotFoundError(f"there is no file {file}") from None
+    except files.TooLargeError:
+        most = files.size_of(MAX_BYTES)
+        raise TraceFormatError(f"{file.name} has more than {most}: no table of runs is so large") from None
     except OSError as error:
         raise TraceNotFoundError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:

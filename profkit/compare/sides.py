@@ -19,6 +19,7 @@ import msgspec
 from profkit.compare.measured import Measured, measured
 from profkit.compare.recorded import KINDS, recorded_work, work_of_run
 from profkit.errors import ProfkitError
+from profkit.files import read_small
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
 from profkit.ingest.read import read_traces
@@ -140,9 +141,7 @@ def _unprofiled_ns(source: str, trace: Measured) -> tuple[int, ...]:
 def _manifest_ranks(path: Path) -> Sequence[Mapping[str, Any]]:
     """Give the processes that `capture.json` knows; none where it is absent or not what profkit writes."""
     try:
-        if path.stat().st_size > _MAX_MANIFEST_BYTES:
-            return ()
-        ranks = json.loads(path.read_text(encoding="utf-8")).get("ranks")
+        ranks = json.loads(read_small(path, _MAX_MANIFEST_BYTES)).get("ranks")
     except (OSError, ValueError, AttributeError, RecursionError):
         return ()
     return [rank for rank in ranks if isinstance(rank, Mapping)] if isinstance(ranks, list) else ()

@@ -8,11 +8,13 @@ from typing import Final
 
 import msgspec
 
+from profkit import files
 from profkit.compare import headings
 from profkit.compare.change import LARGEST, Sample, is_plausible
 from profkit.compare.headings import Metric
 from profkit.compare.records import MAX_BYTES, ROW_KEYS, Cells, read_records
 from profkit.errors import TraceFormatError, UsageError
+from profkit.ingest.bytesource import path_size
 
 _FAILED: Final = frozenset({"", "-", "nan", "none", "null", "oom", "fail", "failed", "error", "timeout", "crashed"})
 """What people write in place of a number when a run gave none; the row is left out, and the table says so."""
@@ -70,10 +72,15 @@ def is_result_table(path: Path) -> bool:
     """Whether a file is a table of runs rather than a trace: by suffix, and a JSON file by what it begins with."""
     if path.suffix.lower() in (".csv", ".tsv"):
         return True
-    if path.suffix.lower() != ".json" or not path.is_file() or path.stat().st_size > MAX_BYTES:
+    if path.suffix.lower() != ".json":
         return False
-    with path.open("rb") as file:
-        head = file.read(65536).lstrip(b"\xef\xbb\xbf \t\r\n")
+    try:
+        with files.open_file(path) as file:
+            if path_size(file) > MAX_BYTES:
+                return False
+            head = file.read(65536).lstrip(b"\xef\xbb\xbf \t\r\n")
+    except OSError:  # the reader of traces says what is wrong with it
+        return False
     is_trace = b'"ph"' in head or b'"traceEvents"' in head or b'"schemaVersion"' in head
     return not is_trace and (head.startswith(b"[") or any(f'"{key}"'.encode() in head for key in ROW_KEYS))
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 from isal import isal_zlib
 
+from profkit import files
 from profkit.errors import (
     MissingCapabilityError,
     TraceFormatError,
@@ -33,10 +32,8 @@ _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 SQLITE_MAGIC: Final = b"SQLite format 3\x00"
-_MAGIC: Final = (
-    (GZIP_MAGIC, "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-)
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_MAGIC: Final = ((GZIP_MAGIC, "gzip"), (_ZSTD_MAGIC, "zstd"))
 _NOT_A_TRACE: Final = (
     (b"PK\x03\x04", "a ZIP header (a checkpoint?)"),
     (SQLITE_MAGIC, "an SQLite header (an nsys export? profkit triage reads those, by their path)"),
@@ -58,39 +55,6 @@ class Progress(msgspec.Struct):
             self.on_bytes(n_read, n_total)
 
 
-@contextmanager
-def spooled(source: str) -> Iterator[Path]:
-    """Give a path for a source; a stream ("-", a named pipe) is copied to a file, since a retry must reread it."""
-    path = Path(source)
-    if source != "-":
-        _refuse_missing(path)
-        if not path.is_fifo():
-            yield path
-            return
-    import shutil  # for streams alone: both take long to import
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(prefix="profkit-stdin-") as spool:
-        if source == "-":
-            shutil.copyfileobj(sys.stdin.buffer, spool)
-        else:
-            with path.open("rb") as pipe:
-                shutil.copyfileobj(pipe, spool)
-        spool.flush()
-        yield Path(spool.name)
-
-
-def _refuse_missing(path: Path) -> None:
-    try:
-        is_there = path.exists()
-    except OSError as error:  # a name too long, a folder one may not look into
-        raise TraceNotFoundError(f"{path}: {(error.strerror or 'unreadable').lower()}", hint="check the path") from None
-    if not is_there:
-        raise TraceNotFoundError(f"{path}: no such file", hint="give a .json or .json.gz that torch.profiler wrote")
-    if path.is_dir():
-        raise TraceNotFoundError(f"{path} is a folder", hint="give the trace files in it")
-
-
 def read_chunks(
     path: Path, *, source: str, chunk_bytes: int, progress: Progress | None = None, lenient: bool = False
 ) -> Iterator[bytes]:
@@ -100,17 +64,22 @@ def read_chunks(
     `lenient` reading the bytes before the cut are all there is), MissingCapabilityError for zstd without a decoder.
     """
     try:
-        with path.open("rb") as raw:
+        with files.open_file(path) as raw:
             yield from _decompressed(raw, source, chunk_bytes, progress or Progress(), lenient)
     except OSError as error:  # permission, a socket, a file that went away
-        reason = (error.strerror or "unreadable").lower()
-        raise TraceNotFoundError(f"{source}: {reason}", hint="check the file's owner and mode") from None
+        raise unreadable(source, error) from None
+
+
+def unreadable(source: str, error: OSError) -> TraceNotFoundError:
+    """Give what the system says of a file as one line."""
+    reason = (error.strerror or "unreadable").lower()
+    return TraceNotFoundError(f"{source}: {reason}", hint="check what it is, its owner and its mode")
 
 
 def _decompressed(raw: BinaryIO, source: str, chunk_bytes: int, progress: Progress, lenient: bool) -> Iterator[bytes]:
     head = raw.read(16)
     raw.seek(0)
-    _refuse_other_formats(head, source)
+    refuse_other_formats(head, source)
     n_total = path_size(raw)
     stream = _open_stream(raw, head, source)
     n_plain = 0
@@ -147,7 +116,8 @@ def path_size(raw: BinaryIO) -> int:
     return size
 
 
-def _refuse_other_formats(head: bytes, source: str) -> None:
+def refuse_other_formats(head: bytes, source: str) -> None:
+    """Raise TraceFormatError for what begins like a file of another kind."""
     for magic, what in _NOT_A_TRACE:
         if head.startswith(magic):
             raise TraceFormatError(
@@ -156,18 +126,27 @@ def _refuse_other_formats(head: bytes, source: str) -> None:
             )
 
 
+def first_plain_bytes(head: bytes) -> bytes:
+    """Give where a stream begins, decompressed; of what cannot be told so early, the beginning of some JSON."""
+    unknown = b"{"
+    if not head.startswith(GZIP_MAGIC):
+        return unknown if head.startswith(_ZSTD_MAGIC) else head
+    try:
+        plain: bytes = isal_zlib.decompressobj(wbits=_GZIP_WBITS).decompress(head, _PLAIN_BYTES)
+    except _DAMAGED:  # the reader says where
+        return unknown
+    return plain or unknown
+
+
 class _Stream(Protocol):
     def read(self, size: int, /) -> bytes:
         """Give up to `size` bytes, none at the end."""
 
 
-class _GzipStream:
-    """Gzip members one after the other; a cut or damaged stream gives what comes before, then raises."""
+class _Compressed:
+    """A compressed stream; one that is cut or damaged gives what comes before, then raises."""
 
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
-        self._pending = b""
+    def __init__(self) -> None:
         self._damage: Exception | None = None
 
     def read(self, size: int) -> bytes:
@@ -177,29 +156,65 @@ class _GzipStream:
         parts: list[bytes] = []
         wanted = size
         while wanted > 0:
+            try:
+                part = self._part(min(wanted, _PLAIN_BYTES))
+            except (EOFError, *_DAMAGED) as damage:
+                self._damage = damage
+                if parts:
+                    break  # only the piece with the damage in it is lost; the next call tells of it
+                raise
+            if not part:
+                break
+            parts.append(part)
+            wanted -= len(part)
+        return b"".join(parts)
+
+    def _part(self, size: int) -> bytes:
+        """Give up to `size` plain bytes, none only at the end; raises EOFError at a cut, one of `_DAMAGED` at damage."""
+        raise NotImplementedError
+
+
+class _GzipStream(_Compressed):
+    """Gzip members one after the other."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        super().__init__()
+        self._raw = raw
+        self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+        self._pending = b""
+
+    def _part(self, size: int) -> bytes:
+        while True:
             if not self._pending:
                 self._pending = self._raw.read(_COMPRESSED_BYTES)
             if self._inflate.eof:  # another member, or the zeros that tapes are padded with
                 self._pending = self._pending.lstrip(b"\0")
                 if not self._pending:
-                    break
+                    return b""
                 self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
             is_dry = not self._pending
-            try:
-                part = self._inflate.decompress(self._pending, min(wanted, _PLAIN_BYTES))
-            except _DAMAGED as damage:
-                self._damage = damage
-                if parts:
-                    break  # as at a cut; only the step with the damage in it is lost
-                raise
+            part: bytes = self._inflate.decompress(self._pending, size)
             self._pending = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
-            if is_dry and not part and not self._inflate.eof:
-                if parts:
-                    break  # give what there is; the next call finds the cut
+            if part:
+                return part
+            if is_dry and not self._inflate.eof:
                 raise EOFError
-            parts.append(part)
-            wanted -= len(part)
-        return b"".join(parts)
+
+
+class _ZstdStream(_Compressed):
+    """Zstd frames one after the other, by a module of Python's own or its backport; windows of up to 128 MiB."""
+
+    def __init__(self, module: Any, raw: BinaryIO) -> None:
+        super().__init__()
+        self._file = module.open(raw, "rb")
+        self._error = module.ZstdError
+
+    def _part(self, size: int) -> bytes:
+        try:
+            part: bytes = self._file.read1(size)
+        except self._error as error:
+            raise OSError(str(error)) from None
+        return part
 
 
 def _open_stream(raw: BinaryIO, head: bytes, source: str) -> _Stream:
@@ -211,14 +226,12 @@ def _open_stream(raw: BinaryIO, head: bytes, source: str) -> _Stream:
     return raw
 
 
-def _open_zstd(raw: BinaryIO, source: str) -> BinaryIO:
+def _open_zstd(raw: BinaryIO, source: str) -> _ZstdStream:
     for name in ("compression.zstd", "backports.zstd"):  # Python 3.14 has the first, its backport the second
         try:
-            module = importlib.import_module(name)
+            return _ZstdStream(importlib.import_module(name), raw)
         except ImportError:
             continue
-        opened: BinaryIO = module.open(raw, "rb")
-        return opened
     raise MissingCapabilityError(
         f"{source} is zstd-compressed and this Python has no zstd decoder",
         hint=f"pip install backports.zstd, or: zstd -dc {quoted_path(source)} | profkit triage -",

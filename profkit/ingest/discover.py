@@ -66,7 +66,8 @@ def _matching(pattern: str) -> list[str]:
     found: list[str] = []
     for name in glob(pattern, recursive=True):  # noqa: PTH207 - the pattern may be absolute
         path = Path(name)
-        found += [str(file) for file in path.rglob("*") if file.is_file()] if path.is_dir() else [name]
+        inside = path.rglob("*") if path.is_dir() else [path]
+        found += [str(file) for file in inside if file.is_file()]  # a pipe or a device is for who names it
     return _ordered(found, pattern)
 
 

@@ -18,6 +18,7 @@ from profkit.ingest.bytesource import Progress
 from profkit.ingest.events import BadEventError
 from profkit.ingest.quick import Decode, Task, read_quick
 from profkit.ingest.split import Document, NotAsUsualError
+from profkit.ingest.spool import spooled
 from profkit.model.allocator import collector_paused
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
@@ -71,7 +72,7 @@ def read_trace(
     processes; `meanwhile` is called while the others decode (imports, say). Raises TraceError (what, where) and
     MissingCapabilityError.
     """
-    with bytesource.spooled(source) as path, collector_paused():
+    with spooled(source) as path, collector_paused():
         shown = "standard input" if source == "-" else source
         decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)
         task = Task(path, shown, decode, chunk_bytes or CHUNK_BYTES)

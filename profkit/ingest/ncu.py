@@ -9,11 +9,13 @@ from typing import Final
 
 import msgspec
 
+from profkit import files
 from profkit.errors import TraceFormatError, TraceNotFoundError, UnsupportedTraceError
-from profkit.ingest.bytesource import read_chunks, spooled
+from profkit.ingest.bytesource import first_plain_bytes, read_chunks, unreadable
 from profkit.ingest.ncu_csv import is_header, read_csv
 from profkit.ingest.ncu_rep import read_rep
 from profkit.ingest.ncu_text import read_text
+from profkit.ingest.spool import spooled
 from profkit.model.kernel import KernelProfile
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-repz", ".csv", ".txt", ".log")
@@ -57,7 +59,7 @@ def read_profiles(source: str) -> ReadProfiles:
     Raises TraceNotFoundError, TraceFormatError for what ncu has not written, UnsupportedTraceError for a page without
     kernels, MissingCapabilityError for an .ncu-rep without its reader.
     """
-    with spooled(source) as path:
+    with spooled(source, _refuse_no_page) as path:
         head = _head(path, source)
         if head.startswith(_REPORT) or Path(source).suffix in _REPORT_SUFFIXES:
             if not head.startswith((*_REPORT, b"\x28\xb5\x2f\xfd")):
@@ -77,11 +79,15 @@ def read_profiles(source: str) -> ReadProfiles:
 
 def _head(path: Path, source: str) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(4096)
+        return files.read_head(path, 4096)
     except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise TraceNotFoundError(f"{source}: {reason}", hint="check the file's owner and mode") from None
+        raise unreadable(source, error) from None
+
+
+def _refuse_no_page(head: bytes, source: str) -> None:
+    """Raise TraceFormatError for the first megabyte of a stream that is neither a report nor text."""
+    if not head.startswith(_REPORT):
+        _decoder_for(first_plain_bytes(head), source)
 
 
 def _is_csv(path: Path, source: str) -> bool:

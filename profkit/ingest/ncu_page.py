@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from profkit import files
+
 REPORT_MAGIC: Final = b"NVR\x00"
 _REPORT_SUFFIX: Final = ".ncu-repz"  # zstd, as compressed traces are: nothing but the name tells it
 _LOOKED_AT_BYTES: Final = 2**20
@@ -20,9 +22,8 @@ _MARKS: Final = re.compile(
 def is_ncu(path: Path, source: str) -> bool:
     """Tell whether a file is an ncu report, or holds a page that ncu printed; False for what cannot be read."""
     try:
-        with path.open("rb") as file:
-            head = file.read(_LOOKED_AT_BYTES)
-    except OSError:
+        head = files.read_head(path, _LOOKED_AT_BYTES)
+    except (OSError, ValueError):
         return False
     if head.startswith(REPORT_MAGIC) or Path(source).suffix == _REPORT_SUFFIX:
         return True

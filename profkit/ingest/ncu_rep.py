@@ -11,6 +11,7 @@ import math
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +26,9 @@ from profkit.model.names import function_name
 _KINDS: Final = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
 _DEMANGLED: Final = "NameBase_DEMANGLED"
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_LONGEST_S: Final = 600  # chosen: the reader takes 2 ms per MB
+_LONGEST_S: Final = 60  # chosen: the reader takes 2 ms per MB; and a second for each MB there is
+_MOST_MEMORY_BYTES: Final = 8 * 2**30  # of addresses; a report of 100 KB takes 0.2 GB of memory
+_MOST_SAID_BYTES: Final = 2**30
 _AGAIN: Final = "record it again, or read another page: ncu --import FILE --csv --page raw --print-units base"
 
 
@@ -41,11 +44,15 @@ def read_rep(path: Path, source: str) -> list[KernelProfile]:
     command = [sys.executable, "-P", "-m", "profkit.ingest.ncu_rep", str(path.absolute()), source]
     try:
         done = subprocess.run(  # noqa: S603 - ourselves
-            command, env={**os.environ, "PYTHONPATH": known}, check=False, capture_output=True, timeout=_LONGEST_S
+            command,
+            env={**os.environ, "PYTHONPATH": known},
+            check=False,
+            capture_output=True,
+            timeout=_LONGEST_S + path.stat().st_size / 10**6,
         )
         if done.returncode == 0:
             return msgspec.json.decode(done.stdout, type=list[KernelProfile])
-    except (subprocess.TimeoutExpired, msgspec.DecodeError):
+    except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):
         pass
     raise TraceFormatError(f"{source}: ncu-report cannot read it: cut short or damaged", hint=_AGAIN)
 
@@ -114,5 +121,26 @@ def _rule(given: dict[str, Any]) -> Rule:
     )
 
 
+def _limited() -> None:
+    """Bound what a report can make its reader take, and leave no image of its memory behind when it is ended."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    for what, most in ((resource.RLIMIT_AS, _MOST_MEMORY_BYTES), (resource.RLIMIT_CORE, 0)):
+        _, hard = resource.getrlimit(what)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _main(path: str, source: str) -> int:
+    _limited()
+    said = msgspec.json.encode(profiles_of(import_module("ncu_report"), path, source))
+    if len(said) > _MOST_SAID_BYTES:
+        return 1
+    sys.stdout.buffer.write(said)
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(profiles_of(import_module("ncu_report"), sys.argv[1], sys.argv[2])))
+    sys.exit(_main(*sys.argv[1:]))

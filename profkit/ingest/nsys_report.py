@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
+from profkit import files
 from profkit.errors import MissingCapabilityError, TraceFormatError
 from profkit.shell import line_of, path_word
 
@@ -27,8 +27,8 @@ def exported(report: Path, source: str) -> Iterator[Path]:
             f"{source} is an nsys report, and nsys is not installed here",
             hint=f"where nsys is, run: {command} and triage what it writes",
         )
-    with TemporaryDirectory(prefix="profkit-nsys-") as folder:
-        sqlite = Path(folder) / "export.sqlite"
+    with files.temporary_folder("nsys") as folder:
+        sqlite = folder / "export.sqlite"
         command_line = _command(nsys, report.absolute(), sqlite)
         try:
             done = subprocess.run(  # noqa: S603 - the user's own nsys, on the file they named

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from profkit import files
 from profkit.errors import ProfkitError, UnsupportedTraceError
 from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_chunks
 from profkit.ingest.discover import is_url
@@ -103,11 +103,8 @@ def _read_remote(url: str, *, lenient: bool, jobs: int, progress: Progress | Non
 def _head(path: Path) -> bytes:
     """Give the first bytes of a regular file, none of anything else: a pipe can be read only once."""
     try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as raw:
-            return raw.read(64)
-    except OSError:  # the reader of traces says what is wrong with it
+        return files.read_head(path, 64)
+    except (OSError, ValueError):  # the reader of traces says what is wrong with it
         return b""
 
 
@@ -122,9 +119,9 @@ def _is_compressed_database(path: Path, source: str) -> bool:
 @contextmanager
 def _decompressed(path: Path, source: str, progress: Progress | None) -> Iterator[Path]:
     """Give a gzipped file as a plain one, in a temporary folder: SQLite must jump about in it."""
-    with TemporaryDirectory(prefix="profkit-nsys-") as folder:
-        plain = Path(folder) / "export.sqlite"
-        with plain.open("wb") as out:
-            for chunk in read_chunks(path, source=source, chunk_bytes=_CHUNK_BYTES, progress=progress):
-                out.write(chunk)
+    from profkit.ingest.spool import write_spool
+
+    with files.temporary_folder("nsys") as folder:
+        plain = folder / "export.sqlite"
+        write_spool(read_chunks(path, source=source, chunk_bytes=_CHUNK_BYTES, progress=progress), plain, source)
         yield plain

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from profkit import files
 from profkit.errors import TraceFormatError
-from profkit.ingest.bytesource import Progress
+from profkit.ingest.bytesource import Progress, path_size, unreadable
 from profkit.model.arrays import I64
 
 CHUNK_ROWS: Final = 20_000
@@ -144,8 +145,8 @@ class Database:
 @contextmanager
 def opened(path: Path, source: str, progress: Progress | None = None) -> Iterator[Database]:
     """Give an SQLite file, open until the context ends; raises TraceFormatError for what is none, or is damaged."""
+    size = _size(path, source)
     _refuse_unfinished(path, source)
-    size = path.stat().st_size
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
             connection.text_factory = bytes  # text that is not UTF-8 is the caller's to decode
@@ -162,14 +163,22 @@ def opened(path: Path, source: str, progress: Progress | None = None) -> Iterato
         raise TraceFormatError(f"{source}: SQLite cannot read it ({reason})", hint=_DAMAGE) from None
 
 
+def _size(path: Path, source: str) -> int:
+    """Give the size of a file, before SQLite opens it: SQLite would wait for a pipe."""
+    try:
+        with files.open_file(path) as file:
+            return path_size(file)
+    except OSError as error:
+        raise unreadable(source, error) from None
+
+
 def _refuse_unfinished(path: Path, source: str) -> None:
     """Raise TraceFormatError where changes lie beside the file: opened as immutable, SQLite would pass them over."""
     for suffix in ("-wal", "-journal"):
         beside = path.with_name(path.name + suffix)
         try:
-            with beside.open("rb") as file:
-                has_changes = any(file.read(8))  # the head of a journal that is over is zeros
-        except OSError:
+            has_changes = any(files.read_head(beside, 8))  # the head of a journal that is over is zeros
+        except OSError:  # none there, or nothing that SQLite would write
             continue
         if has_changes:
             raise TraceFormatError(

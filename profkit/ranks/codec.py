@@ -1,12 +1,15 @@
-"""A rank's summary as bytes and back, for a cache beside the traces and for workers of another process."""
+"""A rank's summary as bytes and back, for what is kept of finished ranks and for workers of another process."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import math
+import zipfile
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from msgspec.structs import asdict
 from numpy.typing import NDArray
@@ -15,10 +18,13 @@ from profkit.errors import TraceFormatError
 from profkit.model.table import Table
 from profkit.ranks.records import BlockRows, CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 """Changes whenever a column does: bytes of another schema are refused, never guessed at."""
 
+MOST_PLAIN_BYTES: Final = 2**30
+"""Bytes of a member, decompressed; a hundred thousand collectives take 20 MB."""
 _DIGEST_BYTES: Final = 16
+_HEADER, _COLUMNS = "header.json", "columns"
 _TABLES: Final[dict[str, type[Table]]] = {
     "collectives": CollectiveRows,
     "steps": StepRows,
@@ -40,8 +46,25 @@ _VALUES: Final = (
 )
 
 
+class _Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands before the columns: the type and shape of each, and all that is no column."""
+
+    schema: int
+    layout: dict[str, tuple[str, tuple[int, ...]]]
+    groups: tuple[Group, ...]
+    rank: int
+    world_size: int
+    source: str
+    host: str
+    origin_unix_ns: int
+    window_ns: tuple[int, int]
+    step_source: str
+    strings: tuple[str, ...]
+    is_cpu: bool
+
+
 def packed(summary: RankSummary) -> bytes:
-    """Give the summary as a compressed npz of two members, a JSON header and all columns; its digest stands before."""
+    """Give the summary as a compressed archive of a JSON header and all columns; its digest stands before."""
     columns, layout = [], {}
     for table in _TABLES:
         for name, column in getattr(summary, table).columns().items():
@@ -55,11 +78,11 @@ def packed(summary: RankSummary) -> bytes:
         **values,
     }
     buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
-        header=np.frombuffer(json.dumps(header).encode(), np.uint8),
-        columns=np.frombuffer(b"".join(columns), np.uint8),
-    )
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as members:
+        for name, plain in ((_HEADER, json.dumps(header).encode()), (_COLUMNS, b"".join(columns))):
+            member = zipfile.ZipInfo(name)  # with no time in it: the same summary gives the same bytes
+            member.compress_type = zipfile.ZIP_DEFLATED
+            members.writestr(member, plain)
     data = buffer.getvalue()
     return _digest(data) + data
 
@@ -68,20 +91,33 @@ def unpacked(data: bytes) -> RankSummary:
     """Give the summary back; raises TraceFormatError for anything that `packed` of this version did not write."""
     if data[:_DIGEST_BYTES] != _digest(data[_DIGEST_BYTES:]):
         raise _refused("it is cut or damaged")
-    with np.load(io.BytesIO(data[_DIGEST_BYTES:]), allow_pickle=False) as members:
-        header = json.loads(members["header"].tobytes())
-        payload = members["columns"].tobytes()
-    if header["schema"] != SCHEMA:
-        raise _refused(f"schema {header['schema']}, not {SCHEMA}")
-    columns = _columns(header["layout"], payload)
+    try:
+        return _read(data[_DIGEST_BYTES:])
+    except TraceFormatError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what is wrong in an archive shows in many ways
+        raise _refused(type(error).__name__) from None
+
+
+def _read(archive: bytes) -> RankSummary:
+    with zipfile.ZipFile(io.BytesIO(archive)) as members:
+        told: Any = json.loads(_member(members, _HEADER))
+        if told["schema"] != SCHEMA:
+            raise _refused(f"schema {told['schema']}, not {SCHEMA}")
+        header = msgspec.convert(told, _Header)
+        columns = _columns(header.layout, _member(members, _COLUMNS))
     tables: dict[str, Any] = {
         table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__struct_fields__})
         for table, kind in _TABLES.items()
     }
-    values = {name: header[name] for name in _VALUES}
-    values["strings"], values["window_ns"] = tuple(values["strings"]), tuple(values["window_ns"])
-    groups = tuple(Group(**{**group, "ranks": tuple(group["ranks"])}) for group in header["groups"])
-    return RankSummary(groups=groups, **values, **tables)
+    return RankSummary(groups=header.groups, **{name: getattr(header, name) for name in _VALUES}, **tables)
+
+
+def _member(members: zipfile.ZipFile, name: str) -> bytes:
+    """Give the bytes of a member, after a look at how many it says it has: it gives no more than that."""
+    if members.getinfo(name).file_size > MOST_PLAIN_BYTES:
+        raise _refused(f"{name} has more than {MOST_PLAIN_BYTES >> 20} MiB")
+    return members.read(name)
 
 
 def _digest(data: bytes) -> bytes:
@@ -94,10 +130,13 @@ def _refused(reason: str) -> TraceFormatError:
     )
 
 
-def _columns(layout: dict[str, tuple[str, list[int]]], payload: bytes) -> dict[str, NDArray[Any]]:
+def _columns(layout: dict[str, tuple[str, tuple[int, ...]]], payload: bytes) -> dict[str, NDArray[Any]]:
+    """Give the columns; raises ValueError for a shape that has more in it than is there, before it is made."""
     columns, place = {}, 0
-    for name, (dtype, shape) in layout.items():
-        count = int(np.prod(shape))
-        columns[name] = np.frombuffer(payload, np.dtype(dtype), count, place).reshape(shape).copy()
+    for name, (text, shape) in layout.items():
+        dtype, count = np.dtype(text), math.prod(shape)
+        if dtype.kind not in "iuf" or any(size < 0 for size in shape) or count * dtype.itemsize > len(payload) - place:
+            raise ValueError(name)
+        columns[name] = np.frombuffer(payload, dtype, count, place).reshape(shape).copy()
         place += columns[name].nbytes
     return columns

@@ -13,13 +13,20 @@ from profkit.ingest.discover import is_url, rank_in_name
 from profkit.model.report import Failure
 from profkit.ranks.options import Options
 from profkit.ranks.outcome import Outcome, failure_of, outcomes_of
-from profkit.ranks.store import Key, content_digest, keep, kept, key_of, place_of
+from profkit.ranks.store import Key, content_digest, key_of, store_of
 
 
 class Keeping(msgspec.Struct, frozen=True, kw_only=True):
-    """Where finished ranks are kept: in `folder`, beside the traces if that is None."""
+    """Where finished ranks are kept: in `folder`, among the user's caches if that is None.
+
+    `secret` signs them, the user's own on the machine of the worker if it is empty.
+    """
 
     folder: str | None = None
+    secret: bytes = b""
+
+    def __repr__(self) -> str:  # shown in logs of a cluster, where no secret belongs
+        return f"Keeping(folder={self.folder!r})"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,22 +67,20 @@ def failed(job: Job, error: Exception) -> Finished:
 
 
 def _done(job: Job) -> Finished:
-    key = _key(job)
-    if job.keeping is None or key is None:
+    store = None if job.keeping is None else store_of(job.keeping.folder, job.keeping.secret)
+    key = None if store is None else _key(job)
+    if store is None or key is None:
         return Finished(source=job.source, outcomes=outcomes_of(job.source, job.options))
-    place = place_of(job.source, key, job.keeping.folder)
-    known = kept(place, key, job.source)
+    known = store.kept(job.source, key)
     if known is not None:
         return Finished(source=job.source, outcomes=known, is_kept=True)
     outcomes = outcomes_of(job.source, job.options)
-    keep(place, key, outcomes)
+    store.keep(job.source, key, outcomes)
     return Finished(source=job.source, outcomes=outcomes)
 
 
 def _key(job: Job) -> Key | None:
-    """Give the key under which a job's outcomes are kept, None where they are not: nothing is written beside URLs."""
-    if job.keeping is None or (is_url(job.source) and job.keeping.folder is None):
-        return None
+    """Give the key under which a job's outcomes are kept, None where nothing tells the source from another."""
     content = _content(job.source)
     named = rank_in_name(job.source.rpartition("/")[2])
     return None if content is None else key_of(content, job.options, named_rank=named)

@@ -1,13 +1,17 @@
 """Finished ranks kept in a folder, so that an interrupted run goes on where it stopped.
 
-A file of it is data, never code: a digest, the key it was made for, and msgpack that is converted field by field. What
-is damaged, of another version or of other options is made again. The folder can be deleted at any time.
+The folder is the user's own, never one beside the traces: whoever fills a folder of traces would say what is found in
+them. A file of it is data, never code: a signature by a secret of the user, the key it was made for, and msgpack that
+is converted field by field. So a folder that others may write to, as one that several machines share, may be named too.
+What is damaged, forged, of another version or of other options is made again. The folder can be deleted at any time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
+import hmac
+import os
+import time
 from contextlib import suppress
 from functools import cache
 from importlib import resources
@@ -17,17 +21,24 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit import __version__
+from profkit import __version__, files
 from profkit.errors import ProfkitError
 from profkit.model.report import RankReport, Verdict
 from profkit.ranks.codec import packed, unpacked
 from profkit.ranks.options import Options
 from profkit.ranks.outcome import Outcome
+from profkit.signing import FINISHED_RANKS, secret_for
 from profkit.verdict import Case
 
-FOLDER: Final = ".profkit"
-"""The folder beside the traces."""
+FOLDER: Final = "ranks"
+"""The folder among the user's caches."""
 SUFFIX: Final = ".rank"
+MOST_BYTES: Final = 2 * 2**30
+"""Kept in the user's folder; of more, those go that were not used for longest. Chosen: tens of thousands of ranks."""
+MOST_OF_ONE: Final = 256 * 2**20
+"""Bytes of one file; a rank of a hundred thousand collectives has a tenth of it."""
+_LEFT_SHARE: Final = 0.75  # of the bound is left when ranks had to go, so that not every one that comes drives one out
+_KEPT_BETWEEN_LOOKS: Final = 64
 _DIGEST_BYTES: Final = 32  # of sha256
 
 
@@ -64,9 +75,7 @@ def content_digest(path: Path) -> bytes:
 
     Of a regular file only: a pipe can be read once, and not for this.
     """
-    if not path.is_file():
-        raise FileNotFoundError(path)
-    with path.open("rb") as raw:
+    with files.open_file(path) as raw:
         return hashlib.file_digest(raw, "sha256").digest()
 
 
@@ -80,49 +89,118 @@ def code_digest() -> bytes:
     return digest.digest()
 
 
-def place_of(source: str, key: Key, folder: str | None) -> Path:
-    """Give the file for a source: in `folder`, or beside the source; one for each content, whatever the options."""
-    path = Path(source)
-    home = path.parent / FOLDER if folder is None else Path(folder)
-    return home / f"{path.name[:120]}-{key.content.hex()[:12]}{SUFFIX}"
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of finished ranks, and the secret by which is known what we have put there ourselves."""
 
+    folder: Path
+    secret: bytes
 
-def kept(place: Path, key: Key, source: str) -> tuple[Outcome, ...] | None:
-    """Give the outcomes kept under a key, with the source's present name; None where there are none that hold."""
-    try:
-        data = place.read_bytes()
-        head, body = data[: 2 * _DIGEST_BYTES], data[2 * _DIGEST_BYTES :]
-        if head != hashlib.sha256(body).digest() + key.whole:
+    def place_of(self, source: str, key: Key) -> Path:
+        """Give the file for a source: one for each content and name, whatever the options; its own name tells neither.
+
+        Of an address the query is left out, for it may carry a signature that is another every day.
+        """
+        name = source.partition("?")[0].rpartition("/")[2]
+        told = hmac.digest(self.secret, key.content + name.encode(errors="surrogateescape"), "sha256")
+        return self.folder / f"{told.hex()[:32]}{SUFFIX}"
+
+    def kept(self, source: str, key: Key) -> tuple[Outcome, ...] | None:
+        """Give the outcomes kept under a key, with the source's present name; None where there are none that hold."""
+        place = self.place_of(source, key)
+        try:
+            data = files.read_small(place, MOST_OF_ONE, follow=False)
+            mark, head, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES : 2 * _DIGEST_BYTES], data[2 * _DIGEST_BYTES :]
+            if head != key.whole or not hmac.compare_digest(mark, self._mark(key, body)):
+                return None
+            items = msgspec.msgpack.decode(body, type=tuple[_Kept, ...])
+            outcomes = tuple(_outcome(item, source) for item in items)
+        except (OSError, msgspec.MsgspecError, ProfkitError, ValueError, KeyError):
             return None
-        items = msgspec.msgpack.decode(body, type=tuple[_Kept, ...])
-        return tuple(_outcome(item, source) for item in items)
-    except (OSError, msgspec.MsgspecError, ProfkitError, ValueError, KeyError):
+        with suppress(OSError):
+            os.utime(place)  # what is used goes last
+        return outcomes
+
+    def keep(self, source: str, key: Key, outcomes: tuple[Outcome, ...]) -> bool:
+        """Write outcomes, whole or not at all; False where the folder cannot be written, which is no error."""
+        body = msgspec.msgpack.encode(tuple(map(_item, outcomes)), enc_hook=_plain)
+        if len(body) + 2 * _DIGEST_BYTES > MOST_OF_ONE:
+            return False
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            data = self._mark(key, body) + key.whole + body
+            files.write_whole(self.place_of(source, key), data, mode=0o600)
+        except OSError:
+            return False
+        _tidied(self.folder)
+        return True
+
+    def _mark(self, key: Key, body: bytes) -> bytes:
+        return hmac.digest(self.secret, key.whole + body, "sha256")
+
+
+def store_of(folder: str | None, secret: bytes = b"") -> Store | None:
+    """Give the store in a folder, this user's own if that is None; None where there is no place for a secret.
+
+    `secret` is given where the user is at another machine than the one that keeps.
+    """
+    try:
+        return Store(
+            folder=users_folder() if folder is None else Path(folder), secret=secret or secret_for(FINISHED_RANKS)
+        )
+    except OSError:
         return None
 
 
-def keep(place: Path, key: Key, outcomes: tuple[Outcome, ...]) -> bool:
-    """Write outcomes, whole or not at all; False where the folder cannot be written, which is no error."""
-    items = tuple(
-        _Kept(
-            report=outcome.report,
-            verdict=outcome.verdict,
-            case=outcome.case,
-            confidence_cap=outcome.confidence_cap,
-            summary=packed(outcome.summary),
-        )
-        for outcome in outcomes
+def users_folder() -> Path:
+    """Give the folder of this user's finished ranks, which may not be there yet; raises OSError without a home."""
+    return files.private_folder(files.user_cache()) / FOLDER
+
+
+_n_kept = 0
+
+
+def _tidied(folder: Path) -> None:
+    """Delete the ranks that were not used for longest from the user's folder, where it holds too much.
+
+    A folder that was named is the user's to tidy.
+    """
+    global _n_kept  # noqa: PLW0603 - a folder of thousands is not to be looked through for each rank
+    _n_kept += 1
+    if _n_kept % _KEPT_BETWEEN_LOOKS != 1:
+        return
+    with suppress(OSError):
+        if folder == users_folder():
+            _tidy(folder)
+
+
+def _tidy(folder: Path) -> None:
+    now = time.time()
+    found: list[tuple[float, int, str]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            told = entry.stat(follow_symlinks=False)
+            if entry.name.endswith(SUFFIX):
+                found.append((told.st_mtime, told.st_size, entry.path))
+            elif entry.name.endswith(files.PART) and now - told.st_mtime > files.STALE_S:
+                Path(entry.path).unlink(missing_ok=True)  # of a run that was killed
+    n_bytes = sum(size for _, size, _ in found)
+    is_over = n_bytes > MOST_BYTES
+    for _, size, path in sorted(found):
+        if not is_over or n_bytes <= _LEFT_SHARE * MOST_BYTES:
+            return
+        Path(path).unlink(missing_ok=True)
+        n_bytes -= size
+
+
+def _item(outcome: Outcome) -> _Kept:
+    """Give an outcome as it is written: without the name of its source, which may be an address with a signature."""
+    return _Kept(
+        report=replace(outcome.report, source=""),
+        verdict=replace(outcome.verdict, source=""),
+        case=replace(outcome.case, source=""),
+        confidence_cap=outcome.confidence_cap,
+        summary=packed(replace(outcome.summary, source="")),
     )
-    body = msgspec.msgpack.encode(items, enc_hook=_plain)
-    partial = place.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(hashlib.sha256(body).digest() + key.whole + body)
-        partial.replace(place)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink()
-        return False
-    return True
 
 
 def _outcome(item: _Kept, source: str) -> Outcome:

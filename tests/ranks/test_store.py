@@ -1,27 +1,33 @@
-"""Finished ranks kept: found again by content, options and version; whatever is damaged is made anew."""
+"""Finished ranks kept: found again by content, options and version; damaged or forged ones are made anew."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import shutil
+import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from profkit.ranks import store
 from profkit.ranks.jobs import Job, Keeping, done
 from profkit.ranks.options import Options
 from profkit.ranks.outcome import outcomes_of
-from profkit.ranks.store import Key, content_digest, keep, kept, key_of, place_of
+from profkit.ranks.store import Key, Store, content_digest, key_of, store_of, users_folder
+from profkit.signing import FINISHED_RANKS, secret_for
 from tests.ranks.jobs import edited, job_of, rank_file
+from tests.special import special_files, within
 
 OPTIONS = Options()
+SECRET = b"s" * 32
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +47,9 @@ def ran(path: Path | str, options: Options = OPTIONS, folder: str | None = None)
 def test_what_is_kept_is_what_was_found(source, tmp_path):
     outcomes = outcomes_of(str(source), OPTIONS)
     key = key_of(content_digest(source), OPTIONS)
-    place = tmp_path / "deep" / "one.rank"
-    assert keep(place, key, outcomes)
-    (before,), (after,) = outcomes, kept(place, key, str(source))
+    store = Store(folder=tmp_path / "deep" / "folder", secret=SECRET)
+    assert store.keep(str(source), key, outcomes)
+    (before,), (after,) = outcomes, store.kept(str(source), key)
     assert after.report == before.report
     assert after.verdict == before.verdict
     assert after.case == before.case
@@ -52,14 +58,19 @@ def test_what_is_kept_is_what_was_found(source, tmp_path):
             found = getattr(after.summary, table).columns()[name]
             assert found.dtype == column.dtype
             assert (found == column).all()
-    assert [file.name for file in place.parent.iterdir()] == ["one.rank"]
+    assert list(store.folder.iterdir()) == [store.place_of(str(source), key)]
 
 
 def test_a_second_run_reads_nothing(copy):
     first, second = ran(copy), ran(copy)
     assert (first.is_kept, second.is_kept) == (False, True)
     assert second.outcomes[0].report == first.outcomes[0].report
-    assert [path.parent.name for path in copy.parent.rglob("*.rank")] == [".profkit"]
+    assert list(copy.parent.iterdir()) == [copy]  # nothing beside the trace
+    place = Store(folder=users_folder(), secret=secret_for(FINISHED_RANKS)).place_of(
+        str(copy), key_of(content_digest(copy), OPTIONS)
+    )
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert {folder.stat().st_mode & 0o777 for folder in (place.parent, place.parent.parent)} == {0o700}
 
 
 def test_other_options_other_bytes_and_other_code_are_other_outcomes(copy, monkeypatch):
@@ -132,7 +143,7 @@ def test_a_rank_that_only_the_name_tells_is_not_taken_from_a_file_with_the_same_
     edited(copy, lambda document: document.pop("distributedInfo"))
     folder = str(tmp_path / "cache")
     ranks = []
-    for rank in range(2):  # the names differ where the name of what is kept is cut
+    for rank in range(2):
         path = shutil.copy(copy, tmp_path / f"{'n' * 130}.rank{rank}.json.gz")
         (outcome,) = ran(path, folder=folder).outcomes
         ranks.append((outcome.summary.rank, outcome.report.rank))
@@ -157,35 +168,162 @@ def test_a_source_that_fails_is_not_kept(tmp_path):
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_damage_is_believed(data, source, tmp_path):
     key = key_of(content_digest(source), OPTIONS)
-    place = tmp_path / "one.rank"
-    if not place.exists():
-        keep(place, key, outcomes_of(str(source), OPTIONS))
-    whole = place.read_bytes()
+    good, bad = (Store(folder=tmp_path / name, secret=SECRET) for name in ("good", "bad"))
+    if good.kept(str(source), key) is None:
+        good.keep(str(source), key, outcomes_of(str(source), OPTIONS))
+        bad.folder.mkdir()
+    whole = good.place_of(str(source), key).read_bytes()
     at = data.draw(st.integers(0, len(whole) - 1))
     if data.draw(st.booleans()):
         damaged = whole[:at]
     else:
         damaged = whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
-    bad = tmp_path / "bad.rank"
-    bad.write_bytes(damaged)
-    assert kept(bad, key, str(source)) is None
+    bad.place_of(str(source), key).write_bytes(damaged)
+    assert bad.kept(str(source), key) is None
 
 
-def test_a_well_formed_file_with_other_content_is_refused(source, tmp_path):
-    import hashlib
+# ------------------------------------------------------------------------------------------------------------- forged
 
-    import msgspec
 
+def test_what_somebody_else_has_put_there_is_not_believed(copy, tmp_path):
+    """Whoever can write into the folder can know all but the secret."""
+    theirs, ours = (Store(folder=tmp_path / "shared", secret=secret) for secret in (b"t" * 32, SECRET))
+    key = key_of(content_digest(copy), OPTIONS)
+    theirs.keep(str(copy), key, outcomes_of(str(copy), OPTIONS))
+    shutil.copy(theirs.place_of(str(copy), key), ours.place_of(str(copy), key))
+    assert theirs.kept(str(copy), key) is not None
+    assert ours.kept(str(copy), key) is None
+
+
+def test_a_digest_is_no_signature(source, tmp_path):
+    store = Store(folder=tmp_path, secret=SECRET)
     key = key_of(content_digest(source), OPTIONS)
-    for body in (msgspec.msgpack.encode([{"report": 1}]), b"\xc1", msgspec.msgpack.encode({})):
-        place = tmp_path / "forged.rank"
-        place.write_bytes(hashlib.sha256(body).digest() + key.whole + body)
-        assert kept(place, key, str(source)) is None
+    store.keep(str(source), key, outcomes_of(str(source), OPTIONS))
+    place = store.place_of(str(source), key)
+    body = place.read_bytes()[64:]
+    for mark in (hashlib.sha256(body).digest(), hmac.digest(b"", key.whole + body, "sha256"), b""):
+        place.write_bytes(mark + key.whole + body)
+        assert store.kept(str(source), key) is None
+    place.write_bytes(hmac.digest(SECRET, key.whole + body, "sha256") + key.whole + body)
+    assert store.kept(str(source), key) is not None
 
 
-def test_names_stay_short_and_apart(source):
+def test_what_was_kept_for_another_source_or_options_is_not_taken(source, tmp_path):
+    store = Store(folder=tmp_path, secret=SECRET)
+    key, other = key_of(content_digest(source), OPTIONS), key_of(content_digest(source), Options(lenient=True))
+    store.keep(str(source), key, outcomes_of(str(source), OPTIONS))
+    assert store.place_of(str(source), key) == store.place_of(str(source), other)
+    assert store.kept(str(source), other) is None
+
+
+@pytest.mark.parametrize("body", [b"\xc1", msgspec.msgpack.encode([{"report": 1}]), msgspec.msgpack.encode({}), b""])
+def test_what_an_older_profkit_of_ours_wrote_is_made_anew(source, tmp_path, body):
+    store = Store(folder=tmp_path, secret=SECRET)
+    key = key_of(content_digest(source), OPTIONS)
+    store.place_of(str(source), key).write_bytes(hmac.digest(SECRET, key.whole + body, "sha256") + key.whole + body)
+    assert store.kept(str(source), key) is None
+
+
+def test_a_cache_beside_the_traces_is_not_looked_at(copy):
+    ran(copy)
+    (copy.parent / ".profkit").mkdir()
+    for path in users_folder().iterdir():
+        shutil.move(path, copy.parent / ".profkit" / path.name)
+    assert not ran(copy).is_kept
+
+
+def test_the_secret_is_not_shown():
+    assert "secret" not in repr(Keeping(folder="x", secret=b"secret"))
+
+
+@pytest.mark.parametrize("wrong", ["others may read it", "cut", "a link", "another user's"])
+def test_a_secret_that_others_may_know_is_not_used(tmp_path, monkeypatch, copy, wrong):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    secret_for(FINISHED_RANKS)
+    path = tmp_path / "profkit" / "key"
+    if wrong == "others may read it":
+        path.chmod(0o644)
+    elif wrong == "cut":
+        path.write_bytes(b"short")
+    elif wrong == "a link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(OSError, match=r"."):
+        secret_for(FINISHED_RANKS)
+    assert [ran(copy).is_kept for _ in range(2)] == [False, False]
+
+
+def test_a_kept_rank_tells_nothing_of_its_source_by_its_name(tmp_path):
+    store = Store(folder=tmp_path, secret=SECRET)
     key = Key(content=b"a" * 32, settings=b"b" * 32)
-    long = place_of("/x/" + "n" * 300 + ".json", key, "/cache")
-    assert len(long.name) < 200
-    other = place_of("/y/" + "n" * 300 + ".json", replace(key, content=b"c" * 32), "/cache")
-    assert other != long
+    place = store.place_of("https://host/run/rank0.json.gz?signature=abc", key)
+    assert "rank0" not in place.name
+    assert "abc" not in place.name
+    assert place == store.place_of("https://host/run/rank0.json.gz?signature=def", key)
+    assert place != store.place_of("https://host/run/rank1.json.gz", key)
+
+
+def test_a_kept_rank_does_not_hold_its_address(copy, tmp_path):
+    store = Store(folder=tmp_path / "kept", secret=SECRET)
+    key = key_of(content_digest(copy), OPTIONS)
+    store.keep(str(copy), key, outcomes_of(str(copy), OPTIONS))
+    assert str(copy.parent).encode() not in store.place_of(str(copy), key).read_bytes()
+
+
+# ----------------------------------------------------------------------------------------------------------- bounded
+
+
+def test_the_users_folder_has_a_bound_and_the_oldest_goes_first(copy, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    ran(copy)
+    (first,) = users_folder().iterdir()
+    one = first.stat().st_size
+    monkeypatch.setattr(store, "MOST_BYTES", 4 * one)
+    now = time.time()
+    for number in range(4):
+        path = users_folder() / f"{number}.rank"
+        path.write_bytes(b"x" * one)
+        os.utime(path, (now - 1000 + number, now - 1000 + number))
+    (users_folder() / "notes").write_bytes(b"x" * one)
+    os.utime(first, (0, 0))
+    assert ran(copy).is_kept  # what was used is not old
+    monkeypatch.setattr(store, "_n_kept", 0)
+    ran(copy, Options(lenient=True))
+    left = sorted(path.name for path in users_folder().iterdir())
+    assert left == sorted(["notes", "2.rank", "3.rank", first.name])
+
+
+def test_a_folder_that_one_names_is_not_tidied(copy, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "MOST_BYTES", 1)
+    ran(copy, folder=str(tmp_path))
+    ran(copy, Options(lenient=True), folder=str(tmp_path))
+    assert ran(copy, Options(lenient=True), folder=str(tmp_path)).is_kept
+
+
+def test_a_kept_rank_larger_than_any_is_not_read(copy, tmp_path, monkeypatch):
+    ran(copy, folder=str(tmp_path))
+    monkeypatch.setattr(store, "MOST_OF_ONE", 100)
+    assert not ran(copy, folder=str(tmp_path)).is_kept
+
+
+@pytest.mark.parametrize("what", ["a named pipe", "a device", "a socket", "a folder"])
+def test_what_is_no_file_in_the_folder_is_not_waited_for(copy, tmp_path, what):
+    ran(copy, folder=str(tmp_path / "kept"))
+    (place,) = (tmp_path / "kept").iterdir()
+    place.unlink()
+    shutil.move(special_files(tmp_path, "x")[what], place)
+    finished = within(20, lambda: ran(copy, folder=str(tmp_path / "kept")))
+    assert finished.failure is None
+    assert not finished.is_kept
+
+
+def test_without_a_home_nothing_is_kept(copy, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    assert store_of(None) is None
+    assert ran(copy).failure is None
+    given = Keeping(folder=str(tmp_path / "kept"), secret=SECRET)  # as a worker on another machine has it
+    assert [done(Job(source=str(copy), options=OPTIONS, keeping=given)).is_kept for _ in range(2)] == [False, True]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
+import tracemalloc
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -166,3 +171,45 @@ def test_another_schema_is_refused(monkeypatch):
     monkeypatch.setattr(codec, "SCHEMA", codec.SCHEMA + 1)
     with pytest.raises(TraceFormatError, match=f"schema {codec.SCHEMA - 1}, not {codec.SCHEMA}"):
         unpacked(WHOLE)
+
+
+def archive(header: dict, columns: bytes = b"") -> bytes:
+    """Give bytes as `packed` lays them out, with a digest that is right."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as members:
+        members.writestr("header.json", json.dumps(header))
+        members.writestr("columns", columns)
+    return codec._digest(buffer.getvalue()) + buffer.getvalue()
+
+
+def header_of(data: bytes) -> dict:
+    with zipfile.ZipFile(io.BytesIO(data[16:])) as members:
+        return json.loads(members.read("header.json"))
+
+
+@pytest.mark.parametrize("shape", [[2**33], [-1], [2**40, 2**40], [2**62, 4], ["x"], "x", [1.5]])
+@pytest.mark.parametrize("dtype", ["<i8", "|O", "<U1000000", "nonsense"])
+def test_a_column_larger_than_what_is_there_is_refused_before_it_is_made(shape, dtype):
+    header = header_of(WHOLE)
+    header["layout"]["steps.number"] = (dtype, shape)
+    tracemalloc.start()
+    with pytest.raises(TraceFormatError, match="not a rank summary of this version"):
+        unpacked(archive(header, b"\0" * 100))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10**7
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("strings", 1), ("window_ns", [1]), ("groups", [1]), ("rank", "x"), ("layout", []), ("host", {})],
+)
+def test_fields_of_another_type_are_refused(name, value):
+    with pytest.raises(TraceFormatError, match="not a rank summary"):
+        unpacked(archive({**header_of(WHOLE), name: value}))
+
+
+def test_members_that_expand_beyond_all_bounds_are_refused(monkeypatch):
+    monkeypatch.setattr(codec, "MOST_PLAIN_BYTES", 10**6)
+    with pytest.raises(TraceFormatError, match="columns has more than"):
+        unpacked(archive(header_of(WHOLE), b"\0" * (10**6 + 1)))
