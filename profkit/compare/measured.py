@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.compare.rows import Rows, communication, computation
+from profkit.ingest.numbers import MOST_BYTES, whole
 from profkit.model.arrays import distinct_codes
 from profkit.model.intervals import Intervals
 from profkit.model.report import DeviceReport, RankReport, Verdict
@@ -176,7 +177,7 @@ def _peak_bytes(meta: TraceMeta, memory: Any) -> int | None:
     told = meta.metadata.get("profkit_memory")
     if isinstance(told, Mapping):
         for key in ("peak_allocated_bytes", "peak_host_bytes"):
-            if isinstance(told.get(key), int):
-                return int(told[key])
+            if isinstance(told.get(key), int) and (peak := whole(told[key], 0, MOST_BYTES)) is not None:
+                return peak
     peak = memory.peak_allocated_bytes if memory else None
     return peak if peak is not None and peak >= 0 else None  # old traces say -1 for what they do not know

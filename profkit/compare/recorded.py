@@ -14,7 +14,9 @@ KINDS: Final = ("tokens", "samples")
 """What is counted, the best measure first: padding is no work."""
 _CAPTURED: Final = "profkit_step_source"  # a key of every trace that profkit captured
 _HEAD_BYTES: Final = 4 * 2**20  # ten thousand steps
-_ROW: Final = re.compile(rb'"name": "profkit\.(tokens|samples)"[^{}]*"args": \{"\w+": ([0-9]+(?:\.[0-9]+)?)\}')
+_ROW: Final = re.compile(
+    rb'"name": "profkit\.(tokens|samples)"[^{}]{0,200}"args": \{"\w+": ([0-9]{1,18}(?:\.[0-9]{1,18})?)\}'
+)
 
 
 def recorded_work(source: str, metadata: Mapping[str, Any]) -> dict[str, float]:

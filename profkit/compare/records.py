@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from profkit import files
 from profkit.errors import TraceFormatError, TraceNotFoundError
+from profkit.ingest.texts import LONGEST_LABEL
 
 MAX_BYTES: Final = 64 * 2**20
 ROW_KEYS: Final = ("rows", "runs", "results", "data", "cases")
@@ -52,6 +53,7 @@ def _csv_records(text: str, source: str) -> list[tuple[int, Cells]]:
     if len(lines) < 2:
         raise TraceFormatError(f"{source} has no rows below its headings", hint="a line of headings, then one per run")
     names = [name.strip() for name in lines[0][1]]
+    _refuse_long(names, source)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TraceFormatError(f"{source} has several columns named {twice[0]!r}")
@@ -59,6 +61,13 @@ def _csv_records(text: str, source: str) -> list[tuple[int, Cells]]:
         if len(cells) != len(names):
             raise TraceFormatError(f"{source} line {line} has {len(cells)} cells, the headings are {len(names)}")
     return [(line, dict(zip(names, cells, strict=True))) for line, cells in lines[1:]]
+
+
+def _refuse_long(names: Iterable[str], source: str) -> None:
+    """Raise TraceFormatError for what is no heading; what one means is looked for with patterns."""
+    long = next((name for name in names if len(name) > LONGEST_LABEL), None)
+    if long is not None:
+        raise TraceFormatError(f"{source} has a heading of {len(long):,} characters: {long[:40]!r}...")
 
 
 def _json_records(text: str, source: str) -> list[tuple[int, Cells]]:
@@ -72,6 +81,8 @@ def _json_records(text: str, source: str) -> list[tuple[int, Cells]]:
         raise TraceFormatError(
             f"{source} is not a table of runs", hint='a list of objects, one per run, or {"runs": [...]}'
         )
+    for row in document:
+        _refuse_long(row, source)
     return [(number, {str(key): _cell(value) for key, value in row.items()}) for number, row in enumerate(document, 1)]
 
 

@@ -22,6 +22,7 @@ from profkit.errors import ProfkitError
 from profkit.files import read_small
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
+from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, whole
 from profkit.ingest.read import read_traces
 from profkit.model.report import Failure
 
@@ -132,10 +133,15 @@ def _unprofiled_ns(source: str, trace: Measured) -> tuple[int, ...]:
         baseline = rank.get("baseline")
         if rank.get("trace") == Path(source).name and isinstance(baseline, Mapping):
             steps = baseline.get("steps_ns")
-            if isinstance(steps, list) and steps and all(isinstance(step, int) and step > 0 for step in steps):
+            if isinstance(steps, list) and steps and all(map(_is_step, steps)):
                 return tuple(steps)
     mean = trace.meta.metadata.get("profkit_unprofiled_step_mean_ns")
-    return (mean,) if isinstance(mean, int) and mean > 0 else ()
+    return (mean,) if _is_step(mean) else ()
+
+
+def _is_step(value: object) -> bool:
+    """Tell a whole number of ns that a step can last."""
+    return isinstance(value, int) and whole(value, 1, LONGEST_PLAUSIBLE_NS) is not None
 
 
 def _manifest_ranks(path: Path) -> Sequence[Mapping[str, Any]]:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.errors import UnsupportedTraceError
+from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.devices import device_work, linked
 from profkit.ingest.merge import WHAT, Merged, cleaned, code_table, in_time_order
+from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, MOST_BYTES, MOST_NS, whole
 from profkit.ingest.redact import redacted
 from profkit.ingest.steps import find_steps, find_window
+from profkit.ingest.texts import LONGEST_TEXT, label, trimmed, without_long_texts
 from profkit.model import names
 from profkit.model.trace import (
     CountedWork,
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
 _MARKERS: Final = {"kineto": "ProfilerStep", "nsys": "NVTX"}
 """What the markers of steps are called, by format."""
 
+_MOST_ID: Final = 2**31 - 1
+_MOST_SMS: Final = 2**20
+_WITH_DURATIONS: Final = frozenset(
+    {"gpu", "ops", "calls", "spans", "python", "overhead", "waits", "device_spans", "sync_rows"}
+)
 _DTYPES: Final[dict[str, Any]] = {
     "name": np.int32,
     "thread": np.int32,
@@ -66,7 +73,7 @@ def build_trace(raw: RawTrace) -> Trace:
     meta = _meta(raw, merged, warnings)
     mapped: dict[str, Any] = {
         "meta": meta,
-        "origin_unix_ns": _whole_number(raw.metadata.get("baseTimeNanoseconds")) or 0,
+        "origin_unix_ns": _number(raw.metadata, "baseTimeNanoseconds", (0, LATEST_NS), warnings) or 0,
         "strings": strings,
         "threads": merged.thread_table(),
         "gpu": gpu,
@@ -85,10 +92,29 @@ def build_trace(raw: RawTrace) -> Trace:
     }
     if meta.metadata.get("profkit_is_cut"):
         spans = mapped["spans"] = _without_cut_step(spans, warnings)
+    warnings += merged.warnings
+    _refuse_endless(mapped, raw.source)
     steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=_MARKERS[raw.format])
     python = mapped["python"]
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
     return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=tuple(warnings))
+
+
+def _refuse_endless(tables: Mapping[str, Any], source: str) -> None:
+    """Raise TraceFormatError where the durations of a table add up to more than int64 holds."""
+    for name, table in tables.items():
+        if name not in _WITH_DURATIONS or len(table) == 0:
+            continue
+        duration = table.end_ns - table.start_ns
+        longest = int(duration.argmax())
+        if int(duration[longest]) * duration.size <= MOST_NS or float(duration.sum(dtype=np.float64)) <= MOST_NS:
+            continue
+        event = tables["strings"][table.name[longest]][:60]
+        raise TraceFormatError(
+            f"{source}: the durations of {duration.size:,} {WHAT.get(name, 'device rows')} add up to more than 146 years:"
+            f" event {event!r} lasts {int(duration[longest]):,} ns",
+            hint="times are microseconds in these files: were nanoseconds written?",
+        )
 
 
 def _table(kind: Callable[..., Any], merged: Merged, table: str, warnings: list[TraceWarning]) -> Any:
@@ -148,7 +174,11 @@ def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:
 
 
 def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceMeta:
-    metadata, n_redacted = redacted(raw.metadata)
+    given, n_trimmed = without_long_texts(raw.metadata)
+    if n_trimmed:
+        said = f"{n_trimmed:,} texts of the metadata are longer than {LONGEST_TEXT:,} characters and were cut"
+        warnings.append(TraceWarning(id="metadata.cut", message=said, count=n_trimmed))
+    metadata, n_redacted = redacted(given)
     if n_redacted:
         warnings.append(
             TraceWarning(
@@ -164,15 +194,17 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
         format=raw.format,
         n_events=merged.n_events,
         n_bytes=raw.n_bytes,
-        rank=_whole_number(distributed.get("rank")),
-        world_size=_whole_number(distributed.get("world_size")),
-        backend=str(distributed.get("backend") or ""),
+        rank=_number(distributed, "rank", (0, MAX_RANKS - 1), warnings),
+        world_size=_number(distributed, "world_size", (1, MAX_RANKS), warnings),
+        backend=label(distributed.get("backend")),
         torch_version=_torch_version(metadata),
         has_stacks=bool(metadata.get("with_stack")) or "python_function" in merged.categories,
         has_shapes=bool(metadata.get("record_shapes")),
         has_memory=bool(metadata.get("profile_memory")),
-        unprofiled_step_ns=_whole_number(
-            metadata.get("profkit_unprofiled_step_mean_ns") or metadata.get("profkit_unprofiled_step_ns")
+        unprofiled_step_ns=whole(
+            metadata.get("profkit_unprofiled_step_mean_ns") or metadata.get("profkit_unprofiled_step_ns"),
+            1,
+            LONGEST_PLAUSIBLE_NS,
         ),
         devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
         categories=dict(sorted(merged.categories.items())),
@@ -191,16 +223,18 @@ def _own_command(metadata: Mapping[str, Any]) -> str:
     return command if signing.holds(signing.COMMAND, command.encode(errors="surrogatepass"), mark) else ""
 
 
-def _whole_number(value: object) -> int | None:
-    try:
-        return int(value)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError, OverflowError):
-        return None
+def _number(given: Mapping[str, Any], key: str, limits: tuple[int, int], warnings: list[TraceWarning]) -> int | None:
+    """Give what the metadata says under a key, None for nothing; what lies outside its range is said, and is none."""
+    value = given.get(key)
+    number = whole(value, *limits)
+    if number is None and value is not None:
+        said = f"{key} of the metadata is {trimmed(repr(value), 40)}, not {limits[0]:,} to {limits[1]:,}: not used"
+        warnings.append(TraceWarning(id="metadata.range", message=said))
+    return number
 
 
 def _torch_version(metadata: Mapping[str, Any]) -> str | None:
-    value = metadata.get("torch_version") or metadata.get("pytorch_version")
-    return str(value) if value else None
+    return label(metadata.get("torch_version") or metadata.get("pytorch_version")) or None
 
 
 def _devices(properties: object) -> tuple[Device, ...]:
@@ -208,10 +242,10 @@ def _devices(properties: object) -> tuple[Device, ...]:
         return ()
     return tuple(
         Device(
-            index=_whole_number(item.get("id")) or 0,
-            name=str(item.get("name") or ""),
-            n_sms=_whole_number(item.get("numSms") or item.get("multiProcessorCount")) or 0,
-            memory_bytes=_whole_number(item.get("totalGlobalMem")) or 0,
+            index=whole(item.get("id"), 0, _MOST_ID) or 0,
+            name=label(item.get("name")),
+            n_sms=whole(item.get("numSms") or item.get("multiProcessorCount"), 0, _MOST_SMS) or 0,
+            memory_bytes=whole(item.get("totalGlobalMem"), 0, MOST_BYTES) or 0,
         )
         for item in properties
         if isinstance(item, dict)

@@ -24,6 +24,7 @@ from profkit.ingest.fields import (
     threads_of,
     times,
 )
+from profkit.ingest.texts import LONGEST_LABEL
 
 DEVICE_CATEGORIES: Final = {
     "kernel": "gpu",
@@ -171,7 +172,7 @@ def _dimensions(values: list[Any]) -> NDArray[np.int32]:
 
 def _dimension(value: Any) -> list[int]:
     """Give three sizes from `[x, y, z]` or the text `"[x, y, z]"`; zeros for anything else."""
-    sizes = re.findall("[0-9]+", value) if isinstance(value, str) else value
+    sizes = re.findall("[0-9]+", value[:LONGEST_LABEL]) if isinstance(value, str) else value
     if not isinstance(sizes, list) or len(sizes) != 3:
         return [0, 0, 0]
     return [min(max(integer(size, 0), 0), _INT32.max) for size in sizes]

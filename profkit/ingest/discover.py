@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from profkit.errors import TraceNotFoundError
+from profkit.ingest.numbers import MAX_RANKS, whole
 
 TRACE_SUFFIXES: Final = (".json", ".json.gz", ".json.zst", ".pt.trace", ".sqlite", ".sqlite.gz", ".nsys-rep")
 # Files that profilers and profkit itself put beside traces and that are no traces.
@@ -102,4 +103,5 @@ def _is_exported(path: Path) -> bool:
 def rank_in_name(name: str) -> int:
     """Give the rank that a file name tells (`rank3_trace.json`, `x.rank-3.json`), -1 if none."""
     match = _RANK.search(name)
-    return int(match[1]) if match else -1
+    rank = whole(match[1], 0, MAX_RANKS - 1) if match else None
+    return -1 if rank is None else rank

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from profkit.ingest.decimals import DecimalError, numbers_to_ns, us_to_ns
 from profkit.ingest.events import ABSENT, Args, BadEventError, Event
+from profkit.ingest.numbers import LATEST_NS, whole
 
 Columns = dict[str, NDArray[Any]]
 MOST_DIGITS: Final = 20  # as many as 2^64 has; Python refuses to read more than 4,300
-_MOST_US: Final = (2**63 - 1) // 1000
+_MOST_ID: Final = 2**128
+_MOST_CHARACTERS: Final = 200  # of an id as text
+_MOST_US: Final = LATEST_NS // 1000
 
 
 class Codes(dict[Any, int]):
@@ -53,13 +56,21 @@ def _text_of_dur(event: Event) -> str:
 
 
 def starts(rows: list[Event]) -> NDArray[np.int64]:
-    """Give `ts` in ns: of text, of whole numbers or of float64, as the first event has it (then all have)."""
+    """Give `ts` in ns: of text, of whole numbers or of float64, as the first event has it (then all have).
+
+    Raises BadEventError for a time so far away that the difference to another would leave int64.
+    """
     first: Any = rows[0].ts if rows else None
     if isinstance(first, int):
         return _whole(map(attrgetter("ts"), rows), len(rows))
     if isinstance(first, float):
         return _exact(map(attrgetter("ts"), rows), len(rows))
-    return _parse(rows, attrgetter("ts"), "ts")
+    start = _parse(rows, attrgetter("ts"), "ts")
+    if start.size and not (-LATEST_NS <= int(start.min()) and int(start.max()) <= LATEST_NS):
+        row = int(np.argmax((start < -LATEST_NS) | (start > LATEST_NS)))
+        text = bytes(attrgetter("ts")(rows[row])).decode()
+        raise bad_event(rows[row], f"ts {text[:40]} is more than 73 years from where times begin")
+    return start
 
 
 def _durations(rows: list[Event]) -> NDArray[np.int64]:
@@ -135,10 +146,9 @@ def integers(args: list[Any], name: str, absent: int = ABSENT) -> NDArray[np.int
 
 def integer(value: object, absent: int) -> int:
     """Give a whole number, also from text ("stream 7"); `absent` for anything else."""
-    try:
-        number = int(value)  # type: ignore[call-overload]
-    except (TypeError, ValueError, OverflowError):
-        digits = "".join(re.findall("[0-9]", value)) if isinstance(value, str) else ""
+    number = whole(value, -_MOST_ID, _MOST_ID)
+    if number is None:
+        digits = "".join(re.findall("[0-9]", value[:_MOST_CHARACTERS])) if isinstance(value, str) else ""
         number = int(digits[:MOST_DIGITS]) if digits else absent
     if not -(2**63) <= number < 2**63:
         return int(np.uint64(number % 2**64).astype(np.int64))  # unsigned 64-bit ids wrap, as they do in C

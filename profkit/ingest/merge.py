@@ -10,21 +10,24 @@ from numpy.typing import NDArray
 
 from profkit.ingest.batch import Batch
 from profkit.ingest.fields import Columns
+from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, within_range
+from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT, MOST_TEXT, trimmed
 from profkit.model.allocator import return_free_memory
 from profkit.model.arrays import I64, distinct_codes, joined, picked
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Thread, TraceWarning
-
-LONGEST_PLAUSIBLE_NS: Final = 10**15
-"""11.5 days: no range of a profile lasts longer; an unsigned difference that wrapped does (TraceLens issue 669)."""
 
 
 class Merged:
     """All batches under one string table and one thread table; columns are joined on demand, one table at a time."""
 
     def __init__(self, batches: list[Batch]) -> None:
+        self.warnings: list[TraceWarning] = []
+        short = _trimmed_strings(batches, self.warnings)
         # in order of text, not of first sight: ties are broken alike whatever the chunks, the layout or the processes
-        codes = {text: code for code, text in enumerate(sorted({text for batch in batches for text in batch.strings}))}
+        self.strings = sorted({short.get(text, text) for batch in batches for text in batch.strings})
+        codes = {text: code for code, text in enumerate(self.strings)}
+        codes |= {text: codes[kept] for text, kept in short.items()}
         threads: dict[tuple[str, str], int] = {}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.categories: dict[str, int] = {}
@@ -33,11 +36,14 @@ class Merged:
         self._parts: dict[str, list[Columns]] = {}
         for batch in batches:
             self.n_events += batch.n_events
-            self.thread_names.update(batch.thread_names)
-            for category, count in batch.categories.items():
+            self.thread_names.update(
+                (_trimmed_thread(thread), trimmed(name, LONGEST_LABEL)) for thread, name in batch.thread_names.items()
+            )
+            for given, count in batch.categories.items():
+                category = trimmed(given, LONGEST_LABEL)
                 self.categories[category] = self.categories.get(category, 0) + count
             string_of = _mapping(batch.strings, codes)
-            thread_of = _mapping(batch.threads, threads)
+            thread_of = _mapping([_trimmed_thread(thread) for thread in batch.threads], threads)
             n_kernels_before = self._n_kernels
             for table, columns in batch.tables.items():
                 if table == "kernels":
@@ -45,7 +51,6 @@ class Merged:
                 if table == "collectives":
                     columns["kernel"] = columns["kernel"] + n_kernels_before
                 self._parts.setdefault(table, []).append(_recoded(columns, string_of, thread_of))
-        self.strings = list(codes)
         self.threads = list(threads)
 
     def code(self, text: str) -> int:
@@ -60,13 +65,38 @@ class Merged:
         parts = self._parts.pop(table, [])
         if not parts:
             return {}
-        whole = {name: joined([part.pop(name) for part in parts]) for name in list(parts[0])}
+        whole = {name: self._in_range(name, joined([part.pop(name) for part in parts])) for name in list(parts[0])}
         return_free_memory(self.n_events)
         return whole
+
+    def _in_range(self, name: str, column: NDArray[Any]) -> NDArray[Any]:
+        column, n_outside = within_range(name, column)
+        if n_outside:
+            said = f"{n_outside:,} values of {name} that cannot be true are taken as not said"
+            self.warnings.append(TraceWarning(id="args.range", message=said, count=n_outside))
+        return column
 
     def thread_table(self) -> tuple[Thread, ...]:
         """Give the threads by code."""
         return tuple(Thread(pid=pid, tid=tid, name=self.thread_names.get((pid, tid), "")) for pid, tid in self.threads)
+
+
+def _trimmed_strings(batches: list[Batch], warnings: list[TraceWarning]) -> dict[str, str]:
+    """Give what each name becomes that is longer than a name can be, and say so."""
+    texts = {text for batch in batches for text in batch.strings}
+    n_characters = sum(map(len, texts))
+    most = LONGEST_TEXT if n_characters <= MOST_TEXT else max(MOST_TEXT // len(texts), LONGEST_LABEL)
+    short = {text: trimmed(text, most) for text in texts if len(text) > most}
+    if short:
+        longest = max(map(len, short))
+        said = f"{len(short):,} names longer than {most:,} characters (the longest has {longest:,}) were cut"
+        warnings.append(TraceWarning(id="names.cut", message=said, count=len(short)))
+    return short
+
+
+def _trimmed_thread(thread: tuple[str, str]) -> tuple[str, str]:
+    pid, tid = thread
+    return trimmed(pid, LONGEST_LABEL), trimmed(tid, LONGEST_LABEL)
 
 
 def _mapping(values: list[Any], codes: dict[Any, int]) -> NDArray[np.int32]:

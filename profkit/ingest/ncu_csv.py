@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.ingest.ncu_values import METRIC_NAME, metric_for, number_in, scale_of, uses_decimal_comma
+from profkit.ingest.ncu_values import METRIC_NAME, measured_in, metric_for, number_in, share_of, uses_decimal_comma
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
 
@@ -150,7 +150,7 @@ def _rule(row: Row, *, comma: bool) -> Rule:
         id=row["Rule Name"],
         kind=row.get("Rule Type", ""),
         message=row.get("Rule Description", ""),
-        speedup_fraction=None if percent is None else percent / 100,
+        speedup_fraction=share_of(percent),
         speedup_scope=row.get("Estimated Speedup Type", ""),
     )
 
@@ -160,9 +160,9 @@ def _profile(launch: _Open, place: int, source: str, *, comma: bool) -> KernelPr
     metrics: dict[str, float] = {}
     texts: dict[str, str] = {}
     for label, unit, text in launch.cells:
-        name, value = metric_for(label, unit), number_in(text, has_decimal_comma=comma)
+        name, value = metric_for(label, unit), measured_in(text, unit, has_decimal_comma=comma)
         if name and value is not None:
-            metrics.setdefault(name, value * scale_of(unit))
+            metrics.setdefault(name, value)
         elif name:
             texts[name] = text
     number, name = _whole(row.get("ID", "")), row["Kernel Name"]

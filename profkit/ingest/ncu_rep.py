@@ -7,7 +7,6 @@ so it runs in one of its own: `python -m profkit.ingest.ncu_rep FILE` writes the
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from profkit.errors import MissingCapabilityError, TraceFormatError
+from profkit.ingest.ncu_values import share_of
+from profkit.ingest.numbers import MOST_MEASURED, finite
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
 
@@ -75,8 +76,8 @@ def _profile(action: Any, number: int, source: str) -> KernelProfile:
         value = action.metric_by_name(name).value()
         if isinstance(value, str):
             texts[name] = value
-        elif value is not None and math.isfinite(value):
-            metrics[name] = float(value)
+        elif (number := finite(value, -MOST_MEASURED, MOST_MEASURED)) is not None:
+            metrics[name] = number
     name = str(action.name(getattr(action, _DEMANGLED))) if hasattr(action, _DEMANGLED) else str(action.name())
     return KernelProfile(
         source=source,
@@ -116,7 +117,7 @@ def _rule(given: dict[str, Any]) -> Rule:
         id=str(given.get("rule_identifier", "")),
         kind=_KINDS.get(message.get("type", 0), ""),
         message=": ".join(filter(None, (message.get("title", ""), message.get("message", "")))),
-        speedup_fraction=percent / 100 if isinstance(percent, (int, float)) and math.isfinite(percent) else None,
+        speedup_fraction=share_of(percent) if isinstance(percent, (int, float)) else None,
         speedup_scope=str(estimate.get("type", "")),
     )
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.ingest.ncu_values import metric_for, number_in, scale_of, uses_decimal_comma
+from profkit.ingest.ncu_values import measured_in, metric_for, number_in, share_of, uses_decimal_comma
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
 
@@ -88,9 +88,9 @@ def _profile(launch: _Open, number: int, source: str, *, comma: bool) -> KernelP
     head = launch.head
     metrics: dict[str, float] = {}
     for label, unit, text in launch.cells:
-        name, value = metric_for(label, unit), number_in(text, has_decimal_comma=comma)
+        name, value = metric_for(label, unit), measured_in(text, unit, has_decimal_comma=comma)
         if name and value is not None:
-            metrics.setdefault(name, value * scale_of(unit))
+            metrics.setdefault(name, value)
     sizes = [int(text) if text is not None else 0 for text in head.groups()[1:7]]
     has_sizes = head.groups()[1] is not None
     return KernelProfile(
@@ -121,6 +121,6 @@ def _rule(parts: list[str], section: str, *, comma: bool) -> Rule:
         id=section,
         kind=parts[0],
         message=text[speedup.end() :],
-        speedup_fraction=None if percent is None else percent / 100,
+        speedup_fraction=share_of(percent),
         speedup_scope="local" if speedup["local"] else "global",
     )

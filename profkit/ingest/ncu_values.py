@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from profkit.ingest.numbers import MOST_MEASURED, finite
+
 _TIMES_NS: Final = {
     "ns": 1.0,
     "nsecond": 1.0,
@@ -28,6 +30,8 @@ _GROUPED: Final = re.compile(r"-?\d{1,3}(?:[.,]\d{3})+")
 _NUMBER: Final = re.compile(r"-?\d[\d.,]*(?:[eE][+-]?\d+)?")
 _BLANKS: Final = re.compile("[\u00a0\u202f\u2009'\u2019_]")
 
+_MOST_SPEEDUP: Final = 1e4
+_LONGEST_NAME: Final = 500  # chosen: twice the longest metric
 METRIC_NAME: Final = re.compile(r"(?:[a-z]\w*:)?[a-z][a-z0-9]*__[\w.]+")
 """How NVIDIA writes a metric: `unit__subject.rollup.submetric`."""
 
@@ -86,6 +90,8 @@ def metric_for(label: str, unit: str) -> str:
 
     A name, or a label with the name beside it (`--print-metric-name`), is taken as it is.
     """
+    if len(label) > _LONGEST_NAME:
+        return ""
     named = METRIC_NAME.search(label)
     if named is not None:
         return named[0]
@@ -124,6 +130,17 @@ def uses_decimal_comma(texts: Iterable[str]) -> bool:
         if mark in bare and not _GROUPED.fullmatch(bare):
             return mark == ","
     return False
+
+
+def share_of(percent: float | None) -> float | None:
+    """Give an estimated speed-up in percent as a share; None for none, and for one that no kernel can have."""
+    return None if percent is None else finite(percent / 100, 0, _MOST_SPEEDUP)
+
+
+def measured_in(text: str, unit: str, *, has_decimal_comma: bool = False) -> float | None:
+    """Give the value of a cell in base units; None for none, and for one that no device can have."""
+    value = number_in(text, has_decimal_comma=has_decimal_comma)
+    return None if value is None else finite(value * scale_of(unit), -MOST_MEASURED, MOST_MEASURED)
 
 
 def number_in(text: str, *, has_decimal_comma: bool = False) -> float | None:

@@ -38,7 +38,7 @@ _OPERATOR: Final = re.compile(r"^(?:aten|autograd|_?c10d\w*|prims?|quantized|tor
 _BARE_OPERATORS: Final = frozenset({"detach", "detach_", "record_param_comms"})
 
 _STEP: Final = re.compile(
-    r"\[?(?:(?:train(?:ing)?|global|profile[rd]?|outer)[\s_.-]*)?(?:step|iter(?:ation)?|batch)[\s_:#=.-]*\d*(?:\s*/\s*\d+)?\]?",
+    r"\[?(?:(?:train(?:ing)?|global|profile[rd]?|outer)[\s_.-]*)?(?:step|iter(?:ation)?|batch)[\s_:#=.-]*+\d*+(?:\s*+/\s*+\d+)?\]?",
     re.IGNORECASE,
 )
 _OPTIMIZER: Final = re.compile(r"opt(?:im(?:izer)?)?[\s_.:-]*step", re.IGNORECASE)

@@ -30,7 +30,7 @@ _MAX_DIAGNOSTICS: Final = 8
 _NOT_OURS: Final = re.compile(r"paranoid|OpenGL|Vulkan|\bDX1[12]\b|DirectX|WDDM|OpenXR|ftrace|ETW|VSync", re.IGNORECASE)
 _ARGUMENT: Final = re.compile(r"PROCESS_0:ARGUMENT_(\d+)$")
 _FLAG: Final = re.compile(r"--?([\w-]+)")
-_ASSIGNMENT: Final = re.compile(r"\b(\w*(?:TOKEN|SECRET|PASSW|KEY|CREDENTIAL)\w*)=\S+", re.IGNORECASE)
+_ASSIGNMENT: Final = re.compile(r"\b(?=\w++=)(\w*(?:TOKEN|SECRET|PASSW|KEY|CREDENTIAL)\w*)=\S+", re.IGNORECASE)
 
 
 def process_of(global_id: _Id) -> _Id:

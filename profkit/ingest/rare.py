@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Final
 
@@ -22,6 +21,8 @@ from profkit.ingest.fields import (
     text_of,
     threads_of,
 )
+from profkit.ingest.numbers import MOST_STEPS, finite
+from profkit.ingest.texts import LONGEST_LABEL
 
 _EMBEDDED_DIMS: Final = re.compile(rb"\[\s*\[([0-9, ]+)\]\s*,\s*\[([0-9, ]+)\]")  # of its table, of its indices
 _COUNTED_KINDS: Final = {f"profkit.{kind}": kind for kind in ("tokens", "padded_tokens", "samples")}
@@ -85,9 +86,10 @@ def counted_work(groups: Groups, strings: Codes) -> Columns:
     rows, values = [], []
     for event in groups.get(COUNTED, ()):
         value = getattr(event.args, _COUNTED_KINDS.get(str(event.name), ""), None)
-        if isinstance(value, int | float):
+        number = finite(value, 0, MOST_STEPS) if isinstance(value, int | float) else None
+        if number is not None:
             rows.append(event)
-            values.append(float(value))
+            values.append(number)
     if not rows:
         return {}
     return {
@@ -106,12 +108,19 @@ def embeddings(rows: list[Event], strings: Codes) -> Columns:
         dims = _EMBEDDED_DIMS.match(getattr(event.args, "input_dims", b"")) if event.name == EMBEDDING else None
         if dims is not None:
             found.append(event)
-            names.append(strings[f"{EMBEDDED}{dims[1].decode()}"])
-            sizes = [int(size[:MOST_DIGITS]) for size in re.findall(rb"[0-9]+", dims[2])]
-            values.append(float(min(math.prod(sizes), 2**53)))
+            names.append(strings[f"{EMBEDDED}{dims[1][:LONGEST_LABEL].decode()}"])
+            values.append(float(_product(re.findall(rb"[0-9]+", dims[2]))))
     if not found:
         return {}
     return {"start_ns": starts(found), "name": np.array(names, np.int32), "value": np.array(values, np.float64)}
+
+
+def _product(sizes: list[bytes]) -> int:
+    """Give the product of sizes as text, at most `MOST_STEPS`."""
+    product = 1
+    for size in sizes:
+        product = min(product * int(size[:MOST_DIGITS]), MOST_STEPS)
+    return product
 
 
 def thread_names(groups: Groups) -> dict[tuple[str, str], str]:

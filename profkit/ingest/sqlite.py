@@ -19,12 +19,11 @@ import numpy as np
 from profkit import files
 from profkit.errors import TraceFormatError
 from profkit.ingest.bytesource import Progress, path_size, unreadable
+from profkit.ingest.texts import LONGEST_TEXT
 from profkit.model.arrays import I64
 
 CHUNK_ROWS: Final = 20_000
 """Rows fetched at a time: a hundred drown the cost of a call, a million would double the peak of memory."""
-LONGEST_TEXT: Final = 16_384
-"""Characters kept of a string; the longest kernel names (nested templates) have a few thousand."""
 _LONGEST_VALUE: Final = 128 * 2**20  # nsys keeps what a job printed as one string
 _STEPS_PER_BYTE: Final = 32  # a scan takes about 3 steps per stored value, and no value takes less than a byte
 _STEPS_BETWEEN_LOOKS: Final = 1_000_000

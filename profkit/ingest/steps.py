@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
+from profkit.ingest.numbers import MOST_STEPS, whole
 from profkit.model.arrays import I64, distinct
 from profkit.model.table import Table
 from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step
 
-_NUMBER: Final = re.compile(r"(\d+)")
-_ANY_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"\d+")
 _MIN_PERIODS: Final = 3
 _MIN_MATCH: Final = 0.9  # markers and period agreed on five public traces at a match of 1.0
 _MAX_ROWS: Final = 200_000  # enough for any period that repeats three times in a profile
@@ -71,9 +71,10 @@ def _marked_steps(spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
         start, end = int(spans.start_ns[row]), int(spans.end_ns[row])
         if steps and start < steps[-1].end_ns:
             continue  # a marker inside another: the outer one is the step
-        number = _NUMBER.search(strings[spans.name[row]])
+        digits = _NUMBER.search(strings[spans.name[row]])
+        number = whole(digits[0], 0, MOST_STEPS) if digits else None
         steps.append(
-            Step(index=len(steps), number=int(number[1]) if number else len(steps), start_ns=start, end_ns=end)
+            Step(index=len(steps), number=len(steps) if number is None else number, start_ns=start, end_ns=end)
         )
     return tuple(steps)
 
@@ -122,7 +123,7 @@ def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -
     counts: dict[str, list[int]] = {}
     codes, n_ranges = np.unique(spans.name, return_counts=True)
     for code, n in zip(codes, n_ranges, strict=True):
-        counts.setdefault(_ANY_NUMBER.sub("#", strings[code]), []).append(int(n))
+        counts.setdefault(_NUMBER.sub("#", strings[code]), []).append(int(n))
     return any(
         len(each) >= _MIN_PERIODS and 2 * sum(each) >= n_periods and 2 * sorted(each)[len(each) // 2] < n_periods
         for each in counts.values()

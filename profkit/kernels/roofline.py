@@ -17,8 +17,8 @@ _CYCLES: Final = "smsp__cycles_elapsed.avg.per_second"
 _SM_CYCLES: Final = "sm__cycles_elapsed.avg.per_second"
 _FORMATS: Final = {"fp32": ("f", 1), "fp64": ("d", 1), "fp16": ("h", 2)}
 """Letter of the instructions (fadd, dadd, hadd), and lanes of one: half precision works on pairs."""
-_SAID: Final = re.compile(r"achieved (?:close to )?(\d+)% of this device's (fp\d\d) peak performance")
-_ALSO_SAID: Final = re.compile(r"and (?:close to )?(\d+)% of its (fp\d\d) peak performance")
+_SAID: Final = re.compile(r"achieved (?:close to )?(\d{1,9})% of this device's (fp\d\d) peak performance")
+_ALSO_SAID: Final = re.compile(r"and (?:close to )?(\d{1,9})% of its (fp\d\d) peak performance")
 RULE: Final = "SOLFPRoofline"
 
 

@@ -12,8 +12,8 @@ _METRIC: Final = re.compile(
 )
 _SELECTED: Final = "selected"  # the warp that issues: counted beside the reasons, and none of them
 _PARTIAL: Final = "_not_issued"  # the same cycles again, without those of the issuing warp
-_SHARE: Final = re.compile(r"about (\d+(?:\.\d+)?)% of the total average")
-_CYCLES: Final = re.compile(r"spends (\d+(?:\.\d+)?) cycles being stalled")
+_SHARE: Final = re.compile(r"about (\d{1,9}(?:\.\d{1,9})?)% of the total average")
+_CYCLES: Final = re.compile(r"spends (\d{1,9}(?:\.\d{1,9})?) cycles being stalled")
 _SAYINGS: Final = (
     ("scoreboard dependency on a L1TEX", "long_scoreboard"),
     ("scoreboard dependency on an L1TEX", "long_scoreboard"),

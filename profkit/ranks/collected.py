@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.ingest.numbers import MAX_RANKS, whole
 from profkit.model.arrays import I64
 from profkit.model.table import NO_CODE, NO_ROW, Aligned
 from profkit.model.trace import I8, I32, Kind, SpanKind, Trace
@@ -144,4 +145,7 @@ def _groups(
 
 def _ranks(text: str) -> tuple[int, ...]:
     """Give the ranks of "[0, 1]"; () where there are none or the text is cut ("[0, 1, ..., 7]")."""
-    return () if "..." in text else tuple(int(rank) for rank in re.findall(r"\d+", text))
+    if "..." in text:
+        return ()
+    ranks = [whole(rank, 0, MAX_RANKS - 1) for rank in re.findall(r"\d+", text)]
+    return () if None in ranks else tuple(rank for rank in ranks if rank is not None)

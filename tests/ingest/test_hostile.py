@@ -13,6 +13,7 @@ import pytest
 from profkit.errors import ProfkitError
 from profkit.ingest import bytesource
 from profkit.ingest.kineto import read_trace
+from profkit.ingest.texts import LONGEST_TEXT
 from tests.conftest import ROOT
 
 GOOD = [
@@ -114,11 +115,12 @@ def test_what_is_no_trace_is_refused(data: bytes, tmp_path: Path) -> None:
         assert error.exit_code == 3  # noqa: PT017 - lenient may also find something whole
 
 
-def test_a_name_of_a_megabyte_is_just_a_name(tmp_path: Path) -> None:
+def test_a_name_of_a_megabyte_is_a_name_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "long.json"
     path.write_bytes(document(event(name="x" * 10**6), *GOOD))
     trace = read_trace(str(path))
-    assert max(map(len, trace.strings)) == 10**6
+    assert max(map(len, trace.strings)) == LONGEST_TEXT
+    assert "1,000,000" in next(warning.message for warning in trace.warnings if warning.id == "names.cut")
 
 
 def test_a_cut_gzip_says_where_and_keeps_what_came_before(tmp_path: Path) -> None:
