@@ -82,7 +82,7 @@ def guard_children() -> None:
     if _CHILD_END or not hasattr(os, "register_at_fork"):
         return
     libc = ctypes.CDLL(None)
-    found = [getattr(libc, name, None) for name in ("on_exit", "_exit", "__cxa_atexit", "fflush")]
+    found: list[Any] = [getattr(libc, name, None) for name in ("on_exit", "_exit", "__cxa_atexit", "fflush")]
     if None in found:
         return
     on_exit, leave, at_exit, flush = found
