@@ -50,7 +50,7 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
     try:
         from profkit.capture import export, inject, store
         from profkit.capture.command import redacted_command
-        from profkit.capture.outcome import outcomes_of, told
+        from profkit.capture.outcome import outcomes_of, put_aside, told
     except ImportError as error:
         raise MissingCapabilityError(f"a session needs torch ({error})", hint="pip install torch") from None
     chosen = Options(
@@ -60,7 +60,9 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         finishes=True,
         **options,
     )
+    lines: list[str] = []
     with suppress(OSError):
+        lines = put_aside(target)
         export.remove_published(target, capture_id=chosen.capture_id, rank=store.rank())
     controller = inject.begin(chosen)
     try:
@@ -69,9 +71,9 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         controller.finish()
         inject.forget()
         try:
-            lines = told(outcomes_of(chosen, only_pid=os.getpid()), target)
+            lines += told(outcomes_of(chosen, only_pid=os.getpid()), target)
         except OSError as error:
-            lines = [f"the trace could not be written ({error})"]
+            lines += [f"the trace could not be written ({error})"]
         store.leave(chosen)
         for line in lines:
             sys.stderr.write(f"profkit: {line}\n")

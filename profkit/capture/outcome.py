@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from profkit import __version__
 from profkit.capture import export
 from profkit.capture.options import Options
-from profkit.capture.place import alone, work_folder
+from profkit.capture.place import alone, set_aside, work_folder
 from profkit.units import format_ns
 
 
@@ -38,6 +39,16 @@ def outcomes_of(
             export.manifest(kept, capture_id=options.capture_id, command=options.command, details=details),
         )
     return kept
+
+
+def put_aside(folder: Path) -> list[str]:
+    """Make traces of what killed captures left in the folder, out of the way; give a line for each of them."""
+    lines = []
+    for left in set_aside(folder):
+        has_trace = any(one.get("trace") for one in export.finish_left(left))
+        read = f"; profkit triage {shlex.quote(str(left))}" if has_trace else ""
+        lines.append(f"a capture into {folder} was killed; what it recorded is in {left}{read}")
+    return lines
 
 
 def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:

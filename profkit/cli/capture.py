@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shlex
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -175,6 +174,7 @@ def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_F
     """
     from profkit.capture import place
     from profkit.capture.export import remove_published
+    from profkit.capture.outcome import put_aside
 
     folder = (output or Path(default)).absolute()
     there = "" if overwrite else _what_lies_in(folder)
@@ -187,7 +187,8 @@ def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_F
         click.echo(f"profkit: {there}: this one writes into {_next_free(folder)}", err=True)
     if there:
         return _next_free(folder)
-    _tell_left(folder)
+    for line in put_aside(folder):
+        click.echo(f"profkit: {line}", err=True)
     if overwrite:
         remove_published(folder)
         if os.path.lexists(folder / "capture.json"):
@@ -208,17 +209,6 @@ def _next_free(folder: Path) -> Path:
     taken = {path.name for path in folder.parent.glob(f"{glob.escape(folder.name)}-*")}
     number = next(number for number in range(2, len(taken) + 3) if f"{folder.name}-{number}" not in taken)
     return folder.with_name(f"{folder.name}-{number}")
-
-
-def _tell_left(folder: Path) -> None:
-    """Put aside what killed captures left in the folder, and say where it is."""
-    from profkit.capture import place
-    from profkit.capture.export import finish_left
-
-    for left in place.set_aside(folder):
-        is_whole = any(one.get("trace") for one in finish_left(left))
-        read = f"; profkit triage {shlex.quote(str(left))}" if is_whole else ""
-        click.echo(f"profkit: a capture into {folder} was killed; what it recorded is in {left}{read}", err=True)
 
 
 def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bool) -> Any:

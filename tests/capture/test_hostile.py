@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from profkit.capture import export, place
+from profkit.capture import export, place, runner
 from profkit.capture.options import Options
 from profkit.errors import TraceNotFoundError
 from profkit.ingest.discover import find_sources
@@ -200,18 +200,16 @@ def test_a_work_folder_that_is_a_link_costs_the_trace_alone(tmp_path):
 def test_ranks_that_begin_a_session_each_are_one_capture(tmp_path):
     """The second begins when the first is over, and again when both are, as a script that is run twice."""
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29517"}
-    for _ in range(2):
-        done = run(sys.executable, "-c", SESSIONS, cwd=tmp_path, **job)
-        assert (done.code, done.out) == (0, "2\n"), done.err
-        assert [one["rank"] for one in manifest(tmp_path / "out")["ranks"]] == [0, 1]
+    done = run(sys.executable, "-c", SESSIONS, cwd=tmp_path, **job)
+    assert (done.code, done.out) == (0, "[0]\n[0, 1]\n[1, 0]\n[0, 1]\n"), done.err
     found = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert found == ["capture.json", "rank0.pt.trace.json.gz", "rank1.pt.trace.json.gz"]
 
 
 SESSIONS = """
-import os, torch
+import json, os, torch
 from profkit.capture import session
-for rank in range(2):
+for rank in (0, 1, 0, 1):
     if os.fork() == 0:
         os.environ["RANK"] = str(rank)
         model = torch.nn.Linear(4, 1)
@@ -222,7 +220,7 @@ for rank in range(2):
                 optimizer.step()
         os._exit(0)
     os.wait()
-print(len([name for name in os.listdir("out") if name.endswith(".gz")]))
+    print([one["rank"] for one in json.load(open("out/capture.json"))["ranks"]])
 """
 
 
@@ -237,6 +235,41 @@ def test_a_session_replaces_its_own_captures_and_nothing_else(tmp_path):
     assert export.is_taken(options, out)
     export.remove_published(out)
     assert [path.name for path in out.glob("*.*")] == [".profkit", "rank3.pt.trace.json.gz"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_what_another_user_put_in_the_way_is_not_written_into(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
+    os.chown(tmp_path / "out", 4711, 4711, follow_symlinks=False)
+    assert "a link that another user has made" in runner.checked_folder(tmp_path / "out")
+    work = place.work_folder(tmp_path / "mine", OTHER)
+    work.mkdir(parents=True)
+    os.chown(work, 4711, 4711)
+    with pytest.raises(PermissionError, match="it belongs to another user"):
+        place.join(tmp_path / "mine", OTHER)
+    assert [*(tmp_path / "elsewhere").iterdir(), *work.iterdir()] == []
+
+
+def test_a_forked_child_has_no_part_in_its_parents_capture(tmp_path):
+    """A daemon that a script leaves behind would hold the folder for ever."""
+    hold = place.join(tmp_path, OTHER)
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        hold.release()
+        os.close(theirs)
+        os.read(ours, 1)
+        os._exit(0)
+    assert place.is_busy(tmp_path)
+    hold.release()
+    hold.release()
+    until = time.monotonic() + 10
+    while place.is_busy(tmp_path) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not place.is_busy(tmp_path)
+    os.close(theirs)
+    os.close(ours)
+    os.wait()
 
 
 # --- the temporary folder
