@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from profkit.errors import MissingCapabilityError, UsageError
 
 _STATE = "_profkit_capture_state"
+_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE")
+"""What a launcher tells to all ranks alike, and to those of no other job that runs at the same time."""
 
 
 class WindowOptions(TypedDict, total=False):
@@ -45,26 +48,34 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         yield target
         return
     try:
-        from profkit.capture import inject
+        from profkit.capture import export, inject, store
         from profkit.capture.command import redacted_command
-        from profkit.capture.outcome import outcomes_of, told
+        from profkit.capture.outcome import outcomes_of, put_aside, told
     except ImportError as error:
         raise MissingCapabilityError(f"a session needs torch ({error})", hint="pip install torch") from None
-    controller = inject.begin(
-        Options(
-            folder=str(target),
-            command=redacted_command(["python", *sys.argv]),
-            capture_id=uuid.uuid4().hex,
-            finishes=True,
-            **options,
-        )
+    chosen = Options(
+        folder=str(target),
+        command=redacted_command(["python", *sys.argv]),
+        capture_id=_capture_id(store.world_size()),
+        finishes=True,
+        **options,
     )
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = put_aside(target)
+        export.remove_published(target, capture_id=chosen.capture_id, rank=store.rank())
+    controller = inject.begin(chosen)
     try:
         yield target
     finally:
         controller.finish()
         inject.forget()
-        for line in told(outcomes_of(target), target):
+        try:
+            lines += told(outcomes_of(chosen, only_pid=os.getpid()), target)
+        except OSError as error:
+            lines += [f"the trace could not be written ({error})"]
+        store.leave(chosen)
+        for line in lines:
             sys.stderr.write(f"profkit: {line}\n")
 
 
@@ -76,3 +87,12 @@ def step(*, tokens: float = 0, padded_tokens: float = 0, samples: float = 0) -> 
     controller: Any = sys.modules.get(_STATE)
     if controller is not None:
         controller.step(tokens=tokens, padded_tokens=padded_tokens, samples=samples)
+
+
+def _capture_id(world_size: int) -> str:
+    """Give the id of a session's capture: a new one; for the ranks of a job, who each begin their own, the same."""
+    if world_size == 1:
+        return uuid.uuid4().hex
+    told = [os.environ.get(name, "") for name in _JOB]
+    same = told if any(told) else [str(os.getppid())]
+    return uuid.uuid5(uuid.NAMESPACE_OID, repr((same, world_size))).hex

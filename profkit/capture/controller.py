@@ -81,7 +81,7 @@ class Controller:
     def begin(self) -> None:
         """Put the hooks in and wait for the first steps."""
         store.note_begun(self.options)
-        self._log = FetchLog()
+        self._log = FetchLog(self.options.capture_id)
         self._log.install()
         self._hooks.install()
         self._hooks.watch_forward(self._finder.forward_watch)
@@ -90,6 +90,7 @@ class Controller:
         """In a forked child: a worker needs no more than the hooks it has, a rank begins anew."""
         _KEPT.append((self._recorder, self._log))  # the parent's; to take them apart here would stop a profiler
         self._recorder, self._log = None, None
+        store.forget_parts()
         self._ways_out = WaysOut(self.finish)
         self._close_phases()
         if self.stage not in ("baseline", "done"):
@@ -291,7 +292,7 @@ class Controller:
         if self.options.finishes and self._label:
             from . import export
 
-            export.finish_own(self.options.folder, self._pid)
+            export.finish_own(self.options, self._pid)
 
     def _close_phases(self) -> None:
         self.phase = None

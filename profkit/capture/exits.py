@@ -5,6 +5,7 @@ Runs in the traced process: standard library and torch only.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+_CHILD_END: list[tuple[Any, Any]] = []
+"""How a forked child's end is registered and what with; empty until a profiler has run in this process."""
 
 
 class WaysOut:
@@ -65,3 +69,30 @@ def in_backward() -> bool:
     """Whether this thread runs a backward pass, where a profiler may neither start nor stop."""
     task: int = torch._C._current_graph_task_id()  # noqa: SLF001
     return task != -1
+
+
+def guard_children() -> None:
+    """Let children that are forked from now on end: call it where a profiler of torch is about to start.
+
+    The profiler leaves a thread that a forked child has not, and the child waits for it for ever when it destroys
+    libkineto's objects. So `exit` in a child writes out what C's streams hold and ends there, with the code it was
+    given; Python has been through all of its own end by then. glibc alone has `on_exit`, which tells the code: with
+    another C library a child ends as the profiler lets it.
+    """
+    if _CHILD_END or not hasattr(os, "register_at_fork"):
+        return
+    libc = ctypes.CDLL(None)
+    found: list[Any] = [getattr(libc, name, None) for name in ("on_exit", "_exit", "__cxa_atexit", "fflush")]
+    if None in found:
+        return
+    on_exit, leave, at_exit, flush = found
+    _CHILD_END.append((on_exit, ctypes.cast(leave, ctypes.c_void_p)))
+    _CHILD_END.append((at_exit, ctypes.cast(flush, ctypes.c_void_p)))
+    os.register_at_fork(after_in_child=_end_before_destructors)
+
+
+def _end_before_destructors() -> None:
+    """Register C's own functions, for Python is gone when they are called; the last one registered is called first."""
+    (on_exit, leave), (at_exit, flush) = _CHILD_END
+    on_exit(leave, None)
+    at_exit(flush, None, None)

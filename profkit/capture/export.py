@@ -6,16 +6,21 @@ trace was made if no runner waits there: standard library only (isal where it is
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-WORK_FOLDER: Final = ".profkit"
+from .beside import files
+from .place import RAW, alone, work_folder
+
+SCHEMA: Final = "profkit.capture/1"
+TRACE_SUFFIX: Final = ".pt.trace.json.gz"
 MANIFEST: Final = "capture.json"
 _CHUNK_BYTES: Final = 4 * 2**20
 _MAX_HEAD_BYTES: Final = 64 * 2**20
@@ -23,80 +28,163 @@ _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 _TRACE_NAME: Final = re.compile(rb'("traceName"\s*:\s*)"(?:[^"\\]|\\.)*"(\s*\}\s*)\Z')
 _TAIL_BYTES: Final = 16 * 2**10
+_MAX_FACTS_BYTES: Final = 512 * 2**20  # with the fetches of a thousand workers
+_MAX_MANIFEST_BYTES: Final = 64 * 2**20
+_LABEL: Final = re.compile(r"rank\d+(_pid\d+)?")
+_TRACE_FILE: Final = re.compile(r"rank\d+(_\w+)?" + re.escape(TRACE_SUFFIX))
 _CATEGORY: Final = "profkit"
 
 
-def finish(folder: str, *, command: str = "", only_pid: int | None = None) -> list[dict[str, Any]]:
-    """Write the traces whose raw export lies in the folder, and the manifest; give the facts of every process.
+def finish(
+    work: Path, folder: Path, *, command: str = "", only_pid: int | None = None, overwrites: bool = False
+) -> list[dict[str, Any]]:
+    """Write into `folder` the traces whose raw export lies in a capture's work folder; give the facts of its processes.
 
-    `trace` in the facts is the name of the trace written. A trace that cannot be written is a reason, not an error.
+    `trace` in the facts is the name of the trace written. A trace that cannot be written is a reason, not an error, and
+    its export stays. A file that lies in the folder is not replaced, unless `overwrites`: the trace has another name.
     """
-    work = Path(folder) / WORK_FOLDER
     facts = [_read(path) for path in sorted(work.glob("*.facts"))]
     for one in facts:
-        raw = work / f"{one.get('label')}.raw"
+        label = str(one.get("label", ""))
+        raw = work / f"{label}{RAW}"
         is_mine = only_pid is None or only_pid == one.get("pid")
-        if not one.get("label") or not raw.exists() or not is_mine:
+        if not _LABEL.fullmatch(label) or not raw.exists() or not is_mine:
             continue
-        target = Path(folder) / f"{one['label']}.pt.trace.json.gz"
+        name = _free_name(folder, label, work.name, overwrites=overwrites)
+        made = work / name
         try:
-            one["sha256"] = write_trace(raw, target, {**one, "command": command or one.get("command", "")})
+            one["sha256"] = write_trace(raw, made, {**one, "command": command or one.get("command", "")})
+            _publish(made, folder / name, overwrites=overwrites)
         except (OSError, ValueError) as error:
             one["reason"], one["is_failure"] = f"the trace could not be written ({error})", True
             continue
-        one["trace"] = target.name
+        one["trace"] = name
         raw.unlink()
-        (work / f"{one['pid']}.facts").write_text(json.dumps(one), encoding="utf-8")
+        files().write_whole(work / f"{one['pid']}.facts", json.dumps(one).encode())
     return facts
 
 
+def _free_name(folder: Path, label: str, capture_id: str, *, overwrites: bool) -> str:
+    """Give the name of a trace: by its rank, and by its capture as well where a file of that name lies there."""
+    name = f"{label}{TRACE_SUFFIX}"
+    return name if overwrites or not os.path.lexists(folder / name) else f"{label}_{capture_id[:8]}{TRACE_SUFFIX}"
+
+
+def _publish(made: Path, target: Path, *, overwrites: bool) -> None:
+    """Move a trace to its place; raises FileExistsError where something lies there by now."""
+    if made == target:
+        return
+    if not overwrites:
+        try:
+            os.link(made, target)  # fails if something is there, in one act
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without such links
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, "something else lies there", str(target)) from None
+        else:
+            made.unlink()
+            return
+    made.replace(target)
+
+
 def write_trace(raw: Path, target: Path, facts: dict[str, Any]) -> str:
-    """Write the gzipped trace beside its place, then move it there; give the sha256 of the file.
+    """Write the gzipped trace, whole or not at all; give the sha256 of the file.
 
     Raises ValueError if the raw file is no trace, OSError if it cannot be written.
     """
-    partial = target.with_name(target.name + ".partial")
-    try:
-        with raw.open("rb") as source, _compressor().open(partial, "wb", compresslevel=1) as sink:
-            for chunk in _renamed(_spliced(source, facts), target.name):
-                sink.write(chunk)
-        partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    opened, replacing = files().open_file(raw, follow=False), files().replacing(target)
+    with opened as source, replacing as file, _compressor().open(file, "wb", compresslevel=1) as sink:
+        for chunk in _renamed(_spliced(source, facts), target.name):
+            sink.write(chunk)
     digest = hashlib.sha256()
-    with target.open("rb") as written:
+    with files().open_file(target, follow=False) as written:
         for chunk in iter(lambda: written.read(_CHUNK_BYTES), b""):
             digest.update(chunk)
     return digest.hexdigest()
 
 
-def finish_own(folder: str, pid: int) -> None:
-    """Write the trace of one process, and the manifest of all that have come so far: where no runner waits."""
-    facts = [one for one in finish(folder, only_pid=pid) if one.get("trace")]
-    write_manifest(folder, manifest(facts, command=str(facts[0].get("command", "")) if facts else "", details={}))
+def finish_own(options: Any, pid: int) -> None:
+    """Write the trace of one process, and the manifest of all that have come so far: where no runner waits.
+
+    Where another capture has written its traces into the folder meanwhile, this one's recording stays where it is.
+    """
+    folder, work = Path(options.folder), work_folder(options.folder, options.capture_id)
+    if is_taken(options, folder):
+        return
+    finish(work, folder, only_pid=pid, overwrites=options.overwrite)
+    with alone(folder):
+        facts = [one for one in map(_read, sorted(work.glob("*.facts"))) if one.get("trace")]
+        command = str(facts[0].get("command", "")) if facts else ""
+        write_manifest(str(folder), manifest(facts, capture_id=options.capture_id, command=command, details={}))
 
 
-def manifest(facts: Sequence[dict[str, Any]], *, command: str, details: dict[str, Any]) -> dict[str, Any]:
+def finish_left(work: Path) -> list[dict[str, Any]]:
+    """Make traces of what a killed capture recorded, in the folder it has been moved to, and their manifest."""
+    facts = [one for one in finish(work, work) if one.get("trace")]
+    if facts:
+        command = str(facts[0].get("command", ""))
+        write_manifest(str(work), manifest(facts, capture_id=work.name, command=command, details={}))
+    for path in (path for pattern in ("*.facts", "*.claim", "lock") for path in work.glob(pattern)):
+        path.unlink()
+    return facts
+
+
+def manifest(
+    facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
+) -> dict[str, Any]:
     """Give what `capture.json` holds; times in ns, keys absent where nothing is known."""
     dropped = ("fetches", "counters", "command")
     ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
-    return {"schema": "profkit.capture/1", "command": command, **details, "ranks": ranks}
+    return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 
 
 def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
-    """Write `capture.json`, whole or not at all."""
-    path = Path(folder) / MANIFEST
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    """Write `capture.json`, whole or not at all; ranks of the same capture that it holds already stay in it."""
+    before = read_manifest(Path(folder))
+    if before.get("capture_id") == manifest["capture_id"]:
+        known = {one.get("pid") for one in manifest["ranks"]}
+        kept = [one for one in before["ranks"] if one.get("trace") and one.get("pid") not in known]
+        manifest = {**manifest, "ranks": [*kept, *manifest["ranks"]]}
+    files().write_whole(Path(folder) / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
 
 
-def clean(folder: str) -> None:
-    """Remove what was only needed to put the traces together, unless an export still lies there."""
-    work = Path(folder) / WORK_FOLDER
-    if not any(work.glob("*.raw")):
-        shutil.rmtree(work, ignore_errors=True)
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Give what `capture.json` holds; empty where there is none, or one that profkit did not write."""
+    try:
+        found: Any = json.loads(files().read_small(folder / MANIFEST, _MAX_MANIFEST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    is_ours = isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA.partition("/")[0] + "/")
+    ranks = found.get("ranks") if is_ours else None
+    if not isinstance(ranks, list) or not all(isinstance(one, dict) for one in ranks):
+        return {}
+    return {"capture_id": "", **found}
+
+
+def is_taken(options: Any, folder: Path) -> bool:
+    """Whether another capture's manifest lies in the folder, or something else of its name."""
+    is_there = os.path.lexists(folder / MANIFEST)
+    return is_there and read_manifest(folder).get("capture_id") != options.capture_id
+
+
+def remove_published(folder: Path, *, capture_id: str = "", rank: int = -1) -> None:
+    """Remove the capture that lies in the folder: its manifest and the traces that this names, nothing else.
+
+    Of the capture of this id only what this rank recorded: the others have begun anew as well.
+    """
+    with alone(folder):
+        found = read_manifest(folder)
+        if not found:
+            return
+        is_same = found["capture_id"] == capture_id != ""
+        old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
+        for name in (str(one.get("trace", "")) for one in old):
+            if _TRACE_FILE.fullmatch(name):
+                (folder / name).unlink(missing_ok=True)
+        (folder / MANIFEST).unlink()
+        if is_same:
+            write_manifest(str(folder), {**found, "ranks": [one for one in found["ranks"] if one not in old]})
 
 
 def _compressor() -> Any:
@@ -111,10 +199,10 @@ def _compressor() -> Any:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        facts: Any = json.loads(files().read_small(path, _MAX_FACTS_BYTES, follow=False))
+    except (OSError, ValueError, RecursionError) as error:
         return {"reason": f"{path.name} cannot be read ({error})"}
-    return facts
+    return facts if isinstance(facts, dict) else {"reason": f"{path.name} holds no facts"}
 
 
 def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:

@@ -11,38 +11,48 @@ import multiprocessing
 import os
 import shutil
 import struct
-import tempfile
 import time
-from pathlib import Path
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final
 
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
+from .beside import files
+from .place import fetch_folder
+
 _ROW: Final = struct.Struct("<qqqq")  # worker, start and end (Unix ns), rows fetched
+_MOST_ROWS: Final = 100_000  # of one worker: hours of fetches, of which a window lasts seconds
+_MOST_WORKERS: Final = 1024
 
 
 class FetchLog:
-    """The fetches of all workers of this process, in a temporary folder that is there while they are wanted."""
+    """The fetches of all workers of this process, in a temporary folder that is there while they are wanted.
 
-    def __init__(self) -> None:
-        self._folder = folder_of(os.getpid())
-        self._shut_folder = self._folder.with_suffix(".shut")
-        self._is_open = False
+    The folder is ours alone, and what changes is inside it: `open` while workers are to write, `shut` after that.
+    """
+
+    def __init__(self, capture_id: str) -> None:
+        self._folder = fetch_folder(os.getpid(), capture_id)
+        self._shut_folder = self._folder / "shut"
+        self._is_made = self._is_open = False
         self._undo: list[tuple[Any, Any, Any]] = []
-        self._worker = _Worker()
+        self._worker = _Worker(capture_id)
 
     def open(self) -> None:
         """From now on workers write. Raises OSError if there is no place for that."""
-        self.delete()
-        self._folder.mkdir(mode=0o700)
+        self._folder.mkdir(mode=0o700)  # not one that is there: whose is it?
+        self._is_made = True
+        (self._folder / "open").mkdir()
         self._is_open = True
 
     def shut(self) -> None:
         """From now on workers do not write."""
         if self._is_open:
             self._is_open = False
-            self._folder.replace(self._shut_folder)
+            with suppress(OSError):  # somebody tidied up in the temporary folder: no rows, then
+                (self._folder / "open").replace(self._shut_folder)
 
     def install(self) -> None:
         """Wrap the two fetchers of torch; workers started from now on inherit that."""
@@ -63,16 +73,19 @@ class FetchLog:
     def rows(self) -> list[tuple[int, int, int, int, int]]:
         """Give (process, worker, start, end, number of samples) of every fetch, times in Unix ns."""
         found: list[tuple[int, int, int, int, int]] = []
-        for path in sorted(self._shut_folder.glob("*.rows")):
-            data = path.read_bytes()
-            whole = data[: len(data) - len(data) % _ROW.size]
-            found += [(int(path.stem), *row) for row in _ROW.iter_unpack(whole)]
+        for path in islice(sorted(self._shut_folder.glob("*.rows")), _MOST_WORKERS):
+            if not path.stem.isdecimal():
+                continue
+            with suppress(OSError), files().open_file(path, follow=False) as file:
+                data = file.read(_MOST_ROWS * _ROW.size)
+                whole = data[: len(data) - len(data) % _ROW.size]
+                found += [(int(path.stem), *row) for row in _ROW.iter_unpack(whole)]
         return found
 
     def delete(self) -> None:
-        """Remove the files."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        shutil.rmtree(self._shut_folder, ignore_errors=True)
+        """Remove the files; what somebody else has put in their place stays."""
+        if self._is_made:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wrapped(self, original: Any) -> Any:
         worker = self._worker
@@ -94,7 +107,8 @@ class FetchLog:
 class _Worker:
     """The worker's end of the log: made before the fork, it finds out in the worker where it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, capture_id: str) -> None:
+        self._capture_id = capture_id
         self._pid = 0
         self._folder = ""
         self._file = -1
@@ -104,20 +118,16 @@ class _Worker:
         if self._pid != os.getpid():
             parent = multiprocessing.parent_process()
             self._pid, self._file = os.getpid(), -1
-            self._folder = str(folder_of((parent.pid if parent is not None else None) or os.getppid()))
+            process = (parent.pid if parent is not None else None) or os.getppid()
+            self._folder = str(fetch_folder(process, self._capture_id) / "open")
         return os.path.isdir(self._folder)  # noqa: PTH112 - a microsecond, once per batch
 
     def write(self, worker: int, start_ns: int, end_ns: int, n_samples: int) -> None:
         """Write a row, or let it be."""
         try:
             if self._file < 0:
-                name = f"{self._folder}/{self._pid}.rows"
-                self._file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                files().refuse_foreign_folder(os.path.dirname(self._folder))  # noqa: PTH120
+                self._file = files().open_to_append(f"{self._folder}/{self._pid}.rows")
             os.write(self._file, _ROW.pack(worker, start_ns, end_ns, n_samples))
         except OSError:
             self._folder = ""
-
-
-def folder_of(process: int) -> Path:
-    """Give the folder of a process's log; spawned workers find their parent's by it."""
-    return Path(tempfile.gettempdir()) / f"profkit-{os.getuid() if hasattr(os, 'getuid') else 0}-{process}"

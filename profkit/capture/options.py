@@ -34,6 +34,7 @@ class Options:
     `baseline` unprofiled steps are timed, `warmup` steps run with the profiler prepared, `steps` are recorded.
     `device` "cpu" leaves CUDA unrecorded, "cuda" refuses a process that does not use it.
     `finishes` is true where no runner waits for the process: it then compresses its own trace.
+    `overwrite` is true where traces may replace files of their names that no capture wrote.
     `tool` is "nsys" or "ncu" where that records instead of torch.profiler.
     """
 
@@ -51,6 +52,7 @@ class Options:
     capture_id: str = ""
     finishes: bool = False
     strict: bool = False
+    overwrite: bool = False
     tool: str = ""
 
     def to_text(self) -> str:

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from profkit import __version__
 from profkit.capture import export
+from profkit.capture.options import Options
+from profkit.capture.place import alone, set_aside, work_folder
 from profkit.units import format_ns
 
 
-def outcomes_of(folder: Path, *, command: str = "", details: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+def outcomes_of(
+    options: Options, folder: Path | None = None, *, details: dict[str, Any] | None = None, only_pid: int | None = None
+) -> list[dict[str, Any]]:
     """Write the traces and the manifest of a capture that is over, and give the facts of its processes, by rank.
 
-    Processes that came to no step are left out where another one did. Raises OSError if the folder is gone.
+    They are written into the folder of the capture, or into `folder`. Processes that came to no step are left out where
+    another one did, and all but `only_pid` if that is given. Raises OSError if the folder is gone or another capture's.
     """
-    facts = export.finish(str(folder), command=command)
+    folder = folder or Path(options.folder)
+    work = work_folder(options.folder, options.capture_id)
+    if export.is_taken(options, folder):
+        raise FileExistsError(f"another capture was written into {folder} meanwhile; this one's recording is in {work}")
+    facts = export.finish(work, folder, command=options.command, only_pid=only_pid, overwrites=options.overwrite)
+    if only_pid is not None:
+        facts = [one for one in facts if one.get("pid") == only_pid]
     trained = [one for one in facts if one.get("label") or one.get("n_seen")]
     failed = [one for one in facts if one.get("is_failure")]
     kept = sorted(trained or failed or facts[:1], key=lambda one: (one.get("rank", 0), one.get("pid", 0)))
-    export.write_manifest(
-        str(folder), export.manifest(kept, command=command, details={"profkit_version": __version__, **(details or {})})
-    )
-    export.clean(str(folder))
+    details = {"profkit_version": __version__, **(details or {})}
+    with alone(folder):
+        export.write_manifest(
+            str(folder),
+            export.manifest(kept, capture_id=options.capture_id, command=options.command, details=details),
+        )
     return kept
+
+
+def put_aside(folder: Path) -> list[str]:
+    """Make traces of what killed captures left in the folder, out of the way; give a line for each of them."""
+    lines = []
+    for left in set_aside(folder):
+        has_trace = any(one.get("trace") for one in export.finish_left(left))
+        read = f"; profkit triage {shlex.quote(str(left))}" if has_trace else ""
+        lines.append(f"a capture into {folder} was killed; what it recorded is in {left}{read}")
+    return lines
 
 
 def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
 from . import clock
+from .exits import guard_children
 from .options import Options
 from .ranges import tool_is_attached
 
@@ -43,6 +44,7 @@ class Recorder:
 
     def start(self) -> None:
         """Prepare the profiler; it records from the first step after the warm-up."""
+        guard_children()
         self._quietly(self._profiler.start)
 
     def step(self) -> None:

@@ -7,17 +7,23 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from profkit.capture import place
+from profkit.capture.beside import files
 from profkit.capture.options import VARIABLE, Options
 from profkit.errors import MissingCapabilityError, UsageError
 
 SITE: Final = Path(__file__).resolve().parent / "site"
 _MIN_FREE_BYTES: Final = 64 * 2**20  # chosen: a trace of a few small steps
+_STALE_S: Final = 60.0
+"""Age from which a temporary folder whose process is gone is removed: in another container it may not be (chosen)."""
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -47,16 +53,35 @@ def exports(options: Options, outer: Mapping[str, str]) -> str:
 def checked_folder(folder: Path) -> str:
     """Make the folder and say what is wrong with it: "" if a trace can be written there."""
     try:
+        if folder.is_symlink() and folder.lstat().st_uid not in (0, os.geteuid()):
+            return f"cannot write to {folder}: it is a link that another user has made"
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".profkit-probe"
-        probe.write_bytes(b"profkit")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"profkit")
         free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
         return f"cannot write to {folder}: {error.strerror}"
     if free_bytes < _MIN_FREE_BYTES:
         return f"{folder} has {free_bytes >> 20} MiB left, a trace may need more"
     return ""
+
+
+@contextmanager
+def holding(options: Options) -> Iterator[str]:
+    """Begin a capture in its folder, which is its own until the context ends; gives what is wrong, "" for nothing."""
+    files().remove_stale(_STALE_S)
+    folder = Path(options.folder)
+    problem, hold = checked_folder(folder), None
+    if not problem:
+        try:
+            hold = place.join(folder, options.capture_id, is_first=True)
+        except OSError as error:
+            problem = f"cannot write to {folder}: {error.strerror}"
+    try:
+        yield problem
+    finally:
+        if hold is not None:
+            place.leave(hold)
 
 
 def run(command: Sequence[str], *, options: Options | None, variables: Mapping[str, str] | None = None) -> Ran:

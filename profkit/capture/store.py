@@ -1,6 +1,7 @@
 """The files of a capture between the traced processes and whoever puts the traces together.
 
-A process leaves `<label>.raw` (the exported JSON) and `<pid>.facts` in `DIR/.profkit`. Runs in the traced process.
+A process leaves `<label>.raw` (the exported JSON) and `<pid>.facts` in the work folder of its capture (see `place`).
+Runs in the traced process.
 """
 
 from __future__ import annotations
@@ -14,33 +15,52 @@ from typing import Any, Final
 
 import torch
 
+from . import place
 from .options import Options
 
-WORK_FOLDER: Final = ".profkit"
+_HELD: Final[dict[str, place.Hold]] = {}
+"""The parts that this process has in captures, by capture id."""
 _RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
+
+
+def join(options: Options) -> Path:
+    """Have a part in the capture, if this process has none yet; give its work folder. Raises OSError."""
+    if options.capture_id not in _HELD:
+        _HELD[options.capture_id] = place.join(options.folder, options.capture_id)
+    return work_folder(options)
+
+
+def leave(options: Options) -> None:
+    """End this process's part in the capture before the process ends."""
+    if options.capture_id in _HELD:
+        place.leave(_HELD.pop(options.capture_id))
+
+
+def forget_parts() -> None:
+    """In a forked child: the parent's part in the capture is not the child's, which may outlive it."""
+    while _HELD:
+        _HELD.popitem()[1].release()
 
 
 def work_folder(options: Options) -> Path:
     """Give the folder for what is not yet a trace."""
-    return Path(options.folder) / WORK_FOLDER
+    return place.work_folder(options.folder, options.capture_id)
 
 
 def raw_path(options: Options, label: str) -> Path:
     """Give where a process exports its trace to."""
-    return work_folder(options) / f"{label}.raw"
+    return work_folder(options) / f"{label}{place.RAW}"
 
 
 def note_begun(options: Options) -> None:
     """Leave a sign that this process got as far as importing torch. Raises OSError where nothing can be written."""
-    folder = work_folder(options)
-    folder.mkdir(parents=True, exist_ok=True)
+    join(options)
     write_facts(options, {"reason": "the process left without its exit handlers (os._exit, or killed)"})
 
 
 def note_problem(options: Options, reason: str) -> None:
     """Leave why this process cannot be captured; asks nothing of torch."""
-    folder = work_folder(options)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = join(options)
     facts = {"reason": reason, "is_failure": True, "pid": os.getpid()}
     (folder / f"{os.getpid()}.facts").write_text(json.dumps(facts), encoding="utf-8")
 
@@ -64,7 +84,7 @@ def finite(value: Any) -> float:
 
 def claim_label(options: Options) -> str:
     """Give this process's name in file names: its rank, with the process id where another process has that rank."""
-    folder = work_folder(options)
+    folder = join(options)
     for label in (f"rank{rank()}", f"rank{rank()}_pid{os.getpid()}"):
         try:
             (folder / f"{label}.claim").touch(exist_ok=False)

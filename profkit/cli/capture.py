@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import uuid
@@ -78,12 +79,13 @@ def command(
       eval "$(profkit capture --inject env)"; srun python train.py; profkit triage profkit-capture/
     """
     if inject is not None:
-        folder = folder_for(output, overwrite=overwrite)
-        click.echo(_exports(folder, chosen))
+        folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
+        click.echo(_exports(folder, {**chosen, "overwrite": overwrite}))
         return 0
     if not command_line:
         raise UsageError("no command to run", hint="profkit capture -- python train.py")
-    return captured(command_line, folder_for(output, overwrite=overwrite), chosen).leave()
+    folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
+    return captured(command_line, folder, {**chosen, "overwrite": overwrite}).leave()
 
 
 command.allow_interspersed_args = False
@@ -117,23 +119,34 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
     """Run the command with the capture in it, put the traces together, say how it went on stderr."""
     from profkit.capture import runner
     from profkit.capture.command import redacted_command
+
+    options = _options(folder, chosen, command=redacted_command(command_line), finishes=False)
+    with runner.holding(options) as problem:
+        if chosen["strict"]:
+            if problem:
+                raise MissingCapabilityError(problem, hint="choose another folder with -o")
+            runner.require_torch(command_line)
+        if problem:
+            say(f"{problem}; running without a capture")
+        ran = runner.run(command_line, options=None if problem else options)
+        if problem:
+            return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
+        return _outcome(options, ran)
+
+
+def _outcome(options: Any, ran: Any) -> Captured:
+    """Put the traces together and say how it went."""
+    from profkit.capture.export import is_taken
     from profkit.capture.outcome import outcomes_of, told
 
-    shown = redacted_command(command_line)
-    problem = runner.checked_folder(folder)
-    if chosen["strict"]:
-        if problem:
-            raise MissingCapabilityError(problem, hint="choose another folder with -o")
-        runner.require_torch(command_line)
-    if problem:
-        say(f"{problem}; running without a capture")
-    options = _options(folder, chosen, command=shown, finishes=False)
-    ran = runner.run(command_line, options=None if problem else options)
-    if problem:
-        return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
+    folder = Path(options.folder)
+    if is_taken(options, folder):  # by processes that another `--inject env` reached
+        folder = _next_free(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        say(f"another capture was written into {options.folder}: this one is in {folder}")
     details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, **_circumstances(options)}
     try:
-        facts = outcomes_of(folder, command=shown, details=details)
+        facts = outcomes_of(options, folder, details=details)
     except OSError as error:
         say(f"the traces could not be put together ({error})")
         return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
@@ -157,20 +170,49 @@ def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
     ]
 
 
-def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_FOLDER) -> Path:
-    """Give the folder to write to, absolute: the one asked for if no capture lies in it, else a new one."""
+def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_FOLDER, is_strict: bool = False) -> Path:
+    """Give the folder to write to, absolute: the one asked for if no capture lies in it, else a new one.
+
+    A new one as well where another capture is writing into it: to wait would hold the command up, to refuse stop it,
+    which only `is_strict` asks for. What a killed capture left in the folder is put aside, and said.
+    """
+    from profkit.capture import place
+    from profkit.capture.export import remove_published
+    from profkit.capture.outcome import put_aside
+
     folder = (output or Path(default)).absolute()
-    if not (folder / "capture.json").exists():
-        return folder
+    there = "" if overwrite else _what_lies_in(folder)
+    if there and output is not None:
+        raise UsageError(f"{output} holds {there} already", hint="name another folder with -o, or add --overwrite")
+    if not there and place.is_busy(folder):
+        there = f"another capture is writing into {folder}"
+        if is_strict:
+            raise UsageError(there, hint="name another folder with -o, or wait for it to end")
+        say(f"{there}: this one writes into {_next_free(folder)}")
+    if there:
+        return _next_free(folder)
+    for line in put_aside(folder):
+        say(line)
     if overwrite:
-        for old in [*folder.glob("rank*.pt.trace.json.gz"), folder / "capture.json"]:
-            old.unlink(missing_ok=True)
-        return folder
-    if output is not None:
-        raise UsageError(f"{output} holds a capture already", hint="name another folder with -o, or add --overwrite")
-    taken = {path.name for path in folder.parent.glob(f"{default}-*")}
-    number = next(number for number in range(2, len(taken) + 3) if f"{default}-{number}" not in taken)
-    return folder.with_name(f"{default}-{number}")
+        remove_published(folder)
+        if os.path.lexists(folder / "capture.json"):
+            raise UsageError(f"profkit did not write {folder / 'capture.json'}", hint="name another folder with -o")
+    return folder
+
+
+def _what_lies_in(folder: Path) -> str:
+    """Name what a capture into this folder would replace or be mixed with; "" for nothing."""
+    if os.path.lexists(folder / "capture.json"):
+        return "a capture"
+    trace = next(iter(sorted(folder.glob("rank*.pt.trace.json.gz"))), None)
+    return f"a trace, {trace.name}," if trace is not None else ""
+
+
+def _next_free(folder: Path) -> Path:
+    """Give the first folder of this name and a number that is not there."""
+    taken = {path.name for path in folder.parent.glob(f"{glob.escape(folder.name)}-*")}
+    number = next(number for number in range(2, len(taken) + 3) if f"{folder.name}-{number}" not in taken)
+    return folder.with_name(f"{folder.name}-{number}")
 
 
 def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bool) -> Any:

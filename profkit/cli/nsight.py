@@ -118,14 +118,14 @@ def run_job(job: Job, patterns: Sequence[str]) -> Done:
     from profkit.capture.outcome import outcomes_of
 
     folder = Path(job.options.folder)
-    problem = runner.checked_folder(folder)
-    if problem:
-        raise UsageError(problem, hint="choose another folder with -o")
-    tell_left_out(job)
-    old = _stamps(folder, patterns)
-    ran = runner.run(job.words, options=None if job.is_whole else job.options, variables=UNBUFFERED)
-    details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
-    facts = outcomes_of(folder, command=job.options.command, details=details)
+    with runner.holding(job.options) as problem:
+        if problem:
+            raise UsageError(problem, hint="choose another folder with -o")
+        tell_left_out(job)
+        old = _stamps(folder, patterns)
+        ran = runner.run(job.words, options=None if job.is_whole else job.options, variables=UNBUFFERED)
+        details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
+        facts = outcomes_of(job.options, details=details)
     for told in [] if job.is_whole else steps_told(facts, job.tool.name):
         say(told)
     new = _stamps(folder, patterns)

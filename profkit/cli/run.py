@@ -33,7 +33,8 @@ def command(
     """
     if not command_line:
         raise UsageError("no command to run", hint="profkit run -- python train.py")
-    done = captured(command_line, folder_for(output, overwrite=overwrite), chosen)
+    folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
+    done = captured(command_line, folder, {**chosen, "overwrite": overwrite})
     if done.has_trace:
         from profkit.cli import triage
 

@@ -15,12 +15,14 @@ import msgspec
 
 from profkit.compare.change import is_plausible
 from profkit.errors import ProfkitError, UsageError
+from profkit.files import open_file, temporary_folder
 from profkit.shell import quoted_path
 
 SETTLING_STEPS: Final = 3
 """First steps of a run that do not count: allocator, autotuning, first batches (as `profkit capture` leaves out)."""
 _MIN_STEPS: Final = 2
 _GRACE_S: Final = 5.0
+_MOST_LOG_BYTES: Final = 256 * 2**20  # of one process: millions of steps
 _SITE: Final = """\
 import importlib.util
 spec = importlib.util.spec_from_file_location("_profkit_steplog", {module!r})
@@ -50,8 +52,8 @@ def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -
     Raises UsageError where there is no such program, ProfkitError where it fails or tells no metric. An interrupt ends
     the process before it is passed on.
     """
-    with tempfile.TemporaryDirectory(prefix="profkit-bench-") as name, tempfile.TemporaryFile() as output:
-        folder = Path(name)
+    with temporary_folder("bench") as folder, tempfile.TemporaryFile() as output:
+        name = str(folder)
         site = _SITE.format(module=str(Path(__file__).with_name("steplog.py")), folder=name)
         (folder / "sitecustomize.py").write_text(site, encoding="utf-8")
         path = os.environ.get("PYTHONPATH")
@@ -114,7 +116,8 @@ def _outcome(
 
 
 def _read_steps(log: Path) -> list[tuple[float, ...]]:
-    lines = log.read_text(encoding="utf-8").splitlines()
+    with open_file(log, follow=False) as file:
+        lines = file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace").splitlines()
     return [tuple(map(float, line.split())) for line in lines if len(line.split()) == 4]
 
 

@@ -16,6 +16,7 @@ TRACE_SUFFIXES: Final = (".json", ".json.gz", ".json.zst", ".pt.trace", ".sqlite
 _NOT_TRACES: Final = re.compile(
     r"(?:^|/)(?:capture\.json|[^/]*\.et\.json(?:\.gz)?|report\.json|[^/]*_et\.json(?:\.gz)?)$"
 )
+_LEFT: Final = ".profkit-left"  # recordings of killed captures, which are read if they are named
 _RANK: Final = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 
 
@@ -92,7 +93,8 @@ def _is_folder(path: Path) -> bool:
 
 
 def _in_folder(folder: Path) -> list[str]:
-    return _ordered((path.as_posix() for path in folder.rglob("*") if path.is_file()), str(folder))
+    found = (path for path in folder.rglob("*") if path.is_file() and _LEFT not in path.relative_to(folder).parts)
+    return _ordered((path.as_posix() for path in found), str(folder))
 
 
 def _is_exported(path: Path) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import signal
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -192,6 +194,14 @@ def test_a_run_that_fails_or_tells_no_metric_is_an_error(script: str, says: str)
 def test_a_program_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="no program 'no-such-program'"):
         run_once(["no-such-program"])
+
+
+def test_a_run_that_is_terminated_leaves_no_folder(tmp_path: Path) -> None:
+    script = f"import os; os.kill(os.getppid(), {int(signal.SIGTERM)})"
+    bench = f"import sys; from profkit.compare.process import run_once; run_once([sys.executable, '-c', {script!r}])"
+    done = subprocess.run([sys.executable, "-c", bench], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert done.returncode == -signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_ends_the_process_and_is_passed_on() -> None:
