@@ -91,13 +91,13 @@ def summary(supervisor: Supervisor, seconds: float) -> str:
     """The table of what was tried, and the finds."""
     lines = [
         "",
-        f"{'kind':<10}{'inputs':>9}{'accepted':>10}{'refused':>9}{'finds':>7}{'inputs/s':>10}{'slowest':>20}{'peak memory':>20}",
+        f"{'kind':<10}{'inputs':>9}{'accepted':>10}{'refused':>9}{'finds':>7}{'per CPU s':>10}{'slowest':>20}{'peak memory':>20}",
     ]
     for kind, tally in supervisor.tallies.items():
         accepted = tally.codes[0] + tally.codes[1]
         refused = sum(tally.codes[code] for code in (2, 3, 4))
         n_finds = sum(found["kind"] == kind for found in supervisor.finds.values())
-        rate = tally.n / tally.seconds if tally.seconds else 0.0
+        rate = tally.n / tally.cpu_s if tally.cpu_s else 0.0
         slowest, peak = (f"{tally.slowest[0]:.2f} s, {tally.slowest[1]}", f"{tally.peak_mb[0]} MiB, {tally.peak_mb[1]}")
         lines.append(
             f"{kind:<10}{tally.n:>9,}{accepted:>10,}{refused:>9,}{n_finds:>7}{rate:>10.1f}{slowest:>20}{peak:>20}"

@@ -94,7 +94,7 @@ _HEAD: Trace = {
 }  # fmt: skip
 
 
-def sliced(path: Path, *, n_steps: int = 3, n_ops: int = 120) -> Trace:
+def sliced(path: Path, *, n_steps: int = 3, n_ops: int = 80) -> Trace:
     """A few steps of a real trace: all its ranges and counts, and an even sample of operators."""
     top: Trace = json.loads(gzip.decompress(path.read_bytes()))
     events = top["traceEvents"]
@@ -103,7 +103,7 @@ def sliced(path: Path, *, n_steps: int = 3, n_ops: int = 120) -> Trace:
     inside = [event for event in events if event.get("ph") == "M" or low <= event.get("ts", 0) < high]
     many = [event for event in inside if event.get("cat") in ("cpu_op", "fwdbwd")]
     few = [event for event in inside if event.get("cat") not in ("cpu_op", "fwdbwd")]
-    top["traceEvents"] = [*few[:160], *many[:: max(len(many) // n_ops, 1)]]
+    top["traceEvents"] = [*few[:110], *many[:: max(len(many) // n_ops, 1)]]
     return top
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.fuzz.damage import Damage
 
 _RAW = re.compile(r'"\\u0000RAW(.*?)\\u0000"', re.DOTALL)
@@ -46,9 +48,13 @@ class Json:
 
     def _text(self, value: Any, *, indent: int | None = None) -> str:
         compact = (",", ":") if self.layout == "compact" else None
+        text = json.dumps(value, default=_raw, ensure_ascii=self.is_ascii, separators=compact)
+        if "\\u0000RAW" in text:
+            text = _RAW.sub(lambda match: json.loads(f'"{match[1]}"'), text)
         indent = 1 if self.layout == "indented" else indent
-        text = json.dumps(value, default=_raw, ensure_ascii=self.is_ascii, indent=indent, separators=compact)
-        return _RAW.sub(lambda match: json.loads(f'"{match[1]}"'), text) if "\\u0000RAW" in text else text
+        with suppress(msgspec.MsgspecError, UnicodeEncodeError):  # what is no JSON stays on one line
+            return msgspec.json.format(text, indent=indent) if indent else text
+        return text
 
     def _as_kineto(self, top: dict[str, Any]) -> str:
         events = top["traceEvents"]
@@ -92,7 +98,10 @@ class Sql:
     def encoded(self) -> bytes:
         with sqlite3.connect(":memory:", isolation_level=None) as connection:
             _execute(connection, self.statements)
-            data = connection.serialize()
+            try:
+                data = connection.serialize()
+            except sqlite3.OperationalError:  # nothing in it
+                data = b""
         connection.close()
         return data
 
@@ -179,10 +188,20 @@ PACKINGS: dict[str, Callable[[bytes], bytes]] = {
 
 @dataclass(frozen=True)
 class Secret:
-    """A marker that must not be printed, and the form in which it was planted."""
+    """A marker that must not be printed, the form in which it was planted, and the texts that make it a secret."""
 
     marker: str
     form: str
+    shape: tuple[str, ...] = ()
+
+    def is_in(self, case: Case) -> bool:
+        """Whether the whole of it still stands in a file; the marker alone is none."""
+        bodies = [_bare(file.body.encoded()) for file in case.files.values()]
+        return any(all(_bare(text.encode()) in body for text in self.shape) for body in bodies)
+
+
+def _bare(data: bytes) -> bytes:
+    return re.sub(rb'[\s\\"\']+', b"", data)
 
 
 @dataclass

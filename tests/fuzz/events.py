@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from tests.fuzz import bases, values
@@ -460,7 +461,7 @@ def with_secret(rng: random.Random, top: Trace) -> Secret:
     """Plant a secret in the metadata, or in the name of a range."""
     secret, key, value = values.secret(rng)
     if isinstance(value, str) and rng.random() < 0.1:
-        secret = Secret(marker=secret.marker, form=f"{secret.form}, in a range's name")
+        secret = replace(secret, form=f"{secret.form}, in a range's name", shape=secret.shape[1:])
         ranges = [event for event in _events(top) if isinstance(event, dict) and event.get("cat") == "user_annotation"]
         for event in ranges[:1] if rng.random() < 0.5 else ranges:
             event["name"] = value

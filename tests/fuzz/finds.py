@@ -7,9 +7,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.fuzz.documents import Case, Secret
@@ -78,8 +80,6 @@ def about(find: Find) -> dict[str, Any]:
 
 def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
     """Run a find's commands again on a copy of its files in an empty folder; gives each outcome and its faults."""
-    import shutil
-
     told = json.loads((place / ABOUT).read_text())
     shutil.copytree(place / "files", folder, dirs_exist_ok=True)
     names = {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
@@ -99,20 +99,28 @@ def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
         os.chdir(before)
 
 
-def report(place: Path) -> int:
-    """Print what a find does now; gives how many faults there are."""
-    from tempfile import TemporaryDirectory
-
-    n_faults = 0
-    with TemporaryDirectory() as folder:
-        for outcome, faults in replay(place, Path(folder)):
+def report(place: Path) -> list[str]:
+    """Run a find again and print what it does now; gives the signatures of its faults."""
+    signatures = []
+    with TemporaryDirectory(prefix="profkit-fuzz-") as folder:
+        home = Path(folder) / "home"
+        home.mkdir()
+        os.environ.update(HOME=str(home), TMPDIR=str(home))
+        for outcome, faults in replay(place, Path(folder) / "in"):
             shown = re.sub(r"[^\n -~]", "?", outcome.out + outcome.err)
-            sys.stdout.write(f"profkit {shlex.join(outcome.args)}: exit code {outcome.code}\n{shown[-3000:]}\n")
+            sys.stderr.write(f"profkit {shlex.join(outcome.args)}: exit code {outcome.code}\n{shown[-3000:]}\n")
             for fault in faults:
-                sys.stdout.write(f"  FAULT {fault.signature}\n        {fault.said[:500]!r}\n")
-            n_faults += len(faults)
-    return n_faults
+                sys.stderr.write(f"  FAULT {fault.signature}\n        {fault.said[:500]!r}\n")
+            signatures += [fault.signature for fault in faults]
+    return signatures
+
+
+def main() -> int:
+    """Run the finds in the folders given; on standard output what they are now, as JSON."""
+    found = {place: report(Path(place)) for place in sys.argv[1:]}
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return int(any(found.values()))
 
 
 if __name__ == "__main__":
-    sys.exit(int(sum(report(Path(place)) for place in sys.argv[1:]) > 0))
+    sys.exit(main())

@@ -194,9 +194,10 @@ def secret(outcome: Outcome, case: Case, folder: Path) -> Faults:
     """A planted secret is never printed."""
     for planted in case.secrets:
         for stream, text in (("stdout", outcome.out), ("stderr", outcome.err)):
-            if planted.marker in text or planted.marker in re.sub(r"\s+", "", text):
-                place = text.find(planted.marker)
-                yield f"{planted.form} ({outcome.command} {stream})", text[max(place - 200, 0) : place + 100]
+            bare = text if planted.marker in text else re.sub(r"\s+", "", text)  # lines are broken anywhere
+            place = bare.find(planted.marker)
+            if place >= 0:
+                yield f"{planted.form} ({outcome.command} {stream})", bare[max(place - 200, 0) : place + 100]
 
 
 _PERCENT = re.compile(r"(?<![\w.,])(-?\d[\d,]*(?:\.\d+)?) ?%")
@@ -216,15 +217,14 @@ def percent(outcome: Outcome, case: Case, folder: Path) -> Faults:
         before = outcome.out[max(match.start() - 60, 0) : match.start()]
         if (value > 100.05 or value < 0) and not _MAY_EXCEED.search(before) and match[0] not in given:
             yield (
-                _near(before + " " + outcome.out[match.end() : match.end() + 40]),
+                _near(outcome.out[match.end() : match.end() + 40]),
                 f"{before}{match[0]}{outcome.out[match.end() : match.end() + 60]}",
             )
 
 
 def _near(text: str) -> str:
-    """What a number belongs to: the finding named beside it, else words."""
-    ids = re.findall(r"\b[a-z]+\.[a-z_]+\b", text)
-    return ids[-1] if ids else " ".join(re.findall(r"[a-z]{3,}", text)[-4:])
+    """What a number is a share of: the words after it."""
+    return " ".join(re.findall(r"[a-z]{2,}", re.split(r"[.,;:()\n|]", text, maxsplit=1)[0])[:5]) or "a share"
 
 
 @cache

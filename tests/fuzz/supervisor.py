@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
@@ -28,7 +29,6 @@ from tests.fuzz.target import LIMIT_S
 WEIGHTS = {"kineto": 5, "nsys": 4, "ranks": 2, "compare": 2, "handover": 2, "tables": 3, "ncu": 3}
 CHUNK = 25
 _RECYCLED_AFTER = 4000
-_GRACE_S = 10
 
 
 @dataclass
@@ -43,6 +43,9 @@ class Plan:
     n_inputs: int = 0
     out: Path = ROOT / "out" / "fuzz"
     minimise_s: float = 15.0
+    weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
+    limit_s: float = 2 * LIMIT_S + 10
+    """How long one input may take before its process is killed: two commands, and some grace."""
     command: tuple[str, ...] = (sys.executable, "-m", "tests.fuzz.worker")
 
 
@@ -52,7 +55,7 @@ class Tally:
 
     n: int = 0
     codes: Counter[int] = field(default_factory=Counter)
-    seconds: float = 0.0
+    cpu_s: float = 0.0
     slowest: tuple[float, int] = (0.0, -1)
     peak_mb: tuple[int, int] = (0, -1)
 
@@ -118,7 +121,7 @@ class Supervisor:
         at = dict.fromkeys(self.plan.kinds, self.plan.start)
         while True:
             for kind in self.plan.kinds:
-                for _ in range(WEIGHTS[kind]):
+                for _ in range(self.plan.weights[kind]):
                     yield kind, at[kind], CHUNK
                     at[kind] += CHUNK
 
@@ -168,25 +171,33 @@ class Supervisor:
             pass
 
     def _listen(self) -> None:
-        for key, _ in self._selector.select(timeout=1):
-            process: _Process = key.data
-            data = os.read(key.fd, 2**20)
-            lines = (process.rest + data).split(b"\n")
-            process.rest = lines.pop()
-            for line in lines:
-                self._hear(process, line.decode())
-            if not data:
+        for key, _ in self._selector.select(timeout=0.5):
+            if not self._read(key.data):
                 self._selector.unregister(key.fileobj)
-                process.child.wait(timeout=30)
+                with suppress(subprocess.TimeoutExpired):
+                    key.data.child.wait(timeout=10)
+
+    def _read(self, process: _Process) -> bool:
+        """Hear what a worker has said meanwhile; False where there is nothing and will be nothing."""
+        assert process.child.stdout is not None
+        try:
+            data = os.read(process.child.stdout.fileno(), 2**20)
+        except BlockingIOError:
+            return True
+        lines = (process.rest + data).split(b"\n")
+        process.rest = lines.pop()
+        for line in lines:
+            self._hear(process, line.decode())
+        return bool(data)
 
     def _hear(self, process: _Process, line: str) -> None:
         what, _, rest = line.partition(" ")
         now = time.monotonic()
         if what == "b":
             kind, index = rest.split()
-            process.begun, process.until = (kind, int(index)), now + 2 * LIMIT_S + _GRACE_S
+            process.begun, process.until = (kind, int(index)), now + self.plan.limit_s
         elif what == "m":
-            process.until = now + float(rest) + 3 * LIMIT_S + _GRACE_S
+            process.until = now + float(rest) + self.plan.limit_s
         elif what == "e":
             process.begun = None
             process.n_done += 1
@@ -200,12 +211,12 @@ class Supervisor:
         elif what == "d":
             self._give(process)
 
-    def _count(self, kind: str, index: str, code: str, seconds: str, peak_mb: str) -> None:
+    def _count(self, kind: str, index: str, code: str, cpu_s: str, wall_s: str, peak_mb: str) -> None:
         tally = self.tallies[kind]
         tally.n += 1
         tally.codes[int(code)] += 1
-        tally.seconds += float(seconds)
-        tally.slowest = max(tally.slowest, (float(seconds), int(index)))
+        tally.cpu_s += float(cpu_s)
+        tally.slowest = max(tally.slowest, (float(wall_s), int(index)))
         tally.peak_mb = max(tally.peak_mb, (int(peak_mb), int(index)))
 
     def _is_hanging(self, process: _Process) -> bool:
@@ -214,6 +225,13 @@ class Supervisor:
     def _gone(self, process: _Process) -> None:
         """What a process that ended was at is a find, and the rest of its chunk is tried by the next one."""
         self.n_restarts += 1
+        if process.child.stdout in {key.fileobj for key in self._selector.get_map().values()}:
+            self._read(process)  # its last words; a child of its own may hold the pipe for longer
+            self._selector.unregister(process.child.stdout)
+        for pipe in (process.child.stdin, process.child.stdout):
+            with suppress(OSError):  # what could not be written any more
+                if pipe is not None:
+                    pipe.close()
         if process.todo is None:
             return
         if process.begun is None:
@@ -222,7 +240,7 @@ class Supervisor:
         if process.child.returncode == 1:
             raise RuntimeError(f"the fuzzer failed at {self.plan.seed}:{kind}:{index}: see the worker's traceback")
         how = "killed: hanging" if time.monotonic() > process.until else _name_of(process.child.returncode)
-        self._count(kind, str(index), "70", "0", "0")
+        self._count(kind, str(index), "70", "0", "0", "0")
         fault = Fault(oracle="process", key=f"{how} ({kind})", said=f"the process died: {how}")
         case: Case = case_of(self.plan.seed, kind, index)
         if fault.signature not in self.finds:

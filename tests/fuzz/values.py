@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import string
@@ -258,7 +259,8 @@ def secret(rng: random.Random) -> tuple[Secret, str, Any]:
     hexes = "".join(rng.choice("0123456789abcdef") for _ in range(40))
     letters = "".join(rng.choice(string.ascii_letters) for _ in range(28))
     form, key, value, marker = rng.choice(_forms(hexes, letters))
-    return Secret(marker=marker, form=form), key, value
+    shape = (key, value if isinstance(value, str) else json.dumps(value))
+    return Secret(marker=marker, form=form, shape=shape), key, value
 
 
 def _forms(hexes: str, letters: str) -> list[tuple[str, str, Any, str]]:

@@ -1,7 +1,7 @@
 """A process that tries inputs: reads `kind start count` from standard input, tells of each on standard output.
 
 b KIND I                    an input begins
-e KIND I CODE SECONDS MB    and has ended
+e KIND I CODE CPU_S WALL_S MB    and has ended
 m SECONDS                   a find is being made smaller, so long at most
 f {...}                     a find, as JSON; its folder is written
 d                           that was all that was asked for
@@ -66,6 +66,8 @@ class Trial:
         is_slow = find.fault.oracle == "slow"
 
         def shows(case: Case) -> bool:
+            if find.fault.oracle == "secret" and not all(secret.is_in(case) for secret in case.secrets):
+                return False
             found = self.outcomes(case)
             if is_slow:
                 return any(outcome.wall_s >= _SLOW_ENOUGH_S for outcome, _ in found)
@@ -95,10 +97,10 @@ class Worker:
         """Try an input; gives the new finds, written."""
         self.tell.write(f"b {kind} {index}\n")
         self.tell.flush()
+        cpu_begun, begun = time.process_time(), time.perf_counter()
         case = case_of(self.seed, kind, index)
-        begun = time.perf_counter()
         found = self.trial.outcomes(case)
-        seconds = time.perf_counter() - begun
+        cpu_s, wall_s = time.process_time() - cpu_begun, time.perf_counter() - begun
         new: list[Find] = []
         for outcome, faults in found:
             for fault in faults:
@@ -109,7 +111,7 @@ class Worker:
                     new.append(self._written(Find(fault=fault, case=alone, only=only, traceback=outcome.traceback)))
         worst = max(outcome.code for outcome, _ in found)
         peak = max(outcome.peak_bytes for outcome, _ in found) >> 20
-        self.tell.write(f"e {kind} {index} {worst} {seconds:.4f} {peak}\n")
+        self.tell.write(f"e {kind} {index} {worst} {cpu_s:.4f} {wall_s:.4f} {peak}\n")
         self.tell.flush()
         return new
 

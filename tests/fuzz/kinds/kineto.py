@@ -74,12 +74,8 @@ def named(rng: random.Random, file: File, stem: str = "trace") -> str:
 def drawn(rng: random.Random) -> Case:
     """One trace and what is asked of it."""
     top = bases.drawn_trace(rng)
-    secrets = []
-    done = []
-    if rng.random() < 0.12:
-        secrets.append(events.with_secret(rng, top))
-        done.append(f"secret: {secrets[0].form}")
-    done += events.mutated(rng, top)
+    done = events.mutated(rng, top)
+    secrets = [events.with_secret(rng, top)] if rng.random() < 0.12 else []
     file, damaged = file_of(rng, top)
     name = named(rng, file)
     path = f"./{name}" if name.startswith("-") else name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from typing import Any
 
 from tests.fuzz import damage, sql, values
 from tests.fuzz.documents import Case, File, Secret, Sql
@@ -137,7 +138,7 @@ def with_secret(rng: random.Random, statements: sql.Statements) -> Secret:
     """Plant a secret where nsys records environment and command line."""
     secret, key, value = values.secret(rng)
     text = value if isinstance(value, str) else str(value)
-    rows = [
+    rows: list[tuple[str, str, tuple[Any, ...]]] = [
         ("META_DATA_CAPTURE", "name, value", ("CAPTURE:COMMAND", text)),
         ("META_DATA_CAPTURE", "name, value", (f"ENV:{key}", text)),
         ("TARGET_INFO_SYSTEM_ENV", "devStateName, name, value", ("Environment", key, text)),
@@ -145,14 +146,14 @@ def with_secret(rng: random.Random, statements: sql.Statements) -> Secret:
     ]
     table, columns, row = rng.choice(rows)
     statements.append((f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(row))})", row))
-    return Secret(marker=secret.marker, form=f"nsys {table}: {secret.form}")
+    return Secret(marker=secret.marker, form=f"nsys {table}: {secret.form}", shape=tuple(map(str, row)))
 
 
 def drawn(rng: random.Random) -> Case:
     """One export and what is asked of it."""
     statements = drawn_statements(rng)
-    secrets = [with_secret(rng, statements)] if rng.random() < 0.08 else []
     done = sql.mutated(rng, statements)
+    secrets = [with_secret(rng, statements)] if rng.random() < 0.08 else []
     file = File(body=Sql(statements, wal=rng.choice([1, 5, 60]) if rng.random() < 0.05 else 0))
     if rng.random() < 0.25:
         file.inner.extend(damage.drawn(rng) for _ in range(rng.choice([1, 1, 3])))
