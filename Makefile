@@ -23,7 +23,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
+.PHONY: help demo compare profile nsys ncu test fuzz check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ ncu: $(STAMP) ## Nsight Compute on the kernel KERNEL=name or the hottest of TRAC
 test: $(STAMP) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'
 	@$(VENV) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
+
+fuzz: $(STAMP) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
+	@echo '==> fuzz: finds go to out/fuzz'
+	@$(VENV) -m tests.fuzz $(ARGS)
 
 check: lint types imports ## lint, types and the import layers
 

@@ -1,0 +1,309 @@
+"""What inputs begin as: small traces, drawn and real, exports, tables and ncu's pages; each is made once a process."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import random
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.simulated import Job as Ranks
+from profkit.testing import drawn_rows, to_json
+from tests.handover.jobs import ADD, GEMM, Job, Launch
+
+ROOT = Path(__file__).resolve().parents[2]
+Event = dict[str, Any]
+Trace = dict[str, Any]
+_REAL = {
+    "kernel_cpu": "kernel_cpu.pt.trace.json.gz",
+    "data_cpu": "data_cpu.pt.trace.json.gz",
+    "workers_cpu": "data_workers2_cpu.pt.trace.json.gz",
+    "overhead_cpu": "overhead_cpu.pt.trace.json.gz",
+    "fsdp_cpu": "fsdp_vlm_prefetch_on/rank0.pt.trace.json.gz",
+    "tokens_cpu": "token_skew_packing_ws4/rank0.pt.trace.json.gz",
+}
+_PICTURES = {
+    "launches": """
+        steps   | 0...................1...................2...................
+        gpu s7  | ..KK.kk..K..CC......KK..kk.K.CC.........KK..kk.K..CC.......
+        main    | LO.LO..L...H..S.....LO.LO.L.H....S......LO.LO..L..H...S....
+        loader  | ................WWW................WWW................WWW...
+    """,
+    "comm": """
+        steps   | 0...................1...................2...................
+        gpu s7  | ..KKKKKK..KKKK......KKKKKKkkk.KKK.......KKKKKK..KKKKKK.....
+        gpu s20 | ....NNNNNNNN....nnn.....NNNNNN....NN.......NNNNNN.....NN...
+        gpu1 s7 | .KKKK....DD.M.......KKKK...DD..M........KKKK..DD...M.......
+        main    | LOLOLOLLOOLOA..S.UU.LOLOLOLOLLOOLA.S.UUULOLOLOLOLLOOLA.S.U.
+        python  | PPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPPP
+    """,
+    "one step": """
+        steps   | 0.............................
+        gpu s7  | ..KKKKKKkk..XX......DD..KKK...
+        main    | L.GO..LO...SSSSSS..H.OOL......
+        engine  | ..OOOoo...R...............UU..
+    """,
+    "no steps": """
+        gpu s7  | KKK...kkk..C..KKK....KK.
+        main    | LO.L..L...H...L...S..L..
+    """,
+}
+
+
+def packed(top: Trace) -> bytes:
+    """A base as it is kept: copies come from decoding, faster than from copying."""
+    return msgspec.json.encode(top)
+
+
+def drawn_trace(rng: random.Random) -> Trace:
+    """A copy of one of the traces, of any kind."""
+    return trace_named(rng.choice(sorted([*_PICTURES, *_MADE, *_REAL])))
+
+
+def trace_named(name: str) -> Trace:
+    """A copy of a trace."""
+    found: Trace = msgspec.json.decode(_kept(name))
+    return found
+
+
+@cache
+def _kept(name: str) -> bytes:
+    if name in _PICTURES:
+        return packed(json.loads(to_json(drawn_rows(_PICTURES[name]), metadata=_HEAD, rank=0)))
+    if name in _MADE:
+        return packed(_MADE[name]())
+    return packed(sliced(ROOT / "traces" / _REAL[name]))
+
+
+_HEAD: Trace = {
+    "deviceProperties": [
+        {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_017_493_504, "computeMajor": 9, "computeMinor": 0,
+         "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048, "regsPerBlock": 65536, "warpSize": 32,
+         "sharedMemPerBlock": 49152, "numSms": 132, "maxSharedMemoryPerMultiProcessor": 233472},
+        {"id": 1, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_017_493_504, "numSms": 132},
+    ],
+    "cuda_runtime_version": 12040, "with_stack": 1, "record_shapes": 1, "profile_memory": 1, "torch_version": "2.6.0",
+    "profkit_command": "torchrun --nproc-per-node 2 train.py --lr 1e-3", "profkit_unprofiled_step_mean_ns": 15000,
+    "profkit_unprofiled_steps": 10, "profkit_rank": 0, "profkit_world_size": 2, "baseTimeNanoseconds": 1_790_857_026_000_000_000,
+}  # fmt: skip
+
+
+def sliced(path: Path, *, n_steps: int = 3, n_ops: int = 80) -> Trace:
+    """A few steps of a real trace: all its ranges and counts, and an even sample of operators."""
+    top: Trace = json.loads(gzip.decompress(path.read_bytes()))
+    events = top["traceEvents"]
+    steps = sorted((e["ts"], e["dur"]) for e in events if str(e.get("name", "")).startswith("ProfilerStep#"))[:n_steps]
+    low, high = steps[0][0], steps[-1][0] + steps[-1][1]
+    inside = [event for event in events if event.get("ph") == "M" or low <= event.get("ts", 0) < high]
+    many = [event for event in inside if event.get("cat") in ("cpu_op", "fwdbwd")]
+    few = [event for event in inside if event.get("cat") not in ("cpu_op", "fwdbwd")]
+    top["traceEvents"] = [*few[:110], *many[:: max(len(many) // n_ops, 1)]]
+    return top
+
+
+def _gpu_job() -> Trace:
+    blocks = (Launch(GEMM, 120, (128, 4, 1), (256, 1, 1)), Launch(ADD, 10), Launch("ampere_sgemm_128x64_tn", 60))
+    top: Trace = json.loads(to_json(Job(launches=blocks * 3, n_steps=4).rows(), metadata=_HEAD, rank=0))
+    return top
+
+
+def _four_streams() -> Trace:
+    launches = tuple(Launch("ampere_sgemm_128x64_tn", 90, stream=stream) for stream in (7, 13, 17, 20) * 2)
+    top: Trace = json.loads(to_json(Job(launches=launches, n_steps=3).rows(), metadata=_HEAD))
+    return top
+
+
+def _everything() -> Trace:
+    """Memory events, Python frames, shapes, counts of tokens, an asynchronous copy with bytes, a graph, idle rows."""
+    top = _gpu_job()
+    events: list[Event] = top["traceEvents"]
+    begin = min(event["ts"] for event in events)
+    for number in range(12):
+        at = begin + 40 + number * 150
+        said = {
+            "Total Allocated": 10**9 + number,
+            "Total Reserved": 4 * 10**9,
+            "Bytes": 2**20,
+            "Addr": 2**40,
+            "Device Id": 0,
+            "Device Type": 1,
+        }
+        base = {"pid": 1000, "tid": 1000, "ts": at}
+        events.append({"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", **base, "args": said})
+        events.append(
+            {
+                "ph": "X",
+                "cat": "python_function",
+                "name": f"train.py({number}): step",
+                **base,
+                "dur": 120.0,
+                "args": {
+                    "Python id": number,
+                    "Python parent id": max(number - 1, 0),
+                    "Python module id": 3,
+                    "Ev Idx": number,
+                },
+            }
+        )
+        events.append({"ph": "C", "cat": "profkit", "name": "profkit.tokens", **base, "args": {"tokens": 100 + number}})
+        events.append(
+            {
+                "ph": "X",
+                "cat": "cpu_op",
+                "name": "aten::embedding",
+                **base,
+                "dur": 3.0,
+                "args": {
+                    "External id": number,
+                    "Input Dims": [[1000, 64], [4, 128 + number]],
+                    "Input type": ["float", "long int"],
+                    "Sequence number": number,
+                    "Fwd thread id": 0,
+                    "Concrete Inputs": ["", "", "-1"],
+                },
+            }
+        )
+        copied = {
+            "device": 0,
+            "stream": 7,
+            "correlation": 5000 + number,
+            "bytes": 2**24,
+            "memory bandwidth (GB/s)": 3.1,
+        }
+        events.append(
+            {
+                "ph": "X",
+                "cat": "gpu_memcpy",
+                "name": "Memcpy HtoD (Pageable -> Device)",
+                "pid": 0,
+                "tid": 7,
+                "ts": at + 20,
+                "dur": 11.0,
+                "args": copied,
+            }
+        )
+        events.append(
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaMemcpyAsync",
+                **base,
+                "dur": 9.0,
+                "args": {"correlation": 5000 + number},
+            }
+        )
+        events.append(
+            {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 5000 + number, "pid": 1000, "tid": 1000, "ts": at}
+        )
+        events.append(
+            {
+                "ph": "f",
+                "cat": "ac2g",
+                "name": "ac2g",
+                "bp": "e",
+                "id": 5000 + number,
+                "pid": 0,
+                "tid": 7,
+                "ts": at + 20,
+            }
+        )
+        events.append(
+            {
+                "ph": "X",
+                "cat": "gpu_user_annotation",
+                "name": "nccl:all_reduce",
+                "pid": 0,
+                "tid": 20,
+                "ts": at,
+                "dur": 30.0,
+                "args": {},
+            }
+        )
+        events.append(
+            {"ph": "X", "cat": "overhead", "name": "CUPTI Buffer Flush", "pid": -1, "tid": 0, "ts": at, "dur": 2.0}
+        )
+    return top
+
+
+def rank_trace(rank: int, n_ranks: int, *, late: int = -1) -> Trace:
+    """A rank of a simulated job on GPUs, with NCCL's arguments."""
+    job = Ranks(n_ranks=n_ranks, n_steps=6, n_kernels=6, late_us={late: 900} if late >= 0 else {})
+    return _rank_of(job, rank)
+
+
+def _rank_of(job: Ranks, rank: int) -> Trace:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rank.json.gz"
+        job.write(rank, path)
+        top: Trace = json.loads(gzip.decompress(path.read_bytes()))
+    return top
+
+
+def _handover() -> Trace:
+    job = Job(n_steps=4, launches=Job().launches[:10])
+    top: Trace = json.loads(to_json(job.rows(), metadata=_HEAD, rank=0))
+    return top
+
+
+_MADE = {
+    "handover": _handover,
+    "gpu": _gpu_job,
+    "streams": _four_streams,
+    "everything": _everything,
+    "nccl": lambda: rank_trace(1, 4, late=2),
+}
+
+
+_ONCE: dict[str, Any] = {}
+
+
+def kept_once(name: str, make: Callable[[], Any]) -> Any:
+    """What `make` gives, made once a process; the caller copies it."""
+    if name not in _ONCE:
+        _ONCE[name] = make()
+    return _ONCE[name]
+
+
+@cache
+def _kept_job(name: str) -> list[bytes]:
+    if name.startswith("gpu"):
+        n_ranks = int(name[3:])
+        return [packed(rank_trace(rank, n_ranks, late=1)) for rank in range(n_ranks)]
+    files = sorted((ROOT / "traces" / name).glob("rank*.json.gz"))
+    return [packed(sliced(path, n_steps=5, n_ops=50)) for path in files]
+
+
+_JOBS = (
+    "gpu2",
+    "gpu3",
+    "gpu4",
+    "ddp_comm_ws4",
+    "ddp_straggler_ws4",
+    "token_skew_packing_ws4",
+    "fsdp_vlm_prefetch_on",
+    "ddp_weak_ws2",
+)
+
+
+def drawn_job(rng: random.Random) -> list[Trace]:
+    """Copies of the ranks of a job."""
+    return [msgspec.json.decode(rank) for rank in _kept_job(rng.choice(_JOBS))]
+
+
+@cache
+def _capture(name: str) -> str:
+    return (ROOT / "traces" / name / "capture.json").read_text()
+
+
+def capture_json(rng: random.Random) -> dict[str, Any]:
+    """A copy of a manifest as `profkit capture` writes it."""
+    found: dict[str, Any] = json.loads(_capture(rng.choice(("ddp_comm_ws4", "fsdp_vlm_prefetch_on", "ddp_weak_ws2"))))
+    return copy.deepcopy(found)

@@ -1,0 +1,126 @@
+"""Finds: folders with the files, the commands and what happened; written by the worker, run again from here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.fuzz.documents import Case, Secret
+from tests.fuzz.oracles import Fault, faults_of
+from tests.fuzz.target import Outcome, run
+
+HERE = Path(__file__).parent / "finds"
+ABOUT = "find.json"
+
+
+@dataclass
+class Find:
+    """One fault, the input that shows it (made small where there was time), and where it came from."""
+
+    fault: Fault
+    case: Case
+    only: str
+    traceback: str = ""
+    is_small: bool = False
+
+    @property
+    def name(self) -> str:
+        digest = hashlib.sha256(self.fault.signature.encode()).hexdigest()[:10]
+        return f"{self.case.kind}-{self.fault.oracle}-{digest}"
+
+
+def write(find: Find, folder: Path) -> Path:
+    """Write a find; gives its folder."""
+    place = folder / find.name
+    files = place / "files"
+    files.mkdir(parents=True, exist_ok=True)
+    find.case.write(files)
+    (place / ABOUT).write_text(json.dumps(about(find), indent=1) + "\n")
+    words = [f"cd {shlex.quote(str(files))}", *(f"profkit {shlex.join(args)}" for args in find.case.commands)]
+    lines = [
+        f"# {find.fault.signature}",
+        "",
+        find.fault.said,
+        "",
+        f"python -m tests.fuzz --only {find.only}",
+        *words,
+        "",
+        f"done: {', '.join(find.case.done)}",
+        "",
+        find.traceback,
+    ]
+    (place / "README.txt").write_text("\n".join(lines).encode("utf-8", "backslashreplace").decode())
+    return place
+
+
+def about(find: Find) -> dict[str, Any]:
+    """A find as JSON."""
+    return {
+        "signature": find.fault.signature,
+        "oracle": find.fault.oracle,
+        "key": find.fault.key,
+        "said": find.fault.said,
+        "only": find.only,
+        "kind": find.case.kind,
+        "is_small": find.is_small,
+        "commands": find.case.commands,
+        "secrets": [[one.marker, one.form] for one in find.case.secrets],
+        "done": find.case.done,
+    }
+
+
+def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
+    """Run a find's commands again on a copy of its files in an empty folder; gives each outcome and its faults."""
+    told = json.loads((place / ABOUT).read_text())
+    shutil.copytree(place / "files", folder, dirs_exist_ok=True)
+    names = {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
+    case = Case(
+        kind=told["kind"],
+        files=names,  # type: ignore[arg-type] - only their names are asked for
+        commands=told["commands"],
+        secrets=[Secret(marker=marker, form=form) for marker, form in told["secrets"]],
+        done=told["done"],
+    )
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        outcomes = [run(args) for args in case.commands]
+        return [(outcome, faults_of(outcome, case, folder)) for outcome in outcomes]
+    finally:
+        os.chdir(before)
+
+
+def report(place: Path) -> list[str]:
+    """Run a find again and print what it does now; gives the signatures of its faults."""
+    signatures = []
+    with TemporaryDirectory(prefix="profkit-fuzz-") as folder:
+        home = Path(folder) / "home"
+        home.mkdir()
+        os.environ.update(HOME=str(home), TMPDIR=str(home))
+        for outcome, faults in replay(place, Path(folder) / "in"):
+            shown = re.sub(r"[^\n -~]", "?", outcome.out + outcome.err)
+            sys.stderr.write(f"profkit {shlex.join(outcome.args)}: exit code {outcome.code}\n{shown[-3000:]}\n")
+            for fault in faults:
+                sys.stderr.write(f"  FAULT {fault.signature}\n        {fault.said[:500]!r}\n")
+            signatures += [fault.signature for fault in faults]
+    return signatures
+
+
+def main() -> int:
+    """Run the finds in the folders given; on standard output what they are now, as JSON."""
+    found = {place: report(Path(place)) for place in sys.argv[1:]}
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return int(any(found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

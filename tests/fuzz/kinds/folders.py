@@ -1,0 +1,195 @@
+"""Several files at once: ranks of a job, two sides of a comparison, a second tool beside a trace."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.fuzz import bases, cells, damage, events, sql, values
+from tests.fuzz.bases import Trace
+from tests.fuzz.documents import Blob, Case, File, Json, Lines, Secret, Sql
+from tests.fuzz.kinds import kineto, ncu, nsys, tables
+from tests.handover.jobs import Job, exported
+
+_RANK_FORMATS = [
+    ["-f", "json"],
+    ["-f", "json"],
+    [],
+    ["-v"],
+    ["-f", "markdown"],
+    ["--lenient"],
+    ["--strict"],
+    ["--no-cache"],
+]
+
+
+def _identity(rng: random.Random, ranks: list[Trace]) -> str:
+    """Who the ranks say they are: numbers, world, clocks, groups."""
+    how = rng.choice(["rank", "world", "clock", "clock", "same rank", "no rank", "groups", "host"])
+    chosen = rng.sample(ranks, rng.choice([1, 1, len(ranks)]))
+    value = values.number(rng)
+    for top in chosen:
+        told = top.get("distributedInfo")
+        told = told if isinstance(told, dict) else {}
+        if how == "rank":
+            told["rank"] = value
+            top["profkit_rank"] = value
+        elif how == "world":
+            told["world_size"] = value
+            top["profkit_world_size"] = value
+        elif how == "clock":
+            base = top.get("baseTimeNanoseconds", 0)
+            by = rng.choice([1, 10**6, 10**9, 10**12, 10**15, 10**18, -(10**18), 2**62])
+            top["baseTimeNanoseconds"] = value if rng.random() < 0.4 else (base if isinstance(base, int) else 0) + by
+        elif how == "same rank":
+            told["rank"] = 0
+        elif how == "no rank":
+            top.pop("distributedInfo", None)
+            top.pop("profkit_rank", None)
+        elif how == "host":
+            top["host_name"] = values.name(rng, "node")
+        else:
+            told["pg_config"] = events._inside(told.get("pg_config", [{"pg_name": "0", "ranks": [0, 1]}]), rng)
+        if told and how != "no rank":
+            top["distributedInfo"] = told
+    return how
+
+
+def drawn_ranks(rng: random.Random) -> Case:
+    """A folder of ranks, some of them mutated."""
+    ranks = bases.drawn_job(rng)
+    done = []
+    secrets: list[Secret] = []
+    if rng.random() < 0.5:
+        done.append(_identity(rng, ranks))
+    if rng.random() < 0.75:
+        for top in rng.sample(ranks, rng.choice([1, 1, 1, len(ranks)])):
+            done += events.mutated(rng, top, n=rng.choice([1, 1, 2, 4]))
+    if rng.random() < 0.08:
+        secrets.append(events.with_secret(rng, rng.choice(ranks)))
+    files: dict[str, File] = {}
+    for number, top in enumerate(ranks):
+        file, damaged = kineto.file_of(rng, top, damaged=0.04)
+        done += damaged
+        stem = rng.choice(["rank{}", "rank{}", "rank{}", "trace{}", "node/rank{}", "rank0{}"]).format(number)
+        files[f"job/{stem}{kineto.SUFFIXES.get(file.packing, '.json.gz')}"] = file
+    if rng.random() < 0.1 and len(files) > 1:
+        files.pop(rng.choice([*files]))
+        done.append("a rank is missing")
+    if rng.random() < 0.1:
+        more = rng.choice([*files])
+        files[f"job/copy_{more.rpartition('/')[2]}"] = files[more]
+        done.append("a rank twice")
+    if rng.random() < 0.1:
+        files["job/rank9.json"] = File(
+            body=Blob(rng.choice([b"", b"{", b"x", b"[]", b"\x1f\x8b", b'{"traceEvents": []}']))
+        )
+        done.append("no trace")
+    if rng.random() < 0.15:
+        files["job/capture.json"] = File(body=Json(_manifest(rng), layout="compact"))
+        done.append("capture.json")
+    asked = [["triage", "job", *rng.choice(_RANK_FORMATS)] for _ in range(rng.choice([1, 1, 1, 2]))]
+    if rng.random() < 0.1:
+        asked = [["scaling", "job", *rng.choice([[], ["-f", "json"]])]]
+    return Case(kind="ranks", files=files, commands=asked, secrets=secrets, done=done)
+
+
+def _manifest(rng: random.Random) -> dict[str, Any]:
+    found = bases.capture_json(rng)
+    for _ in range(rng.choice([0, 1, 2, 4])):
+        changed = events._inside(found, rng)
+        found = changed if isinstance(changed, dict) else found
+    return found
+
+
+_COMPARE = [
+    ["-f", "json"],
+    ["-f", "json"],
+    [],
+    ["-v"],
+    ["-f", "markdown"],
+    ["--lenient"],
+    ["--fail-on-regression", "3%"],
+    ["-v", "-f", "markdown"],
+]
+
+
+def drawn_pair(rng: random.Random) -> Case:
+    """Two sides: traces, folders with a manifest, or a table against a trace."""
+    done: list[str] = []
+    files: dict[str, File] = {}
+    secrets: list[Secret] = []
+    paths = []
+    first = bases.drawn_trace(rng)
+    alike = rng.random() < 0.7
+    for side in "ab":
+        if rng.random() < 0.04:
+            suffix, file, more = tables.file_of(rng, tables.drawn_rows(rng))
+            path = f"{side}{suffix}"
+        else:
+            top = (
+                {**first, "traceEvents": [dict(event) for event in first["traceEvents"]]}
+                if alike
+                else bases.drawn_trace(rng)
+            )
+            more = events.mutated(rng, top, n=rng.choice([0, 1, 1, 2, 4]))
+            if rng.random() < 0.06:
+                secrets.append(events.with_secret(rng, top))
+            file, damaged = kineto.file_of(rng, top, damaged=0.04)
+            more += damaged
+            path = f"{side}{kineto.SUFFIXES.get(file.packing, '.json.gz')}"
+            if rng.random() < 0.2:
+                path = f"{side}/rank0.pt.trace.json"
+                file.packing = ""
+                files[f"{side}/capture.json"] = File(body=Json(_named(_manifest(rng)), layout="compact"))
+        files[path] = file
+        paths.append(path.partition("/")[0])
+        done += more
+    asked = [["compare", *paths, *rng.choice(_COMPARE)]]
+    if rng.random() < 0.1:
+        asked = [["scaling", *paths, *rng.choice([[], ["-f", "json"], ["--held", "strong"]])]]
+    if rng.random() < 0.1:
+        asked = [["compare", "--baseline", *paths, *paths, "--candidate", *paths[::-1], *paths, "-f", "json"]]
+    return Case(kind="compare", files=files, commands=asked, secrets=secrets, done=done)
+
+
+def _named(manifest: dict[str, Any]) -> dict[str, Any]:
+    ranks = manifest.get("ranks")
+    for rank in ranks if isinstance(ranks, list) else []:
+        if isinstance(rank, dict):
+            rank["trace"] = "rank0.pt.trace.json"
+    return manifest
+
+
+_JOB = Job(n_steps=4, launches=Job().launches[:10])
+
+
+def drawn_handover(rng: random.Random) -> Case:
+    """A trace, an export of the same job and ncu's pages, each mutated or not."""
+    done: list[str] = []
+    top: Trace = bases.trace_named("handover")
+    statements = list(bases.kept_once("handover statements", lambda: nsys.statements_of(exported(_JOB.trace()))))
+    if rng.random() < 0.6:
+        done += events.mutated(rng, top, n=rng.choice([1, 1, 2]))
+    files: dict[str, File] = {}
+    file, damaged = kineto.file_of(rng, top, damaged=0.03)
+    files["trace" + kineto.SUFFIXES.get(file.packing, ".json.gz")] = file
+    done += damaged
+    if rng.random() < 0.75:
+        if rng.random() < 0.6:
+            done += sql.mutated(rng, statements)
+        body = File(body=Sql(statements))
+        if rng.random() < 0.05:
+            body.inner.append(damage.drawn(rng))
+        files["report.sqlite"] = body
+    if rng.random() < 0.5:
+        lines = ncu.details(rng)
+        if rng.random() < 0.7:
+            done += cells.mutated(rng, lines)
+        files["kernels.csv"] = File(body=Lines(lines))
+    if rng.random() < 0.05:
+        files["more.json"] = kineto.file_of(rng, bases.drawn_trace(rng))[0]
+    paths = [*files]
+    rng.shuffle(paths)
+    asked = [["triage", *paths, *rng.choice([["-f", "json"], ["-f", "json"], [], ["-v"], ["-f", "markdown"]])]]
+    return Case(kind="handover", files=files, commands=asked, done=done)

@@ -1,0 +1,426 @@
+"""What must hold of every command, whatever its input: a table of functions from an outcome to faults.
+
+To add one: a function (Outcome, Case, folder) that yields faults, with `@oracle`. A fault's `key` tells it from others of
+its oracle; it holds nothing of the input, so that two inputs with one cause are one find.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+import jsonschema
+
+from profkit.render.schema import SCHEMAS, schema
+from tests.fuzz.documents import Case
+from tests.fuzz.target import LIMIT_S, Outcome, TooSlow
+
+MOST_BYTES = 1_500 * 2**20
+MOST_ERROR = 500
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What did not hold: of which oracle, which of its kind, and what was seen."""
+
+    oracle: str
+    key: str
+    said: str
+
+    @property
+    def signature(self) -> str:
+        return f"{self.oracle}: {self.key}"
+
+
+Faults = Iterator[tuple[str, str]]
+Oracle = Callable[[Outcome, Case, Path], Faults]
+ORACLES: dict[str, Oracle] = {}
+"""Every oracle by its name."""
+
+
+def oracle(function: Oracle) -> Oracle:
+    """Enter a function into the table, under its name."""
+    ORACLES[function.__name__] = function
+    return function
+
+
+def faults_of(outcome: Outcome, case: Case, folder: Path) -> list[Fault]:
+    """What of the table does not hold, each fault once."""
+    found = [
+        Fault(oracle=name, key=key, said=said[:2000])
+        for name, check in ORACLES.items()
+        for key, said in check(outcome, case, folder)
+    ]
+    return list({fault.signature: fault for fault in found}.values())
+
+
+# ------------------------------------------------------------------------------------------------------- how it ended
+
+
+@oracle
+def crash(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """No internal error: no exit code 70, no exception out of `main`."""
+    error = outcome.error
+    if error is None or isinstance(error, (TooSlow, MemoryError)):
+        return
+    yield f"{type(error).__name__} at {' < '.join(outcome.where[::-1])}", f"{type(error).__name__}: {str(error)[:300]}"
+
+
+@oracle
+def exit_code(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """0 to 4; another is none that the documentation knows."""
+    if outcome.error is None and outcome.code not in range(5):
+        yield f"{outcome.command} {outcome.code}", f"exit code {outcome.code}"
+
+
+@oracle
+def slow(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """Within the limit of time."""
+    if isinstance(outcome.error, TooSlow) or outcome.wall_s > LIMIT_S:
+        yield f"at {' < '.join(outcome.where[::-1])}", f"more than {LIMIT_S} s ({outcome.wall_s:.1f})"
+
+
+@oracle
+def memory(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """Within the limit of memory."""
+    if isinstance(outcome.error, MemoryError) or outcome.peak_bytes > MOST_BYTES:
+        where = f"MemoryError at {' < '.join(outcome.where[::-1])}" if outcome.error else outcome.command
+        yield where, f"{outcome.peak_bytes >> 20} MiB more than before"
+
+
+@oracle
+def traceback(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """No traceback is printed, unless asked for with -v. (That of a `crash` is not told twice.)"""
+    is_told = "Traceback (most recent call last)" in outcome.err + outcome.out
+    if is_told and outcome.error is None and not is_verbose(outcome):
+        yield f"{outcome.command} {outcome.code}", outcome.err[-1500:]
+
+
+def is_verbose(outcome: Outcome) -> bool:
+    """Whether tracebacks of refusals were asked for."""
+    return "-v" in outcome.args or "--verbose" in outcome.args
+
+
+@oracle
+def warning(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """No library's warning reaches the user."""
+    for text in outcome.warned:
+        yield re.sub(r"[\d.]+(?=[^(]*\()", "N", text), text
+
+
+@oracle
+def complaint(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """An error is one line and at most one hint, each of bounded length; a usage error of click's has its own form."""
+    if is_verbose(outcome):
+        return
+    lines = outcome.err.rstrip("\n").split("\n") if outcome.err.strip() else []
+    is_usage = bool(lines) and lines[0].startswith("Usage: ")
+    if outcome.code in (2, 3, 4) and outcome.error is None and not is_usage:
+        if not lines:
+            yield f"{outcome.command} silent", "an error without a word"
+        strange = [line for line in lines if not line.startswith(("profkit: ", "  hint: "))]
+        if strange:
+            yield f"{outcome.command} lines", f"{strange[0][:200]!r} in {outcome.err[:1000]!r}"
+    for line in lines:
+        if len(line) > MOST_ERROR:
+            yield f"{outcome.command} length", f"a line of {len(line):,} characters on stderr: {line[:200]!r}"
+
+
+# ------------------------------------------------------------------------------------------------------ what it did
+
+
+@oracle
+def files(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """Nothing is written but what was named with -o; temporary files are gone at the end; nothing is started."""
+    named = {outcome.args[place + 1] for place, word in enumerate(outcome.args[:-1]) if word in ("-o", "--output")}
+    allowed = {*named, *(f"{name}.part" for name in named)}
+    temporary = f"{os.environ.get('TMPDIR', gettempdir())}/"
+    for act in outcome.acts:
+        what, _, path = act.partition(" ")
+        is_inside_another = (
+            what.startswith("os.") and "/" not in path and path not in case.files
+        )  # by a folder's handle
+        if not (path.removeprefix(f"{folder}/") in allowed or path.startswith(temporary) or is_inside_another):
+            yield f"{outcome.command} {what} {_general(path)}", act
+    for path in Path(temporary).iterdir():
+        yield f"{outcome.command} left {_general(path.name)}", f"{path} is still there"
+    for name in outcome.new_files:
+        if name not in allowed:
+            yield f"{outcome.command} new {_general(name)}", f"{name} is new"
+
+
+def _general(path: str) -> str:
+    return re.sub(r"[-_][\w]{8}(?=/|$)|\d+|[0-9a-f]{8,}", "#", path)[:120]
+
+
+# ------------------------------------------------------------------------------------------------------ what it said
+
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROL = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+@oracle
+def control(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """No control characters but line breaks, and rich's own colours where they were asked for."""
+    for stream, text in (("stdout", outcome.out), ("stderr", outcome.err), *_written(outcome, folder)):
+        shown = _SGR.sub("", text) if "--color" in outcome.args else text
+        for match in _CONTROL.finditer(shown):
+            yield (
+                f"{outcome.command} {outcome.fmt} {stream} U+{ord(match[0]):04X}",
+                repr(shown[max(match.start() - 60, 0) : match.end() + 60]),
+            )
+            break
+
+
+def _written(outcome: Outcome, folder: Path) -> Iterator[tuple[str, str]]:
+    if "-o" in outcome.args:
+        path = folder / outcome.args[outcome.args.index("-o") + 1]
+        if path.is_file():
+            yield "file", path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+@oracle
+def secret(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """A planted secret is never printed."""
+    for planted in case.secrets:
+        for stream, text in (("stdout", outcome.out), ("stderr", outcome.err)):
+            bare = text if planted.marker in text else re.sub(r"\s+", "", text)  # lines are broken anywhere
+            place = bare.find(planted.marker)
+            if place >= 0:
+                yield f"{planted.form} ({outcome.command} {stream})", bare[max(place - 200, 0) : place + 100]
+
+
+_PERCENT = re.compile(r"(?<![\w.,])(-?\d[\d,]*(?:\.\d+)?) ?%")
+_MAY_EXCEED = re.compile(
+    r"(?:cv|varies by|by|\+|-|more|less|longer|slower|faster|within|drift\w*|slowdown|costs?)\s*(?:at least |up to |about )?$"
+)
+
+
+@oracle
+def percent(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """No share above 100 % in a triage; a spread or a change may be larger."""
+    if outcome.command != "triage" or outcome.fmt == "json":
+        return
+    given = _texts(case)
+    for match in _PERCENT.finditer(outcome.out):
+        value = float(match[1].replace(",", ""))
+        before = outcome.out[max(match.start() - 60, 0) : match.start()]
+        if (value > 100.05 or value < 0) and not _MAY_EXCEED.search(before) and match[0] not in given:
+            yield (
+                _near(outcome.out[match.end() : match.end() + 40]),
+                f"{before}{match[0]}{outcome.out[match.end() : match.end() + 60]}",
+            )
+
+
+def _near(text: str) -> str:
+    """What a number is a share of: the words after it."""
+    return " ".join(re.findall(r"[a-z]{2,}", re.split(r"[.,;:()\n|]", text, maxsplit=1)[0])[:5]) or "a share"
+
+
+@cache
+def _no_texts() -> str:
+    return ""
+
+
+def _texts(case: Case) -> str:
+    """Percentages may stand in the names of the input."""
+    return _no_texts() if not any("%" in what for what in case.done) else "%"
+
+
+# ------------------------------------------------------------------------------------------------------ JSON
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+@cache
+def _validator(name: str) -> Any:
+    return jsonschema.Draft202012Validator(schema(name))
+
+
+def document_of(outcome: Outcome) -> Any:
+    """The document that was printed, None where none was asked for or given."""
+    if outcome.fmt != "json" or outcome.code not in (0, 1) or outcome.error is not None:
+        return None
+    try:
+        return json.loads(outcome.out, parse_constant=_refuse)
+    except ValueError:
+        return None
+
+
+@oracle
+def parses(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """What is asked for as JSON is JSON, without NaN and Infinity, with unique keys and numbers that all readers have."""
+    if outcome.fmt != "json" or outcome.code not in (0, 1) or outcome.error is not None:
+        return
+    try:
+        json.loads(outcome.out, parse_constant=_refuse, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        said = re.sub(r"-?\d+", "N", str(error))
+        yield f"{outcome.command} {said[:80]}", f"{error}: {outcome.out[:300]}"
+
+
+def _whole(text: str) -> int:
+    if len(text) > 30:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+@oracle
+def obeys_schema(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """A document obeys the schema that `profkit schema` prints."""
+    document = document_of(outcome)
+    if document is None or outcome.command not in SCHEMAS:
+        return
+    for error in _validator(outcome.command).iter_errors(document):
+        path = ".".join("0" if isinstance(step, int) else step for step in error.absolute_path)
+        yield f"{outcome.command} {path} {error.validator}", f"{path}: {error.message[:300]}"
+
+
+def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its path, indices left out."""
+    yield path, value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _walk(item, path)
+
+
+@oracle
+def budget(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """The parts of each device's budget add up to the window, exactly, and none is negative."""
+    document = document_of(outcome)
+    if document is None or outcome.command != "triage":
+        return
+    for rank in document["ranks"]:
+        for device in rank["devices"]:
+            parts = device["budget_ns"]
+            if sum(parts.values()) != rank["window"]["duration_ns"]:
+                yield "sum", f"{parts} is not {rank['window']}"
+            if min(parts.values()) < 0:
+                yield "negative", f"{parts}"
+
+
+_SHARES = re.compile(r"\.(?:fraction|confidence|share|\w+_fraction|\w+_share|occupancy(?:\.\w+)?)$")
+
+
+@oracle
+def fraction(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """Every share in a triage is within 0 and 1: by the name of its field, the unit of evidence or of a column."""
+    document = document_of(outcome)
+    if document is None or outcome.command != "triage":
+        return
+    for path, value in _walk(document):
+        if (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and _SHARES.search(path)
+            and not _is_share(value)
+        ):
+            yield path, f"{path} is {value}"
+        elif isinstance(value, dict) and value.get("unit") == "fraction" and not _is_share(value.get("value")):
+            yield (
+                f"{value.get('metric')}",
+                f"{path}: {value.get('metric')} is {value.get('value')}: {value.get('statement')}",
+            )
+        elif isinstance(value, dict) and "units" in value and "rows" in value:
+            for row in value["rows"]:
+                for head, unit, item in zip(value["headers"], value["units"], row, strict=False):
+                    if unit == "fraction" and not _is_share(item):
+                        yield f"table {value['title']}: {head}", f"{item} in {row}"
+
+
+def _is_share(value: Any) -> bool:
+    return not isinstance(value, (int, float)) or -1e-9 <= value <= 1 + 1e-9
+
+
+@oracle
+def ceiling(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """What can be gained: a ceiling of at least 1, at least no time, at most the step."""
+    document = document_of(outcome)
+    if document is None or outcome.command != "triage":
+        return
+    verdict = document["verdict"]
+    if verdict["speedup_ceiling"] is not None and verdict["speedup_ceiling"] < 1:
+        yield "below 1", f"{verdict['speedup_ceiling']}"
+    if verdict["recoverable_ns"] < 0:
+        yield "negative", f"{verdict['recoverable_ns']}"
+    if verdict["step_ns"] is not None and verdict["recoverable_ns"] > verdict["step_ns"]:
+        yield "more than a step", f"{verdict['recoverable_ns']} of {verdict['step_ns']}"
+    for finding in document["findings"]:
+        if finding["recoverable_ns"] is not None and finding["recoverable_ns"] < 0:
+            yield f"{finding['id']} negative", f"{finding['recoverable_ns']}"
+
+
+@oracle
+def negative(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """No duration, count or size in a triage is negative, where its name says what it is."""
+    document = document_of(outcome)
+    if document is None or outcome.command != "triage":
+        return
+    for path, value in _walk(document["ranks"]):
+        is_amount = re.search(
+            r"\.(?:mean_ns|p50_ns|p95_ns|durations_ns|duration_ns|busy_ns(?:\.\w+)?|comm_overlapped_ns|n_\w+|cv)$", path
+        )
+        if is_amount and isinstance(value, (int, float)) and value < 0:
+            yield f"{path}", f"{path} is {value}"
+
+
+# ------------------------------------------------------------------------------------------------------ commands
+
+_LIVE = re.compile(r"[;&|<>$`(){}\n*?!#~]")
+
+
+def live_in(command: str) -> str:
+    """What a shell would do more with a command than start it: characters that stand there unquoted."""
+    found, quote, escaped, at_start = "", "", False, True
+    for char in command:
+        if escaped:
+            escaped = False
+        elif quote == "'":
+            quote = "" if char == "'" else quote
+        elif char == "\\":
+            escaped = True
+        elif quote == '"':
+            quote = "" if char == '"' else quote
+            found += char if char in "$`" else ""
+        elif char in "'\"":
+            quote = char
+        elif char in ";&|<>$`()\n*?" or (char in "#~" and at_start):
+            found += char
+        at_start = char in " \t"
+    return found + (quote or "") + ("\\" if escaped else "")
+
+
+@oracle
+def commands(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """Commands that are printed as the next ones to run are one command each, and nothing of the input in them runs."""
+    document = document_of(outcome)
+    if document is None or not isinstance(document, dict):
+        return
+    for path, value in _walk(document):
+        if not path.endswith(".command") or not isinstance(value, str):
+            continue
+        try:
+            words = shlex.split(value)
+        except ValueError as error:
+            yield f"{path} {error}", value
+            continue
+        live = live_in(value)
+        if live:
+            yield f"{path} {'line break' if chr(10) in live else 'shell'}", f"{sorted(set(live))} in {value}"
+        if not words and value:
+            yield f"{path} empty", value

@@ -1,0 +1,165 @@
+"""A process that tries inputs: reads `kind start count` from standard input, tells of each on standard output.
+
+b KIND I                    an input begins
+e KIND I CODE CPU_S WALL_S MB    and has ended
+m SECONDS                   a find is being made smaller, so long at most
+f {...}                     a find, as JSON; its folder is written
+d                           that was all that was asked for
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from tests.fuzz import finds
+from tests.fuzz.documents import Case
+from tests.fuzz.finds import Find
+from tests.fuzz.kinds import case_of
+from tests.fuzz.minimise import Shrinker
+from tests.fuzz.oracles import MOST_BYTES, Fault, faults_of
+from tests.fuzz.target import LIMIT_S, Outcome, run, warm
+
+_SLOW_ENOUGH_S = 4
+"""What a slow input may take while it is made smaller: 20 s for each try would be none."""
+
+
+@dataclass
+class Trial:
+    """Runs cases in a folder of its own, emptied before each."""
+
+    folder: Path
+    home: Path = field(init=False)
+    limit_s: float = LIMIT_S
+
+    def __post_init__(self) -> None:
+        self.home = self.folder.with_name(self.folder.name + "-home")
+        self.home.mkdir(parents=True, exist_ok=True)
+        os.environ.update(HOME=str(self.home), TMPDIR=str(self.home), XDG_CACHE_HOME=str(self.home), COLUMNS="100")
+        for name in ("NO_COLOR", "FORCE_COLOR", "PROFKIT_CACHE"):
+            os.environ.pop(name, None)
+
+    def outcomes(self, case: Case) -> list[tuple[Outcome, list[Fault]]]:
+        """Each command of a case with its faults."""
+        for folder in (self.folder, self.home):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        case.write(self.folder)
+        os.chdir(self.folder)
+        found = []
+        for args in case.commands:
+            outcome = run(args, limit_s=self.limit_s)
+            found.append((outcome, faults_of(outcome, case, self.folder)))
+        return found
+
+    def smaller(self, find: Find, *, limit_s: float) -> Find:
+        """The find with a smaller case."""
+        signature = find.fault.signature
+        is_slow = find.fault.oracle == "slow"
+
+        def shows(case: Case) -> bool:
+            if find.fault.oracle == "secret" and not all(secret.is_in(case) for secret in case.secrets):
+                return False
+            found = self.outcomes(case)
+            if is_slow:
+                return any(outcome.wall_s >= _SLOW_ENOUGH_S for outcome, _ in found)
+            return any(fault.signature == signature for _, faults in found for fault in faults)
+
+        self.limit_s = _SLOW_ENOUGH_S + 1 if is_slow else LIMIT_S
+        shrinker = Shrinker(find.case, shows, limit_s=limit_s)
+        case = shrinker.run()
+        self.limit_s = LIMIT_S
+        return Find(
+            fault=find.fault, case=case, only=find.only, traceback=find.traceback, is_small=shrinker.n_tries > 0
+        )
+
+
+@dataclass
+class Worker:
+    """Tries inputs and tells of them."""
+
+    seed: str
+    out: Path
+    trial: Trial
+    tell: IO[str]
+    minimise_s: float
+    known: set[str] = field(default_factory=set)
+
+    def try_one(self, kind: str, index: int) -> list[Find]:
+        """Try an input; gives the new finds, written."""
+        self.tell.write(f"b {kind} {index}\n")
+        self.tell.flush()
+        cpu_begun, begun = time.process_time(), time.perf_counter()
+        case = case_of(self.seed, kind, index)
+        found = self.trial.outcomes(case)
+        cpu_s, wall_s = time.process_time() - cpu_begun, time.perf_counter() - begun
+        new: list[Find] = []
+        for outcome, faults in found:
+            for fault in faults:
+                if fault.signature not in self.known:
+                    self.known.add(fault.signature)
+                    alone = case.but(commands=[outcome.args])
+                    only = f"{self.seed}:{kind}:{index}"
+                    new.append(self._written(Find(fault=fault, case=alone, only=only, traceback=outcome.traceback)))
+        worst = max(outcome.code for outcome, _ in found)
+        peak = max(outcome.peak_bytes for outcome, _ in found) >> 20
+        self.tell.write(f"e {kind} {index} {worst} {cpu_s:.4f} {wall_s:.4f} {peak}\n")
+        self.tell.flush()
+        return new
+
+    def _written(self, find: Find) -> Find:
+        self.tell.write(f"m {self.minimise_s}\n")
+        self.tell.flush()
+        small = self.trial.smaller(find, limit_s=self.minimise_s) if self.minimise_s else find
+        place = finds.write(small, self.out)
+        self.tell.write(f"f {json.dumps({**finds.about(small), 'place': str(place)})}\n")
+        self.tell.flush()
+        return small
+
+
+def limit_memory() -> None:
+    """Let this process have so much more than it has now."""
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    most = size + MOST_BYTES + 256 * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**30, 2**30))
+
+
+def main() -> None:
+    """Read what to try until there is no more."""
+    options = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
+    tell = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    worker = Worker(
+        seed=options["seed"],
+        out=Path(options["out"]),
+        trial=Trial(Path(options["folder"])),
+        tell=tell,
+        minimise_s=options["minimise_s"],
+        known=set(options["known"]),
+    )
+    warm()
+    for kind in options["kinds"]:
+        worker.trial.outcomes(case_of("warm", kind, 0))
+    if sys.platform == "linux":
+        limit_memory()
+    for line in sys.stdin:
+        kind, start, count = line.split()
+        for index in range(int(start), int(start) + int(count)):
+            worker.try_one(kind, index)
+        tell.write("d\n")
+        tell.flush()
+
+
+if __name__ == "__main__":
+    main()
