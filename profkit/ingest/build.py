@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.devices import device_work, linked
 from profkit.ingest.merge import WHAT, Merged, cleaned, code_table, in_time_order
-from profkit.ingest.redact import redacted
+from profkit.redact import redacted
 from profkit.ingest.steps import find_steps, find_window
 from profkit.model import names
 from profkit.model.trace import (

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from profkit.errors import UnsupportedTraceError
-from profkit.ingest.redact import REDACTED, redacted
+from profkit.redact import REDACTED, redacted
 from profkit.ingest.sqlite import Database, Text
 from profkit.model.arrays import I64
 from profkit.model.trace import TraceWarning
