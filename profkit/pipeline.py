@@ -19,6 +19,7 @@ from profkit.errors import UsageError
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import DeviceReport, RankReport, Verdict
 from profkit.model.trace import Trace
+from profkit.redact import redacted_line
 from profkit.timeline import DeviceFacts, Facts
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, of_mean_step
@@ -48,7 +49,7 @@ def triage_trace(
 def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None) -> Analysed:
     """Give everything that is known of one trace."""
     if command:
-        meta = replace(trace.meta, metadata={**trace.meta.metadata, "profkit_command": command})
+        meta = replace(trace.meta, metadata={**trace.meta.metadata, "profkit_command": redacted_line(command)})
         trace = replace(trace, meta=meta)
     if step_range is not None:
         trace = narrowed(trace, step_range)

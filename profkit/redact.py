@@ -31,13 +31,22 @@ _SEARCHED: Final = 2**21
 trace has); what is beyond is taken out whole."""
 _LOOKED_AT: Final = 128
 
+
+def _in_order(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+def _listed(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 # ------------------------------------------------------------------------------------------------- the names of secrets
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _STEMS: Final = ("passw", "passphrase", "passcode", "secret", "credential", "apikey", "accesskey", "privatekey")
-_LAST_WORDS: Final = frozenset(
+_LAST_WORDS: Final = _listed(
     "auth oauth authorization pwd sshpass cookie cookies bearer jwt sas webhook webhooks dsn cred creds otp mfa totp"
-    " sessionid sessid phpsessid jsessionid authkey".split()
+    " sessionid sessid phpsessid jsessionid authkey"
 )
 _LAST_PAIRS: Final = frozenset(
     {
@@ -45,38 +54,38 @@ _LAST_PAIRS: Final = frozenset(
         ("webhook", "url"), ("key", "pair"), ("connect", "sid"), ("access", "id"),
     }
 )  # fmt: skip
-_KEYS_OF: Final = frozenset(
+_KEYS_OF: Final = _listed(
     "access account admin anthropic api app application auth aws azure boto client cohere comet consumer db deploy"
     " encryption fernet gcp gemini github gitlab google hf hmac huggingface id jwt kaggle license licence master mlflow"
     " mistral neptune nvidia ngc openai pgp private project replicate root rsa s3 sas secret sendgrid service session"
-    " shared signing slack ssh ssl storage stripe subscription swift tls together twilio user wandb write".split()
+    " shared signing slack ssh ssl storage stripe subscription swift tls together twilio user wandb write"
 )
 """What stands before `key` where that is a secret; before `key_id` it may be a public half, which goes as well."""
-_KEYS_FOR: Final = frozenset(
+_KEYS_FOR: Final = _listed(
     "sort cache primary foreign partition group hash dict map index join order data label image text input output"
     " target column state module param metric monitor dispatch by kv query attn lookup registry batch feature sample"
     " prompt response answer question caption audio video messages content reward loss stop unique row object bucket"
-    " compile compilation graph kernel guard num n".split()
+    " compile compilation graph kernel guard num n"
 )
 """What stands before `key` where that names a place in a table."""
-_TOKENS_OF: Final = frozenset(
+_TOKENS_OF: Final = _listed(
     "pad eos bos mask unk sep cls image special stop start end per num n max min new first last next prev previous"
     " total context vision video audio im boi eoi bot eot sot decoder encoder forced suppress sub byte visual register"
-    " each every separator pooling class patch text extra added draft tool think by cost word".split()
+    " each every separator pooling class patch text extra added draft tool think by cost word"
 )
 """What stands before `token` where that is a piece of text."""
-_SIGNATURES_OF: Final = frozenset("op kernel function func method type call graph schema node input shape".split())
-_PASSES_OF: Final = frozenset("db user smtp ftp mysql pg redis ssh ssl admin root login proxy http mail email".split())
-_ABOUT: Final = frozenset(
+_SIGNATURES_OF: Final = _listed("op kernel function func method type call graph schema node input shape")
+_PASSES_OF: Final = _listed("db user smtp ftp mysql pg redis ssh ssl admin root login proxy http mail email")
+_ABOUT: Final = _listed(
     "file files filename path paths dir name names type types uri endpoint host port ttl expiry expiration expires"
     " provider method methods mode format version backend enabled required timeout policy scheme scope scopes"
     " algorithm alg class length size count len field column prefix suffix env var hint manager helper issuer audience"
-    " py json yaml yml txt toml cpp cu cc h so".split()
+    " py json yaml yml txt toml cpp cu cc h so"
 )
 """Last words of names that tell about a secret, or of files."""
-_HOLDERS: Final = frozenset("secret secrets credential credentials password passwords cookies".split())
-_COMMANDS: Final = frozenset("command cmd cmdline commandline entrypoint launcher invocation".split())
-_OF_CONTENT: Final = frozenset("commit sha sha1 revision rev hash digest checksum git ref head etag fingerprint".split())
+_HOLDERS: Final = _listed("secret secrets credential credentials password passwords cookies")
+_COMMANDS: Final = _listed("command cmd cmdline commandline entrypoint launcher invocation")
+_OF_CONTENT: Final = _listed("commit sha sha1 revision rev hash digest checksum git ref head etag fingerprint")
 _ENVIRONMENT: Final = re.compile(r"env(?:s|iron(?:ment)?)?(?:_?vars?|_?variables?)?", re.IGNORECASE)
 _OF_ENVIRONMENT: Final = re.compile(r".*(?:_|-|\.|(?<=[a-z])(?=E))" + _ENVIRONMENT.pattern, re.IGNORECASE)
 
@@ -114,7 +123,7 @@ def _strength_of(words: Sequence[str], *, is_variable: bool) -> int:
     return WEAK if _AMONG & set(words) else NO
 
 
-_AMONG: Final = frozenset("token tokens auth oauth key sig signature cookie sid csrf csrftoken xsrf nonce pat".split())
+_AMONG: Final = _listed("token tokens auth oauth key sig signature cookie sid csrf csrftoken xsrf nonce pat")
 
 
 def _strength_of_key(owner: str, *, is_variable: bool) -> int:
@@ -144,8 +153,7 @@ _RUN: Final = re.compile(r"[A-Za-z0-9+/=~%]{12,}")
 _HEX40: Final = re.compile(r"[0-9a-f]{40}", re.IGNORECASE)
 _START: Final = r"(?<![A-Za-z0-9])"
 _SHAPE: Final = re.compile(
-    _START
-    + r"(?:"
+    _START + r"(?:"
     r"hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
     r"|gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct)-[\w\-.]{16,}|xox[a-z](?:\.xox[a-z])?-[\w\-]{10,}|xapp-[\w\-]{10,}"
     r"|sk-(?=[\w\-]{0,60}[0-9A-Z])[\w\-]{16,}|(?:sk|pk|rk)_(?:live|test|prod)_[A-Za-z0-9]{10,}|whsec_[\w+/=]{16,}"
@@ -165,7 +173,7 @@ _SHAPE: Final = re.compile(
 _PEM: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[0-9]")
 _PEM_END: Final = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-MAC:[^\n]*")
 _SCHEME: Final = re.compile(r"(?<![A-Za-z])(bearer|basic)(\s{1,8}|%20|\+)([A-Za-z0-9+/=_\-.~]{6,})", re.IGNORECASE)
-_NOT_CREDENTIALS: Final = frozenset("token tokens authentication authorization scheme header headers".split())
+_NOT_CREDENTIALS: Final = _listed("token tokens authentication authorization scheme header headers")
 
 
 def _is_harmless(value: str) -> bool:
@@ -194,21 +202,23 @@ def _is_secret(value: str, strength: int) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- in texts
 
-_STEMS_OF_TEXT: Final = tuple(
+_STEMS_OF_TEXT: Final = _in_order(
     "passw passphrase passcode pwd secret token cred auth key cookie sess sig pass pat dsn webhook jwt otp mfa totp sas"
-    " bearer basic sid csrf xsrf nonce access conn :// -----begin login mysql mariadb -u".split()
+    " bearer basic sid csrf xsrf nonce access conn :// -----begin login mysql mariadb -u"
 )
 """What any text must hold, in lower case, that a name, a URL or a header in it is looked for."""
-_MARKS: Final = tuple(
-    "hf_ api_org_ ghp_ gho_ ghs_ ghu_ ghr_ github_pat_ glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glimt- glagent-"
-    " glffct- xox xapp- sk- sk_ pk_ rk_ whsec_ AKIA ASIA ABIA ACCA AGPA AIDA AROA ANPA AIza ya29. GOCSPX- 1//0 npm_ pypi-"
-    " dckr_ dop_v1_ nvapi- wandb_v local- dapi SG. gsk_ r8_ xai- pplx- tskey- hvs. hvb. hvr. AGE-SECRET-KEY-1 PMAK-"
-    " rubygems_ glsa_ glc_ shpat_ shpca_ shppa_ shpss_ lin_api_ ntn_ secret_ figd_ sntrys_ sntryu_ dp. ATATT3 key- :AA eyJ"
-    " aGZf Z2hwX Z2l0aHViX3BhdF Z2xwYXQt QUtJQ c2stcHJva eG94Y bnBtX cHlwaS QmVhcmVyI LS0tLS1CRUdJTi Q~ -----BEGIN PuTTY"
-    "".split()
+_MARKS: Final = _in_order(
+    "hf_ api_org_ ghp_ gho_ ghs_ ghu_ ghr_ github_pat_ glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glimt-"
+    " glagent- glffct- xox xapp- sk- sk_ pk_ rk_ whsec_ AKIA ASIA ABIA ACCA AGPA AIDA AROA ANPA AIza ya29. GOCSPX-"
+    " 1//0 npm_ pypi- dckr_ dop_v1_ nvapi- wandb_v local- dapi SG. gsk_ r8_ xai- pplx- tskey- hvs. hvb. hvr."
+    " AGE-SECRET-KEY-1 PMAK- rubygems_ glsa_ glc_ shpat_ shpca_ shppa_ shpss_ lin_api_ ntn_ secret_ figd_ sntrys_"
+    " sntryu_ dp. ATATT3 key- :AA eyJ aGZf Z2hwX Z2l0aHViX3BhdF Z2xwYXQt QUtJQ c2stcHJva eG94Y bnBtX cHlwaS"
+    " QmVhcmVyI LS0tLS1CRUdJTi Q~ -----BEGIN PuTTY"
 )
 """What any text must hold that a token is looked for by its shape."""
-_SEPARATED: Final = re.compile(r"=|(?<!:):(?!:)|://|(?<![\w.])--?[A-Za-z]|bearer|basic|\]|\s\S{1,200}\s{1,8}passw", re.IGNORECASE)
+_SEPARATED: Final = re.compile(
+    r"=|(?<!:):(?!:)|://|(?<![\w.])--?[A-Za-z]|bearer|basic|\]|\s\S{1,200}\s{1,8}passw", re.IGNORECASE
+)
 """What stands between a name and its value, or makes a value known without a name."""
 _PAIR: Final = re.compile(
     r"(?<![\w.\-])([\w.\-]+|(?:api|access|secret|private|account|session)[ ](?:key|token|secret|id))"
@@ -220,7 +230,9 @@ _OPENING: Final = re.compile(r"""[bBrRuUfF]{0,2}(\\*)(["'`])""")
 _PIECE: Final = re.compile(r"""[^\s"'`,;&|]+""")
 _GAP: Final = re.compile(r"[,;&|]+")
 _NEXT_KEY: Final = re.compile(r"""\s{0,4}["'\\]{0,2}[\w.\-]{1,64}["'\\]{0,3}\s{0,2}[=:]""")
-_SCHEME_WORDS: Final = re.compile(r"(?:bearer|basic|digest|negotiate|token|apikey|aws4-hmac-sha256)\s{1,4}(?=\S)", re.IGNORECASE)
+_SCHEME_WORDS: Final = re.compile(
+    r"(?:bearer|basic|digest|negotiate|token|apikey|aws4-hmac-sha256)\s{1,4}(?=\S)", re.IGNORECASE
+)
 _WHOLE_LINE: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-authorization"})
 _CLOSERS: Final = ")]}>.,;:"
 _URL: Final = re.compile(r"""(?<![\w+.\-])[A-Za-z][\w+.\-]*://[^\s"'<>`]+""")
@@ -383,7 +395,7 @@ def _is_escaped(text: str, place: int) -> bool:
 
 
 def _word_end(text: str, start: int, stop: int) -> int:
-    """Give where an unquoted value ends: at a space or quote, or before a comma and the like with another name behind."""
+    """Give where an unquoted value ends: at a space, a quote, or a comma (or the like) with another name behind."""
     end = start
     while (piece := _PIECE.match(text, end, stop)) is not None:
         end = piece.end()
@@ -419,9 +431,9 @@ _OPAQUE_PATHS: Final = re.compile(
     re.IGNORECASE,
 )
 _PARAMETER: Final = re.compile(r"([?&;#])([^=&;#?]*)(=?)([^&;#]*)")
-_SECRET_PARAMETERS: Final = frozenset("sig code key k t hmac policy auth sid ticket jwt pass pwd".split())
-_OPEN_PARAMETERS: Final = frozenset(
-    "versionid generation snapshot etag rev revision ref commit sha id uploadid uuid file path name prefix".split()
+_SECRET_PARAMETERS: Final = _listed("sig code key k t hmac policy auth sid ticket jwt pass pwd")
+_OPEN_PARAMETERS: Final = _listed(
+    "versionid generation snapshot etag rev revision ref commit sha id uploadid uuid file path name prefix"
 )
 _INNER_USER: Final = re.compile(r"(://)[^/\s@:?#&]*:[^/\s@?#&]*@")
 _ENCODED_SLASHES: Final = re.compile(r"%3A%2F%2F[^&\s]*%40", re.IGNORECASE)
@@ -444,7 +456,7 @@ def shown_url(url: str) -> str:
 
 
 def _without_user(rest: str, scheme: str) -> str:
-    """Give what follows `scheme://` without its user; a user alone stays where it is no secret (`git@`, a container)."""
+    """Give what follows `scheme://` without its user; a user alone stays where it is no secret (`git@`)."""
     authority = re.match(r"[^/?#]*", rest)
     end = authority.end() if authority is not None else 0
     place = rest.rfind("@", 0, end)
@@ -476,7 +488,7 @@ def _without_parameter(found: re.Match[str]) -> str:
 
 _ASSIGNMENT: Final = re.compile(r"([-+~]*)([A-Za-z_][\w.\-/@\[\]]*)=(.*)", re.DOTALL)
 _PROGRAM: Final = re.compile(r"(?:[^\s]*/)?([a-z][\w\-]*)")
-_WITH_GLUED: Final = frozenset("mysql mysqldump mysqladmin mariadb sshpass".split())
+_WITH_GLUED: Final = _listed("mysql mysqldump mysqladmin mariadb sshpass")
 _WITH_SHORT: Final = {
     "sshpass": ("-p",), "docker": ("-p",), "podman": ("-p",), "az": ("-p",), "helm": ("-p",), "redis-cli": ("-a",),
     "ldapsearch": ("-w",), "curl": ("-b", "--cookie"),
@@ -485,12 +497,13 @@ _WITH_USER: Final = {
     "curl": ("-u", "--user", "-U", "--proxy-user"), "wget": ("--user",), "http": ("-a", "--auth"), "https": ("-a",),
     "smbclient": ("-U",),
 }  # fmt: skip
-_SHELLS: Final = frozenset("sh bash dash zsh ksh".split())
+_SHELLS: Final = _listed("sh bash dash zsh ksh")
 _CODE_FLAG: Final = re.compile(r"-[a-z]*c")
 _LOGINS: Final = frozenset({"wandb", "neptune", "comet"})
 _PIECES_OF_SHELL: Final = re.compile(
     r"""(\s+)|([;&|<>()]+)|("(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\;&|<>()]+|.)""", re.DOTALL
 )
+_VARIABLE: Final = re.compile(r"[A-Za-z_]\w*=")
 _QUOTED: Final = re.compile(r"""(?s)"((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)""")
 _ESCAPED: Final = re.compile(r"""(?s)\\([$`"\\\n])""")
 
@@ -555,9 +568,9 @@ def redacted_line(text: str) -> str:
     after = redacted_command(before)
     parts: list[str] = []
     place = 0
-    for (start, end), old, new in zip(spans, before, after):
+    for (start, end), old, new in zip(spans, before, after):  # noqa: B905 - Python 3.9
         if new != old:
-            parts += [text[place:start], shlex.quote(new)]
+            parts += [text[place:start], _quoted(new)]
             place = end
     return _text_cleaned("".join(parts) + text[place:])
 
@@ -574,6 +587,12 @@ def _shell_words(text: str) -> Iterator[tuple[int, int]]:
             start = -1
     if start >= 0:
         yield start, len(text)
+
+
+def _quoted(word: str) -> str:
+    """Quote a word as a shell takes it; an assignment before a command is none if its name is quoted."""
+    variable = _VARIABLE.match(word)
+    return shlex.quote(word) if variable is None else variable[0] + shlex.quote(word[variable.end() :])
 
 
 def _unquoted(word: str) -> str:
@@ -667,7 +686,7 @@ class _Cleaner:
             return [*(self._taken() for _ in texts)]
         clean = redacted_command(texts)
         self._n_left -= len(whole)
-        self.n_taken += sum(new != old for new, old in zip(clean, texts))
+        self.n_taken += sum(new != old for new, old in zip(clean, texts))  # noqa: B905 - Python 3.9
         return clean
 
     def _string(self, value: str, key: str, depth: int) -> str:

@@ -51,7 +51,9 @@ TEXTS: dict[str, Callable[[str], str]] = {
     "cookie": lambda s: f"Cookie: theme=dark; sid={s}; lang=en",
     "hydra override": lambda s: f"++logger.wandb.api_key={s}",
     "signed URL": lambda s: f"https://b.s3.amazonaws.com/t.json?X-Amz-Date=20260101T000000Z&X-Amz-Signature={s}",
-    "credential in a URL": lambda s: f"https://b.s3.amazonaws.com/t.json?X-Amz-Credential={s}%2F20260101%2Fs3&X-Amz-Expires=60",
+    "credential in a URL": lambda s: (
+        f"https://b.s3.amazonaws.com/t.json?X-Amz-Credential={s}%2F20260101%2Fs3&X-Amz-Expires=60"
+    ),
     "azure sas": lambda s: f"https://a.blob.core.windows.net/c/t.json?sv=2024-01-01&se=2026-01-01&sig={s}%3D",
     "access token in a URL": lambda s: f"https://example.com/t.json?access_token={s}&v=2",
     "token in a fragment": lambda s: f"https://example.com/t.json#access_token={s}&state=1",
@@ -123,11 +125,17 @@ VALUES: dict[str, Callable[[str], tuple[str, Any]]] = {
     "JSON in a string": lambda s: ("config", json.dumps({"model": "gpt2", "api_key": s})),
     "JSON in JSON": lambda s: ("config", json.dumps({"inner": json.dumps({"password": s})})),
     "JSON with pairs": lambda s: ("config", json.dumps([{"name": "DB_PASSWORD", "value": s}])),
-    "lines of a private key": lambda s: ("pem", ["-----BEGIN PRIVATE" + " KEY-----", s, "-----END PRIVATE" + " KEY-----"]),
+    "lines of a private key": lambda s: (
+        "pem",
+        ["-----BEGIN PRIVATE" + " KEY-----", s, "-----END PRIVATE" + " KEY-----"],
+    ),
     "as a key": lambda s: ("seen", {"gh" + "p_" + drawn(s, MIXED, 36): s and 1}),
     "command": lambda s: ("profkit_command", f"python t.py --api-key {s} --lr 1e-3"),
     "command in a shell": lambda s: ("profkit_command", f"bash -c 'export WANDB_API_KEY={s}; python t.py'"),
-    "JSON in a command": lambda s: ("profkit_command", shlex.join(["python", "t.py", "--config", f'{{"api_key": "{s}"}}'])),
+    "JSON in a command": lambda s: (
+        "profkit_command",
+        shlex.join(["python", "t.py", "--config", f'{{"api_key": "{s}"}}']),
+    ),
 }
 
 COMMANDS: dict[str, Callable[[str], list[str]]] = {
@@ -300,7 +308,26 @@ def test_an_ordinary_value_stays(key: str, value: Any) -> None:
 
 def test_the_rest_of_a_command_stays_as_it_was() -> None:
     line = "cd /x  &&  HF_TOKEN=abc python 't 1.py' --lr  1e-3 > log"
-    assert redacted_line(line) == "cd /x  &&  'HF_TOKEN=[redacted]' python 't 1.py' --lr  1e-3 > log"
+    assert redacted_line(line) == "cd /x  &&  HF_TOKEN='[redacted]' python 't 1.py' --lr  1e-3 > log"
+
+
+def test_a_command_in_a_command() -> None:
+    words = [
+        "python",
+        "t.py",
+        "--token",
+        "abcdef",
+        "--lr",
+        "1e-3",
+        "--wandb_api_key=abc",
+        "bash",
+        "-c",
+        "HF_TOKEN=abc python",
+    ]
+    assert redacted_command(words) == [
+        *("python", "t.py", "--token", "[redacted]", "--lr", "1e-3", "--wandb_api_key=[redacted]", "bash", "-c"),
+        "HF_TOKEN='[redacted]' python",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -320,10 +347,39 @@ def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
 
 
 HOSTILE = (
-    "key=", "token=", "token=None,", "a.", "a=", "://", "a://", "a:b@", "'", '"', '\\"', "\\", '"\\', "-----BEGIN PRIVATE KEY-----",
-    "eyJ", "sk-", "--token ", "--key a ", "bearer ", "basic a", "Authorization: ", "token=\"", "key='", "password ", "login x ",
-    "{", "[", '{"a":', "-p", "mysql -p", "[redacted]", "hf_", "?a=b&", "token=[", "cookie: ", "A", "Aa", "1-", "key: ,", "é=", "@",
-)  # fmt: skip
+    *(
+        "key=",
+        "token=",
+        "token=None,",
+        "a.",
+        "a=",
+        "://",
+        "a://",
+        "a:b@",
+        "'",
+        '"',
+        '\\"',
+        "\\",
+        '"\\',
+        "eyJ",
+        "sk-",
+        "@",
+    ),
+    *(
+        "--token ",
+        "--key a ",
+        "bearer ",
+        "basic a",
+        "Authorization: ",
+        'token="',
+        "key='",
+        "password ",
+        "login x ",
+        "{",
+    ),
+    *("[", '{"a":', "-p", "mysql -p", "[redacted]", "hf_", "?a=b&", "token=[", "cookie: ", "A", "Aa", "1-", "key: ,"),
+    *("é=", "-----BEGIN PRIVATE" + " KEY-----", "-----BEGIN "),
+)
 
 
 @pytest.mark.parametrize("piece", HOSTILE)

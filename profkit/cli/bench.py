@@ -13,6 +13,7 @@ import click
 
 from profkit.cli.percent import Percent
 from profkit.errors import ProfkitError, UsageError
+from profkit.redact import redacted_command
 from profkit.units import format_change
 
 _DEFAULT_TABLE: Final = "profkit-bench.csv"
@@ -139,7 +140,7 @@ class _Session:
         from profkit.compare.bench import report
         from profkit.render import bench
 
-        shown = {arm: shlex.join(words) for arm, words in self._commands.items()}
+        shown = {arm: shlex.join(redacted_command(words)) for arm, words in self._commands.items()}
         found = report(self._trials, self._design, shown, is_same=is_same)
         if found is None:
             return code

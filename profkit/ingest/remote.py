@@ -1,4 +1,7 @@
-"""Traces at URLs (`s3://`, `gs://`, `https://`, ...) through fsspec, which is imported when one is seen."""
+"""Traces at URLs (`s3://`, `gs://`, `https://`, ...) through fsspec, which is imported when one is seen.
+
+A URL is fetched as it was given, and shown, in errors too, without the secrets in it (`shown_url`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from profkit.errors import MissingCapabilityError, ProfkitError, TraceNotFoundError
+from profkit.redact import redacted_text, shown_url
 
 
 def listed(url: str) -> list[str]:
@@ -48,14 +52,15 @@ def identity(url: str) -> bytes | None:
 def fetched(url: str) -> Iterator[Path]:
     """Give an object as a file of a temporary folder: readers look at a file more than once."""
     with tempfile.TemporaryDirectory(prefix="profkit-url-") as folder:
-        local = Path(folder) / (PurePosixPath(url).name[-120:] or "trace")
+        local = Path(folder) / (PurePosixPath(shown_url(url)).name[-120:] or "trace")
         with _told(url):
             system, path = _opened(url)
             system.get_file(path, str(local))
         try:
             yield local
         except ProfkitError as error:
-            error.message = error.message.replace(str(local), url)
+            error.message = error.message.replace(str(local), shown_url(url))
+            error.hint = error.hint.replace(str(local), shown_url(url))
             raise
 
 
@@ -64,12 +69,14 @@ def _opened(url: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError:
         raise MissingCapabilityError(
-            f"{url} is a URL, which takes fsspec", hint="pip install 'profkit[remote]'"
+            f"{shown_url(url)} is a URL, which takes fsspec", hint="pip install 'profkit[remote]'"
         ) from None
     try:
         system, path = url_to_fs(url)
     except ImportError as error:  # fsspec names the package of the protocol
-        raise MissingCapabilityError(f"{url}: {error}", hint="pip install s3fs, gcsfs or adlfs, as it says") from None
+        raise MissingCapabilityError(
+            f"{shown_url(url)}: {error}", hint="pip install s3fs, gcsfs or adlfs, as it says"
+        ) from None
     return system, str(path)
 
 
@@ -81,9 +88,10 @@ def _told(url: str) -> Iterator[None]:
     except ProfkitError:
         raise
     except FileNotFoundError:
-        raise TraceNotFoundError(f"{url}: no such object", hint="check the URL") from None
+        raise TraceNotFoundError(f"{shown_url(url)}: no such object", hint="check the URL") from None
     except Exception as error:  # noqa: BLE001 - each store has its own exceptions
-        reason = str(error).partition("\n")[0] or "no reason given"
+        said = str(error).partition("\n")[0].replace(url, shown_url(url))
+        reason = redacted_text(said) or "no reason given"
         raise TraceNotFoundError(
-            f"{url}: {type(error).__name__}: {reason}", hint="check the URL, the network and the credentials"
+            f"{shown_url(url)}: {type(error).__name__}: {reason}", hint="check the URL, the network and the credentials"
         ) from None

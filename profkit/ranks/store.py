@@ -23,6 +23,7 @@ from profkit.model.report import RankReport, Verdict
 from profkit.ranks.codec import packed, unpacked
 from profkit.ranks.options import Options
 from profkit.ranks.outcome import Outcome
+from profkit.redact import shown_url
 from profkit.verdict import Case
 
 FOLDER: Final = ".profkit"
@@ -82,7 +83,7 @@ def code_digest() -> bytes:
 
 def place_of(source: str, key: Key, folder: str | None) -> Path:
     """Give the file for a source: in `folder`, or beside the source; one for each content, whatever the options."""
-    path = Path(source)
+    path = Path(shown_url(source))
     home = path.parent / FOLDER if folder is None else Path(folder)
     return home / f"{path.name[:120]}-{key.content.hex()[:12]}{SUFFIX}"
 
@@ -126,6 +127,7 @@ def keep(place: Path, key: Key, outcomes: tuple[Outcome, ...]) -> bool:
 
 
 def _outcome(item: _Kept, source: str) -> Outcome:
+    source = shown_url(source)
     report, verdict = replace(item.report, source=source), replace(item.verdict, source=source)
     return Outcome(
         report=report,
