@@ -19,6 +19,7 @@ from profkit.errors import UsageError
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import DeviceReport, RankReport, Verdict
 from profkit.model.trace import Trace
+from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
 from profkit.units import format_fraction
@@ -52,7 +53,7 @@ def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command:
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
     """
     if command:
-        trace = replace(trace, meta=replace(trace.meta, command=typed(command).text))
+        trace = replace(trace, meta=replace(trace.meta, command=redacted_line(typed(command).text)))
     if step_range is not None:
         trace = narrowed(trace, step_range)
     facts = Facts.of(trace)

@@ -17,6 +17,12 @@ def files() -> Any:
     return _loaded("files")
 
 
+@cache
+def redact() -> Any:
+    """Give profkit.redact."""
+    return _loaded("redact")
+
+
 def _loaded(name: str) -> Any:
     path = Path(__file__).resolve().parent.parent / f"{name}.py"
     spec = spec_from_file_location(f"_profkit_{name}", path)

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from . import clock, store
+from .command import redacted_text
 from .copies import CopyWatch
 from .exits import WaysOut, in_backward
 from .hooks import Hooks
@@ -322,7 +323,7 @@ class Controller:
             if recorder is not None:
                 recorder.stop()
         self.stage = "done"
-        text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        text = redacted_text(f"{type(error).__name__}: {error}".splitlines()[0])[:300]
         self.reason = f"the capture failed, the script runs on ({text})"
         with suppress(Exception):
             self._end(self.reason, is_failure=True)

@@ -12,6 +12,7 @@ import click
 
 from profkit import __version__
 from profkit.errors import ProfkitError
+from profkit.redact import redacted_text
 
 COMMANDS: Final = (
     "run",
@@ -83,10 +84,11 @@ def main(arguments: list[str] | None = None) -> None:
         if wants_traceback:
             import traceback
 
-            traceback.print_exc()
+            click.echo(redacted_text(traceback.format_exc()), err=True, nl=False)
         complain(error)
         code = error.exit_code
     except click.ClickException as error:
+        error.message = redacted_text(error.message)
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -116,9 +118,9 @@ def _leave(code: int) -> NoReturn:
 
 def complain(error: ProfkitError) -> None:
     """Print one line that says what and where, and one that says what next, to stderr."""
-    click.echo(f"profkit: {_one_line(error.message)}", err=True)
+    click.echo(f"profkit: {_one_line(redacted_text(error.message))}", err=True)
     if error.hint:
-        click.echo(f"  hint: {_one_line(error.hint)}", err=True)
+        click.echo(f"  hint: {_one_line(redacted_text(error.hint))}", err=True)
 
 
 def _one_line(text: str) -> str:

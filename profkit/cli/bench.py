@@ -14,6 +14,7 @@ import click
 from profkit.cli.percent import Percent
 from profkit.cli.say import say
 from profkit.errors import ProfkitError, UsageError
+from profkit.redact import redacted_command
 from profkit.shell import clean, line_of, path_word
 from profkit.units import format_change
 
@@ -141,7 +142,7 @@ class _Session:
         from profkit.compare.bench import report
         from profkit.render import bench
 
-        shown = {arm: shlex.join(words) for arm, words in self._commands.items()}
+        shown = {arm: shlex.join(redacted_command(words)) for arm, words in self._commands.items()}
         found = report(self._trials, self._design, shown, is_same=is_same)
         if found is None:
             return code

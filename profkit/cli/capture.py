@@ -227,7 +227,7 @@ def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bo
 def _circumstances(options: Any) -> dict[str, Any]:
     """Give what the manifest says of the machine and the request."""
     from profkit.capture.doctor import gpu_facts
-    from profkit.ingest.redact import redacted
+    from profkit.redact import redacted
 
     known = ("CUDA_", "NCCL_", "TORCH_", "PYTORCH_", "OMP_", "MKL_", "TORCHINDUCTOR_", "GLOO_")
     variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(known)}

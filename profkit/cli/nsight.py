@@ -80,10 +80,12 @@ def output_folder(output: Path | None, name: str, *, overwrite: bool, is_dry: bo
 
 
 def show(job: Job) -> None:
-    """Print the line so that it can be pasted, and why it is as it is on stderr."""
+    """Print the line so that it can be pasted, without the secrets in it, and why it is as it is on stderr."""
+    from profkit.capture.command import redacted_command
+
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in job.variables.items())
     folder = shlex.quote(job.options.folder)  # the tools do not make it
-    click.echo(f"mkdir -p {folder} && {variables} {shlex.join(job.words)}")
+    click.echo(f"mkdir -p {folder} && {variables} {redacted_command(job.words)}")
     name = job.tool.name
     if not job.tool.path:
         say(f"no {name} on PATH: these are the flags of the newest; run it where {name} is")

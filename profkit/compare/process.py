@@ -16,6 +16,7 @@ import msgspec
 from profkit.compare.change import is_plausible
 from profkit.errors import ProfkitError, UsageError
 from profkit.files import open_file, temporary_folder
+from profkit.redact import redacted_command, redacted_text
 from profkit.shell import quoted_path
 
 SETTLING_STEPS: Final = 3
@@ -138,7 +139,7 @@ def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> floa
 
 
 def _shown(command: Sequence[str]) -> str:
-    text = " ".join(command)
+    text = " ".join(redacted_command(command))
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
@@ -148,4 +149,4 @@ def _ending(code: int) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "no output"
+    return redacted_text(lines[-1])[:200] if lines else "no output"

@@ -12,6 +12,7 @@ from typing import Any, Final
 from profkit import files
 from profkit.errors import TraceFormatError, TraceNotFoundError
 from profkit.ingest.texts import LONGEST_LABEL
+from profkit.redact import redacted
 
 MAX_BYTES: Final = 64 * 2**20
 ROW_KEYS: Final = ("rows", "runs", "results", "data", "cases")
@@ -23,7 +24,8 @@ Cells = Mapping[str, str]
 def read_records(file: Path) -> list[tuple[int, Cells]]:
     """Give line (of JSON: number of the record) and cells of each row; raises TraceNotFoundError, TraceFormatError."""
     text = _text(file)
-    return _json_records(text, file.name) if file.suffix.lower() == ".json" else _csv_records(text, file.name)
+    records = _json_records(text, file.name) if file.suffix.lower() == ".json" else _csv_records(text, file.name)
+    return [(line, redacted(cells)[0]) for line, cells in records]
 
 
 def _text(file: Path) -> str:

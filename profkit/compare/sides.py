@@ -25,6 +25,7 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, whole
 from profkit.ingest.read import read_traces
 from profkit.model.report import Failure
+from profkit.redact import shown_url
 
 MANIFEST: Final = "capture.json"
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
@@ -90,11 +91,11 @@ def read_side(
         for source in find_sources([path]):
             try:
                 traces = read_traces(source, lenient=lenient, jobs=jobs, progress=progress)
-                read.extend((source, one) for one in map(measured, traces))
+                read.extend((shown_url(source), one) for one in map(measured, traces))
             except ProfkitError as error:
                 errors.append(error)
                 failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
-        runs += _runs_of(path, read)
+        runs += _runs_of(shown_url(path), read)
     if not runs:
         raise errors[-1]
     return Side(name=name, runs=tuple(runs), failures=tuple(failures))

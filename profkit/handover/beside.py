@@ -25,6 +25,7 @@ from profkit.model.report import Failure, Report, Verdict
 from profkit.model.trace import Trace
 from profkit.pipeline import analyse
 from profkit.ranks.options import Options
+from profkit.redact import shown_url
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
     kernels = _kernels(sources.profiles, failures)
     if not seconds and kernels is None:
         return replace(report, failures=(*report.failures, *failures))
-    firsts = [_as_reported(one, report) for one in _portraits(_needed(report, seconds), reading)]
+    firsts = [_as_reported(one, report) for one in _portraits(_needed(report, seconds, sources.first), reading)]
     pairs, unpaired = paired(firsts, seconds) if seconds else ([], ())
     done = {(first.rank.source, first.rank.rank) for first, _ in pairs}
     if seconds and firsts:
@@ -71,8 +72,11 @@ def _as_reported(portrait: Portrait, report: Report) -> Portrait:
     return replace(portrait, rank=same[0]) if len(same) == 1 else portrait
 
 
-def _needed(report: Report, seconds: Sequence[Portrait]) -> list[str]:
-    """Give the sources of the first tool to read again: the verdict's, and those of ranks that the second tool has."""
+def _needed(report: Report, seconds: Sequence[Portrait], given: Sequence[str]) -> list[str]:
+    """Give the sources of the first tool to read again: the verdict's, and those of ranks that the second tool has.
+
+    As they were given: a report has URLs without their secrets, which fetch nothing.
+    """
     theirs = {second.rank.rank for second in seconds}
     is_known = None not in theirs and all(rank.rank is not None for rank in report.ranks)
     chosen = [
@@ -80,7 +84,8 @@ def _needed(report: Report, seconds: Sequence[Portrait]) -> list[str]:
         for rank in report.ranks
         if rank.source == report.verdict.source or (bool(seconds) and (not is_known or rank.rank in theirs))
     ]
-    return list(dict.fromkeys(chosen)) or [report.ranks[0].source]
+    whole = {shown_url(source): source for source in given}
+    return [whole.get(source, source) for source in dict.fromkeys(chosen or [report.ranks[0].source])]
 
 
 def _portraits(sources: Iterable[str], reading: Reading) -> list[Portrait]:

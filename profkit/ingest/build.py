@@ -12,7 +12,6 @@ from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.devices import device_work, linked
 from profkit.ingest.merge import WHAT, Merged, cleaned, code_table, in_time_order
 from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, MOST_BYTES, MOST_NS, whole
-from profkit.ingest.redact import redacted
 from profkit.ingest.steps import find_steps, find_window
 from profkit.ingest.texts import LONGEST_TEXT, label, trimmed, without_long_texts
 from profkit.model import names
@@ -26,10 +25,12 @@ from profkit.model.trace import (
     RuntimeCalls,
     SpanKind,
     Spans,
+    Thread,
     Trace,
     TraceMeta,
     TraceWarning,
 )
+from profkit.redact import redacted, redacted_names, redacted_text
 
 if TYPE_CHECKING:
     from profkit.ingest.kineto import RawTrace
@@ -65,7 +66,7 @@ def build_trace(raw: RawTrace) -> Trace:
             f"{raw.source} holds no events",
             hint="the profiler recorded nothing: was prof.step() called, and was `active` reached?",
         )
-    strings = tuple(merged.strings)
+    strings = redacted_names(merged.strings)  # before anything is told by them
     gpu, collectives = device_work(merged, strings, warnings)
     calls = _calls(merged, strings, warnings)
     gpu = linked(gpu, calls, [pid for pid, _ in merged.threads], warnings)
@@ -75,7 +76,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "meta": meta,
         "origin_unix_ns": _number(raw.metadata, "baseTimeNanoseconds", (0, LATEST_NS), warnings) or 0,
         "strings": strings,
-        "threads": merged.thread_table(),
+        "threads": _threads(merged),
         "gpu": gpu,
         "collectives": collectives,
         "ops": ops,
@@ -97,7 +98,19 @@ def build_trace(raw: RawTrace) -> Trace:
     steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=_MARKERS[raw.format])
     python = mapped["python"]
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
-    return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=tuple(warnings))
+    return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=_told(warnings))
+
+
+def _threads(merged: Merged) -> tuple[Thread, ...]:
+    return tuple(
+        Thread(pid=redacted_text(one.pid), tid=redacted_text(one.tid), name=redacted_text(one.name))
+        for one in merged.thread_table()
+    )
+
+
+def _told(warnings: list[TraceWarning]) -> tuple[TraceWarning, ...]:
+    """Give the warnings without secrets: some quote the file."""
+    return tuple(replace(warning, message=redacted_text(warning.message)) for warning in warnings)
 
 
 def _refuse_endless(tables: Mapping[str, Any], source: str) -> None:
@@ -207,7 +220,7 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
             LONGEST_PLAUSIBLE_NS,
         ),
         devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
-        categories=dict(sorted(merged.categories.items())),
+        categories=dict(sorted((redacted_text(name), count) for name, count in merged.categories.items())),
         metadata=metadata,
         command=_own_command(raw.metadata),
     )

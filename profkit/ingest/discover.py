@@ -10,6 +10,7 @@ from typing import Final
 
 from profkit.errors import TraceNotFoundError
 from profkit.ingest.numbers import MAX_RANKS, whole
+from profkit.redact import shown_url
 
 TRACE_SUFFIXES: Final = (".json", ".json.gz", ".json.zst", ".pt.trace", ".sqlite", ".sqlite.gz", ".nsys-rep")
 # Files that profilers and profkit itself put beside traces and that are no traces.
@@ -79,7 +80,7 @@ def _ordered(names: Iterable[str], where: str) -> list[str]:
     found = [name for name in found if is_url(name) or not _is_exported(Path(name))]
     if not found:
         raise TraceNotFoundError(
-            f"{where} holds no traces ({', '.join(TRACE_SUFFIXES)})",
+            f"{shown_url(where)} holds no traces ({', '.join(TRACE_SUFFIXES)})",
             hint="name the folder that export_chrome_trace or tensorboard_trace_handler wrote into",
         )
     return sorted(found, key=lambda name: (rank_in_name(PurePath(name).name), name))

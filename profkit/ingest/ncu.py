@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit import files
 from profkit.errors import TraceFormatError, TraceNotFoundError, UnsupportedTraceError
@@ -17,6 +18,7 @@ from profkit.ingest.ncu_rep import read_rep
 from profkit.ingest.ncu_text import read_text
 from profkit.ingest.spool import spooled
 from profkit.model.kernel import KernelProfile
+from profkit.redact import redacted_text
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-repz", ".csv", ".txt", ".log")
 _REPORT: Final = (b"NVR\x00",)
@@ -54,11 +56,26 @@ def _in_folder(folder: Path) -> list[str]:
 
 
 def read_profiles(source: str) -> ReadProfiles:
-    """Give the profiles of a file ("-" is standard input), told by its content, never by its name.
+    """Give the profiles of a file ("-" is standard input), told by its content, never by its name; no secret in them.
 
     Raises TraceNotFoundError, TraceFormatError for what ncu has not written, UnsupportedTraceError for a page without
     kernels, MissingCapabilityError for an .ncu-rep without its reader.
     """
+    read = _read(source)
+    return replace(read, profiles=tuple(map(_without_secrets, read.profiles)))
+
+
+def _without_secrets(profile: KernelProfile) -> KernelProfile:
+    return replace(
+        profile,
+        name=redacted_text(profile.name),
+        function=redacted_text(profile.function),
+        device_name=redacted_text(profile.device_name),
+        rules=tuple(replace(rule, message=redacted_text(rule.message)) for rule in profile.rules),
+    )
+
+
+def _read(source: str) -> ReadProfiles:
     with spooled(source, _refuse_no_page) as path:
         head = _head(path, source)
         if head.startswith(_REPORT) or Path(source).suffix in _REPORT_SUFFIXES:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from profkit.errors import UnsupportedTraceError
-from profkit.ingest.redact import REDACTED, redacted
 from profkit.ingest.sqlite import Database, Text
 from profkit.model.arrays import I64
 from profkit.model.trace import TraceWarning
+from profkit.redact import redacted_command, redacted_text
 
 KNOWN_MAJOR: Final = 3
 KNOWN_MINOR: Final = 28  # of the schema reference of nsys 2026.4
@@ -29,8 +29,6 @@ _WARNING, _ERROR = 2, 3  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL: 0 unknown, 1 info, 4 
 _MAX_DIAGNOSTICS: Final = 8
 _NOT_OURS: Final = re.compile(r"paranoid|OpenGL|Vulkan|\bDX1[12]\b|DirectX|WDDM|OpenXR|ftrace|ETW|VSync", re.IGNORECASE)
 _ARGUMENT: Final = re.compile(r"PROCESS_0:ARGUMENT_(\d+)$")
-_FLAG: Final = re.compile(r"--?([\w-]+)")
-_ASSIGNMENT: Final = re.compile(r"\b(?=\w++=)(\w*(?:TOKEN|SECRET|PASSW|KEY|CREDENTIAL)\w*)=\S+", re.IGNORECASE)
 
 
 def process_of(global_id: _Id) -> _Id:
@@ -142,23 +140,7 @@ def _command(capture: list[tuple[str, str]]) -> str:
     program = next((value for name, value in capture if name == "PROCESS_0:COMMAND"), "")
     numbered = [(int(match[1]), value) for name, value in capture if (match := _ARGUMENT.match(name))]
     arguments = [value for _, value in sorted(numbered, key=lambda item: item[0])]
-    return shlex.join(without_secrets([program, *arguments])) if program else ""
-
-
-def without_secrets(arguments: list[str]) -> list[str]:
-    """Give a command's arguments without the values of `--token X`, `--api-key=X`, `HF_TOKEN=X` and the like."""
-    out: list[str] = []
-    flag = ""
-    for text in arguments:
-        value, n_redacted = redacted(text, "" if text.startswith("-") else flag.replace("-", "_"))
-        name, has_value, assigned = text.partition("=")
-        match = _FLAG.match(name)
-        flag = match[1] if match and not has_value else ""
-        if match and has_value and redacted(assigned, match[1].replace("-", "_"))[1]:
-            out.append(f"{name}={REDACTED}")
-        else:
-            out.append(REDACTED if n_redacted else _ASSIGNMENT.sub(rf"\1={REDACTED}", value))
-    return out
+    return shlex.join(redacted_command([program, *arguments])) if program else ""
 
 
 def _gpus(database: Database) -> tuple[Gpu, ...]:
@@ -216,11 +198,10 @@ def _diagnostics(database: Database) -> list[TraceWarning]:
     seen: dict[str, int] = {}
     for chunk in database.chunks("DIAGNOSTIC_EVENT", {"severity": 0}, ("text",)):
         for severity, text in zip(chunk["severity"], chunk["text"], strict=True):
-            sentence = " ".join(text_of(text).split())[:200]
+            sentence = redacted_text(" ".join(text_of(text).split()))[:200]
             if severity in {_WARNING, _ERROR} and sentence and not _NOT_OURS.search(sentence):
                 seen[sentence] = seen.get(sentence, 0) + 1
-    shown: list[Any] = [(sentence, count) for sentence, count in seen.items() if not redacted(sentence)[1]]
     return [
         TraceWarning(id="nsys.diagnostic", message=f"nsys: {sentence}", count=count)
-        for sentence, count in shown[:_MAX_DIAGNOSTICS]
+        for sentence, count in list(seen.items())[:_MAX_DIAGNOSTICS]
     ]

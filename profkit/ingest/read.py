@@ -19,6 +19,7 @@ from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_c
 from profkit.ingest.discover import is_url
 from profkit.ingest.kineto import read_trace
 from profkit.ingest.ncu_page import is_ncu
+from profkit.redact import shown_url
 from profkit.shell import quoted_path
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _read_remote(url: str, *, lenient: bool, jobs: int, progress: Progress | Non
 
     with fetched(url) as local:
         for trace in read_traces(str(local), lenient=lenient, jobs=jobs, progress=progress):
-            yield replace(trace, meta=replace(trace.meta, source=url))
+            yield replace(trace, meta=replace(trace.meta, source=shown_url(url)))
 
 
 def _head(path: Path) -> bytes:

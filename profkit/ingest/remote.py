@@ -2,6 +2,8 @@
 
 No store is waited for without end, whatever it is: a thread beside does what it is asked for, and is left to itself
 when that takes too long. What it gives is bounded as any stream is (`profkit.ingest.spool`).
+
+A URL is fetched as it was given, and shown, in errors too, without the secrets in it (`shown_url`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from profkit import files
 from profkit.errors import MissingCapabilityError, ProfkitError, TraceNotFoundError
 from profkit.ingest.discover import TRACE_SUFFIXES
 from profkit.ingest.spool import most_spooled, too_much
+from profkit.redact import redacted_text, shown_url
 
 T = TypeVar("T")
 
@@ -109,7 +112,8 @@ def fetched(url: str) -> Iterator[Path]:
         try:
             yield local
         except ProfkitError as error:
-            error.message = error.message.replace(str(local), url)
+            error.message = error.message.replace(str(local), shown_url(url))
+            error.hint = error.hint.replace(str(local), shown_url(url))
             raise
 
 
@@ -138,13 +142,13 @@ def _fetch(url: str, local: Path) -> None:
         nonlocal looked, n_before
         now, n_bytes = time.monotonic(), _n_written(local)
         if n_bytes > most:
-            raise too_much(url, most)
+            raise too_much(shown_url(url), most)
         if now - begun > bounds.whole_s:
-            raise _late(f"{url} is not here after {bounds.whole_s:g} s")
+            raise _late(f"{shown_url(url)} is not here after {bounds.whole_s:g} s")
         if max(n_bytes, counting.value) - n_before >= bounds.least_bytes:
             looked, n_before = now, max(n_bytes, counting.value)
         elif now - looked > bounds.stall_s:
-            raise _late(f"{url} gives fewer than {bounds.least_bytes:,} bytes in {bounds.stall_s:g} s")
+            raise _late(f"{shown_url(url)} gives fewer than {bounds.least_bytes:,} bytes in {bounds.stall_s:g} s")
 
     try:
         _watched(copy, look)
@@ -169,13 +173,13 @@ def _counting(url: str, most: int) -> Any:
 
         def set_size(self, size: int | None) -> None:
             if size is not None and size > most:
-                raise too_much(url, most)
+                raise too_much(shown_url(url), most)
             super().set_size(size)
 
         def relative_update(self, inc: int = 1) -> None:
             super().relative_update(inc)
             if self.is_over or self.value > most:
-                raise too_much(url, most)
+                raise too_much(shown_url(url), most)
 
     return Counting()
 
@@ -186,7 +190,7 @@ def _answered(url: str, ask: Callable[[], T]) -> T:
 
     def look() -> None:
         if time.monotonic() - begun > most_s:
-            raise _late(f"{url}: no answer within {most_s:g} s")
+            raise _late(f"{shown_url(url)}: no answer within {most_s:g} s")
 
     return _watched(ask, look)
 
@@ -251,7 +255,7 @@ def _fsspec(url: str, name: str) -> Any:
         return import_module(name)
     except ImportError:
         raise MissingCapabilityError(
-            f"{url} is a URL, which takes fsspec", hint="pip install 'profkit[remote]'"
+            f"{shown_url(url)} is a URL, which takes fsspec", hint="pip install 'profkit[remote]'"
         ) from None
 
 
@@ -260,7 +264,9 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         system, path = core.url_to_fs(url, **(_web_options() if _is_web(url) else {}))
     except ImportError as error:  # fsspec names the package of the protocol
-        raise MissingCapabilityError(f"{url}: {error}", hint="pip install s3fs, gcsfs or adlfs, as it says") from None
+        raise MissingCapabilityError(
+            f"{shown_url(url)}: {error}", hint="pip install s3fs, gcsfs or adlfs, as it says"
+        ) from None
     return system, str(path)
 
 
@@ -272,9 +278,10 @@ def _told(url: str) -> Iterator[None]:
     except ProfkitError:
         raise
     except FileNotFoundError:
-        raise TraceNotFoundError(f"{url}: no such object", hint="check the URL") from None
+        raise TraceNotFoundError(f"{shown_url(url)}: no such object", hint="check the URL") from None
     except Exception as error:  # noqa: BLE001 - each store has its own exceptions
-        reason = str(error).partition("\n")[0] or "no reason given"
+        said = str(error).partition("\n")[0].replace(url, shown_url(url))
+        reason = redacted_text(said) or "no reason given"
         raise TraceNotFoundError(
-            f"{url}: {type(error).__name__}: {reason}", hint="check the URL, the network and the credentials"
+            f"{shown_url(url)}: {type(error).__name__}: {reason}", hint="check the URL, the network and the credentials"
         ) from None

@@ -6,8 +6,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from profkit.model.finding import Finding, NextTool, Skipped
+from profkit.redact import redacted_text, shown_url
 
 if TYPE_CHECKING:  # of one trace alone there is neither
     from profkit.model.fleet import Fleet
@@ -185,11 +187,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that could not be analysed."""
+    """A source that could not be analysed; no secret stays in what is said of it."""
 
     source: str
     error: str
     message: str
+
+    def __post_init__(self) -> None:
+        """Take out what a URL or a quoted value may hold."""
+        force_setattr(self, "source", shown_url(self.source))
+        force_setattr(self, "message", redacted_text(self.message))
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

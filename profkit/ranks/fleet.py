@@ -13,6 +13,7 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.read import read_traces
 from profkit.model.report import Failure, Report
 from profkit.ranks.options import Options
+from profkit.redact import shown_url
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -90,7 +91,9 @@ def error_of(result: Finished) -> ProfkitError:
 
     failure = result.failure
     if failure is None:
-        return UnsupportedTraceError(f"{result.source} holds no trace", hint="profkit info tells what is in a file")
+        return UnsupportedTraceError(
+            f"{shown_url(result.source)} holds no trace", hint="profkit info tells what is in a file"
+        )
     kind = getattr(errors, failure.error, TraceError)
     hint = result.hint or "profkit triage -v on that file alone tells more"
     error: ProfkitError = kind(failure.message, hint=hint)

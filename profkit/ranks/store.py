@@ -27,6 +27,7 @@ from profkit.model.report import RankReport, Verdict
 from profkit.ranks.codec import packed, unpacked
 from profkit.ranks.options import Options
 from profkit.ranks.outcome import Outcome
+from profkit.redact import shown_url
 from profkit.signing import FINISHED_RANKS, secret_for
 from profkit.verdict import Case
 
@@ -204,6 +205,7 @@ def _item(outcome: Outcome) -> _Kept:
 
 
 def _outcome(item: _Kept, source: str) -> Outcome:
+    source = shown_url(source)
     report, verdict = replace(item.report, source=source), replace(item.verdict, source=source)
     return Outcome(
         report=report,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profkit.ingest.kineto import read_trace
-from profkit.ingest.redact import REDACTED, redacted
+from profkit.redact import REDACTED, redacted
 
 
 @pytest.mark.parametrize(
