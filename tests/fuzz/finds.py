@@ -93,7 +93,10 @@ def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        outcomes = [run(args) for args in case.commands]
+        outcomes: list[Outcome] = []
+        for args in case.commands:
+            outcomes.append(run(args))
+            outcomes[-1].others = outcomes[:-1]
         return [(outcome, faults_of(outcome, case, folder)) for outcome in outcomes]
     finally:
         os.chdir(before)

@@ -201,40 +201,29 @@ def secret(outcome: Outcome, case: Case, folder: Path) -> Faults:
 
 
 _PERCENT = re.compile(r"(?<![\w.,])(-?\d[\d,]*(?:\.\d+)?) ?%")
-_MAY_EXCEED = re.compile(
-    r"(?:cv|varies by|by|\+|-|more|less|longer|slower|faster|within|drift\w*|slowdown|costs?)\s*(?:at least |up to |about )?$"
+_PART = re.compile(
+    r"(?:compute|comm|copies|idle|rest|busy|data|sync|launch|host|dependency|unknown|occupancy|share)\W{0,4}$"
 )
 
 
 @oracle
 def percent(outcome: Outcome, case: Case, folder: Path) -> Faults:
-    """No share above 100 % in a triage; a spread or a change may be larger."""
-    if outcome.command != "triage" or outcome.fmt == "json":
+    """No share above 100 % in the text of a triage: what is "of" something, or named as a part; a change may be more."""
+    if outcome.command != "triage" or outcome.fmt == "json" or any("%" in what for what in case.done):
         return
-    given = _texts(case)
     for match in _PERCENT.finditer(outcome.out):
         value = float(match[1].replace(",", ""))
-        before = outcome.out[max(match.start() - 60, 0) : match.start()]
-        if (value > 100.05 or value < 0) and not _MAY_EXCEED.search(before) and match[0] not in given:
-            yield (
-                _near(outcome.out[match.end() : match.end() + 40]),
-                f"{before}{match[0]}{outcome.out[match.end() : match.end() + 60]}",
-            )
+        before, after = (
+            outcome.out[max(match.start() - 60, 0) : match.start()],
+            outcome.out[match.end() : match.end() + 60],
+        )
+        if (value > 100.05 or value < 0) and (after.startswith((" of ", "\n of ")) or _PART.search(before)):
+            yield _near(after), f"{before}{match[0]}{after}"
 
 
 def _near(text: str) -> str:
     """What a number is a share of: the words after it."""
-    return " ".join(re.findall(r"[a-z]{2,}", re.split(r"[.,;:()\n|]", text, maxsplit=1)[0])[:5]) or "a share"
-
-
-@cache
-def _no_texts() -> str:
-    return ""
-
-
-def _texts(case: Case) -> str:
-    """Percentages may stand in the names of the input."""
-    return _no_texts() if not any("%" in what for what in case.done) else "%"
+    return " ".join(re.findall(r"[a-z]{2,}", re.split(r"[.,;:()\n|]", text, maxsplit=1)[0])[:5]) or "a part"
 
 
 # ------------------------------------------------------------------------------------------------------ JSON
@@ -379,9 +368,121 @@ def negative(outcome: Outcome, case: Case, folder: Path) -> Faults:
             yield f"{path}", f"{path} is {value}"
 
 
-# ------------------------------------------------------------------------------------------------------ commands
+@oracle
+def sums(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """What is said to add up does, to the nanosecond: waterfalls and accounts of a comparison, the table of ranks."""
+    document = document_of(outcome)
+    if not isinstance(document, dict):
+        return
+    for row in (document.get("fleet") or {}).get("rows", []) if outcome.command == "triage" else []:
+        parts = [row[f"{name}_ns"] or 0 for name in ("data", "compute", "host", "copy", "comm_wait", "comm_transfer")]
+        if row["step_ns"] is not None and sum(parts) != row["step_ns"]:
+            yield "fleet row", f"{sum(parts)} is not {row}"
+    if outcome.command != "compare":
+        return
+    if waterfall := document.get("waterfall"):
+        yield from _adds_up("waterfall", waterfall, waterfall["parts"])
+    for name in ("compute", "comm"):
+        if account := document.get(name):
+            yield from _adds_up(name, account, [*account["rows"], account["rest"], account["side_by_side"]])
 
-_LIVE = re.compile(r"[;&|<>$`(){}\n*?!#~]")
+
+def _adds_up(name: str, whole: dict[str, Any], parts: list[dict[str, Any]]) -> Faults:
+    for key in ("baseline_ns", "candidate_ns", "change_ns"):
+        if sum(part[key] for part in parts) != whole[key]:
+            yield f"{name} {key}", f"{sum(part[key] for part in parts)} is not {whole[key]}"
+    if whole["candidate_ns"] - whole["baseline_ns"] != whole["change_ns"]:
+        yield f"{name} change", f"{whole['baseline_ns']}, {whole['candidate_ns']}, {whole['change_ns']}"
+
+
+@oracle
+def intervals(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """Intervals have their ends in order and hold what they are of; p-values are probabilities."""
+    document = document_of(outcome)
+    if outcome.command not in ("compare", "scaling") or document is None:
+        return
+    for path, value in _walk(document):
+        if not isinstance(value, dict):
+            continue
+        for key, inside in (("interval", "effect"), ("efficiency_interval", "efficiency")):
+            ends = value.get(key)
+            if ends and None not in ends:
+                middle = value.get(inside)
+                slack = 1e-9 * max(map(abs, ends))
+                if not ends[0] <= ends[1] or (middle is not None and not ends[0] - slack <= middle <= ends[1] + slack):
+                    yield f"{outcome.command} {path}.{key}", f"{ends} of {middle}"
+        if value.get("p_value") is not None and not 0 <= value["p_value"] <= 1:
+            yield f"{outcome.command} {path}.p_value", f"{value['p_value']}"
+
+
+# ------------------------------------------------------------------------------------------------------ what agrees
+
+_SHOWING = re.compile(r"-v|--color|terminal|json|markdown|-f")
+
+
+@oracle
+def agrees(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """One input gives one answer: the same text from the same command, the same exit code however it is shown.
+
+    `--lenient` changes nothing of what can be read without.
+    """
+    for other in outcome.others:
+        if outcome.error is not None or other.error is not None:
+            continue
+        if other.args == outcome.args and (other.out, other.err, other.code) != (
+            outcome.out,
+            outcome.err,
+            outcome.code,
+        ):
+            yield f"{outcome.command} again", _difference(other.out + other.err, outcome.out + outcome.err)
+        without = [[word for word in one.args if not _SHOWING.fullmatch(word)] for one in (outcome, other)]
+        if without[0] == without[1] and other.code != outcome.code:
+            yield f"{outcome.command} exit codes", f"{other.args}: {other.code}, {outcome.args}: {outcome.code}"
+        strict = [word for word in outcome.args if word != "--lenient"]
+        if (
+            strict == other.args != outcome.args
+            and other.code in (0, 1)
+            and (other.out, other.code) != (outcome.out, outcome.code)
+        ):
+            yield f"{outcome.command} --lenient", _difference(other.out, outcome.out)
+
+
+def _difference(one: str, other: str) -> str:
+    lines = one.split("\n"), other.split("\n")
+    pairs = [f"{a!r} against {b!r}" for a, b in zip(*lines, strict=False) if a != b]
+    return pairs[0] if pairs else f"{len(lines[0])} lines against {len(lines[1])}"
+
+
+# ------------------------------------------------------------------------------------------------------ markdown
+
+_LIVE_HTML = re.compile(r"<(?:script|img|!--|a |svg|style|iframe)", re.IGNORECASE)
+_LIVE_LINK = re.compile(r"!?\[[^\]]*\]\((?:javascript|http|file)|(?<![\w`/])@octocat|http://e\.vil", re.IGNORECASE)
+_CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+_FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?^\1`*[ ]*$", re.DOTALL | re.MULTILINE)
+
+
+@oracle
+def markdown(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """Nothing of the input is live in markdown: no HTML, links, mentions; every row of a table has its cells."""
+    if outcome.fmt != "markdown" or outcome.code not in (0, 1) or outcome.command == "scaling":
+        return
+    prose = _CODE.sub("", _FENCE.sub("", outcome.out))
+    for name, pattern in (("HTML", _LIVE_HTML), ("link", _LIVE_LINK)):
+        for match in pattern.finditer(prose):
+            if prose[match.start() - 1 : match.start()] != "\\":
+                yield f"{outcome.command} {name} {match[0][:12]}", prose[max(match.start() - 100, 0) : match.end() + 60]
+    n_cells = 0
+    for line in _FENCE.sub("", outcome.out).split("\n"):
+        if not line.startswith("|"):
+            n_cells = 0
+            continue
+        found = len(re.findall(r"(?<!\\)(?:\\\\)*\|", line))
+        if n_cells and found != n_cells:
+            yield f"{outcome.command} cells", line[:300]
+        n_cells = n_cells or found
+
+
+# ------------------------------------------------------------------------------------------------------ commands
 
 
 def live_in(command: str) -> str:
@@ -424,3 +525,16 @@ def commands(outcome: Outcome, case: Case, folder: Path) -> Faults:
             yield f"{path} {'line break' if chr(10) in live else 'shell'}", f"{sorted(set(live))} in {value}"
         if not words and value:
             yield f"{path} empty", value
+
+
+@oracle
+def hints(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """A file's name in a command that a hint gives is quoted as a shell needs it."""
+    for line in outcome.err.split("\n"):
+        place = line.find("hint: ")
+        for name in {word for path in case.files for word in (path, *path.split("/"))} if place >= 0 else ():
+            if shlex.quote(name) == name or not live_in(name):
+                continue
+            for match in re.finditer(r"profkit [a-z]+ [^;,]*?" + re.escape(name), line[place:]):
+                if live_in(match[0]):
+                    yield f"{outcome.command}", line[:400]

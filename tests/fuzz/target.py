@@ -83,6 +83,9 @@ class Outcome:
     new_files: list[str] = field(default_factory=list)
     """Files that are there now and were not before."""
 
+    others: list[Outcome] = field(default_factory=list)
+    """What other commands on the same input did before."""
+
     @property
     def command(self) -> str:
         return self.args[0]

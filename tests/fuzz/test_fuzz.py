@@ -45,6 +45,16 @@ def raised(error: BaseException) -> Outcome:
     return said(error=error, code=70, where=("ingest/a.py:one", "ingest/b.py:two"))
 
 
+FLEET_ROW = [f"{name}_ns" for name in ("step", "data", "compute", "host", "copy", "comm_wait", "comm_transfer")]
+PART = {"baseline_ns": 1, "candidate_ns": 2, "change_ns": 1}
+WHOLE = PART | {"parts": [PART]}
+
+
+def compared(**changes: Any) -> Outcome:
+    whole = {"waterfall": WHOLE, "compute": None, "comm": None}
+    return said(json.dumps(whole | changes), args="compare -f json a b")
+
+
 BAD: dict[str, list[Outcome]] = {
     "crash": [raised(ValueError("x")), raised(AssertionError())],
     "exit_code": [said(code=5), said(code=130)],
@@ -76,7 +86,7 @@ BAD: dict[str, list[Outcome]] = {
     "percent": [
         said("GPU idle 112.0 %"),
         said("- **x** (`precision.fallback`, low, 3,243 % of the window)"),
-        said("-3 %"),
+        said("idle -3.0 %"),
     ],
     "parses": [
         said("{", args="info -f json t"),
@@ -102,6 +112,34 @@ BAD: dict[str, list[Outcome]] = {
         document(findings=[{"recoverable_ns": -1, "id": "x", "fraction": 0}]),
     ],
     "negative": [document(ranks=[RANK | {"steps": {"mean_ns": -5}}])],
+    "sums": [
+        document(fleet={"rows": [dict.fromkeys(FLEET_ROW, 1)]}),
+        compared(waterfall=WHOLE | {"parts": [PART | {"change_ns": 2}]}),
+        compared(comm=WHOLE | {"change_ns": 3, "rows": [PART], "rest": PART, "side_by_side": PART}),
+    ],
+    "intervals": [
+        compared(judgement={"interval": [0.2, 0.1], "effect": 0.15}),
+        compared(judgement={"interval": [0.1, 0.2], "effect": 0.3}),
+        compared(judgement={"p_value": 1.1}),
+        said('{"point": {"efficiency_interval": [0.1, 0.2], "efficiency": 0.9}}', args="scaling -f json t.csv"),
+    ],
+    "agrees": [
+        said("a", others=[said("b")]),
+        said(code=3, err="profkit: x", others=[said(args="triage -f json t.json")]),
+        said("a", args="triage --lenient t.json", others=[said("b")]),
+    ],
+    "markdown": [
+        said(text, args="triage -f markdown t.json")
+        for text in (
+            "a <script>b",
+            "<!-- a",
+            "[a](http://x)",
+            "by @octocat",
+            "![a](http://x)",
+            "| a | b |\n|---|---|\n| a | b | c |\n",
+        )
+    ],
+    "hints": [said(err="profkit: x\n  hint: profkit kernels t;touch PWN\n", code=3)],
     "commands": [
         document(next={"command": command})
         for command in ("python a; b", "a 'b", "a $(b)", 'a "`b`"', "a > b", "a\nb", "a #", "a && b", "ls *")
@@ -119,7 +157,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_each_oracle_fails_on_what_is_bad(name: str, folder: Path) -> None:
-    case = CASE.but(secrets=[Secret(marker="s3cret!", form="plain")])
+    odd = {"t;touch PWN": File(body=Lines([]))}
+    case = CASE.but(files=odd, secrets=[Secret(marker="s3cret!", form="plain")])
     for outcome in BAD[name]:
         assert name in {fault.oracle for fault in faults_of(outcome, case, folder)}, outcome
 
@@ -132,7 +171,7 @@ def test_what_is_left_behind_is_told(folder: Path, tmp_path: Path) -> None:
 
 def test_no_oracle_fails_on_what_is_good(folder: Path) -> None:
     good = [
-        said("Step 41.2 ms (5 steps, cv 120.0 %), idle 46.1 %\n", peak_bytes=10**6, wall_s=1.0),
+        said("Step 41.2 ms (5 steps, cv 120.0 %), idle 46.1 %, 210.0 % longer\n", peak_bytes=10**6, wall_s=1.0),
         said("\x1b[1;32mfine\x1b[0m\n", args="triage --color t.json"),
         said(err="profkit: no trace\n  hint: give one\n", code=3),
         said(
@@ -143,6 +182,8 @@ def test_no_oracle_fails_on_what_is_good(folder: Path) -> None:
         ),
         said(err="Traceback (most recent call last):\nprofkit: x\n", code=3, args="triage -v t.json"),
         said('{"a": 1}', args="info -f json t.json"),
+        said("same", others=[said("same"), said("other", args="triage -v t.json")]),
+        said("`<script>` \\<img \n| a \\| b | `c` |\n|---|---|\n| a | b |\n", args="triage -f markdown t.json"),
     ]
     for outcome in good:
         assert not faults_of(outcome, CASE, folder)

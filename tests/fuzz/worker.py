@@ -54,9 +54,10 @@ class Trial:
             folder.mkdir(parents=True)
         case.write(self.folder)
         os.chdir(self.folder)
-        found = []
+        found: list[tuple[Outcome, list[Fault]]] = []
         for args in case.commands:
             outcome = run(args, limit_s=self.limit_s)
+            outcome.others = [other for other, _ in found]
             found.append((outcome, faults_of(outcome, case, self.folder)))
         return found
 
@@ -106,7 +107,9 @@ class Worker:
             for fault in faults:
                 if fault.signature not in self.known:
                     self.known.add(fault.signature)
-                    alone = case.but(commands=[outcome.args])
+                    alone = case.but(commands=[*(other.args for other in outcome.others), outcome.args])
+                    if fault.oracle != "agrees":
+                        alone = case.but(commands=[outcome.args])
                     only = f"{self.seed}:{kind}:{index}"
                     new.append(self._written(Find(fault=fault, case=alone, only=only, traceback=outcome.traceback)))
         worst = max(outcome.code for outcome, _ in found)

@@ -14,15 +14,27 @@ _COMMANDS = [
     (2, ["info", "-f", "json"]), (2, ["triage", "--lenient"]), (2, ["triage", "--lenient", "-f", "json"]),
     (1, ["triage", "-v", "--color"]), (1, ["triage", "--steps", "1:3"]), (1, ["triage", "-o", "out.md"]), (1, ["info", "--lenient"]),
     (1, ["triage", "--steps", "0:1", "-f", "json"]), (1, ["triage", "--command", "python my.py", "-f", "json"]), (1, ["triage", "--fail-on", "high"]),
-    (1, ["ncu", "--dry-run", "--from"]),
+    (1, ["ncu", "--dry-run", "--from"]), (1, ["ncu", "--dry-run", "--from", "PATHS", "--", "python", "t.py"]),
 ]  # fmt: skip
 
 
 def commands(rng: random.Random, *paths: str) -> list[list[str]]:
-    """One or two commands on paths."""
+    """One or two commands on paths; at times the same twice, or strict and lenient."""
     weights = [weight for weight, _ in _COMMANDS]
     chosen = rng.choices([words for _, words in _COMMANDS], weights, k=rng.choice([1, 1, 1, 2]))
-    return [[*words, *paths] for words in chosen]
+    asked = [_with_paths(words, paths) for words in chosen]
+    roll = rng.random()
+    if roll < 0.02:
+        return [asked[0], list(asked[0])]
+    if roll < 0.05 and asked[0][0] in ("triage", "info") and "--lenient" not in asked[0]:
+        return [asked[0], [asked[0][0], "--lenient", *asked[0][1:]]]
+    return asked
+
+
+def _with_paths(words: list[str], paths: tuple[str, ...]) -> list[str]:
+    if "PATHS" not in words:
+        return [*words, *paths]
+    return [one for word in words for one in (paths if word == "PATHS" else (word,))]
 
 
 def file_of(rng: random.Random, top: Trace, *, damaged: float = 0.1) -> tuple[File, list[str]]:
