@@ -204,7 +204,7 @@ def _is_secret(value: str, strength: int) -> bool:
 
 _STEMS_OF_TEXT: Final = _in_order(
     "passw passphrase passcode pwd secret token cred auth key cookie sess sig pass pat dsn webhook jwt otp mfa totp sas"
-    " bearer basic sid csrf xsrf nonce access conn :// -----begin login mysql mariadb -u"
+    " bearer basic sid csrf xsrf nonce access conn :/ -----begin login mysql mariadb -u"
 )
 """What any text must hold, in lower case, that a name, a URL or a header in it is looked for."""
 _MARKS: Final = _in_order(
@@ -217,7 +217,7 @@ _MARKS: Final = _in_order(
 )
 """What any text must hold that a token is looked for by its shape."""
 _SEPARATED: Final = re.compile(
-    r"=|(?<!:):(?!:)|://|(?<![\w.])--?[A-Za-z]|bearer|basic|\]|\s\S{1,200}\s{1,8}passw", re.IGNORECASE
+    r"=|(?<!:):(?!:)|:/|(?<![\w.])--?[A-Za-z]|bearer|basic|\]|\s\S{1,200}\s{1,8}passw", re.IGNORECASE
 )
 """What stands between a name and its value, or makes a value known without a name."""
 _PAIR: Final = re.compile(
@@ -236,6 +236,9 @@ _SCHEME_WORDS: Final = re.compile(
 _WHOLE_LINE: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-authorization"})
 _CLOSERS: Final = ")]}>.,;:"
 _URL: Final = re.compile(r"""(?<![\w+.\-])[A-Za-z][\w+.\-]*://[^\s"'<>`]+""")
+_COLLAPSED: Final = re.compile(
+    r"(?<![\w+.\-])([A-Za-z][\w+.\-]+:/)[^\s/@:\"'<>`]+:[^\s/@\"'<>`]+@"
+)  # pathlib makes one slash of two
 _NETRC: Final = re.compile(r"(\b(?:login|account|user)\s{1,8}\S{1,200}\s{1,8}passw(?:or)?d\s{1,8})(\S+)", re.IGNORECASE)
 _USER: Final = re.compile(r"""(?<![\w\-])((?:-u|-U|--user|--proxy-user)[\s=]{1,4}["']?[^\s:"']{1,200}:)([^\s"'/]+)""")
 _MYSQL: Final = re.compile(r"\b(mysql\w*|mariadb\w*|sshpass)\b")
@@ -251,6 +254,11 @@ def redacted_text(text: str) -> str:
         if structured is not None:
             return structured
     return _text_cleaned(text)
+
+
+def redacted_cell(name: str, text: str) -> str:
+    """Give a text that stands under a name, as a cell does under its heading, with every secret in it replaced."""
+    return REDACTED if _is_secret(text, _strength(name)) else redacted_text(text)
 
 
 def is_suspect(text: str) -> bool:
@@ -292,6 +300,7 @@ def _text_cleaned(text: str) -> str:
         return text
     if "://" in text:
         text = _URL.sub(lambda found: shown_url(found[0]), text)
+    text = _COLLAPSED.sub(rf"\1{REDACTED}@", text)
     text = _without_flags(_without_pairs(text))
     text = _SCHEME.sub(_without_scheme, text)
     text = _NETRC.sub(rf"\1{REDACTED}", text)

@@ -88,8 +88,9 @@ def main(arguments: list[str] | None = None) -> None:
         complain(error)
         code = error.exit_code
     except click.ClickException as error:
-        error.message = redacted_text(error.message)
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        click.echo(redacted_text(told.getvalue()), err=True, nl=False)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("profkit: stopped; no report was written", err=True)

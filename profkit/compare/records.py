@@ -12,7 +12,7 @@ from typing import Any, Final
 from profkit import files
 from profkit.errors import TraceFormatError, TraceNotFoundError
 from profkit.ingest.texts import LONGEST_LABEL
-from profkit.redact import redacted
+from profkit.redact import redacted_cell, redacted_text
 
 MAX_BYTES: Final = 64 * 2**20
 ROW_KEYS: Final = ("rows", "runs", "results", "data", "cases")
@@ -25,7 +25,10 @@ def read_records(file: Path) -> list[tuple[int, Cells]]:
     """Give line (of JSON: number of the record) and cells of each row; raises TraceNotFoundError, TraceFormatError."""
     text = _text(file)
     records = _json_records(text, file.name) if file.suffix.lower() == ".json" else _csv_records(text, file.name)
-    return [(line, redacted(cells)[0]) for line, cells in records]
+    return [
+        (line, {redacted_text(name): redacted_cell(name, cell) for name, cell in cells.items()})
+        for line, cells in records
+    ]
 
 
 def _text(file: Path) -> str:

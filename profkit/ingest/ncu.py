@@ -18,6 +18,7 @@ from profkit.ingest.ncu_rep import read_rep
 from profkit.ingest.ncu_text import read_text
 from profkit.ingest.spool import spooled
 from profkit.model.kernel import KernelProfile
+from profkit.model.names import function_name
 from profkit.redact import redacted_text
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-repz", ".csv", ".txt", ".log")
@@ -66,10 +67,11 @@ def read_profiles(source: str) -> ReadProfiles:
 
 
 def _without_secrets(profile: KernelProfile) -> KernelProfile:
+    name = redacted_text(profile.name)
     return replace(
         profile,
-        name=redacted_text(profile.name),
-        function=redacted_text(profile.function),
+        name=name,
+        function=profile.function if name == profile.name else function_name(name),
         device_name=redacted_text(profile.device_name),
         rules=tuple(replace(rule, message=redacted_text(rule.message)) for rule in profile.rules),
     )
