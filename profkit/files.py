@@ -11,6 +11,7 @@ syntax: `profkit.capture` loads this file by its path, in processes where profki
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import stat
@@ -22,10 +23,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Union
 
+fcntl: Any
 try:
     import fcntl
 except ImportError:  # not on Windows: folders that are left there are removed by their age alone
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 AnyPath = Union[str, "os.PathLike[str]"]
 
@@ -63,7 +65,7 @@ class TooLargeError(OSError):
 # --- reading
 
 
-def open_file(path: AnyPath, *, follow: bool = True) -> BinaryIO:
+def open_file(path: AnyPath, *, follow: bool = True) -> io.BufferedReader:
     """Give a regular file, open for reading; never waits for anybody. A link to one is as good, if `follow`.
 
     Raises NotAFileError for what is none, OSError for what is missing or forbidden.
@@ -114,7 +116,7 @@ def read_head(path: AnyPath, n_bytes: int) -> bytes:
         return file.read(n_bytes) or b""
 
 
-def open_pipe(path: AnyPath) -> BinaryIO:
+def open_pipe(path: AnyPath) -> io.BufferedReader:
     """Give a named pipe, open for reading, as soon as there is somebody at its other end; or a regular file."""
     file = open(path, "rb")  # noqa: SIM115, PTH123 - the caller's to close
     found = os.fstat(file.fileno())

@@ -58,7 +58,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep finished ranks here; a folder .profkit beside the traces otherwise, if there is much to read.",
+    help="Keep finished ranks here; in ~/.cache/profkit otherwise, if there is much to read.",
 )
 @click.option("--no-cache", is_flag=True, help="Keep nothing of finished ranks, and use nothing kept.")
 @click.option("--strict", is_flag=True, help="Stop at the first source that cannot be read; otherwise it is named.")

@@ -170,7 +170,7 @@ class _Compressed:
         return b"".join(parts)
 
     def _part(self, size: int) -> bytes:
-        """Give up to `size` plain bytes, none only at the end; raises EOFError at a cut, one of `_DAMAGED` at damage."""
+        """Give up to `size` plain bytes, none only at the end; raises EOFError at a cut, or one of `_DAMAGED`."""
         raise NotImplementedError
 
 

@@ -29,9 +29,7 @@ def refuse_no_trace(head: bytes, source: str) -> None:
     refuse_other_formats(head, source)
     plain = first_plain_bytes(head)
     if plain.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in {b"{", b"["}:
-        raise TraceFormatError(
-            f"{source} is not a trace: its first {files.size_of(len(head))} begin no JSON", hint=_HOW_TO_PIPE
-        )
+        raise TraceFormatError(f"{source} is not a trace: it begins like no JSON", hint=_HOW_TO_PIPE)
 
 
 @contextmanager

@@ -1,13 +1,16 @@
 """SQLite files from strangers: opened read-only, plain tables read whole, nothing in the file is ever executed.
 
 Views, triggers, virtual tables and generated columns are SQL that runs when it is read: none of them is touched. An
-authorizer refuses every statement but a `SELECT` from a table, and a bound on the steps of the virtual machine ends the
-walk through a file whose pages point at each other. (https://www.sqlite.org/security.html)
+authorizer refuses every statement but a `SELECT` from a table, and bounds on the steps of the virtual machine and on
+its time end the walk through a file whose pages point at each other, or whose rows all hold the same long text.
+(https://www.sqlite.org/security.html)
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
+import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -26,7 +29,9 @@ CHUNK_ROWS: Final = 20_000
 """Rows fetched at a time: a hundred drown the cost of a call, a million would double the peak of memory."""
 _LONGEST_VALUE: Final = 128 * 2**20  # nsys keeps what a job printed as one string
 _STEPS_PER_BYTE: Final = 32  # a scan takes about 3 steps per stored value, and no value takes less than a byte
-_STEPS_BETWEEN_LOOKS: Final = 1_000_000
+_STEPS_BETWEEN_LOOKS: Final = 1_000  # a hundred rows: each may hold a text of the greatest length
+_FREE_S: Final = 5.0  # of this thread's own time, so that slow disks do not count
+_BYTES_PER_S: Final = 2 * 2**20  # real exports are read ten times as fast
 _LIMITS: Final = (
     (sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE),
     (sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2**20),
@@ -47,13 +52,16 @@ Text = bytes | int | float | None
 class Database:
     """An open file: its plain tables, their columns, and their rows in chunks."""
 
-    def __init__(self, connection: sqlite3.Connection, source: str, progress: _Progress) -> None:
+    def __init__(self, connection: sqlite3.Connection, source: str, progress: _Progress, allowance: _Allowance) -> None:
         self._connection = connection
+        self._allowance = allowance
         self.source = source
         self._progress = progress
         self._n_rows_expected = self._n_rows_read = 0
         self._kinds: dict[str, str] = {}
-        for kind, name, root in connection.execute("SELECT type, name, rootpage FROM sqlite_master"):
+        with allowance.counting():
+            objects = connection.execute("SELECT type, name, rootpage FROM sqlite_master").fetchall()
+        for kind, name, root in objects:
             what = kind.decode() if kind != b"table" or root else "virtual table"
             if what != "index":
                 self._kinds[_shown(name)] = what
@@ -109,7 +117,7 @@ class Database:
             return
         cursor = self._connection.execute(f'SELECT {", ".join(selected)} FROM "{table}"')  # noqa: S608 - our own names
         cursor.arraysize = CHUNK_ROWS
-        while rows := cursor.fetchmany():
+        while rows := self._fetched(cursor):
             self._n_rows_read += len(rows)
             self._progress.tell(self._n_rows_read, self._n_rows_expected)
             columns: dict[str, Any] = dict(zip((*read_numbers, *read_texts), zip(*rows, strict=True), strict=True))
@@ -120,6 +128,10 @@ class Database:
             for name in set(texts) - there:
                 columns[name] = (None,) * len(rows)
             yield columns
+
+    def _fetched(self, cursor: sqlite3.Cursor) -> list[Any]:
+        with self._allowance.counting():
+            return cursor.fetchmany()
 
     def _whole_numbers(self, values: tuple[Any, ...], table: str, name: str) -> I64:
         try:
@@ -153,8 +165,9 @@ def opened(path: Path, source: str, progress: Progress | None = None) -> Iterato
                 connection.setlimit(limit, value)
             for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
-            connection.set_progress_handler(_Allowance(size), _STEPS_BETWEEN_LOOKS)
-            yield Database(connection, source, _Progress(progress or Progress(), size))
+            allowance = _Allowance(size)
+            connection.set_progress_handler(allowance, _STEPS_BETWEEN_LOOKS)
+            yield Database(connection, source, _Progress(progress or Progress(), size), allowance)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where an error would quote a damaged schema
         if "interrupted" in str(error):
             raise TraceFormatError(f"{source}: reading it does not come to an end", hint=_DAMAGE) from None
@@ -200,14 +213,27 @@ class _Progress:
 
 
 class _Allowance:
-    """Answers whether to stop: after more steps of the virtual machine than a whole file of that size can need."""
+    """Answers whether to stop: after more steps of the virtual machine, or time, than a file of that size needs."""
 
     def __init__(self, n_bytes: int) -> None:
-        self._left = 10 + _STEPS_PER_BYTE * n_bytes // _STEPS_BETWEEN_LOOKS
+        self._n_left = (10_000_000 + _STEPS_PER_BYTE * n_bytes) // _STEPS_BETWEEN_LOOKS
+        self._left_s = _FREE_S + n_bytes / _BYTES_PER_S
+        self._until_s = math.inf
 
     def __call__(self) -> bool:
-        self._left -= 1
-        return self._left < 0
+        self._n_left -= 1
+        return self._n_left < 0 or time.thread_time() > self._until_s
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the time of what SQLite does; what is done with its rows is not its fault."""
+        begun_s = time.thread_time()
+        self._until_s = begun_s + self._left_s
+        try:
+            yield
+        finally:
+            self._until_s = math.inf
+            self._left_s -= time.thread_time() - begun_s
 
 
 def _number(name: str, absent: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -250,6 +251,35 @@ def test_pages_that_point_at_each_other_come_to_an_end(tmp_path: Path) -> None:
     path.write_bytes(data)
     assert isinstance(refusal(path), TraceFormatError)
     assert time.monotonic() - begun < 20
+
+
+def test_rows_that_share_one_long_text_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few steps and much time: each of the rows is a text of 20 MB, and all are the same pages of the file."""
+    path = training().write(tmp_path / "x.sqlite")
+    connection = sqlite3.connect(path)
+    n_long = 20 * 2**20
+    connection.execute("INSERT INTO StringIds VALUES (1000000, ?)", ("x" * n_long,))
+    connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [(2**20 + n, "y" * 600) for n in range(1000)])
+    connection.commit()
+    connection.close()
+    data = bytearray(path.read_bytes())
+    usable = int.from_bytes(data[16:18], "big")
+    least = (usable - 12) * 32 // 255 - 23
+    stored = least + (n_long + 6 - least) % (usable - 4)  # of the long row beside the others; the rest is elsewhere
+    stored = stored if stored <= usable - 35 else least
+    (at,) = (found.end() for found in re.finditer(rb"\x8a\x80\x80\x06\xbd\x84\x40(?=\x06\x00)", data))  # size, number
+    rest = bytes(data[at : at + stored + 4])
+    rows = list(re.finditer(rb"(?s)\x84\x5c(\xc0..)(?=\x04\x00\x89\x3d)", bytes(data)))
+    for row in rows:
+        cell = b"\x8a\x80\x80\x06" + row[1] + rest
+        data[row.start() : row.start() + len(cell)] = cell
+    path.write_bytes(data)
+    monkeypatch.setattr("profkit.ingest.sqlite._FREE_S", 0.2)
+    monkeypatch.setattr("profkit.ingest.sqlite._BYTES_PER_S", 10**9)
+    begun = time.thread_time()
+    assert len(rows) > 900
+    assert "does not come to an end" in refusal(path).message
+    assert time.thread_time() - begun < 5
 
 
 def test_any_damage_gives_a_trace_or_one_line(tmp_path: Path) -> None:
