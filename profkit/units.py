@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Final
+
+_MOST_SHOWN: Final = 1000.0
+"""A change beyond this (100,000 %) is of another kind of run: its digits say nothing."""
 
 
 def format_ns(duration_ns: float) -> str:
@@ -19,6 +24,8 @@ def format_fraction(fraction: float) -> str:
     """Give a fraction (0-1) as a percentage: `46.1 %`; what is not zero never prints as zero: `<0.1 %`."""
     if 0 < abs(fraction) < 0.0005:
         return "<0.1 %"
+    if abs(fraction) > _MOST_SHOWN:
+        return f"more than {100 * _MOST_SHOWN:,.0f} %"
     return f"{100 * fraction:.1f} %"
 
 
@@ -39,7 +46,7 @@ def format_bytes(n_bytes: float) -> str:
 
 def format_speedup(ratio: float) -> str:
     """Give a speed-up: `1.74x`."""
-    return f"{ratio:.2f}x"
+    return f"{ratio:.2f}x" if ratio <= _MOST_SHOWN else f"more than {_MOST_SHOWN:,.0f}x"
 
 
 def format_numbers(numbers: Sequence[int]) -> str:
@@ -62,6 +69,8 @@ def _three_digits(value: float) -> str:
 
 def format_change(fraction: float) -> str:
     """Give a signed change (0.016 is +1.6 %): `+1.6 %`, `-3.3 %`."""
+    if abs(fraction) > _MOST_SHOWN:
+        return f"beyond {math.copysign(100 * _MOST_SHOWN, fraction):+,.0f} %"
     return f"{100 * fraction:+.1f} %"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import kernel_profile
 from profkit.model.finding import Evidence, Explanation, Finding, Severity, Skipped, severity_of
+from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of, short_name
 from profkit.model.report import Section, TableView
 from profkit.model.trace import Kind
@@ -25,10 +26,14 @@ _FULL = (Precision.FP32, Precision.TF32)
 
 
 class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Time of matrix kernels by number format, ns over the window."""
+    """Time of matrix kernels by number format, ns over the window; kernels of several streams may share time.
+
+    `full_covered_ns` is how much of the window has one in full precision running: more than that it cannot cost.
+    """
 
     scope: Scope
     by_format: dict[str, int]
+    full_covered_ns: int
     hottest_full: str
 
     @property
@@ -54,6 +59,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     total = np.bincount(gpu.name[rows], weights=gpu.end_ns[rows] - gpu.start_ns[rows], minlength=1).astype(np.int64)
     by_format: dict[str, int] = {}
+    is_full = np.zeros(total.size, np.bool_)
     hottest, hottest_ns = "", 0
     for code in np.flatnonzero(total):
         name = facts.trace.name(int(code))
@@ -61,11 +67,16 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         if precision is None:
             continue
         by_format[precision] = by_format.get(precision, 0) + int(total[code])
-        if precision in _FULL and total[code] > hottest_ns:
+        is_full[code] = precision in _FULL
+        if is_full[code] and total[code] > hottest_ns:
             hottest, hottest_ns = name, int(total[code])
     if not by_format:
         return Skipped(analyzer="precision", reason="no matrix kernels in this trace", how_to_get="nothing to do")
-    return MatmulPrecision(scope=scope_of(facts), by_format=by_format, hottest_full=hottest)
+    full = rows[is_full[gpu.name[rows]]]
+    covered = Intervals.of(gpu.start_ns[full], gpu.end_ns[full]).clip(*facts.trace.window_ns)
+    return MatmulPrecision(
+        scope=scope_of(facts), by_format=by_format, full_covered_ns=covered.total_ns, hottest_full=hottest
+    )
 
 
 def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tuple[Finding, ...]:
@@ -73,7 +84,7 @@ def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tupl
     full, half = result.share(*_FULL), result.share(*_HALF)
     if full < min_share or result.share(Precision.UNKNOWN) > MAX_UNKNOWN_SHARE:
         return ()
-    full_ns = sum(result.by_format.get(item, 0) for item in _FULL)
+    full_ns = result.full_covered_ns
     is_mixed = half >= min_share
     fraction = result.scope.fraction(full_ns)
     fp32, tf32 = result.share(Precision.FP32), result.share(Precision.TF32)

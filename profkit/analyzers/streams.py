@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer
-from profkit.model.arrays import distinct
+from profkit.model.arrays import I64, MANY, distinct, laid_out, rows_by_value
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.report import Section, StreamUse, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import DeviceFacts, Facts
 
+MAX_STREAMS = 1_024
+"""Of each device; chosen: the most that CUDA's own pool has for each is 32 of each priority."""
 _MIXED_SHARE = 0.1  # chosen: a second kind below a tenth of a stream's operations does not make it "mixed"
 
 
 class Streams(msgspec.Struct, frozen=True, kw_only=True):
-    """The streams of each device, the busiest first."""
+    """The streams of each device, the busiest first: of each at most `MAX_STREAMS` of the `n_streams` there are."""
 
     by_device: dict[int, tuple[StreamUse, ...]]
+    n_streams: int
 
 
 def measure(facts: Facts) -> Streams | Skipped:
@@ -30,27 +34,45 @@ def measure(facts: Facts) -> Streams | Skipped:
             reason="no device activity in this trace",
             how_to_get="profile with ProfilerActivity.CUDA on a machine with a GPU",
         )
-    return Streams(by_device={device.device: _streams(facts, device) for device in facts.devices})
+    n_streams = sum(int(distinct(facts.trace.gpu.stream[device.activity.rows]).size) for device in facts.devices)
+    return Streams(by_device={device.device: _streams(facts, device) for device in facts.devices}, n_streams=n_streams)
 
 
 def _streams(facts: Facts, device: DeviceFacts) -> tuple[StreamUse, ...]:
     gpu = facts.trace.gpu
     rows = device.activity.rows
     low, high = facts.trace.window_ns
-    uses = []
-    for stream in distinct(gpu.stream[rows]):
-        mine = rows[gpu.stream[rows] == stream]
-        busy = Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(low, high).total_ns
-        uses.append(
-            StreamUse(
-                stream=int(stream),
-                label=_label(np.bincount(gpu.kind[mine], minlength=3)),
-                busy_ns=busy,
-                occupancy=busy / facts.window_ns if facts.window_ns else 0.0,
-                n_ops=int(mine.size),
-            )
+    streams, place = np.unique(gpu.stream[rows], return_inverse=True)
+    place = place.reshape(-1)
+    start, end = np.clip(gpu.start_ns[rows], low, high), np.clip(gpu.end_ns[rows], low, high)
+    busy_ns = _busy_ns(place, streams.size, start, end)
+    counts = np.bincount(place * 3 + gpu.kind[rows], minlength=3 * streams.size).reshape(-1, 3)
+    order = np.lexsort((streams, -busy_ns))[:MAX_STREAMS]
+    return tuple(
+        StreamUse(
+            stream=int(streams[each]),
+            label=_label(counts[each]),
+            busy_ns=int(busy_ns[each]),
+            occupancy=int(busy_ns[each]) / facts.window_ns if facts.window_ns else 0.0,
+            n_ops=int(counts[each].sum()),
         )
-    return tuple(sorted(uses, key=lambda use: (-use.busy_ns, use.stream)))
+        for each in order
+    )
+
+
+def _busy_ns(place: NDArray[np.intp], n: int, start: I64, end: I64) -> I64:
+    """Give how long each of `n` streams is busy; `place` is that of a row."""
+    line = laid_out((place, place), (start, end)) if n > MANY else None
+    busy = np.zeros(n, np.int64)
+    if line is None:
+        for each, mine in rows_by_value(place):
+            busy[each] = Intervals.of(start[mine], end[mine]).total_ns
+        return busy
+    spans = Intervals.of(*line)
+    order = np.argsort(line[0], kind="stable")  # a stretch begins where one of its rows does
+    owner = place[order][np.searchsorted(line[0][order], spans.start_ns)]
+    np.add.at(busy, owner, spans.lengths_ns)
+    return busy
 
 
 def _label(counts: np.ndarray[tuple[int], np.dtype[np.intp]]) -> str:
@@ -71,13 +93,14 @@ def present(result: Streams) -> Section:
     return Section(
         analyzer="streams",
         title="streams",
-        values={"n_streams": len(rows)},
+        values={"n_streams": result.n_streams},
         tables=(
             TableView(
                 title="streams",
                 headers=("device", "stream", "carries", "busy", "of window", "operations"),
                 units=("count", "count", "text", "ns", "fraction", "count"),
                 rows=rows,
+                note="" if len(rows) == result.n_streams else f"the busiest {len(rows):,} of {result.n_streams:,}",
             ),
         ),
     )

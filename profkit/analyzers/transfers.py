@@ -9,7 +9,7 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
-from profkit.model.arrays import distinct, median
+from profkit.model.arrays import distinct, median, rows_by_value
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.intervals import Intervals
 from profkit.model.report import Section, TableView
@@ -90,8 +90,8 @@ def _way(facts: Facts, rows: np.ndarray, work: Intervals, spellings: tuple[str, 
 def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int, int], ...]:
     gpu = facts.trace.gpu
     out = []
-    for code in distinct(gpu.name[rows]):
-        mine = rows[gpu.name[rows] == code]
+    for code, places in rows_by_value(gpu.name[rows]):
+        mine = rows[places]
         time = int((gpu.end_ns[mine] - gpu.start_ns[mine]).sum())
         out.append((facts.trace.name(int(code)), int(mine.size), int(np.maximum(gpu.n_bytes[mine], 0).sum()), time))
     return tuple(sorted(out, key=lambda row: -row[3]))

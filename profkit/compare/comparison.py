@@ -15,6 +15,7 @@ from profkit.compare.pair import Pair, moved
 from profkit.compare.sides import Run, Side, shared_work
 from profkit.compare.waterfall import account, per_step, waterfall
 from profkit.compare.why import readings
+from profkit.errors import UnsupportedTraceError
 from profkit.model.comparison import (
     Comparison,
     FindingChange,
@@ -70,6 +71,11 @@ def _sample(side: Side, unit: str, *, is_unprofiled: bool) -> Sample:
     steps = tuple(
         run.steps_ns(is_unprofiled=is_unprofiled) if unit == "ns/step" else _windows(run) for run in side.runs
     )
+    for run, lengths in zip(side.runs, steps, strict=True):
+        if not any(lengths):
+            raise UnsupportedTraceError(
+                f"{run.name}: its {'steps last' if unit == 'ns/step' else 'window lasts'} 0 ns: there is nothing to compare"
+            )
     values = tuple(sum(run) / len(run) for run in steps)
     return Sample(name=side.name, values=values, unit=unit, higher_is_better=False, steps=steps)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.compare.rows import Rows, communication, computation
 from profkit.ingest.numbers import MOST_BYTES, whole
-from profkit.model.arrays import distinct_codes
+from profkit.model.arrays import rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.report import DeviceReport, RankReport, Verdict
 from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
@@ -142,10 +142,12 @@ def _forward_operators(trace: Trace) -> tuple[int, int]:
     is_forward = np.array([name in _FORWARD_ONLY for name in trace.strings], np.bool_)
     rows = np.flatnonzero(is_forward[ops.name] & (ops.start_ns >= low) & (ops.start_ns < high))
     n_inside = 0
-    for thread in distinct_codes(ops.thread[rows]):
-        nodes = starts_with_node[ops.name] & (ops.thread == thread)
-        backward = Intervals.of(ops.start_ns[nodes], ops.end_ns[nodes])
-        n_inside += int(backward.contains(ops.start_ns[rows[ops.thread[rows] == thread]]).sum())
+    nodes = np.flatnonzero(starts_with_node[ops.name])
+    nodes_of = {thread: nodes[places] for thread, places in rows_by_value(ops.thread[nodes])}
+    for thread, places in rows_by_value(ops.thread[rows]):
+        if thread in nodes_of:
+            backward = Intervals.of(ops.start_ns[nodes_of[thread]], ops.end_ns[nodes_of[thread]])
+            n_inside += int(backward.contains(ops.start_ns[rows[places]]).sum())
     return n_inside, int(rows.size) - n_inside
 
 

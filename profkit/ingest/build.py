@@ -67,7 +67,7 @@ def build_trace(raw: RawTrace) -> Trace:
             hint="the profiler recorded nothing: was prof.step() called, and was `active` reached?",
         )
     strings = redacted_names(merged.strings)  # before anything is told by them
-    gpu, collectives = device_work(merged, strings, warnings)
+    gpu, collectives = device_work(merged, strings, raw.source, warnings)
     calls = _calls(merged, strings, warnings)
     gpu = linked(gpu, calls, [pid for pid, _ in merged.threads], warnings)
     ops, spans = _host_ranges(merged, strings, warnings)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.errors import UnsupportedTraceError
 from profkit.ingest.fields import Columns
 from profkit.ingest.merge import Merged, cleaned, code_table, in_time_order
 from profkit.model import names
@@ -15,6 +16,9 @@ from profkit.model.arrays import I64, distinct, is_member, is_one_of, joined
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Collectives, GpuWork, Kind, RuntimeCalls, TraceWarning
 
+MAX_DEVICES: Final = 256
+"""Chosen: three times the 72 GPUs of the largest rack with one memory, twice 16 GPUs cut into 7 instances each. What is
+analysed of a device takes the time of all rows of the host, so there must be a bound."""
 _DTYPES: Final[dict[str, Any]] = {
     "name": np.int32,
     "device": np.int32,
@@ -27,8 +31,13 @@ _MTIA_COPY: Final = "dma"
 _MTIA_COMPUTE: Final = ("pe_exe", "cpum_exe", "job_exe", "runfunction")
 
 
-def device_work(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> tuple[GpuWork, Collectives]:
-    """Give the device rows in time order, not linked yet, and the arguments of those that are collectives."""
+def device_work(
+    merged: Merged, strings: tuple[str, ...], source: str, warnings: list[TraceWarning]
+) -> tuple[GpuWork, Collectives]:
+    """Give the device rows in time order, not linked yet, and the arguments of those that are collectives.
+
+    Raises UnsupportedTraceError for rows on more devices than there can be.
+    """
     parts = [merged.take(table) for table in ("kernels", "copies")]
     for part, is_kernel in zip(parts, (True, False), strict=True):
         if part:
@@ -49,7 +58,18 @@ def device_work(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWa
     bare = comm[~is_member(comm, from_kernels.gpu_row)]
     from_ops = _operator_collectives(merged, bare, columns["external_id"])
     gpu = GpuWork(**columns, kind=kind, launch_row=np.full(kind.size, NO_ROW, np.int64))
+    _refuse_many(gpu, source)
     return gpu, _joined(from_kernels, from_ops)
+
+
+def _refuse_many(gpu: GpuWork, source: str) -> None:
+    devices = distinct(gpu.device)
+    if devices.size > MAX_DEVICES:
+        raise UnsupportedTraceError(
+            f"{source}: its kernels and copies name {devices.size:,} devices, {devices[0]} to {devices[-1]};"
+            f" no process drives more than {MAX_DEVICES}",
+            hint="is args.device the device? profkit reads one trace per rank",
+        )
 
 
 def _operator_collectives(merged: Merged, rows: NDArray[np.intp], external_id: I64) -> Collectives:

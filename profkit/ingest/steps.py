@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.numbers import MOST_STEPS, whole
-from profkit.model.arrays import I64, distinct
+from profkit.model.arrays import I64, distinct, rows_by_value
 from profkit.model.table import Table
 from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step
 
@@ -133,8 +133,7 @@ def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -
 def best_period(codes: NDArray[np.int32]) -> int:
     """Give the smallest period with which the sequence repeats at least three times, 0 if there is none."""
     distances: dict[int, int] = {}
-    for code in distinct(codes):
-        places = np.flatnonzero(codes == code)
+    for _, places in rows_by_value(codes):
         if _MIN_PERIODS <= places.size <= 4096:
             for distance in distinct(np.diff(places)):
                 distances[int(distance)] = distances.get(int(distance), 0) + 1

@@ -7,8 +7,9 @@ Every function is tested against a boolean-mask oracle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ I64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 IntervalArrays = tuple[I64, I64]
 
+MANY: Final = 32
+"""Groups (threads, streams) beyond which they are worked on together, not one after the other."""
 _EMPTY = np.empty(0, np.int64)
 _EMPTY.flags.writeable = False
 
@@ -87,6 +90,9 @@ def is_member(values: I64, ordered: I64) -> Bool:
 
 def is_one_of(values: NDArray[np.integer[Any]], wanted: Iterable[int]) -> Bool:
     """Tell, for each value, whether it is one of a few."""
+    wanted = tuple(wanted)
+    if len(wanted) > MANY:
+        return np.isin(values, wanted)
     found = np.zeros(values.shape, np.bool_)
     for value in wanted:
         found |= values == value
@@ -125,6 +131,35 @@ def quantile(values: NDArray[np.integer[Any]], fraction: float) -> float:
     low, high = float(ordered[below]), float(ordered[min(below + 1, ordered.size - 1)])
     part = place - below
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+
+
+def rows_by_value(values: NDArray[Any]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
+    """Give each value that occurs, in order, with its rows, in theirs: one sort, however many values there are."""
+    if values.size == 0:
+        return
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    edges = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), ordered.size]
+    for first, last in pairwise(edges):
+        yield ordered[first], order[first:last]
+
+
+_MOST: Final = 2**62
+
+
+def laid_out(groups: Sequence[NDArray[Any]], times: Sequence[I64]) -> list[I64] | None:
+    """Give times of many groups on one line: each group's own stretch, in the order of groups, with room between.
+
+    `groups[i]` are small integers from 0 on, the groups of `times[i]`; all times keep their distance within a group.
+    None where the line would leave int64.
+    """
+    present = [each for each in times if each.size]
+    low = min((int(each.min()) for each in present), default=0)
+    stride = max((int(each.max()) for each in present), default=0) - low + 2
+    n_groups = max((int(group.max(initial=0)) for group in groups), default=0) + 1
+    if stride * n_groups > _MOST:
+        return None
+    return [group.astype(np.int64) * stride + (each - low) for group, each in zip(groups, times, strict=True)]
 
 
 def measure(start: I64, end: I64) -> int:

@@ -24,8 +24,12 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
+_WHOLE: Final = 1 + 1e-9
+"""What a share is at most: all, and what adding up in float64 leaves."""
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One number that anyone can recompute, and where it is."""
+    """One number that anyone can recompute, and where it is; of unit "fraction" a share, or the difference of two."""
 
     statement: str
     metric: str
@@ -33,6 +37,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     expected: str | None = None
     span_ns: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit == "fraction" and not -_WHOLE <= self.value <= _WHOLE:
+            raise ValueError(f"evidence {self.metric} is a share of {self.value}, outside -1 to 1")
 
 
 class NextTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +79,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.evidence:
             raise ValueError(f"finding {self.id} has no evidence")
+        if not 0 <= self.fraction <= _WHOLE:
+            raise ValueError(f"finding {self.id} is a share of {self.fraction} of its window, outside 0-1")
         if not 0 <= self.confidence <= 1:
             raise ValueError(f"finding {self.id} has confidence {self.confidence}, outside 0-1")
 

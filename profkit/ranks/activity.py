@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes
+from profkit.model.arrays import I64, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_CODE
 from profkit.model.trace import I32, Kind, SpanKind, Spans, Trace
@@ -125,9 +125,9 @@ def issuers(facts: Facts, rows: Collected) -> I32:
     if len(ops) == 0:
         return out
     asks = np.array([name.startswith(_ASKING) for name in trace.strings], np.bool_)
-    for thread in distinct_codes(rows.thread):
-        wanted = np.flatnonzero(rows.thread == thread)
-        mine = np.flatnonzero((ops.thread == thread) & ~asks[ops.name])
+    of_thread = dict(rows_by_value(ops.thread[asked := np.flatnonzero(~asks[ops.name])]))
+    for thread, wanted in rows_by_value(rows.thread):
+        mine = asked[of_thread[thread]] if thread in of_thread else asked[:0]
         around = Intervals(ops.start_ns[mine], ops.end_ns[mine])
         place = np.searchsorted(ops.start_ns[mine], rows.issued_ns[wanted], "right") - 1
         inside = around.contains(rows.issued_ns[wanted])

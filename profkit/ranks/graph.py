@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.ranks.clocks import Clocks
@@ -154,8 +154,7 @@ def _places(waits: Intervals, ends: I64, begin: int, at_ns: I64) -> Places:
 def _before(line: RankTimeline) -> I64:
     out = np.full(line.start_ns.size, NO_ROW, np.int64)
     group = line.summary.collectives.group
-    for code in np.unique(group):
-        rows = np.flatnonzero(group == code)
+    for _, rows in rows_by_value(group):
         by_end = rows[np.argsort(line.end_ns[rows], kind="stable")]
         place = np.searchsorted(line.end_ns[by_end], line.start_ns[rows], "right") - 1
         found = (place >= 0) & (by_end[np.maximum(place, 0)] != rows)

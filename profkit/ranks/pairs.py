@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, rows_by_value
 from profkit.ranks.kinds import CollectiveKind
 from profkit.ranks.matches import PairMatch, Refusal
 from profkit.ranks.records import Group, RankSummary
@@ -49,7 +49,7 @@ def _to_peers(kind: CollectiveKind, group: Group, rank: int, members: Mapping[in
     if group.size == 2 and len(members) == 2:
         (other,) = (member for member in members if member != rank)
         peer = np.where(peer < 0, other, peer)
-    return {int(code): mine[peer == code] for code in np.unique(peer)}
+    return {int(code): mine[places] for code, places in rows_by_value(peer)}
 
 
 def _reason_against(hop: tuple[int, int], mine: I64, theirs: I64, members: Mapping[int, RankSummary]) -> str:

@@ -25,7 +25,11 @@ EDGE_STEPS: Final = 2
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One device over the window."""
+    """One device over the window.
+
+    `idle` and `unasked` are of the busiest device; of others they are empty, for each would hold the host's ranges
+    once more, and the verdict speaks of the busiest. Their budgets are there all the same.
+    """
 
     device: int
     activity: Activity
@@ -54,7 +58,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             # first, since it needs the most room beside the trace
             inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
             host = host_states(trace)
-            devices = tuple(_device(trace, index, host) for index in trace.device_indices)
+            active = [(index, device_activity(trace, index)) for index in trace.device_indices]
+            busiest = max(active, key=lambda each: each[1].any.total_ns)[0] if len(active) > 1 else active[0][0]
+            devices = tuple(
+                _device(trace, activity, host, index, is_main=index == busiest) for index, activity in active
+            )
             return_free_memory(trace.meta.n_events)
             return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside)
         host, cpu = host_states(trace), cpu_budget(trace)
@@ -122,8 +130,7 @@ def steps_in_window(trace: Trace) -> tuple[int, ...]:
     return tuple(step.index for step in trace.steps if step.start_ns >= low and step.end_ns <= high)
 
 
-def _device(trace: Trace, device: int, host: HostStates) -> DeviceFacts:
-    activity = device_activity(trace, device)
+def _device(trace: Trace, activity: Activity, host: HostStates, device: int, *, is_main: bool) -> DeviceFacts:
     queue = launch_queue(trace, activity)
     return_free_memory(trace.meta.n_events)  # what follows needs the most room
     idle = idle_causes(trace, activity, host, queue)
@@ -141,7 +148,9 @@ def _device(trace: Trace, device: int, host: HostStates) -> DeviceFacts:
         idle_dependency=idle.dependency.total_ns,
         idle_unknown=idle.unknown.total_ns,
     )
-    late = unasked(trace, activity, exposed, host)
+    if not is_main:
+        idle = IdleCauses.none()
+    late = unasked(trace, activity, exposed, host) if is_main else Intervals.empty()
     return DeviceFacts(device=device, activity=activity, queue=queue, idle=idle, unasked=late, budget=budget)
 
 

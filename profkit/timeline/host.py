@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
@@ -39,6 +39,11 @@ def nesting(ops: CpuOps) -> Nesting:
         order = np.argsort(ops.thread, kind="stable").astype(np.int32)  # rows are sorted by start, the longer first
     is_leaf = np.ones(n, np.bool_)
     is_top = np.ones(n, np.bool_)
+    if np.count_nonzero(counts) > MANY and (line := _on_one_line(ops, order)) is not None:
+        start, end = line
+        is_leaf[:-1] = start[1:] >= end[:-1]
+        is_top[1:] = start[1:] >= np.maximum.accumulate(end)[:-1]
+        return Nesting(order=order, is_leaf=is_leaf, is_top=is_top)
     first = 0
     for count in counts[counts > 0].tolist():
         rows = slice(first, first + count)
@@ -50,25 +55,48 @@ def nesting(ops: CpuOps) -> Nesting:
     return Nesting(order=order, is_leaf=is_leaf, is_top=is_top)
 
 
+def _on_one_line(ops: CpuOps, order: NDArray[Any]) -> list[I64] | None:
+    thread = ops.thread[order]
+    return laid_out((thread, thread), (ops.start_ns[order], ops.end_ns[order]))
+
+
 def enclosing_op(ops: CpuOps, thread: NDArray[np.int32], at_ns: I64) -> I64:
     """Give, for each (thread, time), the row of the innermost operator running there, `NO_ROW` for none."""
     out = np.full(at_ns.size, NO_ROW, np.int64)
-    for code in distinct_codes(thread):
+    threads = distinct_codes(thread)
+    if threads.size > MANY:
+        order = np.argsort(ops.thread, kind="stable")
+        of_ops = ops.thread[order]
+        line = laid_out((of_ops, of_ops, thread), (ops.start_ns[order], ops.end_ns[order], at_ns))
+        if line is not None:
+            start, end, at = line
+            place = _innermost(start, end, at)
+            inside = place >= 0
+            out[inside] = order[place[inside]]
+            return out
+    for code in threads:
         rows = np.flatnonzero(ops.thread == code)
         wanted = np.flatnonzero(thread == code)
         if rows.size == 0:
             continue
         rows = rows.astype(np.int32)
-        start, end = ops.start_ns[rows], ops.end_ns[rows]
-        parent = _parents(start, end)
-        place = np.searchsorted(start, at_ns[wanted], "right") - 1
-        for _ in range(256):  # climb from the latest that started to the first that has not ended
-            outside = (place >= 0) & (end[np.maximum(place, 0)] <= at_ns[wanted])
-            if not outside.any():
-                break
-            place = np.where(outside, parent[np.maximum(place, 0)], place)
+        place = _innermost(ops.start_ns[rows], ops.end_ns[rows], at_ns[wanted])
         out[wanted] = np.where(place >= 0, rows[np.maximum(place, 0)], NO_ROW)
     return out
+
+
+def _innermost(start: I64, end: I64, at_ns: I64) -> NDArray[np.intp]:
+    """Give, for each time, the position of the innermost range (of one thread, in order) around it, -1 for none."""
+    place = np.searchsorted(start, at_ns, "right") - 1
+    if start.size == 0:
+        return place
+    parent = _parents(start, end)
+    for _ in range(256):  # climb from the latest that started to the first that has not ended
+        outside = (place >= 0) & (end[np.maximum(place, 0)] <= at_ns)
+        if not outside.any():
+            break
+        place = np.where(outside, parent[np.maximum(place, 0)], place)
+    return place
 
 
 def _parents(start: I64, end: I64) -> NDArray[np.int32]:
@@ -176,8 +204,8 @@ def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple
     waits = trace.waits
     mine = np.flatnonzero(is_one_of(waits.thread, threads))
     spent: list[tuple[str, int]] = []
-    for code in distinct_codes(waits.name[mine]):
-        rows = mine[waits.name[mine] == code]
+    for code, places in rows_by_value(waits.name[mine]):
+        rows = mine[places]
         total = (Intervals.of(waits.start_ns[rows], waits.end_ns[rows]) & during).total_ns
         if total:
             spent.append((trace.name(int(code)), total))
@@ -195,6 +223,13 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
     start, end, thread = ops.start_ns[top], ops.end_ns[top], ops.thread[top]
     del nested, top
     keep = end - start <= QUIET_OP_NS
+    if len(threads) > MANY:
+        calling = trace.calls.thread[launches]
+        line = laid_out((calling, thread, thread), (trace.calls.start_ns[launches], start, end))
+        if line is not None:
+            at = np.sort(line[0])
+            keep |= np.searchsorted(at, line[2]) > np.searchsorted(at, line[1])
+            return Intervals.of(start[keep], end[keep])
     for code in threads:
         mine = np.flatnonzero(~keep & (thread == code))
         at = trace.calls.start_ns[launches[trace.calls.thread[launches] == code]]
@@ -210,8 +245,13 @@ def self_times_ns(ops: CpuOps) -> I64:
 def without_children_ns(ops: CpuOps, own_ns: I64) -> I64:
     """Give what each operator has of a time (`own_ns`, per row) without what the operators it encloses have of it."""
     out = own_ns.copy()
-    for code in distinct_codes(ops.thread):
-        rows = np.flatnonzero(ops.thread == code)
+    order = np.argsort(ops.thread, kind="stable")
+    if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:
+        parent = _parents(*line)
+        inside = parent >= 0
+        np.subtract.at(out, order[parent[inside]], own_ns[order[inside]])
+        return np.maximum(out, 0)
+    for _, rows in rows_by_value(ops.thread):
         parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
         inside = parent >= 0
         np.subtract.at(out, rows[parent[inside]], own_ns[rows[inside]])

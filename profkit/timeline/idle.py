@@ -46,6 +46,11 @@ class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
     dependency: Intervals
     unknown: Intervals
 
+    @classmethod
+    def none(cls) -> IdleCauses:
+        """Give the causes of no time."""
+        return _none_known(Intervals.empty())
+
     @property
     def before_launch_ns(self) -> int:
         """Idle time in which the host had not issued the next operation yet."""
