@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from bench.simulated import Job as Ranks
 from profkit.testing import drawn_rows, to_json
+from tests.fuzz import jobs
 from tests.handover.jobs import ADD, GEMM, Job, Launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,13 +75,13 @@ def trace_named(name: str) -> Trace:
 @cache
 def _kept(name: str) -> bytes:
     if name in _PICTURES:
-        return packed(json.loads(to_json(drawn_rows(_PICTURES[name]), metadata=_HEAD, rank=0)))
+        return packed(json.loads(to_json(drawn_rows(_PICTURES[name]), metadata=HEAD, rank=0)))
     if name in _MADE:
         return packed(_MADE[name]())
     return packed(sliced(ROOT / "traces" / _REAL[name]))
 
 
-_HEAD: Trace = {
+HEAD: Trace = {
     "deviceProperties": [
         {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_017_493_504, "computeMajor": 9, "computeMinor": 0,
          "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048, "regsPerBlock": 65536, "warpSize": 32,
@@ -109,13 +109,13 @@ def sliced(path: Path, *, n_steps: int = 3, n_ops: int = 80) -> Trace:
 
 def _gpu_job() -> Trace:
     blocks = (Launch(GEMM, 120, (128, 4, 1), (256, 1, 1)), Launch(ADD, 10), Launch("ampere_sgemm_128x64_tn", 60))
-    top: Trace = json.loads(to_json(Job(launches=blocks * 3, n_steps=4).rows(), metadata=_HEAD, rank=0))
+    top: Trace = json.loads(to_json(Job(launches=blocks * 3, n_steps=4).rows(), metadata=HEAD, rank=0))
     return top
 
 
 def _four_streams() -> Trace:
     launches = tuple(Launch("ampere_sgemm_128x64_tn", 90, stream=stream) for stream in (7, 13, 17, 20) * 2)
-    top: Trace = json.loads(to_json(Job(launches=launches, n_steps=3).rows(), metadata=_HEAD))
+    top: Trace = json.loads(to_json(Job(launches=launches, n_steps=3).rows(), metadata=HEAD))
     return top
 
 
@@ -231,25 +231,14 @@ def _everything() -> Trace:
     return top
 
 
-def rank_trace(rank: int, n_ranks: int, *, late: int = -1) -> Trace:
-    """A rank of a simulated job on GPUs, with NCCL's arguments."""
-    job = Ranks(n_ranks=n_ranks, n_steps=6, n_kernels=6, late_us={late: 900} if late >= 0 else {})
-    return _rank_of(job, rank)
-
-
-def _rank_of(job: Ranks, rank: int) -> Trace:
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "rank.json.gz"
-        job.write(rank, path)
-        top: Trace = json.loads(gzip.decompress(path.read_bytes()))
-    return top
+def _nccl() -> Trace:
+    """A rank of a job with NCCL's arguments."""
+    return jobs.JOBS["groups"]()[1]
 
 
 def _handover() -> Trace:
     job = Job(n_steps=4, launches=Job().launches[:10])
-    top: Trace = json.loads(to_json(job.rows(), metadata=_HEAD, rank=0))
+    top: Trace = json.loads(to_json(job.rows(), metadata=HEAD, rank=0))
     return top
 
 
@@ -258,7 +247,7 @@ _MADE = {
     "gpu": _gpu_job,
     "streams": _four_streams,
     "everything": _everything,
-    "nccl": lambda: rank_trace(1, 4, late=2),
+    "nccl": _nccl,
 }
 
 
@@ -274,28 +263,19 @@ def kept_once(name: str, make: Callable[[], Any]) -> Any:
 
 @cache
 def _kept_job(name: str) -> list[bytes]:
-    if name.startswith("gpu"):
-        n_ranks = int(name[3:])
-        return [packed(rank_trace(rank, n_ranks, late=1)) for rank in range(n_ranks)]
+    if name in jobs.JOBS:
+        return [packed(top) for top in jobs.JOBS[name]()]
     files = sorted((ROOT / "traces" / name).glob("rank*.json.gz"))
     return [packed(sliced(path, n_steps=5, n_ops=50)) for path in files]
 
 
-_JOBS = (
-    "gpu2",
-    "gpu3",
-    "gpu4",
-    "ddp_comm_ws4",
-    "ddp_straggler_ws4",
-    "token_skew_packing_ws4",
-    "fsdp_vlm_prefetch_on",
-    "ddp_weak_ws2",
-)
+_REAL_JOBS = ("ddp_comm_ws4", "ddp_straggler_ws4", "token_skew_packing_ws4", "fsdp_vlm_prefetch_on", "ddp_weak_ws2")
 
 
 def drawn_job(rng: random.Random) -> list[Trace]:
     """Copies of the ranks of a job."""
-    return [msgspec.json.decode(rank) for rank in _kept_job(rng.choice(_JOBS))]
+    name = rng.choice(_REAL_JOBS) if rng.random() < 0.25 else rng.choice(sorted(jobs.JOBS))
+    return [msgspec.json.decode(rank) for rank in _kept_job(name)]
 
 
 @cache

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import socket
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
@@ -140,7 +142,28 @@ class Blob:
         return self.data
 
 
-Body = Json | Lines | Sql | Blob
+@dataclass
+class Special:
+    """No file: "fifo", "socket", "folder", or "link TARGET"."""
+
+    what: str
+
+    def encoded(self) -> bytes:
+        return b""
+
+    def write(self, path: Path) -> None:
+        if self.what == "fifo":
+            os.mkfifo(path)
+        elif self.what == "folder":
+            path.mkdir()
+        elif self.what == "socket":
+            with socket.socket(socket.AF_UNIX) as end, suppress(OSError):  # a path too long for one
+                end.bind(str(path))
+        else:
+            path.symlink_to(self.what.removeprefix("link "))
+
+
+Body = Json | Lines | Sql | Blob | Special
 
 
 @dataclass
@@ -163,7 +186,9 @@ class File:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(self.body, Sql) and self.body.wal and not (self.inner or self.outer or self.packing):
+        if isinstance(self.body, Special) or (
+            isinstance(self.body, Sql) and self.body.wal and not (self.inner or self.outer or self.packing)
+        ):
             self.body.write(path)
         else:
             path.write_bytes(self.data())

@@ -91,7 +91,7 @@ class Shrinker:
         elif isinstance(body, Sql):
             self._list(name, body.statements, lambda found: Sql(found, wal=body.wal))
             self._statements(name)
-        else:
+        elif isinstance(body, Blob):
             data = self._list(
                 name,
                 [body.data[at : at + 64] for at in range(0, len(body.data), 64)],

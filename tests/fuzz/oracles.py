@@ -141,14 +141,17 @@ def complaint(outcome: Outcome, case: Case, folder: Path) -> Faults:
 def files(outcome: Outcome, case: Case, folder: Path) -> Faults:
     """Nothing is written but what was named with -o; temporary files are gone at the end; nothing is started."""
     named = {outcome.args[place + 1] for place, word in enumerate(outcome.args[:-1]) if word in ("-o", "--output")}
-    allowed = {*named, *(f"{name}.part" for name in named)}
+    allowed = {*named}
     temporary = f"{os.environ.get('TMPDIR', gettempdir())}/"
     for act in outcome.acts:
         what, _, path = act.partition(" ")
         is_inside_another = (
             what.startswith("os.") and "/" not in path and path not in case.files
         )  # by a folder's handle
-        if not (path.removeprefix(f"{folder}/") in allowed or path.startswith(temporary) or is_inside_another):
+        written = re.sub(
+            r"^\.?(.+?)(?:\.\w+)?\.part$", r"\1", path.removeprefix(f"{folder}/")
+        )  # beside it, then renamed
+        if not (written in allowed or path.startswith(temporary) or is_inside_another):
             yield f"{outcome.command} {what} {_general(path)}", act
     for path in Path(temporary).iterdir():
         yield f"{outcome.command} left {_general(path.name)}", f"{path} is still there"

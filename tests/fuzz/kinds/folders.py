@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
+from profkit.testing import to_json
 from tests.fuzz import bases, cells, damage, events, sql, values
 from tests.fuzz.bases import Trace
-from tests.fuzz.documents import Blob, Case, File, Json, Lines, Secret, Sql
+from tests.fuzz.documents import Blob, Case, File, Json, Lines, Secret, Special, Sql
 from tests.fuzz.kinds import kineto, ncu, nsys, tables
-from tests.handover.jobs import Job, exported
+from tests.handover.jobs import BLOCK, Job, Launch, exported
+
+
+def special(rng: random.Random) -> Special:
+    """What is no file, where a file is expected."""
+    return Special(
+        rng.choice(["fifo", "folder", "link /dev/zero", "link nowhere", "link .", "link /dev/stdin", "socket"])
+    )
+
 
 _RANK_FORMATS = [
     ["-f", "json"],
@@ -73,6 +83,11 @@ def drawn_ranks(rng: random.Random) -> Case:
         done += damaged
         stem = rng.choice(["rank{}", "rank{}", "rank{}", "trace{}", "node/rank{}", "rank0{}"]).format(number)
         files[f"job/{stem}{kineto.SUFFIXES.get(file.packing, '.json.gz')}"] = file
+    if rng.random() < 0.02:
+        files[rng.choice(["job/capture.json", "job/rank8.json", "job/x.sqlite", "job/x.sqlite-wal"])] = File(
+            body=special(rng)
+        )
+        done.append("a special file")
     if rng.random() < 0.1 and len(files) > 1:
         files.pop(rng.choice([*files]))
         done.append("a rank is missing")
@@ -123,6 +138,11 @@ def drawn_pair(rng: random.Random) -> Case:
     first = bases.drawn_trace(rng)
     alike = rng.random() < 0.7
     for side in "ab":
+        if rng.random() < 0.15:
+            more = _ranks_of_a_side(rng, side, files)
+            paths.append(side)
+            done += more
+            continue
         if rng.random() < 0.04:
             suffix, file, more = tables.file_of(rng, tables.drawn_rows(rng))
             path = f"{side}{suffix}"
@@ -153,6 +173,15 @@ def drawn_pair(rng: random.Random) -> Case:
     return Case(kind="compare", files=files, commands=asked, secrets=secrets, done=done)
 
 
+def _ranks_of_a_side(rng: random.Random, side: str, files: dict[str, File]) -> list[str]:
+    """Put two ranks of a job into a folder; gives what was done to them."""
+    done = []
+    for rank, top in enumerate(bases.drawn_job(rng)[:2]):
+        done += events.mutated(rng, top, n=rng.choice([0, 0, 1, 2]))
+        files[f"{side}/rank{rank}.json"] = File(body=Json(top))
+    return done
+
+
 def _named(manifest: dict[str, Any]) -> dict[str, Any]:
     ranks = manifest.get("ranks")
     for rank in ranks if isinstance(ranks, list) else []:
@@ -161,14 +190,39 @@ def _named(manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-_JOB = Job(n_steps=4, launches=Job().launches[:10])
+_SHORT = (*BLOCK, Launch("ampere_sgemm_128x64_tn", 40))
+_HANDED = {
+    "busy": Job(n_steps=4, launches=_SHORT),
+    "host": Job(n_steps=4, launches=_SHORT, host_us=70, call_us=9),
+    "loader": Job(n_steps=4, launches=_SHORT, wait="enumerate(DataLoader)#x.__next__", wait_us=900),
+    "sync": Job(n_steps=5, launches=_SHORT[:3], wait_us=500, jitter_us=90),
+}
+"""Jobs that two tools see: what limits each."""
+
+
+def _pages(rng: random.Random) -> list[str]:
+    """ncu's details of some of the kernels of those jobs."""
+    lines: list[str] = []
+    for number in range(rng.choice([1, 2, 5])):
+        one = rng.choice(_SHORT)
+        grid, block = ("(" + ", ".join(map(str, size)) + ")" for size in (one.grid, one.block))
+        lines += [
+            line for line in ncu.details(rng, [one.name]) if number == 0 or line[:1] != '"' or "Kernel Name" not in line
+        ]
+        lines = [line.replace('"(2048, 2, 1)"', f'"{grid}"').replace('"(128, 1, 1)"', f'"{block}"') for line in lines]
+    return lines
 
 
 def drawn_handover(rng: random.Random) -> Case:
     """A trace, an export of the same job and ncu's pages, each mutated or not."""
     done: list[str] = []
-    top: Trace = bases.trace_named("handover")
-    statements = list(bases.kept_once("handover statements", lambda: nsys.statements_of(exported(_JOB.trace()))))
+    name = rng.choice(sorted(_HANDED))
+    top: Trace = json.loads(
+        bases.kept_once(f"{name} trace", lambda: to_json(_HANDED[name].rows(), metadata=bases.HEAD))
+    )
+    if rng.random() < 0.15:
+        name = rng.choice(sorted(_HANDED))
+    statements = list(bases.kept_once(name, lambda: nsys.statements_of(exported(_HANDED[name].trace()))))
     if rng.random() < 0.6:
         done += events.mutated(rng, top, n=rng.choice([1, 1, 2]))
     files: dict[str, File] = {}
@@ -183,8 +237,8 @@ def drawn_handover(rng: random.Random) -> Case:
             body.inner.append(damage.drawn(rng))
         files["report.sqlite"] = body
     if rng.random() < 0.5:
-        lines = ncu.details(rng)
-        if rng.random() < 0.7:
+        lines = _pages(rng)
+        if rng.random() < 0.6:
             done += cells.mutated(rng, lines)
         files["kernels.csv"] = File(body=Lines(lines))
     if rng.random() < 0.05:

@@ -56,13 +56,13 @@ _RAW_METRICS = {
 }
 
 
-def _head(rng: random.Random, number: int) -> list[str]:
+def _head(rng: random.Random, number: int, names: list[str]) -> list[str]:
     return [
         str(number),
         "7",
         "python3",
         "host",
-        rng.choice(_KERNELS),
+        rng.choice(names),
         "1",
         "7",
         "(128, 1, 1)",
@@ -72,11 +72,11 @@ def _head(rng: random.Random, number: int) -> list[str]:
     ]
 
 
-def details(rng: random.Random) -> list[str]:
-    """A details page."""
+def details(rng: random.Random, names: list[str] = _KERNELS) -> list[str]:
+    """A details page of some of these kernels."""
     lines = [_HEADER]
     for number in range(rng.choice([1, 2, 4])):
-        head = _head(rng, number)
+        head = _head(rng, number, names)
         lines += [cells.joined([*head, *metric, "", "", "", "", ""]) for metric in _METRICS]
         lines.append(
             cells.joined(
@@ -92,7 +92,7 @@ def raw(rng: random.Random) -> list[str]:
     lines = [cells.joined([*split_header(), *names])]
     lines.append(cells.joined([*[""] * 11, *(unit for unit, _ in _RAW_METRICS.values())]))
     lines += [
-        cells.joined([*_head(rng, n), *(value for _, value in _RAW_METRICS.values())])
+        cells.joined([*_head(rng, n, _KERNELS), *(value for _, value in _RAW_METRICS.values())])
         for n in range(rng.choice([1, 3]))
     ]
     return lines

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from tests.fuzz import cells, damage, values
-from tests.fuzz.documents import Case, File, Json, Lines
+from tests.fuzz.documents import Case, File, Json, Lines, Special
 
 Rows = list[dict[str, Any]]
 
@@ -112,4 +112,7 @@ def drawn(rng: random.Random) -> Case:
                 [[], [], [], ["--held", "weak"], ["--held", "strong"], ["--capacity", "16GB"], ["--metric", "gpus"]]
             )
         asked.append([command, *files, *options])
+    if rng.random() < 0.01:
+        files["a.csv"] = File(body=Special(rng.choice(["fifo", "link /dev/zero", "folder", "link nowhere"])))
+        asked = [[asked[0][0], "a.csv", *asked[0][2:]]]
     return Case(kind="tables", files=files, commands=asked, done=done)
