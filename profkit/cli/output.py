@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.errors import UsageError
+from profkit.errors import UsageError, blamed
 
 if TYPE_CHECKING:
     from profkit.model.report import Report
@@ -51,7 +52,9 @@ def format_for(fmt: str | None, output: Path | None) -> str:
 
 def write(report: Report, *, fmt: str, output: Path | None, verbose: bool, color: bool | None) -> None:
     """Render a report and print it, or write it to a file."""
-    deliver(_rendered(report, fmt, verbose=verbose, color=False if output is not None else color), output)
+    with blamed(f"rendering it as {fmt}", report.verdict.source):
+        text = _rendered(report, fmt, verbose=verbose, color=False if output is not None else color)
+    deliver(text, output)
 
 
 def deliver(text: str, output: Path | None) -> None:
@@ -64,7 +67,8 @@ def deliver(text: str, output: Path | None) -> None:
         partial.write_text(text, encoding="utf-8")
         partial.replace(output)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be written cannot be taken away either
+            partial.unlink(missing_ok=True)
         raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another folder for -o") from None
     click.echo(f"profkit: wrote {output}", err=True)
 

@@ -18,7 +18,7 @@ import msgspec
 
 from profkit.compare.measured import Measured, measured
 from profkit.compare.recorded import KINDS, recorded_work, work_of_run
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, blamed
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, whole
@@ -89,7 +89,8 @@ def read_side(
         for source in find_sources([path]):
             try:
                 traces = read_traces(source, lenient=lenient, jobs=jobs, progress=progress)
-                read.extend((source, one) for one in map(measured, traces))
+                with blamed("measuring it", source):
+                    read.extend((source, one) for one in map(measured, traces))
             except ProfkitError as error:
                 errors.append(error)
                 failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
