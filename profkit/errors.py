@@ -8,14 +8,26 @@
     |  +- TruncatedTraceError    a trace that ends too early; `--lenient` keeps what is whole
     |  +- UnsupportedTraceError  a trace of a kind, or with a content, profkit cannot use
     +- MissingCapabilityError    a package, tool or device is missing        exit 4
+    +- InternalError             a fault of profkit's own                    exit 70
 
 A message says what, where and the value seen; the hint says the next act. `profkit.cli` alone turns them into one
-line on stderr and an exit code.
+line on stderr and an exit code. What goes wrong otherwise is profkit's own fault: `blamed` gives it the file and the step
+that failed, so that one file's fault ends no other's analysis, and a report of it can be acted on.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ClassVar, Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RAISE: Final = "PROFKIT_RAISE"
+"""Name of an environment variable: where it is set nothing is absorbed, and faults are raised as they come (tests)."""
 
 
 class ProfkitError(Exception):
@@ -77,3 +89,49 @@ class MissingCapabilityError(ProfkitError):
     """An optional package, an external tool, a device or a permission is missing."""
 
     exit_code = 4
+
+
+class InternalError(ProfkitError):
+    """A fault of profkit itself: the message names the file, the step that failed, and what was raised."""
+
+    exit_code = 70
+
+
+def is_absorbed(error: Exception) -> bool:
+    """Tell whether an exception is a fault that others need not suffer from: not ours to raise, and no test asks."""
+    return not isinstance(error, ProfkitError) and not os.environ.get(RAISE)
+
+
+def fault(error: BaseException, doing: str, source: str) -> InternalError:
+    """Give what is told of a fault: the file, the step, what was raised, and how to report it."""
+    said = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
+    where = f"{source}: " if source else ""
+    return InternalError(
+        f"{where}profkit itself failed while {doing} ({said[:200]})",
+        hint="please report it with the file, or what `profkit info` says of it; -v prints the traceback to send",
+    )
+
+
+@contextmanager
+def blamed(doing: str, source: str) -> Iterator[None]:
+    """Turn what goes wrong inside into an InternalError; `doing` as "reading", "analysing kernels"."""
+    try:
+        yield
+    except Exception as error:
+        if not is_absorbed(error):
+            raise
+        raise fault(error, doing, source) from error
+
+
+def each_blamed(doing: str) -> Callable[[Callable[P, Iterator[T]]], Callable[P, Iterator[T]]]:
+    """Do as `blamed` does for a generator of something, whose first argument is the file."""
+
+    def decorated(generator: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+        @wraps(generator)
+        def blaming(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+            with blamed(doing, str(args[0])):
+                yield from generator(*args, **kwargs)
+
+        return blaming
+
+    return decorated

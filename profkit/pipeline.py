@@ -10,14 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.analyzers import ANALYZERS, EXPLANATIONS, quality, steps
-from profkit.analyzers.base import scope_of
+from profkit.analyzers.base import Analyzer, scope_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
-from profkit.errors import UsageError
+from profkit.errors import UsageError, blamed, fault, is_absorbed
 from profkit.model.finding import Finding, NextTool, Skipped
-from profkit.model.report import DeviceReport, RankReport, Verdict
+from profkit.model.report import DeviceReport, RankReport, Section, Steps, Verdict
 from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed
@@ -25,6 +25,9 @@ from profkit.timeline import DeviceFacts, Facts
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, of_mean_step
 
+FAULT_CAP: Final = 0.4
+"""The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
+damaged input."""
 UNASKED: Final = 0.05
 """Chosen: the severity "medium"."""
 
@@ -56,15 +59,46 @@ def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command:
         trace = replace(trace, meta=replace(trace.meta, command=redacted_line(typed(command).text)))
     if step_range is not None:
         trace = narrowed(trace, step_range)
+    with blamed("analysing it", trace.meta.source):
+        return _analysed(trace)
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What one analyzer gives: measured, judged and shown; nothing is judged or shown where it was skipped."""
+
+    result: Any
+    findings: tuple[Finding, ...] = ()
+    sections: tuple[Section, ...] = ()
+    is_fault: bool = False
+
+
+def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
+    """Give an analyzer's answer; where it fails for a fault of its own, that it was skipped, for the others can go on."""
+    try:
+        result = analyzer.measure(facts)
+        if isinstance(result, Skipped):
+            return _Answer(result)
+        return _Answer(result, analyzer.judge(result), (analyzer.present(result),))
+    except Exception as error:
+        if not is_absorbed(error):
+            raise
+        told = fault(error, f"analysing {analyzer.name}", facts.trace.meta.source)
+        if analyzer.name == quality.ANALYZER.name:  # nothing can be said of a capture that nobody checked
+            raise told from error
+        return _Answer(Skipped(analyzer=analyzer.name, reason=told.message, how_to_get=told.hint), is_fault=True)
+
+
+def _analysed(trace: Trace) -> Analysed:
     facts = Facts.of(trace)
-    results = {name: analyzer.measure(facts) for name, analyzer in ANALYZERS.items()}
-    skipped = tuple(result for result in results.values() if isinstance(result, Skipped))
-    found = {name: result for name, result in results.items() if not isinstance(result, Skipped)}
+    answers = {name: _answer(analyzer, facts) for name, analyzer in ANALYZERS.items()}
+    skipped = tuple(answer.result for answer in answers.values() if isinstance(answer.result, Skipped))
+    found = {name: answer.result for name, answer in answers.items() if not isinstance(answer.result, Skipped)}
     gate: quality.Quality = found["quality"]
     step_times = steps.summary(_of(found, StepTimes), facts.window_ns)
-    findings = _judged(found, facts, step_times.mean_ns)
-    cap = quality.confidence_cap(gate)
-    sections = tuple(ANALYZERS[name].present(result) for name, result in found.items())
+    findings = _ranked([finding for answer in answers.values() for finding in answer.findings], facts, step_times)
+    faults = tuple(answer.result.reason for answer in answers.values() if answer.is_fault)
+    cap = min(quality.confidence_cap(gate), FAULT_CAP if faults else 1.0)
+    sections = tuple(section for answer in answers.values() for section in answer.sections)
     rank = RankReport(
         source=trace.meta.source,
         format=trace.meta.format,
@@ -84,6 +118,7 @@ def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command:
         is_command_used=bool(trace.meta.command),
     )
     case = _case(facts, rank, findings, cap, _of(found, Kernels))
+    case = replace(case, notes=(*faults, *case.notes))
     return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case))
 
 
@@ -103,11 +138,12 @@ def _of(found: dict[str, Any], kind: type[Any]) -> Any:
     return next((result for result in found.values() if isinstance(result, kind)), None)
 
 
-def _judged(found: dict[str, Any], facts: Facts, mean_step_ns: int | None) -> tuple[Finding, ...]:
+def _ranked(findings: list[Finding], facts: Facts, step_times: Steps) -> tuple[Finding, ...]:
     """Give the findings, the gravest first."""
-    findings = [finding for name, result in found.items() for finding in ANALYZERS[name].judge(result)]
     ranked = sorted(findings, key=lambda f: (f.severity.rank, -f.fraction))
-    scaled = (of_mean_step(f, step_ns=mean_step_ns, n_steps=facts.n_steps, window_ns=facts.window_ns) for f in ranked)
+    scaled = (
+        of_mean_step(f, step_ns=step_times.mean_ns, n_steps=facts.n_steps, window_ns=facts.window_ns) for f in ranked
+    )
     return tuple(replace(f, rank=facts.trace.meta.rank) for f in scaled)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from profkit.errors import RAISE
+
 settings.register_profile("profkit", deadline=None)  # a busy machine is no failure: speed is `make bench`'s
 settings.load_profile("profkit")
+
+os.environ[RAISE] = "1"  # a fault is raised as it comes: what a user is spared must not be hidden from us
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_TRACES = ROOT.parent / "shared" / "data" / "kineto"

@@ -167,7 +167,7 @@ def test_a_bug_of_ours_is_a_line_and_exit_code_70() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 70
-    assert done.stderr.startswith("profkit: internal error, KeyError")
+    assert done.stderr.startswith("profkit: profkit itself failed while running `profkit triage` (KeyError: 'x')")
     assert "Traceback" not in done.stderr
 
 

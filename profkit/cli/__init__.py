@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -11,7 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from profkit import __version__
-from profkit.errors import ProfkitError
+from profkit.errors import InternalError, ProfkitError, UsageError, fault
 from profkit.redact import redacted_text
 
 COMMANDS: Final = (
@@ -75,16 +76,16 @@ def group() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 fine, 1 by --fail-on, 2 usage, 3 bad input, 4 missing tool, 70 a bug."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    _open_what_is_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a console without box characters shows ?, not a traceback
     wants_traceback = "-v" in arguments or "--verbose" in arguments
     try:
         code: Any = group.main(args=arguments, prog_name="profkit", standalone_mode=False)
+        sys.stdout.flush()
     except ProfkitError as error:
         if wants_traceback:
-            import traceback
-
-            click.echo(redacted_text(traceback.format_exc()), err=True, nl=False)
+            _print_traceback()
         complain(error)
         code = error.exit_code
     except click.ClickException as error:
@@ -99,12 +100,51 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
-        if not wants_traceback:
-            where = f"{type(error).__name__}: {error}"
-            complain(ProfkitError(f"internal error, {where}", hint="please report it; -v prints the traceback"))
-            _leave(70)
-        raise
+        if isinstance(error, OSError) and _is_of_printing(error):
+            complain(UsageError(f"cannot write to standard output: {error.strerror}", hint="-o FILE writes a file"))
+            _leave(UsageError.exit_code)
+        if wants_traceback:
+            _print_traceback()
+        complain(fault(error, f"running `profkit {_one_line(' '.join(arguments[:1]))}`", ""))
+        code = InternalError.exit_code
     _leave(code if isinstance(code, int) else 0)
+
+
+class _Closed(io.TextIOBase):
+    """Standard output where whoever called us closed it (`>&-`); what is printed to it does not get lost in silence."""
+
+    def write(self, text: str, /) -> int:
+        raise OSError(errno.EBADF, "it is closed")
+
+
+def _is_of_printing(error: OSError) -> bool:
+    """Tell whether what was printed could not be written out: the disk is full, or the stream was closed."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    module = "" if place is None else str(place.tb_frame.f_globals.get("__name__"))
+    return module.startswith("click.") or module == __name__
+
+
+def _open_what_is_closed() -> None:
+    """Keep the numbers of closed streams from the files that will be opened: these would be printed into."""
+    if sys.stdout is not None and sys.stderr is not None:
+        return
+    while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # taken, and kept to the end
+        pass
+    os.close(place)
+    if sys.stdout is None:
+        sys.stdout = _Closed()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - to the end of the process
+
+
+def _print_traceback() -> None:
+    """Print the traceback of the exception at hand; names of files in it are strangers' text."""
+    import traceback
+
+    for line in redacted_text(traceback.format_exc()).splitlines():
+        click.echo("".join(character if character.isprintable() else " " for character in line), err=True)
 
 
 def _leave(code: int) -> NoReturn:
@@ -112,7 +152,7 @@ def _leave(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:  # the reader of a pipe has gone
+    except (OSError, ValueError):  # the reader of a pipe has gone
         code = code or 1
     os._exit(code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import click
 
 from profkit import files
 from profkit.cli.say import say
-from profkit.errors import UsageError
+from profkit.errors import UsageError, blamed
 
 if TYPE_CHECKING:
     from profkit.model.report import Report
@@ -53,7 +54,9 @@ def format_for(fmt: str | None, output: Path | None) -> str:
 
 def write(report: Report, *, fmt: str, output: Path | None, verbose: bool, color: bool | None) -> None:
     """Render a report and print it, or write it to a file."""
-    deliver(_rendered(report, fmt, verbose=verbose, color=False if output is not None else color), output)
+    with blamed(f"rendering it as {fmt}", report.verdict.source):
+        text = _rendered(report, fmt, verbose=verbose, color=False if output is not None else color)
+    deliver(text, output)
 
 
 def deliver(text: str, output: Path | None) -> None:

@@ -15,7 +15,7 @@ import click
 from profkit.cli.numeric import load_numpy
 from profkit.cli.output import FormatChoice, format_for, write
 from profkit.cli.progress import ReadingProgress
-from profkit.errors import UsageError
+from profkit.errors import UsageError, blamed
 from profkit.model.allocator import collector_paused
 from profkit.model.finding import Severity
 
@@ -135,7 +135,8 @@ def command(
             from profkit.handover.beside import Reading, handed_over
 
             reading = Reading(options=options, jobs=jobs or _jobs_for(sources), progress=progress)
-            report = handed_over(report, given, reading)
+            with blamed("setting the other tool beside it", sources[0]):
+                report = handed_over(report, given, reading)
     write(report, fmt=format_for(fmt, output), output=output, verbose=verbose, color=color)
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
 

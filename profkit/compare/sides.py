@@ -18,7 +18,7 @@ import msgspec
 
 from profkit.compare.measured import Measured, measured
 from profkit.compare.recorded import KINDS, recorded_work, work_of_run
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, blamed
 from profkit.files import read_small
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import find_sources
@@ -91,7 +91,8 @@ def read_side(
         for source in find_sources([path]):
             try:
                 traces = read_traces(source, lenient=lenient, jobs=jobs, progress=progress)
-                read.extend((shown_url(source), one) for one in map(measured, traces))
+                with blamed("measuring it", source):
+                    read.extend((shown_url(source), one) for one in map(measured, traces))
             except ProfkitError as error:
                 errors.append(error)
                 failures.append(Failure(source=source, error=type(error).__name__, message=error.message))

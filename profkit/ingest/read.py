@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from profkit import files
-from profkit.errors import ProfkitError, UnsupportedTraceError
+from profkit.errors import ProfkitError, UnsupportedTraceError, each_blamed
 from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_chunks
 from profkit.ingest.discover import is_url
 from profkit.ingest.kineto import read_trace
@@ -51,6 +51,7 @@ def tool_of(source: str) -> Tool:
     return Tool.NCU if head and is_ncu(path, source) else Tool.KINETO
 
 
+@each_blamed("reading it")
 def read_traces(
     source: str,
     *,

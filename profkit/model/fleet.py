@@ -96,6 +96,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int | None
     ranks: tuple[int, ...]
     missing: tuple[int, ...]
+    """The first of the `n_missing` ranks that are not here."""
     left_out: tuple[LeftOut, ...]
     rows: tuple[RankRow, ...]
     """One for each rank."""
@@ -109,6 +110,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be matched across ranks, and why."""
     explained: tuple[str, ...]
     """Findings of single ranks that another rank's lateness explains: said once, and not counted again."""
+    n_missing: int = 0
     prediction: Prediction | None = None
     prediction_note: str = ""
     """Why there is no prediction, where a rank is late."""

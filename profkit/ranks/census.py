@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -17,12 +19,18 @@ from profkit.ranks.records import Group, RankSummary
 from profkit.ranks.summary import UNKNOWN_RANK
 
 
+MOST_MISSING: Final = 1_024
+"""Ranks that are named as missing: how many there are in all a file says, and it may say anything."""
+
+
 class Census(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that take part, each once and in order, and what does not."""
 
     present: tuple[Outcome, ...]
     left_out: tuple[LeftOut, ...]
     missing: tuple[int, ...]
+    """The first `MOST_MISSING` of the `n_missing` ranks of the world that are not here."""
+    n_missing: int
     world_size: int | None
 
 
@@ -39,7 +47,8 @@ def census(outcomes: Sequence[Outcome]) -> Census:
     return Census(
         present=tuple(sorted(kept, key=lambda outcome: outcome.summary.rank)),
         left_out=tuple(sorted(left_out, key=lambda item: item.source)),
-        missing=tuple(rank for rank in range(world_size or 0) if rank not in here),
+        missing=tuple(islice((rank for rank in range(world_size or 0) if rank not in here), MOST_MISSING)),
+        n_missing=max((world_size or 0) - sum(rank < (world_size or 0) for rank in here), 0),
         world_size=world_size,
     )
 

@@ -94,7 +94,8 @@ def error_of(result: Finished) -> ProfkitError:
         return UnsupportedTraceError(
             f"{shown_url(result.source)} holds no trace", hint="profkit info tells what is in a file"
         )
-    kind = getattr(errors, failure.error, TraceError)
+    named = getattr(errors, failure.error, None)
+    kind = named if isinstance(named, type) and issubclass(named, ProfkitError) else TraceError
     hint = result.hint or "profkit triage -v on that file alone tells more"
     error: ProfkitError = kind(failure.message, hint=hint)
     return error

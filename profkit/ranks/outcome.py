@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.analyzers import quality
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, blamed
 from profkit.ingest.bytesource import Progress
 from profkit.ingest.discover import rank_in_name
 from profkit.ingest.read import read_traces
@@ -63,7 +63,9 @@ def outcome(analysed: Analysed) -> Outcome:
 
 
 def _outcome(trace: Trace, options: Options) -> Outcome:
-    return outcome(analyse(trace, step_range=options.step_range, command=options.command))
+    analysed = analyse(trace, step_range=options.step_range, command=options.command)
+    with blamed("summing it up for the other ranks", trace.meta.source):
+        return outcome(analysed)
 
 
 def failure_of(source: str, error: Exception) -> Failure:

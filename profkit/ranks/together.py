@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers import EXPLANATIONS
 from profkit.analyzers.base import Scope
+from profkit.errors import fault, is_absorbed
 from profkit.model.finding import Finding, Skipped
 from profkit.model.fleet import Fleet, Prediction, RankRow
 from profkit.model.report import Bottleneck, Failure, RankReport, Report
@@ -33,9 +34,23 @@ def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options:
     """Give the report on outcomes: of one alone its own, of several what they show together."""
     if len(outcomes) == 1:
         return _alone(outcomes[0], failures)
-    taken = census(outcomes)
-    if len(taken.present) < 2:
-        return _apart(outcomes, taken, failures)
+    failures = tuple(failures)
+    try:
+        taken = census(outcomes)
+        if len(taken.present) < 2:
+            return _apart(outcomes, taken, failures)
+        return _joined_report(taken, failures, options)
+    except Exception as error:
+        if not is_absorbed(error):
+            raise
+        told = fault(error, "comparing the ranks", "")
+    failure = Failure(source="all ranks together", error=type(told).__name__, message=told.message)
+    nobody = Census(present=(), left_out=(), missing=(), n_missing=0, world_size=None)
+    return _apart(outcomes, nobody, (*failures, failure))
+
+
+def _joined_report(taken: Census, failures: Iterable[Failure], options: Options) -> Report:
+    """Give the report on ranks that are compared."""
     joint = joined(taken.present)
     scope = _scope(joint, options)
     across: list[Finding] = [
@@ -136,6 +151,7 @@ def _fleet(joint: Joint, taken: Census, by_rank: tuple[RankRow, ...], explained:
         world_size=taken.world_size,
         ranks=tuple(outcome.summary.rank for outcome in taken.present),
         missing=taken.missing,
+        n_missing=taken.n_missing,
         left_out=taken.left_out,
         rows=by_rank,
         shown=(),
@@ -190,7 +206,7 @@ def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
     """Give what limits a statement on all ranks, each with its number."""
     if fleet.missing:
         yield (
-            f"{len(fleet.missing)} of {fleet.world_size} ranks are not here ({_shortened(fleet.missing)}):"
+            f"{fleet.n_missing:,} of {fleet.world_size:,} ranks are not here ({_shortened(fleet.missing)}):"
             " one of them may be later than any of these"
         )
     if not joint.waits:

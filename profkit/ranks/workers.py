@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, fault
 from profkit.ranks.jobs import Finished, Job, done, failed
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def finished(jobs: Iterable[Job], pool: Pool) -> Iterator[Finished]:
             if error is None:
                 yield future.result()
             elif not _is_death(error):
-                yield failed(job, RuntimeError(f"{type(error).__name__}: {error}"))
+                yield failed(job, fault(error, "analysing it", job.source))
             elif is_alone:
                 yield failed(job, _given_up(job))
             else:

@@ -14,6 +14,7 @@ def fleet_to_dict(fleet: Fleet) -> dict[str, Any]:
         "world_size": fleet.world_size,
         "ranks": list(fleet.ranks),
         "missing": list(fleet.missing),
+        "n_missing": fleet.n_missing,
         "left_out": [{"source": item.source, "reason": item.reason} for item in fleet.left_out],
         "rows": [_row(row) for row in fleet.rows],
         "groups": [_group(group) for group in fleet.groups],
