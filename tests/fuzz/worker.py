@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from profkit.errors import RAISE
 from tests.fuzz import finds
 from tests.fuzz.documents import Case
 from tests.fuzz.finds import Find
@@ -44,6 +45,7 @@ class Trial:
         self.home = self.folder.with_name(self.folder.name + "-home")
         self.home.mkdir(parents=True, exist_ok=True)
         os.environ.update(HOME=str(self.home), TMPDIR=str(self.home), XDG_CACHE_HOME=str(self.home), COLUMNS="100")
+        os.environ[RAISE] = "1"  # what a user is spared is a find
         for name in ("NO_COLOR", "FORCE_COLOR", "PROFKIT_CACHE"):
             os.environ.pop(name, None)
 
