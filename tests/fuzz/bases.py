@@ -15,6 +15,7 @@ import msgspec
 
 from profkit.testing import drawn_rows, to_json
 from tests.fuzz import jobs
+from tests.fuzz.values import OWN
 from tests.handover.jobs import ADD, GEMM, Job, Launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +90,7 @@ HEAD: Trace = {
         {"id": 1, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_017_493_504, "numSms": 132},
     ],
     "cuda_runtime_version": 12040, "with_stack": 1, "record_shapes": 1, "profile_memory": 1, "torch_version": "2.6.0",
-    "profkit_command": "torchrun --nproc-per-node 2 train.py --lr 1e-3", "profkit_unprofiled_step_mean_ns": 15000,
+    "profkit_command": "torchrun --nproc-per-node 2 train.py --lr 1e-3", "profkit_command_mark": OWN, "profkit_unprofiled_step_mean_ns": 15000,
     "profkit_unprofiled_steps": 10, "profkit_rank": 0, "profkit_world_size": 2, "baseTimeNanoseconds": 1_790_857_026_000_000_000,
 }  # fmt: skip
 

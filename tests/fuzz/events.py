@@ -384,6 +384,8 @@ def _distributed(rng: random.Random, top: Trace) -> None:
 
 def _command(rng: random.Random, top: Trace) -> None:
     top["profkit_command"] = rng.choice(COMMANDS) if rng.random() < 0.8 else f"python {values.name(rng, 'train.py')}"
+    if rng.random() < 0.7:
+        top["profkit_command_mark"] = values.OWN
 
 
 def _key(rng: random.Random, top: Trace) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 from tests.fuzz.documents import Raw, Secret
 
+OWN = "own"
+"""What the fuzzer takes for the mark of a command that this user recorded: only such a command is repeated."""
 EDGES = [2**n + more for n in (7, 8, 15, 16, 24, 31, 32, 53, 62, 63, 64) for more in (-1, 0, 1)]
 NUMBERS: list[Any] = [
     *(0, 0, -1, 1, 2, 3, 7, 0.5, -0.5, 1.5, 1e-9, 1e-300, 0.1 + 0.2, 999.9995, 1e15, 1e16, -1e15, 9e15, -9e15),
