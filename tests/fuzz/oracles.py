@@ -148,16 +148,19 @@ def files(outcome: Outcome, case: Case, folder: Path) -> Faults:
         is_inside_another = (
             what.startswith("os.") and "/" not in path and path not in case.files
         )  # by a folder's handle
-        written = re.sub(
-            r"^\.?(.+?)(?:\.\w+)?\.part$", r"\1", path.removeprefix(f"{folder}/")
-        )  # beside it, then renamed
-        if not (written in allowed or path.startswith(temporary) or is_inside_another):
+        if not (_is_of(path.removeprefix(f"{folder}/"), allowed) or path.startswith(temporary) or is_inside_another):
             yield f"{outcome.command} {what} {_general(path)}", act
     for path in Path(temporary).iterdir():
         yield f"{outcome.command} left {_general(path.name)}", f"{path} is still there"
     for name in outcome.new_files:
         if name not in allowed:
             yield f"{outcome.command} new {_general(name)}", f"{name} is new"
+
+
+def _is_of(path: str, allowed: set[str]) -> bool:
+    """Whether a path is one of these, or its temporary neighbour: `x.part`, `.x.abc.part`."""
+    whole = path.removesuffix(".part")
+    return bool({path, whole, whole.removeprefix(".").rpartition(".")[0]} & allowed)
 
 
 def _general(path: str) -> str:
@@ -536,7 +539,7 @@ def hints(outcome: Outcome, case: Case, folder: Path) -> Faults:
     for line in outcome.err.split("\n"):
         place = line.find("hint: ")
         for name in {word for path in case.files for word in (path, *path.split("/"))} if place >= 0 else ():
-            if shlex.quote(name) == name or not live_in(name):
+            if not live_in(name) or shlex.quote(name) in line:
                 continue
             for match in re.finditer(r"profkit [a-z]+ [^;,]*?" + re.escape(name), line[place:]):
                 if live_in(match[0]):

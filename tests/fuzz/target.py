@@ -141,7 +141,7 @@ def run(args: list[str], *, limit_s: float = LIMIT_S) -> Outcome:
     outcome = Outcome(args=args)
     _WATCH.hook()
     streams = sys.stdout, sys.stderr
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True) for _ in range(2))
+    out, err = _stream("strict"), _stream("backslashreplace")  # as Python opens them
     sys.stdout, sys.stderr = out, err
     left, cli._leave = cli._leave, _leave
     there = _here()
@@ -170,6 +170,10 @@ def run(args: list[str], *, limit_s: float = LIMIT_S) -> Outcome:
         outcome.where = places(outcome.error)
         outcome.traceback = "".join(traceback.format_exception(outcome.error, limit=-12))[-6000:]
     return outcome
+
+
+def _stream(errors: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors, newline="\n", write_through=True)
 
 
 def _text(stream: io.TextIOWrapper) -> str:
