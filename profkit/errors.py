@@ -11,8 +11,8 @@
     +- InternalError             a fault of profkit's own                    exit 70
 
 A message says what, where and the value seen; the hint says the next act. `profkit.cli` alone turns them into one
-line on stderr and an exit code. What goes wrong otherwise is profkit's own fault: `blamed` gives it the file and the step
-that failed, so that one file's fault ends no other's analysis, and a report of it can be acted on.
+line on stderr and an exit code. What goes wrong otherwise is profkit's own fault: `blamed` gives it the file and the
+step that failed, so that one file's fault ends no other's analysis, and a report of it can be acted on.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
-    """Give an analyzer's answer; where it fails for a fault of its own, that it was skipped, for the others can go on."""
+    """Give an analyzer's answer; where it fails for a fault of its own, that it was skipped: the others can go on."""
     try:
         result = analyzer.measure(facts)
         if isinstance(result, Skipped):

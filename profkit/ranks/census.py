@@ -18,7 +18,6 @@ from profkit.ranks.outcome import Outcome
 from profkit.ranks.records import Group, RankSummary
 from profkit.ranks.summary import UNKNOWN_RANK
 
-
 MOST_MISSING: Final = 1_024
 """Ranks that are named as missing: how many there are in all a file says, and it may say anything."""
 
