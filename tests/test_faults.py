@@ -36,9 +36,9 @@ def absorbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(RAISE)
 
 
-def run(*arguments: str, redirect: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, redirected: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     own = {name: value for name, value in os.environ.items() if name != RAISE}
-    command = f"{sys.executable} -m profkit {' '.join(arguments)} {redirect}"
+    command = f"{sys.executable} -m profkit {' '.join(arguments)} {redirected}"
     return subprocess.run(
         command, shell=True, capture_output=True, text=True, check=False, cwd=ROOT, env={**own, **environment}
     )
@@ -161,13 +161,13 @@ def test_a_huge_world_is_said_in_a_few_words(tmp_path):
     jsonschema.validate(document, schema("triage"))
 
 
-# -------------------------------------------------------------------------------------------------- ends of the program
+# ------------------------------------------------------------------------------------------------- ends of the program
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("arguments", [("triage", str(DATA)), ("explain", "host.sync"), ("schema",)])
 def test_a_full_disk_is_one_line(arguments):
-    done = run(*arguments, redirect="> /dev/full")
+    done = run(*arguments, redirected="> /dev/full")
     assert done.returncode == UsageError.exit_code
     assert "cannot write to standard output: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
@@ -175,16 +175,16 @@ def test_a_full_disk_is_one_line(arguments):
 
 @pytest.mark.parametrize("arguments", [("triage", str(DATA)), ("explain", "host.sync")])
 def test_a_closed_standard_output_is_one_line(arguments):
-    done = run(*arguments, redirect=">&-")
+    done = run(*arguments, redirected=">&-")
     assert done.returncode == UsageError.exit_code
     assert done.stderr.splitlines()[0] == "profkit: cannot write to standard output: it is closed"
 
 
 def test_a_closed_standard_output_does_not_matter_to_a_file(tmp_path):
-    done = run("triage", str(DATA), "-o", str(tmp_path / "report.md"), redirect=">&-")
+    done = run("triage", str(DATA), "-o", str(tmp_path / "report.md"), redirected=">&-")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report.md").stat().st_size > 500
-    assert run("triage", str(DATA), redirect="2>&-").returncode == 0
+    assert run("triage", str(DATA), redirected="2>&-").returncode == 0
 
 
 def test_an_output_that_cannot_be_written_is_one_line():

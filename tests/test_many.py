@@ -27,6 +27,7 @@ ROWS = 20_000
 MOST_S = 20.0
 """For a process of its own with Python's start-up: ten times what it takes alone on this machine."""
 MOST_KB = 300_000
+UNITS = ("cudnn", "((((<")
 
 
 def rows(n: int, kind: str) -> Iterator[dict[str, object]]:
@@ -136,3 +137,21 @@ def test_every_share_is_one(drawn: list[Row]) -> None:
         for table in section.tables:
             places = [place for place, unit in enumerate(table.units) if unit == "fraction"]
             assert all(0 <= row[place] <= 1 + 1e-9 for row in table.rows for place in places if row[place] is not None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("cat", ["kernel", "cpu_op", "user_annotation", "cuda_runtime"])
+def test_a_name_of_megabytes_is_answered_at_once(cat: str, tmp_path: Path) -> None:
+    path = tmp_path / "long.json"
+    args = {"device": 0, "stream": 7, "correlation": 1, "External id": 1}
+    long = [{"ph": "X", "cat": cat, "name": unit * (4 * 10**6 // 5), "ts": 5, "dur": 2, "args": args} for unit in UNITS]
+    path.write_text(json.dumps({"torch_version": "\u4e2d" * 200_000, "traceEvents": [*rows(50, "x"), *long]}))
+    code = (
+        "from profkit.ranks.fleet import triage\nfrom profkit.render import markdown, terminal\n"
+        f"report = triage([{str(path)!r}])\nmarkdown.render(report), terminal.render(report, verbose=True)\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=MOST_S
+    )
+    assert int(done.stdout) < MOST_KB

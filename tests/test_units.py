@@ -66,3 +66,11 @@ def test_changes_are_signed() -> None:
 )
 def test_measured_values_carry_their_unit(value: float, unit: str, text: str) -> None:
     assert format_quantity(value, unit) == text
+
+
+def test_what_is_beyond_all_sense_is_not_given_in_digits() -> None:
+    assert format_change(-116_509_379.058) == "beyond -100,000 %"
+    assert format_change(1e9) == "beyond +100,000 %"
+    assert format_change(999.0) == "+99900.0 %"
+    assert format_fraction(1e9) == "more than 100,000 %"
+    assert format_speedup(1e9) == "more than 1,000x"

@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # `profkit ... | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except Exception as error:  # noqa: BLE001 - told as a fault below
+    except Exception as error:  # noqa: BLE001 - the last to hear of it: told in one line, with -v in all of them
         if isinstance(error, OSError) and _is_of_printing(error):
             complain(UsageError(f"cannot write to standard output: {error.strerror}", hint="-o FILE writes a file"))
             _leave(UsageError.exit_code)

@@ -73,9 +73,8 @@ def _sample(side: Side, unit: str, *, is_unprofiled: bool) -> Sample:
     )
     for run, lengths in zip(side.runs, steps, strict=True):
         if not any(lengths):
-            raise UnsupportedTraceError(
-                f"{run.name}: its {'steps last' if unit == 'ns/step' else 'window lasts'} 0 ns, nothing to compare"
-            )
+            lasting = "steps last" if unit == "ns/step" else "window lasts"
+            raise UnsupportedTraceError(f"{run.name}: its {lasting} 0 ns: there is nothing to compare")
     values = tuple(sum(run) / len(run) for run in steps)
     return Sample(name=side.name, values=values, unit=unit, higher_is_better=False, steps=steps)
 

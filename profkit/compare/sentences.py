@@ -44,8 +44,8 @@ def verdict(change: Change, baseline: Sample, candidate: Sample, alpha: float) -
         return f"{moved}, {runs}: {change.method_note}"
     level = f"{100 * (1 - alpha):g} % interval"
     low, high = change.interval if baseline.higher_is_better else (-change.interval[1], -change.interval[0])
-    interval = f"{level} {format_change(low).removesuffix(' %')} to {format_change(high)}"
-    seen = f"{moved} ({interval}), {runs}, {_probability(change.p_value)}"
+    interval = f"{format_change(low).removesuffix(' %')} to {format_change(high)}"
+    seen = f"{moved} ({level} {interval}), {runs}, {_probability(change.p_value)}"
     if change.answer is Answer.EQUIVALENT:
         return f"no change beyond {format_fraction(change.margin)}: {seen}"
     if change.answer is not Answer.INCONCLUSIVE:

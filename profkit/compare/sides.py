@@ -138,7 +138,7 @@ def _unprofiled_ns(source: str, trace: Measured) -> tuple[int, ...]:
             if isinstance(steps, list) and steps and all(map(_is_step, steps)):
                 return tuple(steps)
     mean = trace.meta.metadata.get("profkit_unprofiled_step_mean_ns")
-    return (mean,) if _is_step(mean) else ()
+    return (int(mean),) if mean is not None and _is_step(mean) else ()
 
 
 def _is_step(value: object) -> bool:

@@ -124,8 +124,8 @@ def _refuse_endless(tables: Mapping[str, Any], source: str) -> None:
             continue
         event = tables["strings"][table.name[longest]][:60]
         raise TraceFormatError(
-            f"{source}: the durations of {duration.size:,} {WHAT.get(name, 'device rows')} add up to over 146 years:"
-            f" event {event!r} lasts {int(duration[longest]):,} ns",
+            f"{source}: the durations of {duration.size:,} {WHAT.get(name, 'device rows')} add up to more than 146"
+            f" years: event {event!r} lasts {int(duration[longest]):,} ns",
             hint="times are microseconds in these files: were nanoseconds written?",
         )
 

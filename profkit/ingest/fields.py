@@ -66,7 +66,7 @@ def starts(rows: list[Event]) -> NDArray[np.int64]:
     if isinstance(first, float):
         return _exact(map(attrgetter("ts"), rows), len(rows))
     start = _parse(rows, attrgetter("ts"), "ts")
-    if start.size and not -LATEST_NS <= int(start.min()) <= int(start.max()) <= LATEST_NS:
+    if start.size and (int(start.min()) < -LATEST_NS or int(start.max()) > LATEST_NS):
         row = int(np.argmax((start < -LATEST_NS) | (start > LATEST_NS)))
         text = bytes(attrgetter("ts")(rows[row])).decode()
         raise bad_event(rows[row], f"ts {text[:40]} is more than 73 years from where times begin")

@@ -73,11 +73,11 @@ def _profile(action: Any, number: int, source: str) -> KernelProfile:
     metrics: dict[str, float] = {}
     texts: dict[str, str] = {}
     for name in action.metric_names():
-        value = action.metric_by_name(name).value()
+        value: Any = action.metric_by_name(name).value()
         if isinstance(value, str):
             texts[name] = value
-        elif (number := finite(value, -MOST_MEASURED, MOST_MEASURED)) is not None:
-            metrics[name] = number
+        elif (given := finite(value, -MOST_MEASURED, MOST_MEASURED)) is not None:
+            metrics[name] = given
     name = str(action.name(getattr(action, _DEMANGLED))) if hasattr(action, _DEMANGLED) else str(action.name())
     return KernelProfile(
         source=source,

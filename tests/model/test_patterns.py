@@ -20,7 +20,7 @@ from profkit.ingest.texts import LONGEST_TEXT
 from profkit.model import names
 
 LONGEST_S = 2.0
-"""For a text as long as a name may be: ten times the slowest pattern, a tenth of a quadratic one."""
+"""For a text as long as a name may be: ten times what the slowest takes, a tenth of a quadratic pattern's time."""
 UNITS = (
     *("cudnn", "flashinfer", "cublas", "cutlass", "attn", "(", "<", " ", "a", "1", "_", "-", "=", ":", "::", ",", "\n"),
     *("cask_", "compute", "ck::", "KEY", "cijk_", "cijk_a", "_v1", "1 ", "1, ", "--- ", "a1_", "functor", "symm_mem::"),
