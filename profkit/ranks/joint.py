@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.model.arrays import median
 from profkit.model.finding import Skipped
@@ -21,6 +22,7 @@ from profkit.ranks.straggler import Stragglers, find_stragglers
 from profkit.ranks.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.waits import GroupWaits, split
 from profkit.ranks.windows import steps_in_common
+from profkit.units import format_ns
 
 
 class Joint(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +83,8 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     n_steps = max(median(np.array([step.n for step in steps], np.int64)), 1)
     window = median(np.array(windows, np.int64))
     shared = steps_in_common(summaries, clocks) if all(group.present.all() for group in waits) else None
-    stragglers = find_stragglers(waits, summaries)
+    window_ns = window * (shared or n_steps) // n_steps
+    stragglers = tuple(_possible(answer, window_ns) for answer in find_stragglers(waits, summaries))
     named = [straggler for answer in stragglers for straggler in answer.named]
     return Joint(
         outcomes=tuple(outcomes),
@@ -96,6 +99,21 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
         n_steps=shared or n_steps,
-        window_ns=window * (shared or n_steps) // n_steps,
+        window_ns=window_ns,
         step_ns=median(np.array(means, np.int64)) if means else None,
     )
+
+
+def _possible(answer: Stragglers, window_ns: int) -> Stragglers:
+    """Name nobody whose lateness would be longer than all steps together.
+
+    Then its collectives lie beside the steps, or a clock has jumped: what could be saved per step is not known.
+    """
+    beyond = next((one for one in (*answer.named, *answer.hidden) if one.excess_ns > window_ns), None)
+    if beyond is None:
+        return answer
+    reason = (
+        f"rank {beyond.rank} would be {format_ns(beyond.excess_ns)} late within {format_ns(window_ns)} of steps:"
+        " its collectives lie beside the steps, or a clock jumps"
+    )
+    return replace(answer, named=(), hidden=(), reason=reason)

@@ -23,12 +23,14 @@ from profkit.ranks.lateness import stragglers_of
 from profkit.ranks.outcome import Outcome
 from profkit.ranks.straggler import Stragglers
 from profkit.ranks.waits import MIN_MATCHED
-from profkit.units import format_fraction, format_numbers
+from profkit.units import format_fraction, format_ns, format_numbers
 from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, bound_by, decide, of_mean_step
 
 _CONTAINED: Final = 0.8
 """Share of a finding's time inside a larger cause, from which it is not said twice (diagnosis 6, combination (e))."""
 _HALF: Final = 0.5
+_LONGEST: Final = 1.05
+"""Of a step, what a finding may come to: totals are of the median rank's window, the step is the mean of its steps."""
 _NOT_THIS: Final = {"data": "data (", "host": "launch and host overhead (", "copy": "exposed copies ("}
 
 
@@ -46,6 +48,7 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
         of_mean_step(finding, step_ns=joint.step_ns, n_steps=joint.n_steps, window_ns=joint.window_ns)
         for finding in across
     ]
+    across, beyond = _within_a_step(joint, across)
     across, explained = _without_shadows(joint, across)
     single, more = _without_victims(joint, across, rows)
     usual = usual_outcome(joint, across)
@@ -60,7 +63,8 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
     verdict = decide(case)
     mendable = _certain_before_transfer(verdict, causes)
     verdict = verdict if mendable is None else bound_by(case, mendable)
-    verdict = replace(verdict, caveats=tuple(note for note in verdict.caveats if note != ONE_RANK_ALONE))
+    caveats = (*beyond, *(note for note in verdict.caveats if note != ONE_RANK_ALONE))
+    verdict = replace(verdict, caveats=caveats)
     top = verdict.findings[0] if verdict.findings else None
     is_across = top is not None and top.id in {finding.id for finding in across}
     if not is_across:
@@ -73,6 +77,22 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
         source = joint.outcome_of(top.rank).report.source
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=_ruled_out(joint, verdict))
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+
+
+def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
+    """Leave out what would save more time than a step has, and say so: it was measured beside the steps.
+
+    A total over the collectives of a trace is more than its steps where most of them lie outside, or a clock jumps.
+    """
+    step_ns = joint.step_ns or joint.window_ns
+    kept = [one for one in across if one.recoverable_ns <= _LONGEST * step_ns]
+    notes = [
+        f"{one.id} is left out: it comes to {format_ns(one.recoverable_ns)} in a step of {format_ns(step_ns)}, so its"
+        " collectives lie beside the steps, or a clock jumps"
+        for one in across
+        if one not in kept
+    ]
+    return [replace(one, recoverable_ns=min(one.recoverable_ns, step_ns)) for one in kept], notes
 
 
 def _certain_before_transfer(verdict: Verdict, causes: Sequence[Finding]) -> Finding | None:

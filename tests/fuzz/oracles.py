@@ -327,6 +327,8 @@ def fraction(outcome: Outcome, case: Case, folder: Path) -> Faults:
         ):
             yield path, f"{path} is {value}"
         elif isinstance(value, dict) and value.get("unit") == "fraction" and not _is_share(value.get("value")):
+            if str(value.get("metric")).endswith("_difference"):  # of two shares: may be less than nothing
+                continue
             yield (
                 f"{value.get('metric')}",
                 f"{path}: {value.get('metric')} is {value.get('value')}: {value.get('statement')}",
