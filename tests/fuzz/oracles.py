@@ -428,11 +428,14 @@ def intervals(outcome: Outcome, case: Case, folder: Path) -> Faults:
 _SHOWING = re.compile(r"-v|--color|terminal|json|markdown|-f")
 
 
+_TOLD_BROKEN = re.compile(r"^  failed |not read|TraceFormatError|TruncatedTraceError", re.MULTILINE)
+
+
 @oracle
 def agrees(outcome: Outcome, case: Case, folder: Path) -> Faults:
     """One input gives one answer: the same text from the same command, the same exit code however it is shown.
 
-    `--lenient` changes nothing of what can be read without.
+    `--lenient` changes nothing of what can be read without; of a folder a broken file is left out without, and told.
     """
     for other in outcome.others:
         if outcome.error is not None or other.error is not None:
@@ -450,6 +453,7 @@ def agrees(outcome: Outcome, case: Case, folder: Path) -> Faults:
         if (
             strict == other.args != outcome.args
             and other.code in (0, 1)
+            and not _TOLD_BROKEN.search(other.out)
             and (other.out, other.code) != (outcome.out, outcome.code)
         ):
             yield f"{outcome.command} --lenient", _difference(other.out, outcome.out)
