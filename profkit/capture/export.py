@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from .beside import files
+from .beside import files, redact
 from .place import RAW, alone, work_folder
 
 SCHEMA: Final = "profkit.capture/1"
@@ -28,6 +28,9 @@ _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 _TRACE_NAME: Final = re.compile(rb'("traceName"\s*:\s*)"(?:[^"\\]|\\.)*"(\s*\}\s*)\Z')
 _TAIL_BYTES: Final = 16 * 2**10
+_ANNOTATION: Final = re.compile(rb'("cat":\s*"(?:gpu_)?user_annotation",\s*"name":\s*)("(?:[^"\\]|\\.)*")')
+"""A name that the script gave to a range, as the profiler writes it; other names are of operators and kernels."""
+_EVENT: Final = b'"ph":'  # how each begins; in a name its quotes are escaped
 _MAX_FACTS_BYTES: Final = 512 * 2**20  # with the fetches of a thousand workers
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
 _LABEL: Final = re.compile(r"rank\d+(_pid\d+)?")
@@ -95,7 +98,7 @@ def write_trace(raw: Path, target: Path, facts: dict[str, Any]) -> str:
     """
     opened, replacing = files().open_file(raw, follow=False), files().replacing(target)
     with opened as source, replacing as file, _compressor().open(file, "wb", compresslevel=1) as sink:
-        for chunk in _renamed(_spliced(source, facts), target.name):
+        for chunk in _renamed(_without_secrets(_spliced(source, facts)), target.name):
             sink.write(chunk)
     digest = hashlib.sha256()
     with files().open_file(target, follow=False) as written:
@@ -219,7 +222,7 @@ def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:
     start, rest = head[: found.end()], head[found.end() :]
     opening, _, metadata = start.partition(b"{")
     keys = {key: value for key, value in top_level(facts).items() if f'"{key}"'.encode() not in metadata}
-    yield opening + b"{\n" + json.dumps(keys)[1:-1].encode() + b"," + metadata
+    yield opening + b"{\n" + json.dumps(keys)[1:-1].encode() + b"," + _clean_metadata(metadata)
     events = rows(facts, int(base[1])) if base else []
     if events:
         yield b"\n" + b",\n".join(json.dumps(event).encode() for event in events)
@@ -227,6 +230,51 @@ def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:
     yield rest
     while chunk := source.read(_CHUNK_BYTES):
         yield chunk
+
+
+def _clean_metadata(text: bytes) -> bytes:
+    """Give the keys before the events without secrets: a script may add its own. As it was where there are none."""
+    closing = b"null}"
+    head, _, events = text.rpartition(b'"traceEvents"')
+    try:
+        clean, n_taken = redact().redacted(json.loads(b"{" + head + b'"traceEvents": ' + closing))
+    except (ValueError, RecursionError):
+        return text
+    if not n_taken:
+        return text
+    del clean["traceEvents"]
+    return b"".join(f"{json.dumps(key)}: {json.dumps(value)},\n".encode() for key, value in clean.items()) + (
+        b'"traceEvents"' + events
+    )
+
+
+def _without_secrets(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Give the text with secrets taken out of the names that the script gave to its ranges."""
+    clean: dict[bytes, bytes] = {}
+
+    def cleaned(found: re.Match[bytes]) -> bytes:
+        name = found[2]
+        if name not in clean:
+            clean[name] = _clean_name(name)
+        return found[1] + clean[name]
+
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        end = held.rfind(_EVENT)
+        if end > 0:
+            yield _ANNOTATION.sub(cleaned, held[:end])
+            held = held[end:]
+    yield _ANNOTATION.sub(cleaned, held)
+
+
+def _clean_name(quoted: bytes) -> bytes:
+    try:
+        name = json.loads(quoted)
+    except ValueError:
+        return quoted
+    shown = redact().redacted_text(name)
+    return quoted if shown == name else json.dumps(shown).encode()
 
 
 def _renamed(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:

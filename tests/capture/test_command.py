@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
 
+from profkit.capture import export
 from profkit.capture.command import redacted_command
 from profkit.capture.export import top_level, write_trace
 from profkit.capture.outcome import told
@@ -75,3 +77,34 @@ def test_what_is_not_known_is_absent_not_zero():
 def test_without_a_process_that_has_torch_one_line_says_so(tmp_path):
     (line,) = told([], tmp_path)
     assert "never imported torch" in line
+
+
+def annotated(name: str, ending: str = "") -> str:
+    """Give an export whose only range has a name that the script gave it."""
+    event = {"ph": "X", "cat": "user_annotation", "name": name, "pid": 7, "tid": 7, "ts": 12.125, "dur": 3.0}
+    head = {"schemaVersion": 1, "baseTimeNanoseconds": 1_234_567_890_123_456_789}
+    return json.dumps(
+        {**head, **({"run": ending} if ending else {}), "traceEvents": [event] * 3, "traceName": "x"}, indent=1
+    )
+
+
+@pytest.mark.parametrize("chunk_bytes", [7, 64, 4 * 2**20])
+def test_a_captured_trace_holds_no_secret_that_a_script_put_into_it(tmp_path, monkeypatch, chunk_bytes):
+    secret, other = "q7Rt" * 8, "Zk2m" * 8
+    monkeypatch.setattr(export, "_CHUNK_BYTES", chunk_bytes)
+    (tmp_path / "raw").write_text(annotated(f'say "login" api_key={secret}', f"postgres://svc:{other}@db/x"))
+    write_trace(tmp_path / "raw", tmp_path / "rank0.pt.trace.json.gz", {"command": "python t.py"})
+    text = gzip.decompress((tmp_path / "rank0.pt.trace.json.gz").read_bytes()).decode()
+    assert secret not in text
+    assert other not in text
+    written = json.loads(text)
+    assert written["baseTimeNanoseconds"] == 1_234_567_890_123_456_789
+    assert [event["name"] for event in written["traceEvents"]] == ['say "login" api_key=[redacted]'] * 3
+
+
+def test_what_holds_no_secret_stays_to_the_byte(tmp_path):
+    raw = annotated("train step {key: value}", "s3://bucket/run?versionId=3")
+    (tmp_path / "raw").write_text(raw)
+    write_trace(tmp_path / "raw", tmp_path / "x.gz", {})
+    text = gzip.decompress((tmp_path / "x.gz").read_bytes()).decode()
+    assert text.removeprefix("{\n,") == raw.removeprefix("{").replace('"traceName": "x"', '"traceName": "x.gz"')
