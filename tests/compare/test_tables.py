@@ -194,7 +194,11 @@ def test_tables_that_share_no_configuration(table) -> None:
     ("first", "second", "says"),
     [
         ("metric", "cost", ("a.csv: 'metric', a number without a unit, higher is better", "b.csv: 'cost'", "lower is")),
-        ("step_ms", "tokens_per_s", ("a.csv: 'step_ms' in ns/step, lower is better", "b.csv: 'tokens_per_s' in tokens/s")),
+        (
+            "step_ms",
+            "tokens_per_s",
+            ("a.csv: 'step_ms' in ns/step, lower is better", "b.csv: 'tokens_per_s' in tokens/s"),
+        ),
         ("step_ms", "wall_s", ("a.csv: 'step_ms' in ns/step", "b.csv: 'wall_s' in ns, lower is better")),
     ],
 )
