@@ -137,7 +137,7 @@ def _kernel(use: _Use, profiles: list[KernelAssessment], n_steps: int) -> Profil
     speed = middle.speed
     spent = use.total_ns // n_steps
     known = [percent for percent in (speed.compute_percent, speed.memory_percent) if percent is not None]
-    roof = max(known) if len(known) == 2 else None
+    roof = min(max(known), 100.0) if len(known) == 2 else None  # of passes that differ, ncu prints some above
     return ProfiledKernel(
         function=use.key.function,
         grid=use.key.grid if use.key.grid[0] else None,

@@ -168,3 +168,10 @@ def test_kernels_of_no_length_have_no_shares(tmp_path):
     assert line.status is HandoverStatus.REFUSED
     assert line.sentence == "ncu's profiles are not merged: the kernels of the trace last 0 ns per step"
     assert (line.kernel_ns, line.busy_ns, line.share(0)) == (0, 0, 0.0)
+
+
+def test_a_kernel_above_its_roof_stands_at_it(tmp_path):
+    """Passes differ, so that ncu prints some percentages above 100."""
+    line = told(tmp_path, Profile(GEMM.name, 50, 104, us=120, grid=GEMM.grid, block=GEMM.block), NORM)
+    assert (line.kernels[0].roof_percent, line.kernels[0].recoverable_ns) == (100.0, 0)
+    assert "its busier roof at 100.0 % of peak" in line.evidence[0].statement
