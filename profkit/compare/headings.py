@@ -57,6 +57,12 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     scale: float = 1.0
     is_per_gpu: bool = False
 
+    @property
+    def words(self) -> str:
+        """What is measured, for an error: `'step_ms' in ns/step, lower is better`."""
+        unit = f" in {self.unit}" if self.unit else ", a number without a unit"
+        return f"{self.column!r}{unit}, {'higher' if self.higher_is_better else 'lower'} is better"
+
 
 def normal(heading: str) -> str:
     """Give a heading in lower case with single underscores: `Tokens / sec` is `tokens_sec`."""

@@ -155,7 +155,8 @@ def recomputed(pair: Pair) -> Finding | None:
     """Forward operators inside the backward pass: activation checkpointing."""
     inside = pair.rates(lambda trace: trace.counts.recomputed)
     outside = pair.rates(lambda trace: trace.counts.forward)
-    shares = [part / whole if whole else 0.0 for part, whole in zip(inside, outside, strict=True)]
+    # some may run again more than once: not even all of them can be more than all
+    shares = [min(part / whole, 1.0) if whole else 0.0 for part, whole in zip(inside, outside, strict=True)]
     if abs(shares[1] - shares[0]) < _MIN_RECOMPUTED or min(shares) > _MIN_RECOMPUTED / 2:
         return None
     compute = pair.waterfall.bar("compute")

@@ -114,10 +114,11 @@ def matched(baseline: ResultTable, candidate: ResultTable) -> list[tuple[str, Sa
 
     Raises UsageError where the tables measure different things or share no configuration.
     """
-    if baseline.metric.unit != candidate.metric.unit:
+    ours, theirs = baseline.metric, candidate.metric
+    if (ours.unit, ours.higher_is_better) != (theirs.unit, theirs.higher_is_better):
         raise UsageError(
-            f"{baseline.source} measures {baseline.metric.unit}, {candidate.source} {candidate.metric.unit}",
-            hint="choose the same column of both with --metric",
+            f"the tables measure different things: {baseline.source}: {ours.words}; {candidate.source}: {theirs.words}",
+            hint="choose a column that both have with --metric",
         )
     sides = []
     for table in (baseline, candidate):

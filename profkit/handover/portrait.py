@@ -69,6 +69,13 @@ class Portrait(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.step_ns.sum()) // max(self.step_ns.size, 1)
 
     @property
+    def compute_ns(self) -> int:
+        """How long any compute kernel runs in a step, mean; without steps, in the window."""
+        if self.step_ns.size:
+            return int(self.parts_ns["compute"].sum()) // self.step_ns.size
+        return next((device.budget.compute for device in self.rank.devices if device.device == self.device), 0)
+
+    @property
     def possessive(self) -> str:
         """The tool's name as an owner: `nsys'`."""
         return self.tool + ("'" if self.tool.endswith("s") else "'s")

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import kernel_profile
@@ -28,6 +29,8 @@ MIN_COVERED: Final = 0.5
 """Share of kernel time that must be profiled for ncu to speak of the step's kernels. Chosen: more than half."""
 MIN_LEFT: Final = 0.05
 """Share of kernel time from which a kernel is worth a profile of its own. Chosen: severity "medium"."""
+_SIDE_BY_SIDE: Final = 0.01
+"""By so much all kernels may take longer than any runs and count as one after the other. Chosen: last ends of steps."""
 _MAX_NAMED: Final = 4
 _USUAL_RATIO: Final = (0.5, 2.0)
 """ncu's duration over the trace's outside which the profile is of another state (clocks, cold caches, another batch in
@@ -42,20 +45,6 @@ class _Use(msgspec.Struct, frozen=True):
     total_ns: int
 
 
-class _Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Times per step, ns (without steps, of the window): the step, all its compute kernels, those with a profile.
-
-    `by_class` gives these by what limits them.
-    """
-
-    step_ns: int
-    kernel_ns: int
-    covered_ns: int
-    doubted_ns: int
-    """Of the covered: kernels that ncu saw in another state than the job."""
-    by_class: tuple[tuple[str, int], ...]
-
-
 def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
     """Give what ncu's profiles say of the kernels of a trace."""
     uses = _uses(portrait)
@@ -67,29 +56,25 @@ def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
     by_class: dict[str, int] = {}
     for kernel in kernels:
         by_class[kernel.kernel_class] = by_class.get(kernel.kernel_class, 0) + kernel.kernel_ns
-    account = _Account(
-        step_ns=portrait.mean_step_ns or portrait.rank.window_ns[1] - portrait.rank.window_ns[0],
-        kernel_ns=sum(use.total_ns for use in uses) // n_steps,
-        covered_ns=sum(kernel.kernel_ns for kernel in kernels),
-        doubted_ns=sum(kernel.kernel_ns for kernel in kernels if _is_doubted(kernel)),
-        by_class=tuple(sorted(by_class.items(), key=lambda item: -item[1])),
-    )
     device = _other_device(portrait, foreign[0]) if foreign else ""
-    status, sentence = _status(portrait, account, unmatched, device)
-    return KernelHandover(
+    kernel_ns = sum(use.total_ns for use in uses) // n_steps
+    told = KernelHandover(
         rank=portrait.rank.rank,
         sources=report.sources,
-        status=status,
-        sentence=sentence,
-        evidence=tuple(_evidence(kernels, account.step_ns, has_steps=bool(portrait.step_ns.size))),
-        step_ns=account.step_ns,
-        kernel_ns=account.kernel_ns,
-        covered_ns=account.covered_ns,
-        by_class=account.by_class,
+        status=HandoverStatus.REFUSED,
+        sentence="",
+        evidence=(),
+        step_ns=portrait.mean_step_ns or portrait.rank.window_ns[1] - portrait.rank.window_ns[0],
+        kernel_ns=kernel_ns,
+        busy_ns=min(portrait.compute_ns, kernel_ns),
+        covered_ns=sum(kernel.kernel_ns for kernel in kernels),
+        by_class=tuple(sorted(by_class.items(), key=lambda item: -item[1])),
         kernels=kernels,
         unmatched=unmatched,
         next_tool=_next(portrait, uses, chosen, report.sources),
     )
+    status, sentence = _status(portrait, told, device)
+    return replace(told, status=status, sentence=sentence, evidence=tuple(_evidence(told, portrait)))
 
 
 def _other_device(portrait: Portrait, one: KernelAssessment) -> str:
@@ -152,7 +137,7 @@ def _kernel(use: _Use, profiles: list[KernelAssessment], n_steps: int) -> Profil
     speed = middle.speed
     spent = use.total_ns // n_steps
     known = [percent for percent in (speed.compute_percent, speed.memory_percent) if percent is not None]
-    roof = max(known) if len(known) == 2 else None
+    roof = min(max(known), 100.0) if len(known) == 2 else None  # of passes that differ, ncu prints some above
     return ProfiledKernel(
         function=use.key.function,
         grid=use.key.grid if use.key.grid[0] else None,
@@ -168,53 +153,68 @@ def _kernel(use: _Use, profiles: list[KernelAssessment], n_steps: int) -> Profil
     )
 
 
-def _status(
-    portrait: Portrait, account: _Account, unmatched: tuple[str, ...], device: str
-) -> tuple[HandoverStatus, str]:
-    if not account.by_class:
-        named = ", ".join(unmatched[:_MAX_NAMED])
+def _status(portrait: Portrait, told: KernelHandover, device: str) -> tuple[HandoverStatus, str]:
+    per, whole = _per(portrait)
+    if not told.by_class or not told.kernel_ns:
+        named = ", ".join(told.unmatched[:_MAX_NAMED])
         why = f"the trace launches none of its kernels in their grid and block ({named})"
+        why = f"the kernels of the trace last 0 ns {per}" if told.by_class else why
         why = f"taken on another device ({device})" if device else why
         return HandoverStatus.REFUSED, f"ncu's profiles are not merged: {why}"
     shares = ", ".join(
-        f"{name} kernels {format_fraction(spent / account.step_ns)}"
-        for name, spent in account.by_class
+        f"{name} kernels {format_fraction(told.share(spent))}"
+        for name, spent in told.by_class
         if name != KernelClass.NO_DATA.value
     )
-    covered = f"{format_fraction(account.covered_ns / account.kernel_ns)} of the kernel time is profiled"
-    whole = "step" if portrait.step_ns.size else "window"
-    told = f"{shares} of the {whole}; {covered}" if shares else f"{covered}, none of it with both throughputs"
+    covered = f"{format_fraction(told.covered_ns / told.kernel_ns)} of the kernel time is profiled"
+    said = f"{shares} of the {whole}{_side_by_side(told, per)}; {covered}" if shares else covered
+    said += "" if shares else ", none of it with both throughputs"
     bottleneck = portrait.verdict.bottleneck
     if bottleneck is not Bottleneck.KERNEL:
-        return HandoverStatus.OPEN, f"ncu runs kernels alone and cannot speak on {bottleneck.value}: {told}"
-    if not shares or account.covered_ns < MIN_COVERED * account.kernel_ns:
+        return HandoverStatus.OPEN, f"ncu runs kernels alone and cannot speak on {bottleneck.value}: {said}"
+    if not shares or told.covered_ns < MIN_COVERED * told.kernel_ns:
         asked = f"{format_fraction(MIN_COVERED)} is asked"
-        return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound yet: {told}, {asked}"
-    if account.covered_ns - account.doubted_ns < MIN_COVERED * account.kernel_ns:
-        doubted = format_fraction(account.doubted_ns / account.kernel_ns)
+        return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound yet: {said}, {asked}"
+    doubted_ns = sum(kernel.kernel_ns for kernel in told.kernels if _is_doubted(kernel))
+    if told.covered_ns - doubted_ns < MIN_COVERED * told.kernel_ns:
+        doubted = format_fraction(doubted_ns / told.kernel_ns)
         why = f"{doubted} of it took less than half or more than twice as long under ncu as in the trace"
-        return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound: {told}, but {why}"
-    return HandoverStatus.CONFIRMED, f"ncu refines kernel-bound: {told}"
+        return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound: {said}, but {why}"
+    return HandoverStatus.CONFIRMED, f"ncu refines kernel-bound: {said}"
 
 
-def _evidence(kernels: tuple[ProfiledKernel, ...], step_ns: int, *, has_steps: bool) -> Iterable[Evidence]:
-    per, whole = ("per step", "step") if has_steps else ("in the window", "window")
+def _per(portrait: Portrait) -> tuple[str, str]:
+    """Give what times are per, and of what shares are."""
+    return ("per step", "step") if portrait.step_ns.size else ("in the window", "window")
+
+
+def _side_by_side(told: KernelHandover, per: str) -> str:
+    """Give how shares of the step come of kernels that run side by side, "" where hardly any do."""
+    if told.kernel_ns <= (1 + _SIDE_BY_SIDE) * told.busy_ns:
+        return ""
+    return f" ({format_ns(told.kernel_ns)} of kernels run side by side in {format_ns(told.busy_ns)} {per})"
+
+
+def _evidence(told: KernelHandover, portrait: Portrait) -> Iterable[Evidence]:
+    kernels = told.kernels
+    per, whole = _per(portrait)
     for kernel in kernels[:_MAX_NAMED]:
         at = "" if kernel.roof_percent is None else f", its busier roof at {kernel.roof_percent:.1f} % of peak"
         yield Evidence(
             statement=f"{kernel.function}: {kernel.kernel_class}{at}; {format_ns(kernel.kernel_ns)} {per}"
-            f" ({format_fraction(kernel.kernel_ns / step_ns)})",
+            f" ({format_fraction(told.share(kernel.kernel_ns))} of the {whole})",
             metric="handover.profiled_kernel_ns",
             value=float(kernel.kernel_ns),
             unit="ns",
         )
     known = [kernel.recoverable_ns for kernel in kernels if kernel.recoverable_ns is not None]
     if known:
+        won = min(sum(known), told.busy_ns)  # kernels side by side give back no more than the time that any runs
         yield Evidence(
-            statement=f"at the peak of their busier roofs they would take at most {format_ns(sum(known))} {per} less"
-            f" ({format_fraction(sum(known) / step_ns)} of the {whole})",
+            statement=f"at the peak of their busier roofs they would take at most {format_ns(won)} {per} less"
+            f" ({format_fraction(won / told.step_ns if told.step_ns else 0.0)} of the {whole})",
             metric="handover.kernel_recoverable_ns",
-            value=float(sum(known)),
+            value=float(won),
             unit="ns",
         )
     ratios = [kernel.ncu_ns / kernel.mean_ns for kernel in kernels if kernel.ncu_ns and kernel.mean_ns]

@@ -160,7 +160,8 @@ def _profile(launch: _Open, place: int, source: str, *, comma: bool) -> KernelPr
     metrics: dict[str, float] = {}
     texts: dict[str, str] = {}
     for label, unit, text in launch.cells:
-        name, value = metric_for(label, unit), measured_in(text, unit, has_decimal_comma=comma)
+        name = metric_for(label, unit)
+        value = measured_in(text, unit, name, has_decimal_comma=comma)
         if name and value is not None:
             metrics.setdefault(name, value)
         elif name:

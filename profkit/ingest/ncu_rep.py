@@ -19,8 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from profkit.errors import MissingCapabilityError, TraceFormatError
-from profkit.ingest.ncu_values import share_of
-from profkit.ingest.numbers import MOST_MEASURED, finite
+from profkit.ingest.ncu_values import share_of, value_of
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
 
@@ -76,7 +75,7 @@ def _profile(action: Any, number: int, source: str) -> KernelProfile:
         value: Any = action.metric_by_name(name).value()
         if isinstance(value, str):
             texts[name] = value
-        elif (given := finite(value, -MOST_MEASURED, MOST_MEASURED)) is not None:
+        elif (given := value_of(name, value)) is not None:
             metrics[name] = given
     name = str(action.name(getattr(action, _DEMANGLED))) if hasattr(action, _DEMANGLED) else str(action.name())
     return KernelProfile(

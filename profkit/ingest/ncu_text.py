@@ -88,7 +88,8 @@ def _profile(launch: _Open, number: int, source: str, *, comma: bool) -> KernelP
     head = launch.head
     metrics: dict[str, float] = {}
     for label, unit, text in launch.cells:
-        name, value = metric_for(label, unit), measured_in(text, unit, has_decimal_comma=comma)
+        name = metric_for(label, unit)
+        value = measured_in(text, unit, name, has_decimal_comma=comma)
         if name and value is not None:
             metrics.setdefault(name, value)
     sizes = [int(text) if text is not None else 0 for text in head.groups()[1:7]]

@@ -31,6 +31,8 @@ _NUMBER: Final = re.compile(r"-?\d[\d.,]*(?:[eE][+-]?\d+)?")
 _BLANKS: Final = re.compile("[\u00a0\u202f\u2009'\u2019_]")
 
 _MOST_SPEEDUP: Final = 1e4
+_MOST_OF_PEAK: Final = 1000.0
+"""Percent of a peak. Chosen: passes differ, so that ncu prints some above 100; ten times a peak was not measured."""
 _LONGEST_NAME: Final = 500  # chosen: twice the longest metric
 METRIC_NAME: Final = re.compile(r"(?:[a-z]\w*:)?[a-z][a-z0-9]*__[\w.]+")
 """How NVIDIA writes a metric: `unit__subject.rollup.submetric`."""
@@ -137,10 +139,16 @@ def share_of(percent: float | None) -> float | None:
     return None if percent is None else finite(percent / 100, 0, _MOST_SPEEDUP)
 
 
-def measured_in(text: str, unit: str, *, has_decimal_comma: bool = False) -> float | None:
-    """Give the value of a cell in base units; None for none, and for one that no device can have."""
+def measured_in(text: str, unit: str, name: str, *, has_decimal_comma: bool = False) -> float | None:
+    """Give a metric's value from its cell, in base units; None for none, and for one that no device can have."""
     value = number_in(text, has_decimal_comma=has_decimal_comma)
-    return None if value is None else finite(value * scale_of(unit), -MOST_MEASURED, MOST_MEASURED)
+    return None if value is None else value_of(name, value * scale_of(unit))
+
+
+def value_of(name: str, value: object) -> float | None:
+    """Give a metric's value in base units; None for none, and for one that no device can have."""
+    is_of_peak = "pct_of_peak" in name or name.endswith("_pct")
+    return finite(value, 0, _MOST_OF_PEAK) if is_of_peak else finite(value, -MOST_MEASURED, MOST_MEASURED)
 
 
 def number_in(text: str, *, has_decimal_comma: bool = False) -> float | None:

@@ -80,9 +80,11 @@ def _marked_steps(spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
 
 
 def _steps_between(edges: I64) -> tuple[Step, ...]:
+    lasting = (
+        (int(start), int(end)) for start, end in pairwise(edges) if end > start
+    )  # as marked steps: no empty ones
     return tuple(
-        Step(index=index, number=index, start_ns=int(start), end_ns=int(end))
-        for index, (start, end) in enumerate(pairwise(edges))
+        Step(index=index, number=index, start_ns=start, end_ns=end) for index, (start, end) in enumerate(lasting)
     )
 
 

@@ -142,7 +142,7 @@ class ProfiledKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelHandover(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace and ncu's profiles of its kernels. Times are ns per step; shares are of `step_ns`."""
+    """A trace and ncu's profiles of its kernels. Times are ns per step."""
 
     rank: int | None
     sources: tuple[str, ...]
@@ -152,12 +152,19 @@ class KernelHandover(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: int
     kernel_ns: int
     """Of all compute kernels; what runs side by side counts twice."""
+    busy_ns: int
+    """How long any of them runs within the step, at most `kernel_ns`."""
     covered_ns: int
     by_class: tuple[tuple[str, int], ...]
     kernels: tuple[ProfiledKernel, ...]
     unmatched: tuple[str, ...]
     """Profiled functions that the trace does not launch in that shape."""
     next_tool: NextTool | None
+
+    def share(self, kernel_ns: int) -> float:
+        """Give kernels' time as a share of the step (0-1): their part of the time in which any kernel runs."""
+        whole = self.kernel_ns * self.step_ns
+        return kernel_ns * self.busy_ns / whole if whole else 0.0
 
 
 class Handover(msgspec.Struct, frozen=True, kw_only=True):

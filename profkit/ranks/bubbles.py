@@ -16,6 +16,7 @@ import numpy as np
 
 from profkit.model.arrays import I64
 from profkit.model.finding import Explanation
+from profkit.model.intervals import Intervals
 from profkit.ranks.matches import Matching, PairMatch
 from profkit.ranks.records import PHASES, RankSummary
 
@@ -163,13 +164,12 @@ def _stage(summary: RankSummary, hops: Mapping[tuple[int, int], PairMatch]) -> S
     mine = [pair.rows[:, 0] for (one, _), pair in hops.items() if one == summary.rank]
     mine += [pair.rows[:, 1] for (_, other), pair in hops.items() if other == summary.rank]
     waits = np.isin(blocks.row, np.concatenate(mine))
-    inside = np.clip(blocks.end_ns, steps.start_ns[0], steps.end_ns[-1])
-    inside = inside - np.clip(blocks.start_ns, steps.start_ns[0], steps.end_ns[-1])
+    waiting = Intervals.of(blocks.start_ns[waits], blocks.end_ns[waits])
     return Stage(
         rank=summary.rank,
         busy_fraction=busy / total,
         idle_fraction=1 - busy / total,
-        waiting_fraction=int(inside[waits].sum()) / total,
+        waiting_fraction=int(waiting.covered_ns(steps.start_ns, steps.end_ns).sum()) / total,
         busy_ns=round(busy / len(steps)),
     )
 

@@ -176,7 +176,7 @@ def _not_tokens(joint: Joint) -> Iterable[Evidence]:
             statement=f"tokens are not shown to be why: {skew.reason}",
             metric="tokens.skew_fraction",
             value=skew.skew_fraction,
-            unit="fraction",
+            unit="ratio",
         )
 
 

@@ -62,7 +62,7 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
                 ),
                 metric="tokens.skew_fraction",
                 value=skew.skew_fraction,
-                unit="fraction",
+                unit="ratio",
                 expected=f"< {format_fraction(MIN_SKEW)}",
             ),
             Evidence(

@@ -34,7 +34,7 @@ class TokenSkew(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     level: Level
     skew_fraction: float
-    """`mean_t(max/mean - 1)` of the tokens the ranks computed on."""
+    """`mean_t(max/mean - 1)` of the tokens the ranks computed on; of R ranks up to R - 1."""
     correlation: float
     """Spearman's, of the tokens a rank had more than its step's mean with how much less it waited; NaN if undefined."""
     p_value: float

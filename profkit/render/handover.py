@@ -99,7 +99,7 @@ def kernel_rows(kernels: KernelHandover) -> list[tuple[str, ...]]:
             "-" if kernel.grid is None else "x".join(map(str, kernel.grid)),
             kernel.kernel_class,
             format_ns(kernel.kernel_ns),
-            format_fraction(kernel.kernel_ns / kernels.step_ns) if kernels.step_ns else "-",
+            format_fraction(kernels.share(kernel.kernel_ns)) if kernels.step_ns else "-",
             "-" if kernel.roof_percent is None else f"{kernel.roof_percent:.1f} %",
             "-" if kernel.recoverable_ns is None else format_ns(kernel.recoverable_ns),
         )

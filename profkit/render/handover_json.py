@@ -98,6 +98,7 @@ def _kernels(kernels: KernelHandover) -> dict[str, Any]:
         "evidence": [_evidence(item) for item in kernels.evidence],
         "step_ns": kernels.step_ns,
         "kernel_ns": kernels.kernel_ns,
+        "busy_ns": kernels.busy_ns,
         "covered_ns": kernels.covered_ns,
         "by_class_ns": dict(kernels.by_class),
         "kernels": [_kernel(kernel) for kernel in kernels.kernels],

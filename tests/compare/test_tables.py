@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from profkit.compare.headings import capacity_of, memory_of, metric_of, role_of
 from profkit.compare.judge import Answer, judge
+from profkit.compare.results import compare_tables
 from profkit.compare.tables import is_result_table, matched, read_table
 from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, UsageError
 from tests.conftest import ROOT
@@ -185,8 +186,28 @@ def test_tables_that_share_no_configuration(table) -> None:
     second = read_table(table("gpus,step_ms\n8,1\n16,1\n", "b.csv"))
     with pytest.raises(UsageError, match="share no configuration"):
         matched(first, second)
-    with pytest.raises(UsageError, match="measures"):
+    with pytest.raises(UsageError, match="measure different"):
         matched(first, read_table(table("gpus,tokens_per_s\n2,1\n", "c.csv")))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ("metric", "cost", ("a.csv: 'metric', a number without a unit, higher is better", "b.csv: 'cost'", "lower is")),
+        (
+            "step_ms",
+            "tokens_per_s",
+            ("a.csv: 'step_ms' in ns/step, lower is better", "b.csv: 'tokens_per_s' in tokens/s"),
+        ),
+        ("step_ms", "wall_s", ("a.csv: 'step_ms' in ns/step", "b.csv: 'wall_s' in ns, lower is better")),
+    ],
+)
+def test_tables_that_measure_different_things_are_refused_by_both_columns(table, first, second, says) -> None:
+    tables = table(f"{first}\n8\n7\n", "a.csv"), table(f"{second}\n5\n6\n", "b.csv")
+    with pytest.raises(UsageError, match="measure different things") as caught:
+        compare_tables(tables)
+    assert all(part in caught.value.message for part in says)
+    assert "--metric" in caught.value.hint
 
 
 def test_one_configuration_each_is_what_is_compared(table) -> None:

@@ -166,6 +166,14 @@ def test_forward_operators_inside_the_backward_pass_are_recomputation():
     assert "no longer" in read(after, before)["recompute"].title
 
 
+def test_operators_that_run_again_twice_are_no_more_than_all():
+    twice = [*AGAIN, *(host("aten::linear", 220 + 50 * place, 5) for place in range(4))]
+    before = job([K(at=10, us=600)], ranges=[*FORWARD, *BACKWARD])
+    found = read(before, job([K(at=10, us=800)], ranges=[*FORWARD, *BACKWARD, *twice]))["recompute"]
+    assert values(found)["recomputed_share_change"] == 1.0
+    assert found.evidence[0].statement.startswith("0.0 % -> 100.0 % of the forward operators")
+
+
 def test_an_evaluation_beside_the_step_is_no_recomputation():
     twice = [host("aten::linear", 110 + 20 * place, 10) for place in range(4)]
     before = job([K(at=10, us=600)], ranges=[*FORWARD, *BACKWARD])

@@ -146,7 +146,7 @@ def test_without_steps_profiles_speak_of_the_window(tmp_path):
     told = document["handover"]
     assert "memory-bound kernels 77.4 % of the window;" in told["sentence"]
     kernel, ceiling, _ = (item["statement"] for item in told["kernels"]["evidence"])
-    assert kernel.endswith("480 us in the window (77.4 %)")
+    assert kernel.endswith("480 us in the window (77.4 % of the window)")
     assert ceiling.endswith("48.0 us in the window less (7.7 % of the window)")
 
 

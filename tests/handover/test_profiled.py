@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from profkit.handover.portrait import portrait_of
@@ -10,6 +12,8 @@ from profkit.ingest.ncu import read_profiles
 from profkit.kernels.assess import assess_all
 from profkit.model.handover import HandoverStatus
 from profkit.pipeline import analyse
+from profkit.render.handover import kernel_rows
+from profkit.units import format_ns
 from tests.handover.jobs import BLOCK, Job, Launch, Profile, ncu_csv
 
 KERNELS = Job(jitter_us=0)  # 635 us a step: 480 us of gemm, 60 of layer norm, 40 + 40 of adds in two shapes
@@ -130,3 +134,44 @@ def test_profiles_of_another_device_are_refused(tmp_path):
     assert line.covered_ns == 0
     properties[0] |= {"computeMajor": 9}
     assert told(tmp_path, GEMM, NORM, job=job).status is HandoverStatus.CONFIRMED
+
+
+def shares_in(text):
+    return [float(found) for found in re.findall(r"([\d.]+) % of the (?:step|window)", text)]
+
+
+def test_kernels_side_by_side_are_never_more_than_the_step(tmp_path):
+    """Three streams that compute at once: shares are parts of the time in which any kernel runs."""
+    beside = tuple(Launch(one.name, one.us, one.grid, one.block, stream) for one in BLOCK[:3] for stream in (7, 8, 9))
+    line = told(tmp_path, GEMM, NORM, job=KERNELS.but(launches=beside * 4))
+    assert line.kernel_ns == 3 * 4 * 145_000 > line.step_ns >= line.busy_ns
+    assert 0.9 * line.busy_ns < line.step_ns
+    shares = [line.share(spent) for _, spent in line.by_class]
+    assert sum(shares) == pytest.approx(line.covered_ns / line.kernel_ns * line.busy_ns / line.step_ns)
+    assert f"1.74 ms of kernels run side by side in {format_ns(line.busy_ns)} per step" in line.sentence
+    statements = [item.statement for item in line.evidence]
+    found = [share for text in (line.sentence, *statements) for share in shares_in(text)]
+    assert len(found) == 4
+    assert max(found) <= 100
+    assert value(line, "handover.kernel_recoverable_ns") <= line.busy_ns
+    assert all(float(row[4].removesuffix(" %")) <= 100 for row in kernel_rows(line))
+
+
+def test_one_after_the_other_needs_no_word_on_shares(tmp_path):
+    assert "side by side" not in told(tmp_path, GEMM, NORM).sentence
+
+
+def test_kernels_of_no_length_have_no_shares(tmp_path):
+    """A file may give every kernel 0 ns."""
+    nothing = tuple(Launch(one.name, 0, one.grid, one.block, one.stream) for one in BLOCK)
+    line = told(tmp_path, GEMM, NORM, job=KERNELS.but(launches=nothing))
+    assert line.status is HandoverStatus.REFUSED
+    assert line.sentence == "ncu's profiles are not merged: the kernels of the trace last 0 ns per step"
+    assert (line.kernel_ns, line.busy_ns, line.share(0)) == (0, 0, 0.0)
+
+
+def test_a_kernel_above_its_roof_stands_at_it(tmp_path):
+    """Passes differ, so that ncu prints some percentages above 100."""
+    line = told(tmp_path, Profile(GEMM.name, 50, 104, us=120, grid=GEMM.grid, block=GEMM.block), NORM)
+    assert (line.kernels[0].roof_percent, line.kernels[0].recoverable_ns) == (100.0, 0)
+    assert "its busier roof at 100.0 % of peak" in line.evidence[0].statement

@@ -270,6 +270,22 @@ def test_steps_are_found_by_the_period_of_kernels_with_an_anchor() -> None:
     assert trace_of(without_anchor).step_source == "span"
 
 
+def test_a_step_found_by_period_or_optimizer_has_a_length() -> None:
+    """Kernels and ranges of a file may all lie at one time; a marker of no length is no step either."""
+    names = ["a", "b", "a", "c", "multi_tensor_apply_kernel"]
+    kernels = [kernel(names[n % 5], BASE, BASE + 5000, correlation=n + 1, stream=n) for n in range(40)]
+    optimizer = [span("Optimizer.step#AdamW.step", BASE, BASE + 5000) for _ in range(5)]
+    for rows in (kernels, [*kernels, *optimizer]):
+        trace = trace_of(rows)
+        assert trace.steps == ()
+        assert trace.step_source == "span"
+    times = [BASE + 10_000 * (n // 10) for n in range(40)]  # every second step is empty
+    later = [replace(row, start_ns=at, end_ns=at + 5000) for at, row in zip(times, kernels, strict=True)]
+    lasting = trace_of(later).steps
+    assert [step.duration_ns for step in lasting] == [10_000] * 3
+    assert [step.index for step in lasting] == [0, 1, 2]
+
+
 def test_tables_are_read_only_and_become_data_frames() -> None:
     trace = trace_of([kernel("k", BASE, BASE + 10, correlation=1, grid=[1, 2, 3])])
     with pytest.raises(ValueError, match="read-only"):

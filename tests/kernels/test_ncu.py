@@ -10,7 +10,7 @@ import pytest
 from profkit.errors import MissingCapabilityError, ProfkitError, TraceError
 from profkit.ingest.ncu import find_ncu_sources, read_profiles
 from profkit.ingest.ncu_rep import profiles_of
-from profkit.ingest.ncu_values import metric_for, number_in, scale_of, uses_decimal_comma
+from profkit.ingest.ncu_values import measured_in, metric_for, number_in, scale_of, uses_decimal_comma, value_of
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, ncu_title
 
 HEADER = (
@@ -218,6 +218,15 @@ def test_text_of_2021_with_names_of_metrics_and_without_sizes(tmp_path):
 )  # fmt: skip
 def test_numbers(text, value):
     assert number_in(text) == value
+
+
+def test_a_percentage_of_a_peak_is_one_that_can_be():
+    """A file may print any number; what passes measured a little above the peak stays."""
+    said = {"100.4": 100.4, "0": 0.0, "1000": 1000.0, "1e12": None, "1001": None, "-1": None}
+    assert {text: measured_in(text, "%", SM_THROUGHPUT) for text in said} == said
+    assert measured_in("-1", "%", "sm__maximum_warps_per_active_cycle_pct") is None
+    assert value_of(MEMORY_THROUGHPUT, 1e12) is None
+    assert value_of("smsp__average_warps_issue_stalled_wait_per_issue_active.pct", 2400) == 2400  # 24 cycles an issue
 
 
 def test_units_and_labels():

@@ -102,3 +102,16 @@ def test_two_pipelines_beside_each_other():
     ]
     found = bubbles_of([*one, *other])
     assert [(len(each.stages), each.n_microbatches) for each in found] == [(2, 4), (2, 8)]
+
+
+def test_waiting_between_steps_is_no_part_of_them():
+    """Steps may leave time between them: a marker around the first tenth of each, the rest beside it."""
+    ranks = []
+    for summary in pipeline("1f1b", p=4, m=8):
+        steps = summary.steps
+        end = steps.start_ns + (steps.end_ns - steps.start_ns) // 10
+        short = replace(steps, end_ns=end, phase_ns=np.minimum(steps.phase_ns, (end - steps.start_ns)[:, None] // 4))
+        ranks.append(replace(summary, steps=short))
+    (found,) = bubbles_of(ranks)
+    assert all(0 <= stage.waiting_fraction <= 1 for stage in found.stages)
+    assert found.recoverable_ns <= found.step_ns

@@ -105,13 +105,13 @@ def test_all_that_backward_asks_for_is_no_extra(tmp_path):
     assert "collective.extra" not in {item.id for item in report.findings}
 
 
-def told_of_tokens(document: dict) -> None:
+def told_of_tokens(document: dict, times: int = 1) -> None:
     """Count tokens as if each took a microsecond: a rank that is less long in the collectives came later."""
     steps = [event for event in document["traceEvents"] if event["name"].startswith("ProfilerStep")]
     for step in steps:
         begin, end = step["ts"], step["ts"] + step["dur"]
         inside = [event for event in document["traceEvents"] if "nccl" in event["name"] and begin <= event["ts"] < end]
-        tokens = 12_000 - sum(event["dur"] for event in inside)
+        tokens = times * (12_000 - sum(event["dur"] for event in inside))
         counter = {"ph": "C", "cat": "profkit", "name": "profkit.tokens", "pid": 1, "tid": 0, "ts": begin + 10}
         document["traceEvents"].append({**counter, "args": {"tokens": tokens}})
 
@@ -125,6 +125,16 @@ def test_skew_that_follows_the_tokens_is_told_by_them(tmp_path):
     assert metric(skew, "tokens.correlation") > 0.9
     assert report.fleet.explained[0].startswith("comm.skew")
     assert "waiting follows the tokens" in report.fleet.explained[0]
+
+
+def test_one_rank_may_have_three_times_the_mean_and_more(tmp_path):
+    """What one rank has above the mean is no share: of four ranks it may be 300 %."""
+    folder = job_of(tmp_path, jitter_us=4_000)
+    for rank in range(N_RANKS):
+        edited(rank_file(folder, rank), lambda document, rank=rank: told_of_tokens(document, 1 if rank else 10**6))
+    report = profkit.triage([str(folder)])
+    said = [item for one in report.findings for item in one.evidence if item.metric == "tokens.skew_fraction"]
+    assert [(item.unit, item.value > 1) for item in said] == [("ratio", True)]
 
 
 def test_without_counts_tokens_are_not_analysed_and_the_way_to_them_is_said(tmp_path):
