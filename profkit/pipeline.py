@@ -252,6 +252,7 @@ def _devices(facts: Facts, streams: Streams | None) -> tuple[DeviceReport, ...]:
             busy_any_ns=device.activity.any.total_ns,
             comm_overlapped_ns=(device.activity.comm & device.activity.compute).total_ns,
             streams=streams.by_device.get(device.device, ()) if streams is not None else (),
+            n_streams=streams.n_by_device.get(device.device, 0) if streams is not None else 0,
         )
         for device in facts.devices
     )

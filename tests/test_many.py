@@ -18,6 +18,7 @@ from profkit.ingest.devices import MAX_DEVICES
 from profkit.ingest.kineto import read_trace
 from profkit.model import arrays
 from profkit.pipeline import triage_trace
+from profkit.render import terminal
 from profkit.render.json import _rank
 from profkit.testing import Row, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import host
@@ -101,6 +102,15 @@ def test_streams_beyond_the_most_are_counted(monkeypatch: pytest.MonkeyPatch) ->
     section = next(section for section in rank.sections if section.analyzer == "streams")
     assert section.values["n_streams"] == 5
     assert "3 of 5" in section.tables[0].note
+
+
+def test_streams_that_are_not_shown_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 streams were "6 and 1018 more": of those the report keeps, not of those there are."""
+    monkeypatch.setattr(streams, "MAX_STREAMS", 8)
+    drawn = [kernel("k", 100 * n, 100 * n + n + 1, correlation=n + 1, stream=n) for n in range(2000)]
+    rank, _ = triage_trace(trace_of(drawn))
+    assert len(rank.devices[0].streams) == 8
+    assert [text for text, _ in terminal._stream_entries(rank.devices[0])][-1] == "and 1,994 more"
 
 
 def test_times_far_apart_are_not_laid_on_one_line() -> None:

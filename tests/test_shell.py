@@ -22,6 +22,7 @@ from profkit.errors import UsageError
 from profkit.model.finding import NextTool
 from profkit.model.report import Report
 from profkit.pipeline import analyse
+from profkit.redact import REDACTED
 from profkit.shell import (
     DEFAULT_COMMAND,
     MAX_COMMAND_LENGTH,
@@ -201,6 +202,22 @@ def test_every_next_command_of_a_hostile_trace_is_one_program_and_its_words(text
             is_own = "profkit_command_mark" in extra
             shown = (recorded(text) if is_own else None) or DEFAULT_COMMAND
             assert all(tool.command.endswith(shown.text) for tool in tools if " -- " in tool.command)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--api-key={}", "--token {}", "++logger.wandb.api_key={}", "-H 'Authorization: Bearer {}'"]
+)
+def test_a_secret_that_an_older_capture_marked_as_its_users_own_is_not_repeated(flag: str) -> None:
+    secret = "hZCcCDhB" + "rrUhaoalHDWFLUMUKplk"
+    text = f"python train.py {flag.format(secret)} --lr 1e-3"
+    analysed = analyse(hostile(JOBS[0]().rows, profkit_command=text, profkit_command_mark=own_mark(text)))
+    finding_tools = [tool for finding in analysed.rank.findings for tool in finding.next_tools]
+    commands = [tool.command for tool in (analysed.verdict.next_tool, *finding_tools) if " -- " in tool.command]
+    assert commands
+    for command in commands:
+        assert command.endswith("--lr 1e-3")
+        assert secret not in command
+        assert REDACTED in command
 
 
 def test_every_way_to_look_again_keeps_names_as_words(shell: Shell) -> None:

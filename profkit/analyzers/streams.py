@@ -20,10 +20,15 @@ _MIXED_SHARE = 0.1  # chosen: a second kind below a tenth of a stream's operatio
 
 
 class Streams(msgspec.Struct, frozen=True, kw_only=True):
-    """The streams of each device, the busiest first: of each at most `MAX_STREAMS` of the `n_streams` there are."""
+    """The streams of each device, the busiest first: of each at most `MAX_STREAMS` of those there are."""
 
     by_device: dict[int, tuple[StreamUse, ...]]
-    n_streams: int
+    n_by_device: dict[int, int]
+
+    @property
+    def n_streams(self) -> int:
+        """How many there are on all devices."""
+        return sum(self.n_by_device.values())
 
 
 def measure(facts: Facts) -> Streams | Skipped:
@@ -34,8 +39,11 @@ def measure(facts: Facts) -> Streams | Skipped:
             reason="no device activity in this trace",
             how_to_get="profile with ProfilerActivity.CUDA on a machine with a GPU",
         )
-    n_streams = sum(int(distinct(facts.trace.gpu.stream[device.activity.rows]).size) for device in facts.devices)
-    return Streams(by_device={device.device: _streams(facts, device) for device in facts.devices}, n_streams=n_streams)
+    stream = facts.trace.gpu.stream
+    return Streams(
+        by_device={device.device: _streams(facts, device) for device in facts.devices},
+        n_by_device={device.device: int(distinct(stream[device.activity.rows]).size) for device in facts.devices},
+    )
 
 
 def _streams(facts: Facts, device: DeviceFacts) -> tuple[StreamUse, ...]:

@@ -30,7 +30,7 @@ from profkit.model.trace import (
     TraceMeta,
     TraceWarning,
 )
-from profkit.redact import redacted, redacted_names, redacted_text
+from profkit.redact import redacted, redacted_line, redacted_names, redacted_text
 
 if TYPE_CHECKING:
     from profkit.ingest.kineto import RawTrace
@@ -227,13 +227,17 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
 
 
 def _own_command(metadata: Mapping[str, Any]) -> str:
-    """The recorded command if this user's own capture wrote it: anybody else could have put any command there."""
+    """The recorded command if this user's own capture wrote it: anybody else could have put any command there.
+
+    The capture took the secrets out as its version knew them; here they are looked for once more.
+    """
     command, mark = metadata.get("profkit_command"), metadata.get("profkit_command_mark")
     if not isinstance(command, str) or not mark:
         return ""
     from profkit import signing
 
-    return command if signing.holds(signing.COMMAND, command.encode(errors="surrogatepass"), mark) else ""
+    is_own = signing.holds(signing.COMMAND, command.encode(errors="surrogatepass"), mark)
+    return redacted_line(command) if is_own else ""
 
 
 def _number(given: Mapping[str, Any], key: str, limits: tuple[int, int], warnings: list[TraceWarning]) -> int | None:

@@ -55,7 +55,8 @@ def numbers_to_ns(numbers_us: NDArray[np.float64]) -> I64 | None:
     Below 2^42 us (51 days) one float64 step is 0.49 ns: if the number of whole ns found reads as the same float64, the
     text was nearer to it than half a ns.
     """
-    nanoseconds = np.rint(numbers_us * 1000.0)
+    with np.errstate(over="ignore"):  # of 1e308 us: an infinity, which is not exact
+        nanoseconds = np.rint(numbers_us * 1000.0)
     is_exact = (numbers_us >= 0) & (numbers_us < FLOAT_STEP_BELOW_HALF_NS) & (nanoseconds / 1000.0 == numbers_us)
     return nanoseconds.astype(np.int64) if is_exact.all() else None
 

@@ -91,7 +91,11 @@ def _whole(numbers_us: Iterable[int], n: int) -> NDArray[np.int64]:
 
 
 def _exact(numbers_us: Iterable[float], n: int) -> NDArray[np.int64]:
-    times = numbers_to_ns(np.fromiter(numbers_us, np.float64, n))
+    try:
+        numbers = np.fromiter(numbers_us, np.float64, n)
+    except OverflowError:  # more digits than float64 has: the text is refused by event
+        raise InexactError from None
+    times = numbers_to_ns(numbers)
     if times is None:
         raise InexactError
     return times

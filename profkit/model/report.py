@@ -96,6 +96,8 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     busy_any_ns: int
     comm_overlapped_ns: int
     streams: tuple[StreamUse, ...] = ()
+    n_streams: int = 0
+    """How many there are; `streams` holds the busiest."""
 
     @property
     def comm_hidden_fraction(self) -> float | None:

@@ -137,7 +137,9 @@ def _groups(
     world = trace.meta.world_size or 0
     keys, inverse = np.unique(np.stack([name, ranks, size], axis=1), axis=0, return_inverse=True)
     groups = tuple(
-        Group(name=trace.name(int(code)), ranks=_ranks(trace.name(int(text))), size=int(n) if code >= 0 else world)
+        Group(
+            name=trace.name(int(code)), ranks=_ranks(trace.name(int(text))), size=max(int(n), 0) if code >= 0 else world
+        )
         for code, text, n in keys
     )
     return groups, inverse.reshape(-1).astype(np.int32)

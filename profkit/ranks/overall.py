@@ -251,7 +251,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
         if 2 * len(found) <= n_ranks:
             continue
         spread = [found[o.summary.rank].fraction if o.summary.rank in found else 0.0 for o in joint.outcomes]
-        gains = [found[o.summary.rank].recoverable_ns if o.summary.rank in found else 0 for o in joint.outcomes]
+        gains = [_gain_ns(joint, o, found[o.summary.rank]) if o.summary.rank in found else 0 for o in joint.outcomes]
         shown = found.get(usual.summary.rank) or next(iter(found.values()))
         shown = _unsplit(shown, joint) if name == "comm.exposed" else shown
         seen = Evidence(
@@ -270,6 +270,17 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
             )
         )
     return out
+
+
+def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:
+    """Give what one rank's finding could save as the verdict counts it: per step where any rank has steps.
+
+    A rank without steps counts its own over its whole window, which may be longer than any step.
+    """
+    if joint.step_ns is None or outcome.report.steps.mean_ns is not None:
+        return finding.recoverable_ns
+    low, high = outcome.report.window_ns
+    return round(finding.recoverable_ns * joint.step_ns / (high - low)) if high > low else 0
 
 
 def _unsplit(finding: Finding, joint: Joint) -> Finding:

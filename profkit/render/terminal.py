@@ -276,8 +276,8 @@ def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
     hidden = device.comm_hidden_fraction
     for use in device.streams[:_MAX_STREAMS]:
         yield f"{use.stream} {clean(use.label)} {format_fraction(use.occupancy)}", ""
-    if len(device.streams) > _MAX_STREAMS:
-        yield f"and {len(device.streams) - _MAX_STREAMS} more", "dim"
+    if device.n_streams > _MAX_STREAMS:
+        yield f"and {device.n_streams - _MAX_STREAMS:,} more", "dim"
     if hidden is not None:
         yield f"({format_fraction(hidden)} of comm is under compute)", "dim"
 

@@ -79,6 +79,20 @@ def test_a_time_that_no_other_can_be_compared_with_is_refused_by_event(ts: objec
     assert len(read_trace(path, lenient=True).gpu) == 6
 
 
+@pytest.mark.parametrize("value", [10**400, 10**310, 1e308])
+@pytest.mark.parametrize("field", ["ts", "dur"])
+def test_a_time_beyond_float64_is_refused_by_event(
+    field: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first events have decimals, so that times are read as float64 until this one; large files go that way."""
+    monkeypatch.setattr("profkit.ingest.kineto.UNIQUE_KEYS_UP_TO_BYTES", 0)
+    text = json.dumps({"traceEvents": [event(ts=1000.5, dur=1.5), *KERNELS, event(**{field: value})]})
+    (tmp_path / "odd.json").write_text(text)
+    with pytest.raises(TraceFormatError, match=r"event 8.*1e?\+?[03].* is outside the range.*odd"):
+        read_trace(str(tmp_path / "odd.json"))
+    assert len(read_trace(str(tmp_path / "odd.json"), lenient=True).gpu) == 7
+
+
 def test_durations_that_add_up_to_more_than_int64_are_refused(tmp_path: Path) -> None:
     year = 900_000_000_000  # us; each is shorter than what is left out as an overflow
     path = written(tmp_path, *[event(name=f"slow{n}", dur=year) for n in range(20_000)])

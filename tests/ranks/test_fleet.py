@@ -16,7 +16,7 @@ from profkit.model.report import Bottleneck, Report
 from profkit.ranks.explanations import EXPLANATIONS
 from profkit.render import renderer_for, terminal
 from profkit.render.schema import schema
-from profkit.testing import kernel, to_json
+from profkit.testing import kernel, span, to_json
 from tests.ranks.jobs import edited, job_of, rank_file
 
 LATE_NS = 6_000_000
@@ -285,3 +285,17 @@ def test_each_finding_across_ranks_is_explained():
         "pipeline.bubble",
     } == set(EXPLANATIONS)
     assert all(item.meaning and item.measured and item.thresholds and item.proof for item in EXPLANATIONS.values())
+
+
+@pytest.mark.parametrize("longer", [1, 4, 40])
+def test_a_rank_without_steps_adds_no_more_than_a_step_to_what_can_be_saved(longer: int, tmp_path: Path):
+    """Its own gain is of its whole window; half of both was more than the other rank's step."""
+    ms = 1_000_000
+    for rank, (step_ns, has_steps) in enumerate([(10 * ms, True), (10 * ms * longer, False)]):
+        steps = [span(f"ProfilerStep#{n}", n * step_ns, (n + 1) * step_ns) for n in range(5)] if has_steps else []
+        ops = [span("aten::add", at, at + 20_000, cat="cpu_op") for at in range(0, 5 * step_ns, step_ns // 5)]
+        head = {"distributedInfo": {"backend": "gloo", "rank": rank, "world_size": 2}}
+        (tmp_path / f"rank{rank}.json").write_bytes(to_json([*steps, *ops], metadata=head))
+    verdict = triaged(tmp_path).verdict
+    assert verdict.findings[0].id == "host.launch_bound"
+    assert 0.9 * verdict.step_ns < verdict.recoverable_ns <= verdict.step_ns

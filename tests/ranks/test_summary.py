@@ -86,6 +86,13 @@ def test_arguments_of_a_collective():
     assert (found.rank, found.world_size) == (1, 2)
 
 
+@pytest.mark.parametrize("size", [2**31, 2**21, -1, "many", None])
+def test_a_group_of_a_size_that_cannot_be_is_of_unknown_size(size):
+    """It was "2 of -1" ranks; 0 is what stands for a size that nobody says."""
+    (group,) = summarise(Facts.of(collective_trace(**{"Group size": size}))).groups
+    assert (group.name, group.size) == ("0", 0)
+
+
 @pytest.mark.parametrize(("name", "key"), [("send", "Dst Rank"), ("recv", "Src Rank")])
 def test_the_peer_of_a_send_or_receive(name, key):
     rows = summarise(Facts.of(collective_trace(**{"Collective name": name, key: 3}))).collectives
