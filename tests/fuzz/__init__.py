@@ -3,7 +3,7 @@
     make fuzz                                     two minutes of all kinds, one process, finds in out/fuzz/
     make fuzz ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
     make fuzz ARGS='--only 7:kineto:1234'         one input again, with what it prints
-    python -m tests.fuzz.finds FOLDER             a find again, from its folder
+    python -m tests.fuzz.finds FOLDER...          finds again, from their folders; --keep: test_finds.py replays them
 
 Input i of a kind under a seed is always the same, whatever ran before it. Inputs are structured (`documents`): a trace
 is a tree of values, an nsys export a list of SQL statements, a table its lines; so that a mutator can say "a number is

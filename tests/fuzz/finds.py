@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.fuzz.documents import Case, Secret
 from tests.fuzz.oracles import Fault, faults_of
-from tests.fuzz.target import Outcome, run
+from tests.fuzz.target import Outcome, limit_memory, run, warm
 
 HERE = Path(__file__).parent / "finds"
 ABOUT = "find.json"
@@ -81,7 +81,7 @@ def about(find: Find) -> dict[str, Any]:
 def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
     """Run a find's commands again on a copy of its files in an empty folder; gives each outcome and its faults."""
     told = json.loads((place / ABOUT).read_text())
-    shutil.copytree(place / "files", folder, dirs_exist_ok=True)
+    shutil.copytree(place / "files", folder, dirs_exist_ok=True, symlinks=True)
     names = {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
     case = Case(
         kind=told["kind"],
@@ -118,8 +118,21 @@ def report(place: Path) -> list[str]:
     return signatures
 
 
+def keep(place: Path) -> Path:
+    """Copy a find to those that test_finds.py replays, without what only its finder's machine knows."""
+    told = json.loads((place / ABOUT).read_text())
+    kept = {key: told[key] for key in ("signature", "only", "kind", "commands", "secrets", "done")}
+    shutil.copytree(place / "files", HERE / place.name / "files", dirs_exist_ok=True, symlinks=True)
+    (HERE / place.name / ABOUT).write_text(json.dumps(kept, indent=1) + "\n")
+    return HERE / place.name
+
+
 def main() -> int:
-    """Run the finds in the folders given; on standard output what they are now, as JSON."""
+    """Run the finds in the folders given; on standard output what they are now, as JSON. `--keep`: copy them first."""
+    if sys.argv[1:2] == ["--keep"]:
+        sys.argv[1:] = [str(keep(Path(place))) for place in sys.argv[2:]]
+    warm()
+    limit_memory()
     found = {place: report(Path(place)) for place in sys.argv[1:]}
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     return int(any(found.values()))

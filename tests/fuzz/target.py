@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import re
+import resource
 import signal
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from profkit import cli
 from tests.fuzz import values
 
 LIMIT_S = 20
+LIMIT_CPU_S = 5  # of a processor: inputs are small, and a machine may be busy
+MOST_BYTES = 1_500 * 2**20
 _PACKAGE = str(Path(profkit.__file__).parent)
 _LIBRARIES = (sys.prefix, sys.base_prefix, "/usr/")
 _STARTS = {
@@ -136,7 +139,7 @@ class _Watch:
 _WATCH = _Watch()
 
 
-def run(args: list[str], *, limit_s: float = LIMIT_S) -> Outcome:
+def run(args: list[str], *, limit_cpu_s: float = LIMIT_CPU_S) -> Outcome:
     """Run a command in the present folder."""
     outcome = Outcome(args=args)
     _WATCH.hook()
@@ -148,7 +151,7 @@ def run(args: list[str], *, limit_s: float = LIMIT_S) -> Outcome:
     before = _resident_bytes(fresh=True)
     begun = time.perf_counter()
     try:
-        with _warnings_heard(outcome.warned), _alarm(limit_s):
+        with _warnings_heard(outcome.warned), _alarm(limit_cpu_s):
             _WATCH.acts = outcome.acts
             cli.main(args)
     except Left as done:
@@ -206,17 +209,20 @@ def _warnings_heard(into: list[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _alarm(limit_s: float) -> Iterator[None]:
+def _alarm(limit_cpu_s: float) -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         raise TooSlow
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # again, where the first was swallowed
+    clocks = ((signal.SIGALRM, signal.ITIMER_REAL, LIMIT_S), (signal.SIGPROF, signal.ITIMER_PROF, limit_cpu_s))
+    before = [signal.signal(number, ring) for number, _, _ in clocks]
+    for _, timer, seconds in clocks:
+        signal.setitimer(timer, seconds, 1.0)  # again, where the first was swallowed
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer, _), handler in zip(clocks, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
 
 
 def _resident_bytes(*, fresh: bool = False) -> int:
@@ -253,4 +259,12 @@ def warm() -> None:
         __import__(f"profkit.cli.{module}")
 
 
-Run = Callable[[list[str]], Outcome]
+def limit_memory() -> None:
+    """Let this process have so much more than it has now."""
+    if sys.platform != "linux":
+        return
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    most = size + MOST_BYTES + 256 * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**30, 2**30))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -26,11 +25,11 @@ from tests.fuzz.documents import Case
 from tests.fuzz.finds import Find
 from tests.fuzz.kinds import case_of
 from tests.fuzz.minimise import Shrinker
-from tests.fuzz.oracles import MOST_BYTES, Fault, faults_of
-from tests.fuzz.target import LIMIT_S, Outcome, run, warm
+from tests.fuzz.oracles import Fault, faults_of
+from tests.fuzz.target import LIMIT_CPU_S, Outcome, TooSlow, limit_memory, run, warm
 
-_SLOW_ENOUGH_S = 4
-"""What a slow input may take while it is made smaller: 20 s for each try would be none."""
+_SLOW_ENOUGH_CPU_S = 1.5
+"""What a slow input may take while it is made smaller."""
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Trial:
 
     folder: Path
     home: Path = field(init=False)
-    limit_s: float = LIMIT_S
+    limit_cpu_s: float = LIMIT_CPU_S
 
     def __post_init__(self) -> None:
         self.home = self.folder.with_name(self.folder.name + "-home")
@@ -58,7 +57,7 @@ class Trial:
         os.chdir(self.folder)
         found: list[tuple[Outcome, list[Fault]]] = []
         for args in case.commands:
-            outcome = run(args, limit_s=self.limit_s)
+            outcome = run(args, limit_cpu_s=self.limit_cpu_s)
             outcome.others = [other for other, _ in found]
             found.append((outcome, faults_of(outcome, case, self.folder)))
         return found
@@ -73,13 +72,13 @@ class Trial:
                 return False
             found = self.outcomes(case)
             if is_slow:
-                return any(outcome.wall_s >= _SLOW_ENOUGH_S for outcome, _ in found)
+                return any(isinstance(outcome.error, TooSlow) for outcome, _ in found)
             return any(fault.signature == signature for _, faults in found for fault in faults)
 
-        self.limit_s = _SLOW_ENOUGH_S + 1 if is_slow else LIMIT_S
+        self.limit_cpu_s = _SLOW_ENOUGH_CPU_S if is_slow else LIMIT_CPU_S
         shrinker = Shrinker(find.case, shows, limit_s=limit_s)
         case = shrinker.run()
-        self.limit_s = LIMIT_S
+        self.limit_cpu_s = LIMIT_CPU_S
         return Find(
             fault=find.fault, case=case, only=find.only, traceback=find.traceback, is_small=shrinker.n_tries > 0
         )
@@ -130,15 +129,6 @@ class Worker:
         return small
 
 
-def limit_memory() -> None:
-    """Let this process have so much more than it has now."""
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    most = size + MOST_BYTES + 256 * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**30, 2**30))
-
-
 def main() -> None:
     """Read what to try until there is no more."""
     options = json.loads(sys.argv[1])
@@ -156,8 +146,7 @@ def main() -> None:
     warm()
     for kind in options["kinds"]:
         worker.trial.outcomes(case_of("warm", kind, 0))
-    if sys.platform == "linux":
-        limit_memory()
+    limit_memory()
     for line in sys.stdin:
         kind, start, count = line.split()
         for index in range(int(start), int(start) + int(count)):
