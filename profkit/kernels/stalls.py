@@ -78,7 +78,7 @@ def _ranked(found: list[Stall]) -> tuple[Stall, ...]:
 def _said(message: str) -> Stall | None:
     share = _SHARE.search(message)
     spent = _CYCLES.search(message)
-    if share is None or spent is None:
+    if share is None or spent is None or float(share[1]) > 100:  # a file's words, which may be anybody's
         return None
     first = message.partition(". ")[0]
     reason = next((reason for said, reason in _SAYINGS if said in first), "")

@@ -137,6 +137,15 @@ def test_stalls_are_shares_of_all_cycles_without_the_issuing_one():
     assert one.advice[0].because.metric == ratio.format("long_scoreboard")
 
 
+@pytest.mark.parametrize(("percent", "n_stalls"), [("100.0", 1), ("100.1", 0), ("250", 0), ("999999999", 0)])
+def test_a_stall_is_at_most_all_of_the_time(percent, n_stalls):
+    said = "On average, each warp of this kernel spends 5 cycles being stalled waiting for a memory barrier."
+    rule = Rule(
+        id="CPIStall", kind="OPT", message=f"{said} This stall type represents about {percent}% of the total average"
+    )
+    assert len(assess(profile(rules=(rule,))).stalls) == n_stalls
+
+
 def test_stalls_in_the_words_of_a_rule():
     said = (
         "On average, each warp of this kernel spends 437.2 cycles being stalled waiting for the L1 instruction queue"
