@@ -226,7 +226,9 @@ class Secret:
 
 
 def _bare(data: bytes) -> bytes:
-    return re.sub(rb'[\s\\"\']+', b"", data)
+    """Without quotes, and with no more space than keeps words apart: `--key X` is another text than `--keyX`."""
+    words = re.sub(rb"\s+", b" ", re.sub(rb'[\\"\']+', b"", data))
+    return re.sub(rb" ?([:,\[\]{}]) ?", rb"\1", words)
 
 
 @dataclass

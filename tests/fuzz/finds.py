@@ -14,9 +14,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from profkit.errors import RAISE
 from tests.fuzz.documents import Case, Secret
 from tests.fuzz.oracles import Fault, faults_of
+<<<<<<< HEAD
 from tests.fuzz.target import Outcome, limit_memory, run, warm
+=======
+from tests.fuzz.target import Outcome, run, warm
+>>>>>>> f2
 
 HERE = Path(__file__).parent / "finds"
 ABOUT = "find.json"
@@ -105,10 +110,12 @@ def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
 def report(place: Path) -> list[str]:
     """Run a find again and print what it does now; gives the signatures of its faults."""
     signatures = []
+    warm()
     with TemporaryDirectory(prefix="profkit-fuzz-") as folder:
         home = Path(folder) / "home"
         home.mkdir()
         os.environ.update(HOME=str(home), TMPDIR=str(home))
+        os.environ[RAISE] = "1"  # as when it was found: what a user is spared is a find
         for outcome, faults in replay(place, Path(folder) / "in"):
             shown = re.sub(r"[^\n -~]", "?", outcome.out + outcome.err)
             sys.stderr.write(f"profkit {shlex.join(outcome.args)}: exit code {outcome.code}\n{shown[-3000:]}\n")

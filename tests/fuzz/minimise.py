@@ -144,8 +144,8 @@ class Shrinker:
 
     def _tree(self, name: str, body: Json) -> None:
         for layout in ("kineto", "compact"):
-            if body.layout != layout and self._bodied(name, replace(body, layout=layout)):
-                break
+            if body.layout == layout or self._bodied(name, replace(body, layout=layout)):
+                break  # the first is the best: to and fro between two never ended
 
         def value() -> Any:
             found = self.case.files[name].body

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tests.fuzz.documents import Case
 from tests.fuzz.kinds import folders, kineto, ncu, nsys, tables
@@ -23,3 +24,15 @@ KINDS: dict[str, Callable[[random.Random], Case]] = {
 def case_of(seed: int | str, kind: str, index: int) -> Case:
     """Input `index` of a kind under a seed: always the same."""
     return KINDS[kind](random.Random(f"{seed}:{kind}:{index}"))  # noqa: S311 - inputs, no secrets
+
+
+def digest(seed: str, indices: Iterable[int]) -> str:
+    """All that these inputs of every kind are."""
+    told = hashlib.sha256()
+    for kind in KINDS:
+        for index in indices:
+            case = case_of(seed, kind, index)
+            told.update(repr((kind, case.commands, case.done, case.secrets)).encode("utf-8", "surrogatepass"))
+            for name, file in case.files.items():
+                told.update(name.encode("utf-8", "surrogatepass") + file.data())
+    return told.hexdigest()
