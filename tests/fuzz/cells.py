@@ -45,7 +45,7 @@ def text(rng: random.Random, old: str) -> str:
 def mutated(rng: random.Random, lines: list[str]) -> list[str]:
     """Mutate lines in place some times; gives what was done."""
     done = []
-    for _ in range(rng.choice([1, 1, 2, 3, 6])):
+    for _ in range(rng.choice([1, 1, 1, 2, 4])):
         if not lines:
             lines.append("")
         place = rng.randrange(len(lines))

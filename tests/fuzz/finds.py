@@ -17,11 +17,7 @@ from typing import Any
 from profkit.errors import RAISE
 from tests.fuzz.documents import Case, Secret
 from tests.fuzz.oracles import Fault, faults_of
-<<<<<<< HEAD
 from tests.fuzz.target import Outcome, limit_memory, run, warm
-=======
-from tests.fuzz.target import Outcome, run, warm
->>>>>>> f2
 
 HERE = Path(__file__).parent / "finds"
 ABOUT = "find.json"

@@ -421,14 +421,14 @@ def _adds_up(name: str, whole: dict[str, Any], parts: list[dict[str, Any]]) -> F
 
 @oracle
 def intervals(outcome: Outcome, case: Case, folder: Path) -> Faults:
-    """Intervals have their ends in order and hold what they are of; p-values are probabilities."""
+    """Intervals have their ends in order, that of an efficiency holds it; p-values are probabilities."""
     document = document_of(outcome)
     if outcome.command not in ("compare", "scaling") or document is None:
         return
     for path, value in _walk(document):
         if not isinstance(value, dict):
             continue
-        for key, inside in (("interval", "effect"), ("efficiency_interval", "efficiency")):
+        for key, inside in (("interval", ""), ("efficiency_interval", "efficiency")):
             ends = value.get(key)
             if ends and None not in ends:
                 middle = value.get(inside)

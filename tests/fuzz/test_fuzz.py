@@ -123,7 +123,6 @@ BAD: dict[str, list[Outcome]] = {
     ],
     "intervals": [
         compared(judgement={"interval": [0.2, 0.1], "effect": 0.15}),
-        compared(judgement={"interval": [0.1, 0.2], "effect": 0.3}),
         compared(judgement={"p_value": 1.1}),
         said('{"point": {"efficiency_interval": [0.1, 0.2], "efficiency": 0.9}}', args="scaling -f json t.csv"),
     ],

@@ -155,7 +155,7 @@ def drawn(rng: random.Random) -> Case:
     done = sql.mutated(rng, statements)
     secrets = [with_secret(rng, statements)] if rng.random() < 0.08 else []
     file = File(body=Sql(statements, wal=rng.choice([1, 5, 60]) if rng.random() < 0.05 else 0))
-    if rng.random() < 0.25:
+    if rng.random() < 0.12:
         file.inner.extend(damage.drawn(rng) for _ in range(rng.choice([1, 1, 3])))
         done += [one.what for one in file.inner]
     if rng.random() < 0.05:

@@ -41,24 +41,88 @@ def _scaling(rng: random.Random) -> Rows:
     return rows
 
 
-def drawn_rows(rng: random.Random) -> Rows:
-    """A table before anything is done to it."""
-    return rng.choice([_arms, _scaling])(rng)
+def drawn_rows(rng: random.Random, command: str = "") -> Rows:
+    """A table for a command, before anything is done to it that could make it none."""
+    rows = {"compare": _arms, "scaling": _scaling}[command or rng.choice(["compare", "scaling"])](rng)
+    for _ in range(rng.choice([0, 0, 1, 2, 4])):
+        rng.choice(_READABLE)(rng, rows)
+    return rows
+
+
+_SPEEDS = [1e-12, 1e-6, 0.001, 0.5, 1, 1.0000001, 2, 3, 99.5, 100, 1e6, 1e9, 1e12, 1e15, 123456789.123456789]
+
+
+def _odd_speeds(rng: random.Random, rows: Rows) -> None:
+    key = rng.choice([key for key in rows[0] if key not in ("arm", "block", "order", "run", "gpus", "activation_ckpt")])
+    same = rng.choice(_SPEEDS)
+    few = rng.random() < 0.6
+    for row in rng.sample(rows, min(len(rows), rng.choice([1, 2]))) if few else rows:
+        row[key] = same if rng.random() < 0.6 else rng.choice(_SPEEDS)
+
+
+def _odd_gpus(rng: random.Random, rows: Rows) -> None:
+    counts = rng.choice([[1], [8], [1, 2, 3, 5, 7], [1, 10**9], [1024, 2048], [2, 4, 8], [1, 1, 1, 2]])
+    for row in rows:
+        row["gpus"] = rng.choice(counts)
+
+
+def _more_columns(rng: random.Random, rows: Rows) -> None:
+    name = rng.choice(
+        [
+            "seq_len",
+            "num_workers",
+            "precision",
+            "model",
+            "loss",
+            "tp",
+            "wall_s",
+            "step_ms",
+            "held",
+            "peak_memory_mb",
+            "gpu_mem_total_gb",
+            "tokens_per_step",
+            "global_batch",
+            "samples_per_sec_per_gpu",
+        ]
+    )
+    pool = rng.choice([["a", "b"], ["bf16"], [1, 2, 4], [0.5, 1e9], ["weak", "strong"], [4096], ["", "x"], [1]])
+    for row in rows:
+        row[name] = rng.choice(pool)
+
+
+def _rows_changed(rng: random.Random, rows: Rows) -> None:
+    how = rng.choice(["fewer", "one", "more", "shuffled", "one arm", "three arms", "failed"])
+    if how == "fewer":
+        del rows[rng.randrange(1, len(rows) + 1) :]
+    elif how == "one":
+        rows[:] = [rng.choice(rows)]
+    elif how == "more":
+        rows += [dict(row) for row in rows] * rng.choice([1, 10])
+    elif how == "shuffled":
+        rng.shuffle(rows)
+    elif how == "failed":
+        for row in rng.sample(rows, rng.randrange(1, len(rows) + 1)):
+            row[[*row][-1]] = rng.choice(["oom", "", None, "nan", "failed"])
+    for row in rows if how in ("one arm", "three arms") else []:
+        row["arm"] = "A" if how == "one arm" else rng.choice("ABC")
+
+
+_READABLE = [_odd_speeds, _odd_speeds, _odd_gpus, _more_columns, _rows_changed]
 
 
 def file_of(rng: random.Random, rows: Rows) -> tuple[str, File, list[str]]:
     """A suffix, the table as a mutated file, and what was done to it."""
-    how = rng.choice(["csv", "csv", "csv", "tsv", "json", "json", "lines"])
+    how = rng.choice(["csv"] * 6 + ["tsv"] * 2 + ["json"] * 6 + ["lines"])
     done: list[str] = []
     if how in ("csv", "tsv"):
         heads = list(dict.fromkeys(key for row in rows for key in row))
         lines = [cells.joined(heads), *(cells.joined([str(row.get(key, "")) for key in heads]) for row in rows)]
-        done = cells.mutated(rng, lines)
+        done = cells.mutated(rng, lines) if rng.random() < 0.35 else []
         if how == "tsv":
             lines = ["\t".join(cells.split(line)) for line in lines]
         file = File(body=Lines(lines))
     else:
-        for _ in range(rng.choice([0, 1, 2, 4])):
+        for _ in range(rng.choice([0, 0, 0, 1, 2])):
             row = rng.choice(rows)
             key = rng.choice([*row])
             if rng.random() < 0.15:
@@ -84,16 +148,17 @@ _FORMATS = [[], [], ["-f", "json"], ["-f", "json"], ["-f", "markdown"]]
 
 def drawn(rng: random.Random) -> Case:
     """One table or two and what is asked of them."""
-    suffix, file, done = file_of(rng, drawn_rows(rng))
+    fits = rng.choice(["compare", "scaling"])
+    suffix, file, done = file_of(rng, drawn_rows(rng, fits))
     files = {f"a{suffix}": file}
-    if rng.random() < 0.35:
-        other_suffix, other, more = file_of(rng, drawn_rows(rng))
+    if rng.random() < 0.3:
+        other_suffix, other, more = file_of(rng, drawn_rows(rng, fits))
         files[f"b{other_suffix}"] = other
         done += more
     asked = []
     for _ in range(rng.choice([1, 1, 2])):
         options = list(rng.choice(_FORMATS))
-        command = rng.choice(["compare", "scaling"])
+        command = fits if rng.random() < 0.85 else rng.choice(["compare", "scaling"])
         if command == "compare":
             options += rng.choice(
                 [
@@ -103,8 +168,7 @@ def drawn(rng: random.Random) -> Case:
                     ["-v"],
                     ["--margin", "10%"],
                     ["--fail-on-regression", "3%"],
-                    ["--metric", "metric"],
-                    ["--metric", "gpus"],
+                    ["--metric", rng.choice(["metric", "gpus", "tokens_per_sec"])],
                 ]
             )
         else:
