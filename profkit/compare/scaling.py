@@ -222,14 +222,19 @@ def _against(point: Point, base: Point) -> Point:
 def efficiency_interval(
     runs: Sequence[float], base: Sequence[float], growth: float, alpha: float = ALPHA
 ) -> tuple[float, float] | None:
-    """Give the interval of E from Welch on logs; None where a side has one run, or nothing varies."""
+    """Give the interval of E from Welch on logs; None where a side has one run, or nothing varies.
+
+    It holds the quotient of the means, which is what is printed: where runs vary manyfold that is far from the quotient
+    of the means of logs, and the interval is wider for it.
+    """
     if min(len(runs), len(base)) < 2:
         return None
     estimate = welch(list(np.log(base)), list(np.log(runs)))
     if estimate is None:
         return None
-    low, high = estimate.interval(alpha)
-    return math.exp(low) / growth, math.exp(high) / growth
+    low, high = (math.exp(end) / growth for end in estimate.interval(alpha))
+    of_means = float(np.mean(runs)) / float(np.mean(base)) / growth
+    return min(low, of_means), max(high, of_means)
 
 
 def _standing(points: Sequence[Point]) -> Standing:
