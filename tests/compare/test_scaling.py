@@ -112,7 +112,7 @@ def test_the_interval_is_that_of_welch_on_logs() -> None:
     assert ours == pytest.approx([math.exp(bound) / 4 for bound in theirs], rel=1e-8)
     assert efficiency_interval(larger, base[:1], 4) is None
     low, high = efficiency_interval((7222.0, 7227.0, 7227.0), (0.5, 0.5, 0.5, 1000.0, 0.5), 8)
-    assert low <= 7225.3 / 200.4 / 8 <= high  # where runs vary manyfold
+    assert low <= 4.50682 <= high  # where runs vary manyfold
     assert efficiency_interval((1, 1), (2, 2), 4) is None
 
 
