@@ -455,7 +455,7 @@ def agrees(outcome: Outcome, case: Case, folder: Path) -> Faults:
     `--lenient` changes nothing of what can be read without; of a folder a broken file is left out without, and told.
     """
     for other in outcome.others:
-        if outcome.error is not None or other.error is not None or outcome.command == "ncu":  # its names are random
+        if outcome.error is not None or other.error is not None:
             continue
         if other.args == outcome.args and _told(other) != _told(outcome):
             yield f"{outcome.command} again", _difference(other.out + other.err, outcome.out + outcome.err)

@@ -173,8 +173,8 @@ def test_many_long_names_are_cut_shorter(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("text", "unit"), [("1e308", "us"), ("1e30", "byte"), ("-1e30", "ns"), ("n/a", "us")])
 def test_a_metric_that_no_device_can_have_is_none(text: str, unit: str) -> None:
-    assert measured_in(text, unit) is None
-    assert measured_in("1.5", "us") == 1500.0
+    assert measured_in(text, unit, "gpu__time_duration.sum") is None
+    assert measured_in("1.5", "us", "gpu__time_duration.sum") == 1500.0
 
 
 def test_no_copy_is_made_of_columns_within_range() -> None:
