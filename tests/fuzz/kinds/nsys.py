@@ -142,8 +142,9 @@ def with_secret(rng: random.Random, statements: sql.Statements) -> Secret:
         ("META_DATA_CAPTURE", "name, value", ("CAPTURE:COMMAND", text)),
         ("META_DATA_CAPTURE", "name, value", (f"ENV:{key}", text)),
         ("TARGET_INFO_SYSTEM_ENV", "devStateName, name, value", ("Environment", key, text)),
-        ("PROCESSES", "globalPid, pid, name", (global_pid(RANK0), RANK0, text)),
     ]
+    if isinstance(value, str):  # no process is named by a dictionary, where nothing would tell its secret
+        rows.append(("PROCESSES", "globalPid, pid, name", (global_pid(RANK0), RANK0, text)))
     table, columns, row = rng.choice(rows)
     statements.append((f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(row))})", row))
     return Secret(marker=secret.marker, form=f"nsys {table}: {secret.form}", shape=tuple(map(str, row)))
