@@ -30,6 +30,11 @@ OPTIONS = Options()
 SECRET = b"s" * 32
 
 
+@pytest.fixture(autouse=True)
+def _no_ranks_of_other_tests(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
     return rank_file(job_of(tmp_path_factory.mktemp("job"), n_ranks=2), 0)
