@@ -273,7 +273,8 @@ class Controller:
         stopped_ns = time.perf_counter_ns()
         if self._log is not None:
             self._log.shut()
-        recorder.export(store.raw_path(self.options, self._label))
+        with store.raw_file(self.options, self._label) as path:
+            recorder.export(path)
         self._facts["stop_ns"] = stopped_ns - begun_ns
         self._facts["export_ns"] = time.perf_counter_ns() - stopped_ns
         self._facts["is_cut"] = is_cut

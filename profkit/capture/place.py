@@ -37,6 +37,9 @@ _LOCK: Final = "lock"
 _CAPTURE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _FETCHES: Final = "fetches"
 _OPEN: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER: Final = (
+    os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+)
 _WAIT_S: Final = 2.0
 """Longest wait for another process that changes the same folder; each does so for milliseconds (chosen)."""
 _NEW_S: Final = 60.0
@@ -57,12 +60,38 @@ class Hold:
         self.folder = Path(folder)
         self.capture_id = capture_id
         self._descriptor = descriptor
+        self._identity = _identity(os.lstat(self.work))
         self._inode = os.fstat(descriptor).st_ino if descriptor >= 0 else 0
 
     @property
     def work(self) -> Path:
         """The work folder."""
         return work_folder(self.folder, self.capture_id)
+
+    @contextmanager
+    def hidden_folder(self) -> Iterator[Path]:
+        """Give a new folder in the work folder whose name nobody can know; what is in it at the end is moved up.
+
+        For what others write by a path, as the profiler its export: whoever owns a folder above can put another work
+        folder in the place of ours, with links in it, but has no name for one. Raises PermissionError if one has.
+        """
+        work = os.open(self.work, _FOLDER)
+        try:
+            if _identity(os.fstat(work)) != self._identity:
+                raise PermissionError(errno.EACCES, "somebody has put another in its place", str(self.work))
+            name = os.urandom(16).hex()
+            os.mkdir(name, 0o700, dir_fd=work)
+            inside = os.open(name, _FOLDER, dir_fd=work)
+            try:
+                yield self.work / name
+                for entry in os.listdir(inside):  # noqa: PTH208 - of a descriptor
+                    os.rename(entry, entry, src_dir_fd=inside, dst_dir_fd=work)
+            finally:
+                os.close(inside)
+                with suppress(OSError):  # what could not be moved goes with the work folder
+                    os.rmdir(name, dir_fd=work)
+        finally:
+            os.close(work)
 
     def release(self) -> None:
         """Have no part in it any more; in a forked child this leaves the parent its own."""
@@ -84,16 +113,28 @@ def join(folder: AnyPath, capture_id: str, *, is_first: bool = False) -> Hold:
     with alone(folder):
         if is_first and _is_busy(folder):
             raise BlockingIOError(errno.EAGAIN, "another capture is writing into it", str(folder))
-        for path, mode in ((work.parent, 0o777), (work, 0o700)):
+        with tempfile.TemporaryFile(dir=folder) as mine:  # not getuid(): a network folder may know us by another number
+            owner = os.fstat(mine.fileno()).st_uid
+        for path, mode in ((work.parent, 0o755), (work, 0o700)):
             with suppress(FileExistsError):
                 path.mkdir(mode=mode)
-            if not stat.S_ISDIR(os.lstat(path).st_mode):
-                raise files().NotAFileError(errno.ENOTDIR, "no folder", str(path))
-        with tempfile.TemporaryFile(dir=work) as mine:  # not getuid(): a network folder may know us by another number
-            owner = os.fstat(mine.fileno()).st_uid
-        if os.lstat(work).st_uid != owner:
-            raise PermissionError(errno.EACCES, "it belongs to another user", str(work))
+            _refuse_foreign(path, owner)
         return Hold(folder, capture_id, _shared_lock(work))
+
+
+def _refuse_foreign(path: Path, owner: int) -> None:
+    """Raise for what is no folder of ours: others could exchange what we write into it."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise files().NotAFileError(errno.ENOTDIR, "no folder", str(path))
+    if found.st_uid != owner:
+        raise PermissionError(errno.EACCES, "it belongs to another user", str(path))
+    if found.st_mode & stat.S_IWOTH:
+        raise PermissionError(errno.EACCES, "anybody may write into it", str(path))
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def leave(hold: Hold) -> None:

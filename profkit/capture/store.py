@@ -10,12 +10,15 @@ import json
 import math
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from . import place
+from .beside import files
 from .options import Options
 
 _HELD: Final[dict[str, place.Hold]] = {}
@@ -47,9 +50,12 @@ def work_folder(options: Options) -> Path:
     return place.work_folder(options.folder, options.capture_id)
 
 
-def raw_path(options: Options, label: str) -> Path:
-    """Give where a process exports its trace to."""
-    return work_folder(options) / f"{label}{place.RAW}"
+@contextmanager
+def raw_file(options: Options, label: str) -> Iterator[Path]:
+    """Give where a process exports its trace to; it is in the work folder when the context has ended."""
+    join(options)
+    with _HELD[options.capture_id].hidden_folder() as folder:
+        yield folder / f"{label}{place.RAW}"
 
 
 def note_begun(options: Options) -> None:
@@ -62,15 +68,13 @@ def note_problem(options: Options, reason: str) -> None:
     """Leave why this process cannot be captured; asks nothing of torch."""
     folder = join(options)
     facts = {"reason": reason, "is_failure": True, "pid": os.getpid()}
-    (folder / f"{os.getpid()}.facts").write_text(json.dumps(facts), encoding="utf-8")
+    files().write_whole(folder / f"{os.getpid()}.facts", json.dumps(facts).encode())
 
 
 def write_facts(options: Options, facts: dict[str, Any]) -> None:
     """Write the facts of this process, whole or not at all."""
-    path = work_folder(options) / f"{os.getpid()}.facts"
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({**facts, **_process(), "command": options.command}), encoding="utf-8")
-    partial.replace(path)
+    told = {**facts, **_process(), "command": options.command}
+    files().write_whole(work_folder(options) / f"{os.getpid()}.facts", json.dumps(told).encode())
 
 
 def finite(value: Any) -> float:

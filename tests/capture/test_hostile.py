@@ -334,3 +334,48 @@ def test_rows_are_read_from_files_up_to_a_bound(tmp_path, monkeypatch):
     assert [row[0] for row in log.rows()] == [11, 11]
     log.delete()
     assert [path.name for path in tmp_path.iterdir()] == ["victim"]
+
+
+def test_an_export_does_not_follow_a_work_folder_that_was_exchanged(tmp_path):
+    hold = place.join(tmp_path, OTHER, is_first=True)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    hold.work.rename(tmp_path / "moved")
+    hold.work.mkdir()
+    (hold.work / "rank0.raw").symlink_to(victim)
+    with pytest.raises(PermissionError, match="somebody has put another"), hold.hidden_folder():
+        pytest.fail("not reached")
+    hold.release()
+    assert victim.read_text() == "mine"
+
+
+def test_an_export_lies_in_the_work_folder_afterwards(tmp_path):
+    hold = place.join(tmp_path, OTHER, is_first=True)
+    with hold.hidden_folder() as folder:
+        (folder / "rank0.raw").write_text("{}")
+        assert len(folder.name) == 32
+    assert (hold.work / "rank0.raw").read_text() == "{}"
+    assert not folder.exists()
+    hold.release()
+
+
+def test_a_work_folder_that_anybody_may_write_into_is_not_used(tmp_path):
+    (tmp_path / ".profkit").mkdir()
+    (tmp_path / ".profkit").chmod(0o777)
+    with pytest.raises(PermissionError, match="anybody may write"):
+        place.join(tmp_path, OTHER, is_first=True)
+    assert list((tmp_path / ".profkit").iterdir()) == []
+
+
+def test_facts_follow_no_link(tmp_path):
+    from profkit.capture import store
+
+    options = Options(folder=str(tmp_path), capture_id=OTHER)
+    work = store.join(options)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in (f"{os.getpid()}.facts", f"{os.getpid()}.partial"):
+        (work / name).symlink_to(victim)
+    store.write_facts(options, {"reason": ""})
+    assert victim.read_text() == "mine"
+    store.leave(options)
