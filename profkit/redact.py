@@ -17,6 +17,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
+from unicodedata import normalize
+from urllib.parse import unquote
 
 REDACTED: Final = "[redacted]"
 
@@ -45,7 +47,7 @@ def _listed(words: str) -> frozenset[str]:
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _STEMS: Final = ("passw", "passphrase", "passcode", "secret", "credential", "apikey", "accesskey", "privatekey")
 _LAST_WORDS: Final = _listed(
-    "auth oauth authorization pwd sshpass cookie cookies bearer jwt sas webhook webhooks dsn cred creds otp mfa totp"
+    "auth oauth authorization pw pwd sshpass cookie cookies bearer jwt sas webhook webhooks dsn cred creds otp mfa totp"
     " sessionid sessid phpsessid jsessionid authkey"
 )
 _LAST_PAIRS: Final = frozenset(
@@ -203,7 +205,7 @@ def _is_secret(value: str, strength: int) -> bool:
 # ------------------------------------------------------------------------------------------------------------- in texts
 
 _STEMS_OF_TEXT: Final = _in_order(
-    "passw passphrase passcode pwd secret token cred auth key cookie sess sig pass pat dsn webhook jwt otp mfa totp sas"
+    "passw passphrase passcode pw secret token cred auth key cookie sess sig pass pat dsn webhook jwt otp mfa totp sas"
     " bearer basic sid csrf xsrf nonce access conn :/ -----begin login mysql mariadb -u"
 )
 """What any text must hold, in lower case, that a name, a URL or a header in it is looked for."""
@@ -270,7 +272,7 @@ def _is_suspect(text: str, stems: Sequence[str], marks: Sequence[str]) -> bool:
     lower = text.lower()
     if any(stem in lower for stem in stems) and _SEPARATED.search(text) is not None:
         return True
-    return any(mark in text for mark in marks)
+    return any(mark in text for mark in marks) or _is_disguised(text)
 
 
 def redacted_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -280,7 +282,7 @@ def redacted_names(names: Iterable[str]) -> tuple[str, ...]:
     lower = whole.lower()
     stems = [stem for stem in _STEMS_OF_TEXT if stem in lower]
     marks = [mark for mark in _MARKS if mark in whole]
-    if not stems and not marks:
+    if not stems and not marks and not _is_disguised(whole):
         return given
     left = _SEARCHED
     cleaned = []
@@ -293,7 +295,33 @@ def redacted_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(cleaned)
 
 
+_DISGUISE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\u00[0-9A-Fa-f]{2}|[\u200b-\u200f\u2060\ufeff\uff01-\uff5e]")
+"""Percent-encoding, JSON's escapes, characters without width, and the wide forms of ASCII."""
+_NO_WIDTH: Final = re.compile("[\u200b-\u200f\u2060\ufeff]")
+_ESCAPE: Final = re.compile(r"\\u00([0-9A-Fa-f]{2})")
+
+
 def _text_cleaned(text: str) -> str:
+    clean = _plain_text_cleaned(text)
+    if clean == text and _is_disguised(text):
+        bare = _undisguised(text)
+        return REDACTED if _plain_text_cleaned(bare) != bare else text
+    return clean
+
+
+def _is_disguised(text: str) -> bool:
+    may_be = "%" in text or "\\u00" in text or not text.isascii()
+    return may_be and _DISGUISE.search(text) is not None
+
+
+def _undisguised(text: str) -> str:
+    """Give a text as a reader takes it: decoded twice, as an address within an address is."""
+    bare = _NO_WIDTH.sub("", normalize("NFKC", text))
+    bare = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), bare)
+    return unquote(unquote(bare))
+
+
+def _plain_text_cleaned(text: str) -> str:
     if any(mark in text for mark in _MARKS):
         text = _SHAPE.sub(REDACTED, _without_pem(text))
     if not _is_suspect(text, _STEMS_OF_TEXT, ()):
