@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.fuzz.documents import Case, Secret
 from tests.fuzz.oracles import Fault, faults_of
-from tests.fuzz.target import Outcome, limit_memory, run, warm
+from tests.fuzz.target import Outcome, at_home, limit_memory, run, warm
 
 HERE = Path(__file__).parent / "finds"
 ABOUT = "find.json"
@@ -106,9 +106,7 @@ def report(place: Path) -> list[str]:
     """Run a find again and print what it does now; gives the signatures of its faults."""
     signatures = []
     with TemporaryDirectory(prefix="profkit-fuzz-") as folder:
-        home = Path(folder) / "home"
-        home.mkdir()
-        os.environ.update(HOME=str(home), TMPDIR=str(home))
+        at_home(Path(folder) / "home")
         for outcome, faults in replay(place, Path(folder) / "in"):
             shown = re.sub(r"[^\n -~]", "?", outcome.out + outcome.err)
             sys.stderr.write(f"profkit {shlex.join(outcome.args)}: exit code {outcome.code}\n{shown[-3000:]}\n")

@@ -151,6 +151,7 @@ BAD: dict[str, list[Outcome]] = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path / "in"
 
 

@@ -25,7 +25,7 @@ from tests.fuzz.finds import Find
 from tests.fuzz.kinds import case_of
 from tests.fuzz.minimise import Shrinker
 from tests.fuzz.oracles import Fault, faults_of
-from tests.fuzz.target import LIMIT_CPU_S, Outcome, TooSlow, limit_memory, run, warm
+from tests.fuzz.target import LIMIT_CPU_S, Outcome, TooSlow, at_home, limit_memory, run, warm
 
 _SLOW_ENOUGH_CPU_S = 1.5
 """What a slow input may take while it is made smaller."""
@@ -41,16 +41,16 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.home = self.folder.with_name(self.folder.name + "-home")
-        self.home.mkdir(parents=True, exist_ok=True)
-        os.environ.update(HOME=str(self.home), TMPDIR=str(self.home), XDG_CACHE_HOME=str(self.home), COLUMNS="100")
+        at_home(self.home)
         for name in ("NO_COLOR", "FORCE_COLOR", "PROFKIT_CACHE"):
             os.environ.pop(name, None)
 
     def outcomes(self, case: Case) -> list[tuple[Outcome, list[Fault]]]:
         """Each command of a case with its faults."""
-        for folder in (self.folder, self.home):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        at_home(self.home)
         case.write(self.folder)
         os.chdir(self.folder)
         found: list[tuple[Outcome, list[Fault]]] = []
