@@ -81,6 +81,7 @@ def about(find: Find) -> dict[str, Any]:
 def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
     """Run a find's commands again on a copy of its files in an empty folder; gives each outcome and its faults."""
     told = json.loads((place / ABOUT).read_text())
+    at_home(folder.with_name("home"))
     shutil.copytree(place / "files", folder, dirs_exist_ok=True, symlinks=True)
     names = {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
     case = Case(
@@ -106,7 +107,9 @@ def report(place: Path) -> list[str]:
     """Run a find again and print what it does now; gives the signatures of its faults."""
     signatures = []
     with TemporaryDirectory(prefix="profkit-fuzz-") as folder:
-        at_home(Path(folder) / "home")
+        home = Path(folder) / "home"
+        home.mkdir()
+        os.environ.update(HOME=str(home), TMPDIR=str(home))
         for outcome, faults in replay(place, Path(folder) / "in"):
             shown = re.sub(r"[^\n -~]", "?", outcome.out + outcome.err)
             sys.stderr.write(f"profkit {shlex.join(outcome.args)}: exit code {outcome.code}\n{shown[-3000:]}\n")

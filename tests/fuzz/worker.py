@@ -41,7 +41,8 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.home = self.folder.with_name(self.folder.name + "-home")
-        at_home(self.home)
+        self.home.mkdir(parents=True, exist_ok=True)
+        os.environ.update(HOME=str(self.home), TMPDIR=str(self.home), XDG_CACHE_HOME=str(self.home), COLUMNS="100")
         for name in ("NO_COLOR", "FORCE_COLOR", "PROFKIT_CACHE"):
             os.environ.pop(name, None)
 
