@@ -309,6 +309,14 @@ FEW = {"kineto": 2, "nsys": 2, "ncu": 2, "tables": 2, "ranks": 1, "compare": 1, 
 """Dozens of inputs; the slower kinds fewer."""
 
 
+def test_a_process_that_somebody_stops_is_no_find(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    act = f"__import__('pathlib').Path({str(once)!r}).exists() or (open({str(once)!r}, 'w'), os.kill(os.getpid(), 15))"
+    supervisor = supervised(tmp_path, DYING.format(act=act))
+    assert not supervisor.finds
+    assert supervisor.tallies["tables"].n == 30
+
+
 def test_a_few_inputs_of_every_kind_find_nothing(tmp_path: Path) -> None:
     n_inputs = CHUNK * sum(FEW.values())
     plan = Plan(seed="smoke", kinds=[*FEW], minutes=2, n_inputs=n_inputs, weights=FEW, out=tmp_path, minimise_s=0)
