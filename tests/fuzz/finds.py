@@ -17,7 +17,7 @@ from typing import Any
 from profkit.errors import RAISE
 from tests.fuzz.documents import Case, Secret
 from tests.fuzz.oracles import Fault, faults_of
-from tests.fuzz.target import Outcome, limit_memory, run, warm
+from tests.fuzz.target import Outcome, at_home, limit_memory, run, warm
 
 HERE = Path(__file__).parent / "finds"
 ABOUT = "find.json"
@@ -82,6 +82,7 @@ def about(find: Find) -> dict[str, Any]:
 def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
     """Run a find's commands again on a copy of its files in an empty folder; gives each outcome and its faults."""
     told = json.loads((place / ABOUT).read_text())
+    at_home(folder.with_name("home"))
     shutil.copytree(place / "files", folder, dirs_exist_ok=True, symlinks=True)
     names = {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
     case = Case(

@@ -140,27 +140,28 @@ def complaint(outcome: Outcome, case: Case, folder: Path) -> Faults:
 @oracle
 def files(outcome: Outcome, case: Case, folder: Path) -> Faults:
     """Nothing is written but what was named with -o; temporary files are gone at the end; nothing is started."""
-    named = {outcome.args[place + 1] for place, word in enumerate(outcome.args[:-1]) if word in ("-o", "--output")}
+    named = {outcome.args[place + 1] for place, word in enumerate(outcome.args[:-1]) if word in ("-o", "--cache")}
     allowed = {*named}
     temporary = f"{os.environ.get('TMPDIR', gettempdir())}/"
+    own = (temporary, f"{os.environ.get('HOME', temporary)}/")  # the user's own folder keeps a key
     for act in outcome.acts:
         what, _, path = act.partition(" ")
         is_inside_another = (
             what.startswith("os.") and "/" not in path and path not in case.files
         )  # by a folder's handle
-        if not (_is_of(path.removeprefix(f"{folder}/"), allowed) or path.startswith(temporary) or is_inside_another):
+        if not (_is_of(path.removeprefix(f"{folder}/"), allowed) or path.startswith(own) or is_inside_another):
             yield f"{outcome.command} {what} {_general(path)}", act
     for path in Path(temporary).iterdir():
         yield f"{outcome.command} left {_general(path.name)}", f"{path} is still there"
     for name in outcome.new_files:
-        if name not in allowed:
+        if not _is_of(name, allowed):
             yield f"{outcome.command} new {_general(name)}", f"{name} is new"
 
 
 def _is_of(path: str, allowed: set[str]) -> bool:
-    """Whether a path is one of these, or its temporary neighbour: `x.part`, `.x.abc.part`."""
+    """Whether a path is one of these, in one, or its temporary neighbour: `x.part`, `.x.abc.part`."""
     whole = path.removesuffix(".part")
-    return bool({path, whole, whole.removeprefix(".").rpartition(".")[0]} & allowed)
+    return bool({path, whole, whole.removeprefix(".").rpartition(".")[0], path.partition("/")[0]} & allowed)
 
 
 def _general(path: str) -> str:

@@ -29,6 +29,8 @@ from tests.fuzz.target import LIMIT_S
 WEIGHTS = {"kineto": 5, "nsys": 4, "ranks": 1, "compare": 2, "handover": 1, "tables": 3, "ncu": 3}
 CHUNK = 25
 _RECYCLED_AFTER = 4000
+_FROM_OUTSIDE = ("SIGTERM", "SIGKILL", "SIGHUP", "SIGINT")
+"""Signals that others send: an input is a find only where its process gets one again."""
 
 
 @dataclass
@@ -86,6 +88,7 @@ class Supervisor:
         self._folder = Path(mkdtemp(prefix="profkit-fuzz-", dir=base))
         self._chunks = self._planned()
         self._again: list[tuple[str, int, int]] = []
+        self._died: set[tuple[str, int]] = set()
         self._selector = selectors.DefaultSelector()
         self._until = 0.0
         self._is_over = False
@@ -199,9 +202,11 @@ class Supervisor:
         elif what == "m":
             process.until = now + float(rest) + self.plan.limit_s
         elif what == "e":
-            process.begun = None
+            kind, index, *more = rest.split()
+            _, start, count = process.todo or (kind, 0, 0)
+            process.begun, process.todo = None, (kind, int(index) + 1, start + count - int(index) - 1)
             process.n_done += 1
-            self._count(*rest.split())
+            self._count(kind, index, *more)
         elif what == "f":
             told = json.loads(rest)
             if told["signature"] not in self.finds:
@@ -234,12 +239,20 @@ class Supervisor:
                     pipe.close()
         if process.todo is None:
             return
+        if process.begun is None and process.child.returncode < 0:  # stopped by somebody between two inputs
+            self._again.append(process.todo)
+            return
         if process.begun is None:
             raise RuntimeError(f"a worker ended with {process.child.returncode} between inputs: see its stderr")
         kind, index = process.begun
         if process.child.returncode == 1:
             raise RuntimeError(f"the fuzzer failed at {self.plan.seed}:{kind}:{index}: see the worker's traceback")
         how = "killed: hanging" if time.monotonic() > process.until else _name_of(process.child.returncode)
+        _, start, count = process.todo
+        if how in _FROM_OUTSIDE and (kind, index) not in self._died:  # by somebody, or by the system for its memory
+            self._died.add((kind, index))
+            self._again.append((kind, index, start + count - index))
+            return
         self._count(kind, str(index), "70", "0", "0", "0")
         fault = Fault(oracle="process", key=f"{how} ({kind})", said=f"the process died: {how}")
         case: Case = case_of(self.plan.seed, kind, index)
@@ -248,7 +261,6 @@ class Supervisor:
             place = finds.write(find, self.plan.out)
             self.finds[fault.signature] = {**finds.about(find), "place": str(place)}
             sys.stdout.write(f"FIND {fault.signature}\n     --only {find.only}   {place}\n")
-        _, start, count = process.todo
         if index + 1 < start + count:
             self._again.append((kind, index + 1, start + count - index - 1))
 

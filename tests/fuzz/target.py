@@ -268,3 +268,12 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**30, 2**30))
+
+
+def at_home(folder: Path) -> None:
+    """Let commands have a home and a folder for temporary files that are nobody's."""
+    for name in ("user", "tmp"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    user = str(folder / "user")
+    os.environ.update(HOME=user, XDG_CACHE_HOME=user, XDG_STATE_HOME=user, XDG_CONFIG_HOME=user)
+    os.environ.update(TMPDIR=str(folder / "tmp"), COLUMNS="100")

@@ -156,6 +156,7 @@ BAD: dict[str, list[Outcome]] = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path / "in"
 
 
@@ -311,6 +312,14 @@ def test_a_process_that_dies_or_hangs_is_a_find_and_the_rest_is_tried(tmp_path: 
 
 FEW = {"kineto": 2, "nsys": 2, "ncu": 2, "tables": 2, "ranks": 1, "compare": 1, "handover": 1}
 """Dozens of inputs; the slower kinds fewer."""
+
+
+def test_a_process_that_somebody_stops_is_no_find(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    act = f"__import__('pathlib').Path({str(once)!r}).exists() or (open({str(once)!r}, 'w'), os.kill(os.getpid(), 15))"
+    supervisor = supervised(tmp_path, DYING.format(act=act))
+    assert not supervisor.finds
+    assert supervisor.tallies["tables"].n == 30
 
 
 def test_a_few_inputs_of_every_kind_find_nothing(tmp_path: Path) -> None:

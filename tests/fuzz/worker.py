@@ -26,7 +26,7 @@ from tests.fuzz.finds import Find
 from tests.fuzz.kinds import case_of
 from tests.fuzz.minimise import Shrinker
 from tests.fuzz.oracles import Fault, faults_of
-from tests.fuzz.target import LIMIT_CPU_S, Outcome, TooSlow, limit_memory, run, warm
+from tests.fuzz.target import LIMIT_CPU_S, Outcome, TooSlow, at_home, limit_memory, run, warm
 
 _SLOW_ENOUGH_CPU_S = 1.5
 """What a slow input may take while it is made smaller."""
@@ -50,9 +50,10 @@ class Trial:
 
     def outcomes(self, case: Case) -> list[tuple[Outcome, list[Fault]]]:
         """Each command of a case with its faults."""
-        for folder in (self.folder, self.home):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        at_home(self.home)
         case.write(self.folder)
         os.chdir(self.folder)
         found: list[tuple[Outcome, list[Fault]]] = []

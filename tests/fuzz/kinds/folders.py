@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 from profkit.testing import to_json
@@ -11,7 +13,7 @@ from tests.fuzz import bases, cells, damage, events, sql, values
 from tests.fuzz.bases import Trace
 from tests.fuzz.documents import Blob, Case, File, Json, Lines, Secret, Special, Sql
 from tests.fuzz.kinds import kineto, ncu, nsys, tables
-from tests.handover.jobs import BLOCK, Job, Launch, exported
+from tests.handover.jobs import BLOCK, GEMM, NCCL, Job, Launch, exported
 
 
 def special(rng: random.Random) -> Special:
@@ -104,6 +106,8 @@ def drawn_ranks(rng: random.Random) -> Case:
         files["job/capture.json"] = File(body=Json(_manifest(rng), layout="compact"))
         done.append("capture.json")
     asked = [["triage", "job", *rng.choice(_RANK_FORMATS)] for _ in range(rng.choice([1, 1, 1, 2]))]
+    if rng.random() < 0.05:
+        asked = [["triage", "job", "--cache", "kept", "-f", "json"]] * 2  # written, then read
     if rng.random() < 0.1:
         asked = [["scaling", "job", *rng.choice([[], ["-f", "json"]])]]
     return Case(kind="ranks", files=files, commands=asked, secrets=secrets, done=done)
@@ -114,6 +118,38 @@ def _manifest(rng: random.Random) -> dict[str, Any]:
     for _ in range(rng.choice([0, 1, 2, 4])):
         changed = events._inside(found, rng)
         found = changed if isinstance(changed, dict) else found
+    return found
+
+
+_STEP = (
+    *BLOCK,
+    Launch("flash_fwd_kernel", 60),
+    Launch(NCCL, 90, (24, 1, 1), (512, 1, 1), stream=20),
+    Launch(GEMM, 100),
+)
+_VARIANTS = {
+    "base": Job(n_steps=4, launches=_STEP),
+    "exposed": Job(n_steps=4, launches=tuple(replace(one, stream=7) for one in _STEP)),
+    "more channels": Job(
+        n_steps=4, launches=tuple(replace(one, us=one.us * 13 // 10, grid=(48, 1, 1)) for one in _STEP)
+    ),
+    "fp32": Job(
+        n_steps=4,
+        launches=tuple(replace(one, name="ampere_sgemm_128x64_tn") if one.name == GEMM else one for one in _STEP),
+    ),
+    "compiled": Job(n_steps=4, launches=(*_STEP[4:], Launch("triton_poi_fused_add_0", 12), Launch(GEMM, 120))),
+    "casts": Job(n_steps=4, launches=(*_STEP, *(Launch("void at::native::bfloat16_copy_kernel_cuda", 5),) * 4)),
+    "slower": Job(n_steps=4, launches=_STEP, stretch=1.2),
+    "host": Job(n_steps=4, launches=_STEP, host_us=60),
+    "loader": Job(n_steps=6, launches=_STEP, wait="enumerate(DataLoader)#x.__next__", wait_us=700),
+}
+"""Versions of one job, for two sides of a comparison."""
+
+
+def _version(name: str) -> Trace:
+    found: Trace = json.loads(
+        bases.kept_once(f"version {name}", lambda: to_json(_VARIANTS[name].rows(), metadata=bases.HEAD))
+    )
     return found
 
 
@@ -136,6 +172,7 @@ def drawn_pair(rng: random.Random) -> Case:
     secrets: list[Secret] = []
     paths = []
     first = bases.drawn_trace(rng)
+    versions = [_version(name) for name in rng.choices(sorted(_VARIANTS), k=2)] if rng.random() < 0.45 else []
     alike = rng.random() < 0.7
     for side in "ab":
         if rng.random() < 0.15:
@@ -147,11 +184,8 @@ def drawn_pair(rng: random.Random) -> Case:
             suffix, file, more = tables.file_of(rng, tables.drawn_rows(rng))
             path = f"{side}{suffix}"
         else:
-            top = (
-                {**first, "traceEvents": [dict(event) for event in first["traceEvents"]]}
-                if alike
-                else bases.drawn_trace(rng)
-            )
+            same = first if alike else bases.drawn_trace(rng)
+            top = versions.pop() if versions else copy.deepcopy(same)
             more = events.mutated(rng, top, n=rng.choice([0, 1, 1, 2, 4]))
             if rng.random() < 0.06:
                 secrets.append(events.with_secret(rng, top))
@@ -191,11 +225,13 @@ def _named(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 _SHORT = (*BLOCK, Launch("ampere_sgemm_128x64_tn", 40))
+_DEVICE = bases.HEAD["deviceProperties"][0]["name"]
 _HANDED = {
-    "busy": Job(n_steps=4, launches=_SHORT),
-    "host": Job(n_steps=4, launches=_SHORT, host_us=70, call_us=9),
-    "loader": Job(n_steps=4, launches=_SHORT, wait="enumerate(DataLoader)#x.__next__", wait_us=900),
-    "sync": Job(n_steps=5, launches=_SHORT[:3], wait_us=500, jitter_us=90),
+    "busy": Job(n_steps=4, launches=_SHORT, device=_DEVICE),
+    "host": Job(n_steps=4, launches=_SHORT, host_us=70, call_us=9, device=_DEVICE),
+    "loader": Job(n_steps=4, launches=_SHORT, wait="enumerate(DataLoader)#x.__next__", wait_us=900, device=_DEVICE),
+    "sync": Job(n_steps=5, launches=_SHORT[:3], wait_us=500, jitter_us=90, device=_DEVICE),
+    "busy, slower": Job(n_steps=4, launches=_SHORT, device=_DEVICE, stretch=1.3),
 }
 """Jobs that two tools see: what limits each."""
 
@@ -203,8 +239,7 @@ _HANDED = {
 def _pages(rng: random.Random) -> list[str]:
     """ncu's details of some of the kernels of those jobs."""
     lines: list[str] = []
-    for number in range(rng.choice([1, 2, 5])):
-        one = rng.choice(_SHORT)
+    for number, one in enumerate(rng.sample(_SHORT, rng.choice([1, 2, 5]))):
         grid, block = ("(" + ", ".join(map(str, size)) + ")" for size in (one.grid, one.block))
         lines += [
             line for line in ncu.details(rng, [one.name]) if number == 0 or line[:1] != '"' or "Kernel Name" not in line
