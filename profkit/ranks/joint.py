@@ -21,7 +21,7 @@ from profkit.ranks.replay import Counterfactual, ReplayRefusal, counterfactual
 from profkit.ranks.straggler import Stragglers, find_stragglers
 from profkit.ranks.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.waits import GroupWaits, split
-from profkit.ranks.windows import steps_in_common
+from profkit.ranks.windows import steps_measured
 from profkit.units import format_ns
 
 
@@ -82,8 +82,8 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     windows = [high - low for low, high in (outcome.report.window_ns for outcome in outcomes)]
     n_steps = max(median(np.array([step.n for step in steps], np.int64)), 1)
     window = median(np.array(windows, np.int64))
-    shared = steps_in_common(summaries, clocks) if all(group.present.all() for group in waits) else None
-    window_ns = window * (shared or n_steps) // n_steps
+    measured = steps_measured(summaries, clocks, waits) or n_steps
+    window_ns = window * measured // n_steps
     stragglers = tuple(_possible(answer, window_ns) for answer in find_stragglers(waits, summaries))
     named = [straggler for answer in stragglers for straggler in answer.named]
     return Joint(
@@ -98,7 +98,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         pipelines=pipeline_bubbles(summaries, matching),
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
-        n_steps=shared or n_steps,
+        n_steps=measured,
         window_ns=window_ns,
         step_ns=median(np.array(means, np.int64)) if means else None,
     )

@@ -70,7 +70,10 @@ class GroupWaits(Aligned, frozen=True, kw_only=True):
     hidden_ns: I64
     exposed_ns: I64
     wait_exposed_ns: I64
-    """At least this much of the waiting is exposed: the waiting less all that compute hides of the instance."""
+    """At least this much of the waiting is exposed: the waiting less all that compute hides of the instance.
+
+    Never more than what is exposed of the instance, however wrong the clocks are.
+    """
     lead_ns: I64
     """[n, R, 4]: what each rank did since its last collective had ended, by `PHASES`."""
     own_ns: I64
@@ -156,7 +159,7 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
         bus_bytes_per_s=np.where(usable, n_bytes / np.maximum(transfer, 1) * 1e9 * factor, np.nan),
         hidden_ns=hidden,
         exposed_ns=duration - hidden,
-        wait_exposed_ns=np.maximum(wait - hidden, 0),
+        wait_exposed_ns=np.clip(wait - hidden, 0, duration - hidden),
         lead_ns=_by_phase(rows, [table.collectives.lead_ns for table in tables]),
         own_ns=_by_phase(rows, [_own_ns(table) for table in tables]),
         rows=rows,

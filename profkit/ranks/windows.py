@@ -11,6 +11,7 @@ from profkit.model.table import NO_ROW
 from profkit.ranks.clocks import Clocks
 from profkit.ranks.matches import GroupMatch, Matching
 from profkit.ranks.records import RankSummary
+from profkit.ranks.waits import GroupWaits
 
 _MAX_NAMED = 4
 
@@ -20,13 +21,47 @@ def steps_in_common(summaries: Sequence[RankSummary], clocks: Clocks) -> int | N
 
     To the nearest step: windows begin and end at a step's edge, which ranks reach at different times.
     """
-    if any(len(summary.steps) == 0 or not clocks.ranks[summary.rank].is_fitted for summary in summaries):
+    if not _can_tell(summaries, clocks):
         return None
     edges = np.array([_edges_ns(summary, clocks) for summary in summaries])
-    n_steps = int(np.median([len(summary.steps) for summary in summaries]))
+    n_steps = _usual_n_steps(summaries)
     step = float(np.median((edges[:, 1] - edges[:, 0]) / [len(summary.steps) for summary in summaries]))
     shared = float(edges[:, 1].min() - edges[:, 0].max())
     return int(np.clip(round(shared / step) if step > 0 else n_steps, 0, n_steps))
+
+
+def steps_measured(summaries: Sequence[RankSummary], clocks: Clocks, waits: Sequence[GroupWaits]) -> int | None:
+    """Number of the median rank's steps that the matched collectives fill; None where that cannot be told.
+
+    Where every collective is on every rank, these are the steps that all windows share, and as many more as there are
+    collectives beside them: traces hold some from before and after their steps.
+    """
+    shared = steps_in_common(summaries, clocks)
+    if not shared or not all(group.present.all() for group in waits):
+        return None
+    edges = np.array([_edges_ns(summary, clocks) for summary in summaries])
+    low, high = int(edges[:, 0].max()), int(edges[:, 1].min())
+    last = np.concatenate([group.arrival_ns.max(axis=1) for group in waits]) if waits else np.empty(0, np.int64)
+    n_inside = int(((last >= low) & (last < high)).sum())
+    return min(round(shared * last.size / n_inside), _usual_n_steps(summaries)) if n_inside else None
+
+
+def _can_tell(summaries: Sequence[RankSummary], clocks: Clocks) -> bool:
+    """Whether each rank's clock is known to half a step: an edge that is further off is another step's."""
+    return all(
+        len(summary.steps)
+        and clocks.ranks[summary.rank].is_fitted
+        and 2 * clocks.ranks[summary.rank].residual_p95_ns <= _length_ns(summary) / len(summary.steps)
+        for summary in summaries
+    )
+
+
+def _length_ns(summary: RankSummary) -> int:
+    return int(summary.steps.end_ns.max() - summary.steps.start_ns.min())
+
+
+def _usual_n_steps(summaries: Sequence[RankSummary]) -> int:
+    return int(np.median([len(summary.steps) for summary in summaries]))
 
 
 def _edges_ns(summary: RankSummary, clocks: Clocks) -> I64:

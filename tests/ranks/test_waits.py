@@ -152,3 +152,11 @@ def test_waits_do_not_depend_on_the_clocks(seed, n_ranks, ahead_ns):
     present = moved.present
     assert (moved.wait_ns[present] >= 0).all()
     assert (moved.wait_ns.min(axis=1) == 0).all()
+
+
+def test_no_more_waiting_is_exposed_than_is_exposed_of_the_instance():
+    truth = simulate(Job(n_ranks=4, max_offset_ns=0, max_drift=0.0))
+    ranks = [replace(summary, host="a") for summary in truth.summaries]
+    _, (waits,) = analysed([shifted(ranks[0], 500 * MS), *ranks[1:]])
+    assert (waits.wait_exposed_ns >= 0).all()
+    assert (waits.wait_exposed_ns <= waits.exposed_ns).all()
