@@ -258,7 +258,8 @@ def test_the_words_of_ncu_are_text_without_secrets(machine):
 def test_the_words_of_an_export_are_text_without_secrets(machine):
     machine.install("nsys", "2026.1")
     stand_in = (machine.bin / "nsys").read_text()
-    fails = f"if 'export' in words and '--help' not in words:\n    os.write(2, {(RAW + chr(10)).encode() + bytes([255])!r}); sys.exit(1)\n"
+    said = RAW.encode() + b"\xff\n"
+    fails = f"if 'export' in words and '--help' not in words:\n    os.write(2, {said!r}); sys.exit(1)\n"
     machine.write("nsys", stand_in.replace('if "--help" in words', fails + 'if "--help" in words', 1))
     done = machine.run("nsys", "--", "job", "0")
     assert "could not be exported" in done.stderr
