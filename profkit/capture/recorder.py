@@ -76,7 +76,7 @@ class Recorder:
 def _is_whole(path: Path) -> bool:
     with suppress(FileNotFoundError), files().open_file(path, follow=False) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
-        return file.read().rstrip().endswith(b"}")
+        return bool(file.read().rstrip().endswith(b"}"))
     return False
 
 
