@@ -29,6 +29,8 @@ T = TypeVar("T")
 RAISE: Final = "PROFKIT_RAISE"
 """Name of an environment variable: where it is set nothing is absorbed, and faults are raised as they come (tests)."""
 
+_LONGEST_SAID: Final = 200
+
 
 class ProfkitError(Exception):
     """Root of all errors that profkit raises on purpose."""
@@ -105,9 +107,11 @@ def is_absorbed(error: Exception) -> bool:
 def fault(error: BaseException, doing: str, source: str) -> InternalError:
     """Give what is told of a fault: the file, the step, what was raised, and how to report it."""
     said = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
+    if len(said) > _LONGEST_SAID:  # never in a word: half a secret is not known for one any more
+        said = said[:_LONGEST_SAID].rpartition(" ")[0]
     where = f"{source}: " if source else ""
     return InternalError(
-        f"{where}profkit itself failed while {doing} ({said[:200]})",
+        f"{where}profkit itself failed while {doing} ({said})",
         hint="please report it with the file, or what `profkit info` says of it; -v prints the traceback to send",
     )
 

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from profkit.errors import UsageError
+from profkit.plain import clean as clean  # noqa: PLC0414 - given here to all that is not loaded by its path
 
 MAX_COMMAND_LENGTH: Final = 4096
 """Characters of a recorded command, quoted: more than srun with a page of overrides takes, and still read by a person
@@ -89,13 +90,6 @@ def path_word(path: str) -> str:
 def quoted_path(path: str) -> str:
     """Give a file's name quoted, to stand in a command in the middle of a sentence."""
     return shlex.quote(path_word(path))
-
-
-def clean(text: str) -> str:
-    """Give text on one line without control characters: names come from files, and a terminal obeys what it is sent."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
 def _fault(text: str) -> str:

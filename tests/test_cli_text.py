@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gzip
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from msgspec.structs import replace
 
 from profkit.capture import doctor
 from profkit.cli import complain, group
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, fault
+from profkit.redact import redacted_text
 from profkit.testing import Row, to_json
 from tests.analyzers import test_findings as drawn
 from tests.conftest import ROOT
@@ -145,3 +147,38 @@ def test_stderr_is_written_in_one_way(path: Path) -> None:
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     printing = [call for call in calls if ast.unparse(call.func) in {"click.echo", "click.secho", "print"}]
     assert not [call.lineno for call in printing if any(word.arg in {"err", "file"} for word in call.keywords)]
+
+
+def test_the_name_of_a_file_where_a_command_should_be_is_text(tmp_path):
+    (tmp_path / BAD).write_text("{")
+    words = [sys.executable, "-m", "profkit", BAD]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode in {2, 3}
+    assert done.stdout == ""
+    assert_plain(done.stderr)
+
+
+@pytest.mark.parametrize("name", ["it's $(x).json", "plain.json"])
+def test_the_command_for_a_file_is_one_that_a_shell_takes(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("{}")
+    done = CliRunner().invoke(group, [name])
+    assert done.exit_code == 2
+    assert shlex.split(done.output.rpartition("to analyse that file: ")[2]) == ["profkit", "triage", name]
+
+
+def test_what_another_python_answers_is_shown_without_secrets(tmp_path):
+    secret = "hf_" + "a1B2" * 8
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nprintf 'cannot start, token={secret}' >&2; exit 1\n")
+    python.chmod(0o755)
+    for fmt in ("terminal", "json"):
+        _, printed = run("doctor", "--python", python, "-f", fmt)
+        assert "cannot start, token=[redacted]" in printed
+        assert secret not in printed
+
+
+def test_what_was_raised_is_cut_after_its_secrets_are_out():
+    secret = "hf_" + "a1B2" * 8
+    for n_before in range(150, 200):
+        assert "hf_" not in redacted_text(fault(ValueError("x" * n_before + " " + secret), "reading", "").message)

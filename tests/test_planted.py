@@ -166,6 +166,17 @@ def test_commands_that_a_user_types_are_shown_without(
     assert leaks(shown) == set()
 
 
+@pytest.mark.parametrize("tool", ["nsys", "ncu"])
+def test_a_dry_run_shows_no_secret_of_the_environment(
+    tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"lib:https://me:{three('password in a connection URL')[2]}@host/simple")
+    shown = said(capsys, tool, "--dry-run", "-o", tmp_path / f"token={three('flag')[2]}", "--", "job")
+    assert "mkdir -p" in shown
+    assert "PYTHONPATH=" in shown
+    assert leaks(shown) == set()
+
+
 def test_a_benchmark_runs_what_was_typed_and_shows_it_without(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -258,5 +269,6 @@ def test_a_url_is_fetched_whole_and_shown_without(
     wrong = urls[0].replace(PASSWORD, drawn("wrong", HEX, 20))
     shown += said(capsys, "triage", wrong)
     shown += said(capsys, "kernels", urls[0])
+    shown += said(capsys, "ncu", "--from", urls[0])
     assert leaks(shown) == set()
     assert drawn("wrong", HEX, 20) not in shown

@@ -49,7 +49,7 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         return
     try:
         from profkit.capture import export, inject, store
-        from profkit.capture.command import redacted_command
+        from profkit.capture.command import redacted_command, tell
         from profkit.capture.outcome import outcomes_of, put_aside, told
     except ImportError as error:
         raise MissingCapabilityError(f"a session needs torch ({error})", hint="pip install torch") from None
@@ -76,7 +76,8 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
             lines += [f"the trace could not be written ({error})"]
         store.leave(chosen)
         for line in lines:
-            sys.stderr.write(f"profkit: {line}\n")
+            head, _, trace = line.partition("\n")
+            tell(head, below=trace.strip())
 
 
 def step(*, tokens: float = 0, padded_tokens: float = 0, samples: float = 0) -> None:

@@ -23,6 +23,12 @@ def redact() -> Any:
     return _loaded("redact")
 
 
+@cache
+def plain() -> Any:
+    """Give profkit.plain."""
+    return _loaded("plain")
+
+
 def _loaded(name: str) -> Any:
     path = Path(__file__).resolve().parent.parent / f"{name}.py"
     spec = spec_from_file_location(f"_profkit_{name}", path)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from . import clock, store
-from .command import redacted_text
+from .command import raised, tell
 from .copies import CopyWatch
 from .exits import WaysOut, in_backward
 from .hooks import Hooks
@@ -324,15 +324,15 @@ class Controller:
             if recorder is not None:
                 recorder.stop()
         self.stage = "done"
-        text = redacted_text(f"{type(error).__name__}: {error}".splitlines()[0])[:300]
-        self.reason = f"the capture failed, the script runs on ({text})"
+        self.reason = f"the capture failed, the script runs on ({raised(error)})"
         with suppress(Exception):
             self._end(self.reason, is_failure=True)
         with suppress(Exception):
             self._hooks.remove()
-        print(f"profkit: {self.reason}", file=sys.stderr)  # noqa: T201
+        tell(self.reason)
         if self.options.strict and os.getpid() == self._pid:
-            sys.stderr.flush()
+            with suppress(Exception):
+                sys.stderr.flush()
             os._exit(4)
 
     def _end(self, reason: str, *, is_failure: bool = False) -> None:

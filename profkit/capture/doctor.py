@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from profkit.capture.command import redacted_text
+
 _ASK_S: Final = 60
 
 _QUESTION: Final = """
@@ -85,7 +87,7 @@ def _asked(program: str) -> tuple[dict[str, Any], str]:
         return {}, f"{program} cannot be asked ({type(error).__name__})"
     except (ValueError, IndexError):
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        return {}, f"{program} cannot be asked ({last[:200]})"
+        return {}, f"{program} cannot be asked ({redacted_text(last)[:200]})"
     return facts, ""
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from .command import redacted_command, tell
 from .options import VARIABLE, Options, from_text, torch_problem
 
 _STATE: Final = "_profkit_capture_state"
@@ -26,15 +27,13 @@ def start() -> None:
         from .store import note_problem
 
         note_problem(options, problem)
-        print(f"profkit: {problem}", file=sys.stderr)  # noqa: T201
+        tell(problem)
         return
     begin(options if options.command else replace(options, command=_own_command()))
 
 
 def _own_command() -> str:
     """Give the command of this process without secrets: no runner has told it."""
-    from .command import redacted_command
-
     return redacted_command(getattr(sys, "orig_argv", ["python", *sys.argv]))
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
 from . import clock
+from .beside import files
 from .exits import guard_children
 from .options import Options
 from .ranges import tool_is_attached
@@ -72,11 +74,10 @@ class Recorder:
 
 
 def _is_whole(path: Path) -> bool:
-    if not path.exists():
-        return False
-    with path.open("rb") as file:
+    with suppress(FileNotFoundError), files().open_file(path, follow=False) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
-        return file.read().rstrip().endswith(b"}")
+        return bool(file.read().rstrip().endswith(b"}"))
+    return False
 
 
 def _profile_of_one_id(arguments: dict[str, Any], capture_id: str) -> profile:

@@ -13,6 +13,7 @@ import click
 
 from profkit import __version__
 from profkit.errors import InternalError, ProfkitError, UsageError, fault
+from profkit.plain import clean
 from profkit.redact import redacted_text
 
 COMMANDS: Final = (
@@ -52,7 +53,9 @@ class _Commands(click.Group):
         name = args[0] if args else ""
         if name not in COMMANDS and not name.startswith("-"):
             if os.path.exists(name):  # noqa: PTH110 - pathlib raises for what is longer than a name may be
-                ctx.fail(f"no such command {name!r}; to analyse that file: profkit triage {name}")
+                from profkit.shell import quoted_path
+
+                ctx.fail(f"no such command {name!r}; to analyse that file: profkit triage {quoted_path(name)}")
             from difflib import get_close_matches
 
             near = get_close_matches(name, COMMANDS, n=1)
@@ -91,7 +94,8 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         told = io.StringIO()
         error.show(told)
-        click.echo(redacted_text(told.getvalue()), err=True, nl=False)
+        for line in redacted_text(told.getvalue()).split("\n")[:-1]:
+            click.echo(clean(line), err=True)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("profkit: stopped; no report was written", err=True)
@@ -144,7 +148,7 @@ def _print_traceback() -> None:
     import traceback
 
     for line in redacted_text(traceback.format_exc()).splitlines():
-        click.echo("".join(character if character.isprintable() else " " for character in line), err=True)
+        click.echo(clean(line), err=True)
 
 
 def _leave(code: int) -> NoReturn:
@@ -165,5 +169,5 @@ def complain(error: ProfkitError) -> None:
 
 
 def _one_line(text: str) -> str:
-    printable = "".join(character if character.isprintable() else " " for character in text)
+    printable = clean(text)
     return printable if len(printable) <= 400 else printable[:397] + "..."

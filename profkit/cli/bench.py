@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from profkit import files
 from profkit.cli.percent import Percent
 from profkit.cli.say import say
 from profkit.errors import ProfkitError, UsageError
@@ -161,7 +163,7 @@ class _Session:
 
         self._trials = trials
         try:
-            self._path.write_text(table(trials, self._labels, self._column), encoding="utf-8")
+            files.write_out(self._path, table(trials, self._labels, self._column).encode())
         except OSError as error:
             raise UsageError(f"cannot write {self._path}: {error.strerror}", hint="name another with -o") from None
         change = judged(trials, self._design) if self._is_shown else None
@@ -200,7 +202,14 @@ def _commands(command_line: Sequence[str], *, is_same: bool) -> dict[str, list[s
     pair = words[:place], words if is_same else words[place + 1 :]
     if not all(pair):
         raise UsageError(f"a command is missing beside {_VERSUS}", hint="profkit bench -- python a.py --vs python b.py")
-    return {arm: shlex.split(one[0]) if len(one) == 1 else one for arm, one in zip("AB", pair, strict=True)}
+    return {arm: _split(one[0]) if len(one) == 1 else one for arm, one in zip("AB", pair, strict=True)}
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        raise UsageError(f"the command {line!r} ends inside a quote", hint="close the quote") from None
 
 
 def _names(text: str) -> dict[str, str]:
@@ -244,10 +253,10 @@ def _table_path(output: Path | None, *, overwrite: bool) -> Path:
     path = output or Path(_DEFAULT_TABLE)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", hint="make it first, or name another table with -o")
-    if output is not None and path.exists() and not overwrite:
+    if output is not None and os.path.lexists(path) and not overwrite:  # a link too, wherever it leads
         raise UsageError(f"{path} is there already", hint="name another table with -o, or add --overwrite")
     number = 1
-    while output is None and path.exists():
+    while output is None and os.path.lexists(path):
         number += 1
         path = Path(_DEFAULT_TABLE).with_stem(f"{Path(_DEFAULT_TABLE).stem}-{number}")
     return path

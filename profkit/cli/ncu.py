@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from profkit import files
 from profkit.cli.nsight import (
     Done,
     Job,
@@ -20,11 +23,13 @@ from profkit.cli.nsight import (
 )
 from profkit.cli.say import say, say_below
 from profkit.errors import UsageError
+from profkit.redact import shown_url
 from profkit.shell import CommandLine, line_of, path_word, recorded
 
 DEFAULT_FOLDER = "profkit-ncu"
 _NO_MATCH = "name and launch index are those of a steady step; try --skip 0, or --whole"
 _IN_USE = "another tool reads the GPU's counters: dcgmi profiling --pause, or end the other ncu"
+_MOST_LOG_BYTES: Final = 16 * 2**20  # chosen: ncu writes a line for each pass
 _STEPS = 2  # the launch counted in one step, and one more where an early one was skipped (chosen)
 
 
@@ -129,14 +134,15 @@ def _hottest(trace: str) -> tuple[str, int | None, CommandLine | None]:
     from profkit.ingest.read import read_traces
     from profkit.pipeline import analyse
 
+    shown = shown_url(trace)
     read = next(read_traces(find_sources([trace])[0]))  # the first rank's: under torchrun it is the one profiled
     kernels = analyse(read).results.get("kernels")
     if kernels is None or kernels.scope.is_cpu or not kernels.top:
         raise UsageError(
-            f"{trace} holds no kernels", hint="ncu looks at a GPU's kernels; profkit triage says what it is"
+            f"{shown} holds no kernels", hint="ncu looks at a GPU's kernels; profkit triage says what it is"
         )
     top = kernels.top[0]
-    say(f"hottest in {trace}: {top.name[:100]}, {top.count} launches")
+    say(f"hottest in {shown}: {top.name[:100]}, {top.count} launches")
     return top.name, top.typical_launch, recorded(read.meta.metadata.get("profkit_command"))
 
 
@@ -147,10 +153,11 @@ def _recorded(trace: str, known: CommandLine | None, *, may_run: bool) -> tuple[
     """
     from profkit.capture.command import REDACTED
 
-    yours = line_of("profkit ncu --from", path_word(trace), "--").text
+    shown = shown_url(trace)
+    yours = line_of("profkit ncu --from", path_word(shown), "--").text
     if known is None:
-        raise UsageError(f"{trace} names no command that can be run", hint=f"give it: {yours} COMMAND")
-    say(f"{trace} was recorded with: {known.text}")
+        raise UsageError(f"{shown} names no command that can be run", hint=f"give it: {yours} COMMAND")
+    say(f"{shown} was recorded with: {known.text}")
     if any(REDACTED in word for word in known.words):
         raise UsageError("secrets were taken out of that command", hint=f"give it whole: {yours} COMMAND")
     if not may_run:
@@ -163,10 +170,9 @@ def _recorded(trace: str, known: CommandLine | None, *, may_run: bool) -> tuple[
 
 def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
     """Print the raw page beside each report and say what to run next; 4 where ncu could not do its part."""
-    from profkit.capture.ncu import page_line
     from profkit.capture.nsight import counters_error
 
-    said = log.read_text(encoding="utf-8", errors="replace") if log is not None and log.exists() else ""
+    said = "" if log is None else _log_of(log)
     if "ERR_NVGPUCTRPERM" in said:
         raise counters_error()
     if not done.reports:
@@ -177,10 +183,30 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
         say_below(f"hint: {_IN_USE if 'driver resource' in errors[0] else _NO_MATCH}")
         return done.code or 4
     for report in done.reports:
-        page = subprocess.run(page_line(tool, report), check=False, capture_output=True, text=True)  # noqa: S603
-        if page.returncode == 0 and page.stdout:
-            report.with_suffix(".csv").write_text(page.stdout, encoding="utf-8")
+        _write_page(tool, report)
     say(f"{len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}")
     what = done.reports[0] if len(done.reports) == 1 else folder
     say_below(line_of("profkit kernels", path_word(str(what))).text)
     return done.code
+
+
+def _log_of(log: Path) -> str:
+    """Give the end of what ncu has logged; nothing of what is no file of its own."""
+    with suppress(OSError), files.open_file(log, follow=False) as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - _MOST_LOG_BYTES, 0))
+        return file.read(_MOST_LOG_BYTES).decode(errors="replace")
+    return ""
+
+
+def _write_page(tool: Any, report: Path) -> None:
+    """Write the raw page of a report beside it, as ncu prints it."""
+    from profkit.capture.ncu import page_line
+
+    page = subprocess.run(page_line(tool, report), check=False, capture_output=True)  # noqa: S603
+    if page.returncode or not page.stdout:
+        return
+    target = report.with_suffix(".csv")
+    try:
+        files.write_whole(target, page.stdout)
+    except OSError as error:
+        say(f"{target.name} could not be written: {error.strerror}")

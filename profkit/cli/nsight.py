@@ -83,9 +83,9 @@ def show(job: Job) -> None:
     """Print the line so that it can be pasted, without the secrets in it, and why it is as it is on stderr."""
     from profkit.capture.command import redacted_command
 
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in job.variables.items())
-    folder = shlex.quote(job.options.folder)  # the tools do not make it
-    click.echo(f"mkdir -p {folder} && {variables} {redacted_command(job.words)}")
+    made = redacted_command(["mkdir", "-p", job.options.folder])  # the tools do not make it
+    variables = " ".join(_assignment(name, value) for name, value in job.variables.items())
+    click.echo(f"{made} && {variables} {redacted_command(job.words)}")
     name = job.tool.name
     if not job.tool.path:
         say(f"no {name} on PATH: these are the flags of the newest; run it where {name} is")
@@ -96,6 +96,14 @@ def show(job: Job) -> None:
     for flag, why in job.line.reasons:
         say_below(f"{flag:44} {why}")
     tell_left_out(job)
+
+
+def _assignment(name: str, value: str) -> str:
+    """Give a variable as a shell takes it; quoted whole, it would be the name of a program."""
+    from profkit.redact import redacted_command
+
+    shown = redacted_command([f"{name}={value}"])[0]
+    return f"{name}={shlex.quote(shown.partition('=')[2])}"
 
 
 def tell_left_out(job: Job) -> None:

@@ -110,9 +110,10 @@ def _finish(done: Done, folder: Path, tool: Any) -> int:
     exporter = flags_of(tool, EXPORT_HELP)
     exported = []
     for report in done.reports:
-        export = subprocess.run(export_line(exporter, report), check=False, capture_output=True, text=True)  # noqa: S603
+        export = subprocess.run(export_line(exporter, report), check=False, capture_output=True)  # noqa: S603
         if export.returncode:
-            last = (export.stderr or export.stdout).strip().splitlines()[-1:] or ["no word"]
+            said = (export.stderr or export.stdout).decode(errors="replace")
+            last = said.strip().splitlines()[-1:] or ["no word"]
             say(f"{report.name} could not be exported ({last[0]})")
         else:
             exported.append(report.with_suffix(".sqlite"))

@@ -15,7 +15,7 @@ import msgspec
 
 from profkit.compare.change import is_plausible
 from profkit.errors import ProfkitError, UsageError
-from profkit.files import open_file, temporary_folder
+from profkit.files import open_file, temporary_folder, write_whole
 from profkit.redact import redacted_command, redacted_text
 from profkit.shell import quoted_path
 
@@ -24,6 +24,7 @@ SETTLING_STEPS: Final = 3
 _MIN_STEPS: Final = 2
 _GRACE_S: Final = 5.0
 _MOST_LOG_BYTES: Final = 256 * 2**20  # of one process: millions of steps
+_MOST_OUTPUT_BYTES: Final = 64 * 2**20  # chosen: of a longer output its end is read, where the last metric is
 _SITE: Final = """\
 import importlib.util
 spec = importlib.util.spec_from_file_location("_profkit_steplog", {module!r})
@@ -53,15 +54,15 @@ def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -
     Raises UsageError where there is no such program, ProfkitError where it fails or tells no metric. An interrupt ends
     the process before it is passed on.
     """
-    with temporary_folder("bench") as folder, tempfile.TemporaryFile() as output:
+    with temporary_folder("bench") as folder, tempfile.TemporaryFile(dir=folder) as output:
         name = str(folder)
         site = _SITE.format(module=str(Path(__file__).with_name("steplog.py")), folder=name)
-        (folder / "sitecustomize.py").write_text(site, encoding="utf-8")
+        write_whole(folder / "sitecustomize.py", site.encode())
         path = os.environ.get("PYTHONPATH")
         env = {**os.environ, "PYTHONPATH": f"{name}{os.pathsep}{path}" if path else name}
         code, wall_ns = _run(command, env, output.fileno())
-        output.seek(0)
-        text = output.read().decode("utf-8", errors="replace")
+        output.seek(max(output.seek(0, os.SEEK_END) - _MOST_OUTPUT_BYTES, 0))
+        text = output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
         if code:
             raise ProfkitError(
                 f"{_shown(command)} {_ending(code)}: {_last_line(text)}", hint="run it by itself until it works"

@@ -20,6 +20,7 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.kineto import read_trace
 from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, run, trace
 from tests.capture.test_command import RAW
+from tests.special import within
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -379,3 +380,19 @@ def test_facts_follow_no_link(tmp_path):
     store.write_facts(options, {"reason": ""})
     assert victim.read_text() == "mine"
     store.leave(options)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "nothing", "file"])
+def test_an_export_is_whole_if_it_is_a_file_of_our_own(kind, tmp_path):
+    from profkit.capture.recorder import _is_whole
+
+    export, other = tmp_path / "rank0.raw", tmp_path / "other"
+    other.write_text("{}")
+    if kind == "pipe":
+        os.mkfifo(export)
+    elif kind == "link":
+        export.symlink_to(other)
+    elif kind == "file":
+        export.write_text("{}")
+    found = within(5, lambda: _is_whole(export))
+    assert isinstance(found, OSError) if kind in ("pipe", "link") else found is (kind == "file")

@@ -19,6 +19,7 @@ from profkit.capture.nsight import counters_are_closed
 from profkit.errors import UsageError
 from profkit.testing import kernel, launch, span, to_json
 from tests.capture.running import ROOT
+from tests.special import within
 
 HELPS = Path(__file__).resolve().parent / "helps"
 STAND_IN = r"""#!{python}
@@ -221,6 +222,74 @@ def test_what_to_run_next_can_be_pasted(machine, name):
         command,
         str(machine.folder / "out of it" / path),
     ]
+
+
+SECRET = "hf_" + "a1B2" * 8
+RAW = f"==ERROR== \x1b]52;c;eA==\x07 cannot log in, token={SECRET}"
+
+
+@pytest.mark.parametrize("kind", ["long", "link", "pipe"])
+def test_the_log_of_ncu_is_a_file_read_up_to_a_bound(machine, kind, monkeypatch):
+    from profkit.cli import ncu
+
+    log = machine.folder / "ncu.log"
+    monkeypatch.setattr(ncu, "_MOST_LOG_BYTES", 100)
+    if kind == "pipe":
+        os.mkfifo(log)
+    elif kind == "link":
+        (machine.folder / "other").write_text("of somebody")
+        log.symlink_to(machine.folder / "other")
+    else:
+        log.write_text("x" * 1000 + "\n==ERROR== last")
+    said = within(5, lambda: ncu._log_of(log))
+    assert len(said) <= 100
+    assert ("==ERROR== last" in said) == (kind == "long")
+    assert "somebody" not in said
+
+
+def test_the_words_of_ncu_are_text_without_secrets(machine):
+    machine.install("ncu", "2026.1", log=RAW)
+    done = machine.run("ncu", "--", "job", "0")
+    assert (done.returncode, SECRET in done.stderr) == (4, False)
+    assert "cannot log in, token=[redacted]" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_the_words_of_an_export_are_text_without_secrets(machine):
+    machine.install("nsys", "2026.1")
+    stand_in = (machine.bin / "nsys").read_text()
+    said = RAW.encode() + b"\xff\n"
+    fails = f"if 'export' in words and '--help' not in words:\n    os.write(2, {said!r}); sys.exit(1)\n"
+    machine.write("nsys", stand_in.replace('if "--help" in words', fails + 'if "--help" in words', 1))
+    done = machine.run("nsys", "--", "job", "0")
+    assert "could not be exported" in done.stderr
+    assert (SECRET in done.stderr, "\x1b" in done.stderr, done.returncode) == (False, False, 0)
+
+
+@pytest.mark.parametrize("place", ["link", "folder"])
+def test_the_page_beside_a_report_is_written_through_no_link(machine, place):
+    machine.install("ncu", "2026.1")
+    out = machine.folder / "out"
+    out.mkdir()
+    (machine.folder / "victim").write_text("mine")
+    page = out / "profile.csv"
+    page.mkdir() if place == "folder" else page.symlink_to(machine.folder / "victim")
+    done = machine.run("ncu", "-o", "out", "--", "job", "0")
+    assert done.returncode == 0, done.stderr
+    assert (machine.folder / "victim").read_text() == "mine"
+    assert page.is_file() == (place == "link")
+    assert ("profile.csv could not be written" in done.stderr) == (place == "folder")
+    assert f"profkit kernels {out}/profile.ncu-rep" in done.stderr
+
+
+def test_a_page_may_hold_any_bytes(machine):
+    machine.install("ncu", "2026.1")
+    stand_in = (machine.bin / "ncu").read_text()
+    prints = "elif '--import' in words:\n    os.write(1, bytes([34, 255, 34]))\n"
+    machine.write("ncu", stand_in.replace('elif "--version" in words', prints + 'elif "--version" in words', 1))
+    done = machine.run("ncu", "-o", "out", "--", "job", "0")
+    assert done.returncode == 0, done.stderr
+    assert (machine.folder / "out" / "profile.csv").read_bytes() == b'"\xff"'
 
 
 def test_no_report_is_exit_4_unless_the_script_failed(machine):

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -214,6 +215,23 @@ def test_an_interrupt_ends_the_process_and_is_passed_on() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def test_of_a_long_output_the_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_MOST_OUTPUT_BYTES", 100)
+    script = "print('tok/s: 1'); print('x' * 1000); print('tok/s: 2')"
+    assert run_once([PYTHON, "-c", script], metric=re.compile(r"tok/s: (\d)")).metric == 2
+    with pytest.raises(ProfkitError, match="holds nothing like"):
+        run_once([PYTHON, "-c", "print('tok/s: 1'); print('x' * 1000)"], metric=re.compile(r"tok/s: (\d)"))
+
+
+def test_all_that_a_run_writes_lies_in_a_folder_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+    made = tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **given: seen.append(Path(given["dir"])) or made(**given))
+    run_once([PYTHON, "-c", "pass"])
+    assert [(path.parent, path.name.startswith("profkit-bench-")) for path in seen] == [(tmp_path, True)]
+
+
 # ---------------------------------------------------------------------------------------------------------- the command
 
 
@@ -320,3 +338,30 @@ def test_a_table_is_never_overwritten_unasked(tmp_path: Path, monkeypatch: pytes
     assert invoke("-n", 2, "--", "a", "--vs", "b").exception is None
     assert path.read_text() == "precious\n"
     assert math.isclose(read_table(tmp_path / "profkit-bench-2.csv").rows[0].value, 1e9)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_no_link_is_written_through(
+    named: bool, is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(process, "run_once", lambda command, *, metric=None: Outcome(wall_ns=10**9))
+    victim, link = tmp_path / "victim", tmp_path / "profkit-bench.csv"
+    if is_there:
+        victim.write_text("precious\n")
+    link.symlink_to(victim)
+    options = ("-n", 1, *(("-o", link) if named else ()))
+    done = invoke(*options, "--", "a", "--vs", "b")
+    assert isinstance(done.exception, UsageError) == named
+    assert link.is_symlink()
+    assert (tmp_path / "profkit-bench-2.csv").is_file() != named
+    assert invoke(*options, "--overwrite", "-o", link, "--", "a", "--vs", "b").exception is None
+    assert len(read_table(link).rows) == 2
+    assert (victim.read_text() if is_there else victim.exists()) == ("precious\n" if is_there else False)
+
+
+def test_a_command_that_ends_inside_a_quote_is_a_usage_error() -> None:
+    done = invoke("--", "python 'a.py", "--vs", "python b.py")
+    assert isinstance(done.exception, UsageError)
+    assert "ends inside a quote" in done.exception.message

@@ -32,8 +32,14 @@ def _chain(here: str) -> None:
 
 
 def _complain(error: Exception) -> None:
-    text = str(error).splitlines()[0][:300] if str(error) else ""
-    sys.stderr.write(f"profkit: no capture, the script runs on ({type(error).__name__}: {text})\n")
+    """Say why there is no capture; raises nothing."""
+    try:
+        _make_package(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        from _profkit_capture.command import raised, tell  # type: ignore[import-not-found]
+
+        tell(f"no capture, the script runs on ({raised(error)})")
+    except Exception:  # noqa: BLE001, S110 - profkit's own files are gone: nothing is left to say it with
+        pass
 
 
 class _TorchWatch:
@@ -71,15 +77,21 @@ class _TorchWatch:
 
 
 def _start(home: str) -> None:
-    """Import the capture under a name of its own: the profkit package may not be installed here."""
-    import types
-
-    package = types.ModuleType("_profkit_capture")
-    package.__path__ = [home]
-    sys.modules["_profkit_capture"] = package
+    """Import the capture and start it."""
+    _make_package(home)
     from _profkit_capture import inject  # type: ignore[import-not-found]
 
     inject.start()
+
+
+def _make_package(home: str) -> None:
+    """Give the capture a name of its own: the profkit package may not be installed here."""
+    import types
+
+    if "_profkit_capture" not in sys.modules:
+        package = types.ModuleType("_profkit_capture")
+        package.__path__ = [home]
+        sys.modules["_profkit_capture"] = package
 
 
 def _arm() -> None:
