@@ -89,9 +89,12 @@ def main(arguments: list[str] | None = None) -> None:
         complain(error)
         code = error.exit_code
     except click.ClickException as error:
+        from profkit.shell import clean
+
+        error.message = clean(error.message)  # on its line: it may quote a file's name that a shell's `*` gave
         told = io.StringIO()
         error.show(told)
-        click.echo(redacted_text(told.getvalue()), err=True, nl=False)
+        _print_lines(told.getvalue())
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("profkit: stopped; no report was written", err=True)
@@ -105,7 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
             _leave(UsageError.exit_code)
         if wants_traceback:
             _print_traceback()
-        complain(fault(error, f"running `profkit {_one_line(' '.join(arguments[:1]))}`", ""))
+        complain(fault(error, f"running `profkit {' '.join(arguments[:1])}`", ""))
         code = InternalError.exit_code
     _leave(code if isinstance(code, int) else 0)
 
@@ -140,11 +143,18 @@ def _open_what_is_closed() -> None:
 
 
 def _print_traceback() -> None:
-    """Print the traceback of the exception at hand; names of files in it are strangers' text."""
+    """Print the traceback of the exception at hand."""
     import traceback
 
-    for line in redacted_text(traceback.format_exc()).splitlines():
-        click.echo("".join(character if character.isprintable() else " " for character in line), err=True)
+    _print_lines(traceback.format_exc())
+
+
+def _print_lines(text: str) -> None:
+    """Print lines to stderr; names of files in them are strangers' text."""
+    from profkit.shell import clean
+
+    for line in redacted_text(text).splitlines():
+        click.echo(clean(line), err=True)
 
 
 def _leave(code: int) -> NoReturn:
@@ -159,11 +169,12 @@ def _leave(code: int) -> NoReturn:
 
 def complain(error: ProfkitError) -> None:
     """Print one line that says what and where, and one that says what next, to stderr."""
-    click.echo(f"profkit: {_one_line(redacted_text(error.message))}", err=True)
+    from profkit.cli.say import say, say_below
+
+    say(_shortened(redacted_text(error.message)))
     if error.hint:
-        click.echo(f"  hint: {_one_line(redacted_text(error.hint))}", err=True)
+        say_below(f"hint: {_shortened(redacted_text(error.hint))}")
 
 
-def _one_line(text: str) -> str:
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    return printable if len(printable) <= 400 else printable[:397] + "..."
+def _shortened(text: str) -> str:
+    return text if len(text) <= 400 else text[:397] + "..."
