@@ -91,10 +91,9 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         from profkit.shell import clean
 
-        error.message = clean(error.message)  # on its line: it may quote a file's name that a shell's `*` gave
-        told = io.StringIO()
+        told, message = io.StringIO(), error.format_message()
         error.show(told)
-        _print_lines(told.getvalue())
+        _print_lines(told.getvalue().replace(message, clean(message)))  # it may quote a name that a shell's `*` gave
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("profkit: stopped; no report was written", err=True)
