@@ -30,6 +30,9 @@ RAISE: Final = "PROFKIT_RAISE"
 """Name of an environment variable: where it is set nothing is absorbed, and faults are raised as they come (tests)."""
 
 
+_LONGEST_SAID: Final = 200  # characters of what was raised (chosen)
+
+
 class ProfkitError(Exception):
     """Root of all errors that profkit raises on purpose."""
 
@@ -99,12 +102,12 @@ class InternalError(ProfkitError):
 
 def fault(error: BaseException, doing: str, source: str) -> InternalError:
     """Give what is told of a fault: the file, the step, what was raised, and how to report it."""
-    from profkit.redact import redacted_text  # what was raised may quote the file; half a secret is known by nothing
-
-    said = redacted_text(f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0])
+    said = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
+    if len(said) > _LONGEST_SAID:  # whole words: half a secret is not known for one where secrets are taken out
+        said = f"{said[:_LONGEST_SAID].rpartition(' ')[0]} ..."
     where = f"{source}: " if source else ""
     return InternalError(
-        f"{where}profkit itself failed while {doing} ({said[:200]})",
+        f"{where}profkit itself failed while {doing} ({said})",
         hint="please report it with the file, or what `profkit info` says of it; -v prints the traceback to send",
     )
 
