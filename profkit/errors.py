@@ -29,7 +29,7 @@ T = TypeVar("T")
 RAISE: Final = "PROFKIT_RAISE"
 """Name of an environment variable: where it is set nothing is absorbed, and faults are raised as they come (tests)."""
 
-_LONGEST_SAID: Final = 200
+_LONGEST_SAID: Final = 200  # characters of what was raised (chosen)
 
 
 class ProfkitError(Exception):
@@ -99,16 +99,11 @@ class InternalError(ProfkitError):
     exit_code = 70
 
 
-def is_absorbed(error: Exception) -> bool:
-    """Tell whether an exception is a fault that others need not suffer from: not ours to raise, and no test asks."""
-    return not isinstance(error, ProfkitError) and not os.environ.get(RAISE)
-
-
 def fault(error: BaseException, doing: str, source: str) -> InternalError:
     """Give what is told of a fault: the file, the step, what was raised, and how to report it."""
     said = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
-    if len(said) > _LONGEST_SAID:  # never in a word: half a secret is not known for one any more
-        said = said[:_LONGEST_SAID].rpartition(" ")[0]
+    if len(said) > _LONGEST_SAID:  # whole words: half a secret is not known for one where secrets are taken out
+        said = f"{said[:_LONGEST_SAID].rpartition(' ')[0]} ..."
     where = f"{source}: " if source else ""
     return InternalError(
         f"{where}profkit itself failed while {doing} ({said})",
@@ -118,11 +113,16 @@ def fault(error: BaseException, doing: str, source: str) -> InternalError:
 
 @contextmanager
 def blamed(doing: str, source: str) -> Iterator[None]:
-    """Turn what goes wrong inside into an InternalError; `doing` as "reading", "analysing kernels"."""
+    """Turn what goes wrong inside into an InternalError; `doing` as "reading", "analysing kernels".
+
+    Errors of ours stay as they are, and all do where `RAISE` is set.
+    """
     try:
         yield
+    except ProfkitError:
+        raise
     except Exception as error:
-        if not is_absorbed(error):
+        if os.environ.get(RAISE):
             raise
         raise fault(error, doing, source) from error
 

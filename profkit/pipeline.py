@@ -15,7 +15,7 @@ from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
-from profkit.errors import UsageError, blamed, fault, is_absorbed
+from profkit.errors import InternalError, UsageError, blamed
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.report import DeviceReport, RankReport, Section, Steps, Verdict
 from profkit.model.trace import Trace
@@ -75,16 +75,14 @@ class _Answer(msgspec.Struct, frozen=True):
 def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
     """Give an analyzer's answer; where it fails for a fault of its own, that it was skipped: the others can go on."""
     try:
-        result = analyzer.measure(facts)
-        if isinstance(result, Skipped):
-            return _Answer(result)
-        return _Answer(result, analyzer.judge(result), (analyzer.present(result),))
-    except Exception as error:
-        if not is_absorbed(error):
-            raise
-        told = fault(error, f"analysing {analyzer.name}", facts.trace.meta.source)
+        with blamed(f"analysing {analyzer.name}", facts.trace.meta.source):
+            result = analyzer.measure(facts)
+            if isinstance(result, Skipped):
+                return _Answer(result)
+            return _Answer(result, analyzer.judge(result), (analyzer.present(result),))
+    except InternalError as told:
         if analyzer.name == quality.ANALYZER.name:  # nothing can be said of a capture that nobody checked
-            raise told from error
+            raise
         return _Answer(Skipped(analyzer=analyzer.name, reason=told.message, how_to_get=told.hint), is_fault=True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _MOST_SHOWN: Final = 1000.0
-"""A change beyond this (100,000 %) is of another kind of run: its digits say nothing."""
+"""A change beyond this (100,000 %) is of another kind of run: its digits say nothing. Chosen."""
 
 
 def format_ns(duration_ns: float) -> str:

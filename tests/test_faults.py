@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profkit.analyzers import ANALYZERS
-from profkit.errors import RAISE, InternalError, TraceFormatError, UsageError, blamed
+from profkit.errors import RAISE, InternalError, TraceFormatError, UsageError, blamed, fault
 from profkit.pipeline import FAULT_CAP, triage_trace
 from profkit.ranks import together
 from profkit.ranks.census import MOST_MISSING
@@ -223,3 +223,19 @@ def test_a_fault_with_v_ends_with_its_line():
     assert "Traceback" in done.stderr
     assert "\x1b" not in done.stderr
     assert "profkit: profkit itself failed while running `profkit triage`" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["explain", "a"], ["triage", "--steps", "0:1"]])
+def test_a_usage_error_holds_no_escapes_and_forges_no_line(words):
+    bad = "b\x1b]52;c;eA==\x07\x9b2J\u202e\r\nprofkit: all is well"
+    call = [sys.executable, "-m", "profkit", *words, bad]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode in {2, 3}
+    assert [char for char in done.stderr if not char.isprintable() and char != "\n"] == []
+    assert "\nprofkit: all is well" not in done.stderr
+
+
+def test_a_fault_shows_no_part_of_a_secret_that_its_end_would_cut():
+    secret = "hf_" + "aB3" * 12
+    told = fault(ValueError("x " * 90 + secret), "reading it", "t.json")
+    assert secret[:6] not in told.message

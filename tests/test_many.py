@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +18,12 @@ from profkit.analyzers import streams
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.devices import MAX_DEVICES
 from profkit.ingest.kineto import read_trace
+from profkit.ingest.nsys_rows import Rows
+from profkit.ingest.nsys_session import process_of
 from profkit.model import arrays
+from profkit.model.trace import EMBEDDED, CountedWork, Step
 from profkit.pipeline import triage_trace
+from profkit.ranks.counts import told
 from profkit.render import terminal
 from profkit.render.json import _rank
 from profkit.testing import Row, kernel, launch, row_lists, span, trace_of
@@ -165,3 +171,27 @@ def test_a_name_of_megabytes_is_answered_at_once(cat: str, tmp_path: Path) -> No
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=MOST_S
     )
     assert int(done.stdout) < MOST_KB
+
+
+@pytest.mark.parametrize("n_names", [1, 2 * ROWS])
+def test_counts_of_many_tables_take_the_time_of_the_rows(n_names: int) -> None:
+    """An embedding's table is a name, and each can be another."""
+    n = 2 * ROWS
+    steps = tuple(Step(index=row, number=row, start_ns=10 * row, end_ns=10 * row + 10) for row in range(n))
+    start = np.arange(n, dtype=np.int64) * 10 + 1
+    name = np.arange(n, dtype=np.int32) % n_names
+    work = CountedWork(start_ns=start, name=name, value=np.arange(n, dtype=np.float64))
+    begun = time.process_time()
+    counts = told(SimpleNamespace(steps=steps, work=work, name=lambda _: f"{EMBEDDED}1, 4"))
+    assert time.process_time() - begun < 3.0
+    assert counts["embedded"].tolist() == list(range(n))
+
+
+def test_processes_of_an_export_take_the_time_of_the_rows() -> None:
+    owner = np.arange(ROWS, dtype=np.int64) << 24
+    columns = {name: np.arange(ROWS, dtype=np.int64) for name in ("start_ns", "end_ns", "name", "stream", "device")}
+    found = Rows()
+    begun = time.process_time()
+    found.add("gpu", "kernel", owner, columns)
+    assert time.process_time() - begun < 1.0
+    assert len(found.processes) == len({int(key) for key in process_of(owner)})

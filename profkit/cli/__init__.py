@@ -92,10 +92,9 @@ def main(arguments: list[str] | None = None) -> None:
         complain(error)
         code = error.exit_code
     except click.ClickException as error:
-        told = io.StringIO()
+        told, message = io.StringIO(), error.format_message()
         error.show(told)
-        for line in redacted_text(told.getvalue()).split("\n")[:-1]:
-            click.echo(clean(line), err=True)
+        _print_lines(told.getvalue().replace(message, clean(message)))  # it may quote a name that a shell's `*` gave
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("profkit: stopped; no report was written", err=True)
@@ -109,7 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
             _leave(UsageError.exit_code)
         if wants_traceback:
             _print_traceback()
-        complain(fault(error, f"running `profkit {_one_line(' '.join(arguments[:1]))}`", ""))
+        complain(fault(error, f"running `profkit {' '.join(arguments[:1])}`", ""))
         code = InternalError.exit_code
     _leave(code if isinstance(code, int) else 0)
 
@@ -144,10 +143,15 @@ def _open_what_is_closed() -> None:
 
 
 def _print_traceback() -> None:
-    """Print the traceback of the exception at hand; names of files in it are strangers' text."""
+    """Print the traceback of the exception at hand."""
     import traceback
 
-    for line in redacted_text(traceback.format_exc()).splitlines():
+    _print_lines(traceback.format_exc())
+
+
+def _print_lines(text: str) -> None:
+    """Print lines to stderr; names of files in them are strangers' text."""
+    for line in redacted_text(text).splitlines():
         click.echo(clean(line), err=True)
 
 
@@ -163,11 +167,12 @@ def _leave(code: int) -> NoReturn:
 
 def complain(error: ProfkitError) -> None:
     """Print one line that says what and where, and one that says what next, to stderr."""
-    click.echo(f"profkit: {_one_line(redacted_text(error.message))}", err=True)
+    from profkit.cli.say import say, say_below
+
+    say(_shortened(redacted_text(error.message)))
     if error.hint:
-        click.echo(f"  hint: {_one_line(redacted_text(error.hint))}", err=True)
+        say_below(f"hint: {_shortened(redacted_text(error.hint))}")
 
 
-def _one_line(text: str) -> str:
-    printable = clean(text)
-    return printable if len(printable) <= 400 else printable[:397] + "..."
+def _shortened(text: str) -> str:
+    return text if len(text) <= 400 else text[:397] + "..."

@@ -45,7 +45,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
 @click.option(
     "--command",
     metavar="CMD",
-    help="What you run (python train.py ...), so that next commands are ready to paste.",
+    help="What you run (python train.py ...): one program and its arguments, which next commands repeat.",
 )
 @click.option(
     "--fail-on",

@@ -13,7 +13,7 @@ from profkit.handover.match import Match, Total, match, paired_steps
 from profkit.handover.portrait import Portrait
 from profkit.handover.sameness import differing, not_the_same, unpairable
 from profkit.handover.verdicts import Ruling, ruling
-from profkit.model.arrays import distinct_codes
+from profkit.model.arrays import rows_by_value
 from profkit.model.finding import Evidence, NextTool
 from profkit.model.handover import FunctionMatch, HandoverStatus, MatchedSide, PartAgreement, TimelineHandover
 from profkit.model.names import family_of, kind_of
@@ -126,7 +126,7 @@ def _functions(found: Match, n_pairs: int, full_names: Mapping[str, str]) -> tup
     times = [summed(side.ns_by_key) for side in (found.first, found.second)]
     matched = of_key[found.key] if found.key.size else np.empty(0, np.intp)
     ratio = np.divide(found.second_ns, np.maximum(found.first_ns, 1))
-    medians = {int(code): float(np.median(ratio[matched == code])) for code in distinct_codes(matched)}
+    medians = {int(code): float(np.median(ratio[rows])) for code, rows in rows_by_value(matched)}
     n_matched = np.bincount(matched, minlength=len(names))
     rows = [
         FunctionMatch(

@@ -245,8 +245,9 @@ def _number(given: Mapping[str, Any], key: str, limits: tuple[int, int], warning
     value = given.get(key)
     number = whole(value, *limits)
     if number is None and value is not None:
-        said = f"{key} of the metadata is {trimmed(repr(value), 40)}, not {limits[0]:,} to {limits[1]:,}: not used"
-        warnings.append(TraceWarning(id="metadata.range", message=said))
+        low, high = limits
+        said = f"{key} of the metadata is {trimmed(repr(value), 40)}, no whole number from {low:,} to {high:,}"
+        warnings.append(TraceWarning(id="metadata.range", message=f"{said}: it counts as missing"))
     return number
 
 

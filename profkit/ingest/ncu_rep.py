@@ -28,7 +28,7 @@ _DEMANGLED: Final = "NameBase_DEMANGLED"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _LONGEST_S: Final = 60  # chosen: the reader takes 2 ms per MB; and a second for each MB there is
 _MOST_MEMORY_BYTES: Final = 8 * 2**30  # of addresses; a report of 100 KB takes 0.2 GB of memory
-_MOST_SAID_BYTES: Final = 2**30
+_MOST_SAID_BYTES: Final = 2**30  # chosen: what a child tells of some hundred thousand launches
 _AGAIN: Final = "record it again, or read another page: ncu --import FILE --csv --page raw --print-units base"
 
 

@@ -30,7 +30,7 @@ _GROUPED: Final = re.compile(r"-?\d{1,3}(?:[.,]\d{3})+")
 _NUMBER: Final = re.compile(r"-?\d[\d.,]*(?:[eE][+-]?\d+)?")
 _BLANKS: Final = re.compile("[\u00a0\u202f\u2009'\u2019_]")
 
-_MOST_SPEEDUP: Final = 1e4
+_MOST_SPEEDUP: Final = 1e4  # chosen: ncu estimates percents
 _MOST_OF_PEAK: Final = 1000.0
 """Percent of a peak. Chosen: passes differ, so that ncu prints some above 100; ten times a peak was not measured."""
 _LONGEST_NAME: Final = 500  # chosen: twice the longest metric

@@ -17,7 +17,7 @@ from profkit.ingest.fields import Columns
 from profkit.ingest.nsys_nvtx import Labels
 from profkit.ingest.nsys_session import process_of
 from profkit.ingest.sqlite import Database
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, rows_by_value
 
 NO_END: Final = -1
 NO_NAME: Final = -1
@@ -88,11 +88,10 @@ class Rows(msgspec.Struct):
             self.n_reversed += int(backward.sum())
             owner, columns = owner[~backward], {name: column[~backward] for name, column in columns.items()}
         keys = process_of(owner)
-        for key in np.unique(keys):
-            rows = keys == key
+        for key, rows in rows_by_value(keys):
             process = self.processes.setdefault(int(key), Process())
-            process.counts[category] = process.counts.get(category, 0) + int(rows.sum())
-            mine = columns if rows.all() else {name: column[rows] for name, column in columns.items()}
+            process.counts[category] = process.counts.get(category, 0) + rows.size
+            mine = columns if rows.size == keys.size else {name: column[rows] for name, column in columns.items()}
             process.add(table, mine)
 
     def thread_codes(self, global_tids: I64) -> NDArray[np.int32]:

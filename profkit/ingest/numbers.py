@@ -1,7 +1,7 @@
 """The one place where what a file says becomes a number: whole ones and finite ones, each within a range.
 
 A file can say anything: `"rank": 1e30`, 5,000 digits, NaN. What is computed from its numbers is int64 or float64, so
-each has a range outside which it is no value of its kind, and is taken as not said.
+each has a range outside which it is no value of its kind, and counts as missing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ RANGES: Final[dict[str, tuple[int, int, int]]] = {
     "peer": (-1, MAX_RANKS, -1),
     "seq": (-1, int(_INT64.max) // 4, -1),
 }
-"""Columns of which sums, products and differences are made: the least, the most, and what stands for "not said"."""
+"""Columns of which sums, products and differences are made: the least, the most, and what stands for "missing"."""
 
 
 def within_range(name: str, column: NDArray[Any]) -> tuple[NDArray[Any], int]:

@@ -19,7 +19,7 @@ Bool = NDArray[np.bool_]
 IntervalArrays = tuple[I64, I64]
 
 MANY: Final = 32
-"""Groups (threads, streams) beyond which they are worked on together, not one after the other."""
+"""Groups (threads, streams) beyond which they are worked on together, not one after the other. Chosen."""
 _EMPTY = np.empty(0, np.int64)
 _EMPTY.flags.writeable = False
 

@@ -19,7 +19,7 @@ from profkit.ranks.records import Group, RankSummary
 from profkit.ranks.summary import UNKNOWN_RANK
 
 MOST_MISSING: Final = 1_024
-"""Ranks that are named as missing: how many there are in all a file says, and it may say anything."""
+"""Ranks that are named as missing, chosen: how many there are in all a file says, and it may say anything."""
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True):

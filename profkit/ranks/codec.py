@@ -11,12 +11,11 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError
 from profkit.model.table import Table
-from profkit.ranks.records import BlockRows, CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
+from profkit.ranks.records import BlockRows, CollectiveRows, LeadRanges, NameRows, RankFacts, RankSummary, StepRows
 
 SCHEMA: Final = 5
 """Changes whenever a column does: bytes of another schema are refused, never guessed at."""
@@ -33,34 +32,13 @@ _TABLES: Final[dict[str, type[Table]]] = {
     "work": NameRows,
     "blocks": BlockRows,
 }
-_VALUES: Final = (
-    "rank",
-    "world_size",
-    "source",
-    "host",
-    "origin_unix_ns",
-    "window_ns",
-    "step_source",
-    "strings",
-    "is_cpu",
-)
 
 
-class _Header(msgspec.Struct, frozen=True, kw_only=True):
+class _Header(RankFacts, frozen=True, kw_only=True):
     """What stands before the columns: the type and shape of each, and all that is no column."""
 
     schema: int
     layout: dict[str, tuple[str, tuple[int, ...]]]
-    groups: tuple[Group, ...]
-    rank: int
-    world_size: int
-    source: str
-    host: str
-    origin_unix_ns: int
-    window_ns: tuple[int, int]
-    step_source: str
-    strings: tuple[str, ...]
-    is_cpu: bool
 
 
 def packed(summary: RankSummary) -> bytes:
@@ -68,15 +46,9 @@ def packed(summary: RankSummary) -> bytes:
     columns, layout = [], {}
     for table in _TABLES:
         for name, column in getattr(summary, table).columns().items():
-            layout[f"{table}.{name}"] = (column.dtype.str, list(column.shape))
+            layout[f"{table}.{name}"] = (column.dtype.str, column.shape)
             columns.append(column.tobytes())
-    values = {name: getattr(summary, name) for name in _VALUES}
-    header = {
-        "schema": SCHEMA,
-        "layout": layout,
-        "groups": [asdict(group) for group in summary.groups],
-        **values,
-    }
+    header = msgspec.to_builtins(_Header(schema=SCHEMA, layout=layout, **_facts(summary)))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as members:
         for name, plain in ((_HEADER, json.dumps(header).encode()), (_COLUMNS, b"".join(columns))):
@@ -110,7 +82,12 @@ def _read(archive: bytes) -> RankSummary:
         table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__struct_fields__})
         for table, kind in _TABLES.items()
     }
-    return RankSummary(groups=header.groups, **{name: getattr(header, name) for name in _VALUES}, **tables)
+    return RankSummary(**_facts(header), **tables)
+
+
+def _facts(known: RankFacts) -> dict[str, Any]:
+    """Give all that is no table of a summary, or of a header."""
+    return {name: getattr(known, name) for name in RankFacts.__struct_fields__}
 
 
 def _member(members: zipfile.ZipFile, name: str) -> bytes:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct_codes
+from profkit.model.arrays import I64, Bool, rows_by_value
 from profkit.model.finding import Skipped
 from profkit.model.trace import EMBEDDED, Trace
 from profkit.ranks.records import RankSummary
@@ -37,16 +37,17 @@ def told(trace: Trace) -> dict[str, I64]:
     start = np.array([step.start_ns for step in trace.steps], np.int64)
     end = np.array([step.end_ns for step in trace.steps], np.int64)
     place = np.searchsorted(start, work.start_ns, "right") - 1
-    inside = (place >= 0) & (work.start_ns < end[np.maximum(place, 0)])
-    for code in distinct_codes(work.name):
-        rows = np.flatnonzero(inside & (work.name == code))
-        total = np.bincount(place[rows], work.value[rows], len(start))
+    inside = np.flatnonzero((place >= 0) & (work.start_ns < end[np.maximum(place, 0)]))
+    for code, mine in rows_by_value(work.name[inside]):
+        rows = inside[mine]
+        there, of_row = np.unique(place[rows], return_inverse=True)
+        total = np.bincount(of_row, work.value[rows])
         counts = np.rint(np.clip(total, 0, _MOST)).astype(np.int64)
         name = trace.name(int(code))
         if name.startswith(EMBEDDED):
-            out["embedded"] = np.maximum(out["embedded"], counts)
+            out["embedded"][there] = np.maximum(out["embedded"][there], counts)
         elif name in _TOLD:
-            out[name] = counts
+            out[name][there] = counts
     return out
 
 

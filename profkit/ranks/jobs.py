@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from profkit.errors import ProfkitError, fault, is_absorbed
+from profkit.errors import ProfkitError, blamed
 from profkit.ingest.discover import is_url, rank_in_name
 from profkit.model.report import Failure
 from profkit.ranks.options import Options
@@ -51,13 +51,10 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 def done(job: Job) -> Finished:
     """Give what becomes of a job; runs in a worker, and raises nothing but what ends the worker."""
     try:
-        finished = _done(job)
-    except Exception as error:  # a rank that fails is told of in the report; the others go on
-        if isinstance(error, ProfkitError):
-            return failed(job, error)
-        if not is_absorbed(error):
-            raise
-        return failed(job, fault(error, "analysing it", job.source))
+        with blamed("analysing it", job.source):
+            finished = _done(job)
+    except ProfkitError as error:  # a rank that fails is told of in the report; the others go on
+        return failed(job, error)
     if not job.is_slim:
         return finished
     slim = tuple(replace(item, report=replace(item.report, sections=())) for item in finished.outcomes)

@@ -30,7 +30,8 @@ _CONTAINED: Final = 0.8
 """Share of a finding's time inside a larger cause, from which it is not said twice (diagnosis 6, combination (e))."""
 _HALF: Final = 0.5
 _LONGEST: Final = 1.05
-"""Of a step, what a finding may come to: totals are of the median rank's window, the step is the mean of its steps."""
+"""Of a step, what a finding may come to. Chosen: totals are of the median rank's window, the step is the mean of its
+steps."""
 _NOT_THIS: Final = {"data": "data (", "host": "launch and host overhead (", "copy": "exposed copies ("}
 
 

@@ -109,8 +109,8 @@ class LeadRanges(Table, frozen=True, kw_only=True):
     total_ns: I64
 
 
-class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank, as far as the other ranks matter to it."""
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank, as far as the other ranks matter to it, without its tables."""
 
     rank: int
     world_size: int
@@ -122,6 +122,13 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     step_source: str
     groups: tuple[Group, ...]
     strings: tuple[str, ...]
+    is_cpu: bool = False
+    """Whether the CPU is the device: then ranks of one host share its cores."""
+
+
+class RankSummary(RankFacts, frozen=True, kw_only=True):
+    """One rank, as far as the other ranks matter to it."""
+
     collectives: CollectiveRows
     steps: StepRows
     ranges: NameRows
@@ -130,8 +137,6 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     work: NameRows
     """Compute kernels (on a CPU: operators) by name and shape, the longest in all first."""
     blocks: BlockRows
-    is_cpu: bool = False
-    """Whether the CPU is the device: then ranks of one host share its cores."""
 
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers import EXPLANATIONS
 from profkit.analyzers.base import Scope
-from profkit.errors import fault, is_absorbed
+from profkit.errors import InternalError, blamed
 from profkit.model.finding import Finding, Skipped
 from profkit.model.fleet import Fleet, Prediction, RankRow
 from profkit.model.report import Bottleneck, Failure, RankReport, Report
@@ -36,15 +36,13 @@ def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options:
         return _alone(outcomes[0], failures)
     failures = tuple(failures)
     try:
-        taken = census(outcomes)
-        if len(taken.present) < 2:
-            return _apart(outcomes, taken, failures)
-        return _joined_report(taken, failures, options)
-    except Exception as error:
-        if not is_absorbed(error):
-            raise
-        told = fault(error, "comparing the ranks", "")
-    failure = Failure(source="all ranks together", error=type(told).__name__, message=told.message)
+        with blamed("comparing the ranks", ""):
+            taken = census(outcomes)
+            if len(taken.present) < 2:
+                return _apart(outcomes, taken, failures)
+            return _joined_report(taken, failures, options)
+    except InternalError as told:
+        failure = Failure(source="all ranks together", error=type(told).__name__, message=told.message)
     nobody = Census(present=(), left_out=(), missing=(), n_missing=0, world_size=None)
     return _apart(outcomes, nobody, (*failures, failure))
 

@@ -33,9 +33,13 @@ def render(report: Report) -> str:
         *_findings(report),
         *_advice(report.verdict),
         *_limits(report),
-        f"_{escaped(text.origin(rank))}_" if rank is not None else "",
+        *(f"_{escaped(line)}_" for line in _origin(rank)),
     ]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def _origin(rank: RankReport | None) -> Iterable[str]:
+    return () if rank is None else (text.origin(rank), *text.recorded_lines(rank))
 
 
 def escaped(raw: str) -> str:

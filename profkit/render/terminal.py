@@ -312,7 +312,10 @@ def _more(report: Report, width: int, *, verbose: bool) -> Block:
     """Give what was read and where to go from here; commands stay whole."""
     rank = text.shown_rank(report)
     prose = min(width, PROSE_WIDTH)
-    block = layout.wrapped(layout.label("read"), text.origin(rank), prose, style="dim") if rank is not None else []
+    block: Block = []
+    if rank is not None:
+        block += layout.wrapped(layout.label("read"), text.origin(rank), prose, style="dim")
+        block += _listed("recorded", text.recorded_lines(rank), prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
     entries += [] if verbose else [("-v (all tables)", "")]

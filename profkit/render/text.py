@@ -12,7 +12,7 @@ import msgspec
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.report import Bottleneck, Budget, Check, DeviceReport, RankReport, Report, Verdict
-from profkit.shell import clean
+from profkit.shell import DEFAULT_COMMAND, clean
 from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_speedup
 
 WORK_PARTS: Final = ("compute", "comm_exposed", "copy_exposed")
@@ -269,7 +269,14 @@ def origin(rank: RankReport) -> str:
     if rank.torch_version:
         parts.append(f"torch {clean(rank.torch_version)}")
     parts.append(f"{format_count(rank.n_events)} events")
-    if rank.recorded_command and not rank.is_command_used:
-        command = clean(rank.recorded_command[:_COMMAND_SHOWN]) + "..." * (len(rank.recorded_command) > _COMMAND_SHOWN)
-        parts.append(f"recorded elsewhere with: {command}; --command puts a command into the lines above")
     return ", ".join(parts)
+
+
+def recorded_lines(rank: RankReport) -> tuple[str, ...]:
+    """Give the command that a file says it was recorded with, where no next command repeats it, and why none does."""
+    command = clean(rank.recorded_command)
+    if not command or rank.is_command_used:
+        return ()
+    shown = command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]}..."
+    why = f"profkit cannot tell if that is your command, so the commands above say {DEFAULT_COMMAND.text}"
+    return f"the file gives this command: {shown}", f"{why}; --command sets yours"

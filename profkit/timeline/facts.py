@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -58,10 +59,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             # first, since it needs the most room beside the trace
             inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
             host = host_states(trace)
-            active = [(index, device_activity(trace, index)) for index in trace.device_indices]
-            busiest = max(active, key=lambda each: each[1].any.total_ns)[0] if len(active) > 1 else active[0][0]
+            active = [device_activity(trace, index) for index in trace.device_indices]
+            main = _busiest(active)
             devices = tuple(
-                _device(trace, activity, host, index, is_main=index == busiest) for index, activity in active
+                _device(trace, activity, host, index, is_main=place == main)
+                for place, (index, activity) in enumerate(zip(trace.device_indices, active, strict=True))
             )
             return_free_memory(trace.meta.n_events)
             return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside)
@@ -72,9 +74,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def main_device(self) -> DeviceFacts | None:
         """The device that is busiest: the one the verdict speaks of."""
-        if len(self.devices) < 2:  # as a rule; the sum over a million intervals can be spared
-            return self.devices[0] if self.devices else None
-        return max(self.devices, key=lambda facts: facts.activity.any.total_ns)
+        return self.devices[_busiest([device.activity for device in self.devices])] if self.devices else None
 
     @property
     def budget(self) -> Budget:
@@ -128,6 +128,13 @@ def steps_in_window(trace: Trace) -> tuple[int, ...]:
     """Give the indices of steps that lie wholly inside the window."""
     low, high = trace.window_ns
     return tuple(step.index for step in trace.steps if step.start_ns >= low and step.end_ns <= high)
+
+
+def _busiest(devices: Sequence[Activity]) -> int:
+    """Give the place of the device that is busy for longest, the first of several."""
+    if len(devices) == 1:  # as a rule; the sum over a million intervals can be spared
+        return 0
+    return max(range(len(devices)), key=lambda place: devices[place].any.total_ns)
 
 
 def _device(trace: Trace, activity: Activity, host: HostStates, device: int, *, is_main: bool) -> DeviceFacts:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 
 import pytest
 
 from profkit.capture import export
 from profkit.capture.command import redacted_command
 from profkit.capture.export import top_level, write_trace
+from profkit.capture.options import Options
 from profkit.capture.outcome import told
+from profkit.cli import capture as cli
 from profkit.ingest.kineto import read_trace
 
 
@@ -108,3 +111,17 @@ def test_what_holds_no_secret_stays_to_the_byte(tmp_path):
     write_trace(tmp_path / "raw", tmp_path / "x.gz", {})
     text = gzip.decompress((tmp_path / "x.gz").read_bytes()).decode()
     assert text.removeprefix("{\n,") == raw.removeprefix("{").replace('"traceName": "x"', '"traceName": "x.gz"')
+
+
+def test_of_the_environment_only_known_settings_are_kept(monkeypatch):
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name in ("NCCL_DEBUG", "OMP_NUM_THREADS", "WANDB_API_KEY", "DATABASE", "CUDA_TOKEN"):
+        monkeypatch.setenv(name, f"value of {name}")
+    options = Options(folder="x")
+    kept = cli._circumstances(options)["variables"]
+    assert kept == {
+        "CUDA_TOKEN": "[redacted]",
+        "NCCL_DEBUG": "value of NCCL_DEBUG",
+        "OMP_NUM_THREADS": "value of OMP_NUM_THREADS",
+    }

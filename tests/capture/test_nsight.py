@@ -410,7 +410,9 @@ def test_a_command_that_anybody_may_have_written_is_shown_and_not_repeated(machi
     assert commands
     assert not [command for command in commands if "rm" in command.split()]
     shown = machine.run("triage", "t.json").stdout
-    assert "recorded elsewhere with: rm -r data" in " ".join(shown.split())
+    shown = " ".join(shown.split())
+    assert "the file gives this command: rm -r data - profkit cannot tell if that is your command" in shown
+    assert "so the commands above say python train.py; --command sets yours" in shown
 
 
 AS_ON_CUDA = """

@@ -1,4 +1,4 @@
-"""Numbers and texts of a file that cannot be true: refused by event, or taken as not said, with a warning."""
+"""Numbers and texts of a file that cannot be true: refused by event, or counted as missing, with a warning."""
 
 from __future__ import annotations
 

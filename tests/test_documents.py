@@ -1,0 +1,83 @@
+"""What the documents say of the program and of its tests is so: names, warnings, the sample of a report."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from profkit.cli import group
+from profkit.ingest.devices import MAX_DEVICES
+from profkit.ingest.numbers import MAX_RANKS
+from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT, MOST_TEXT
+from tests.conftest import ROOT
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PLACE = re.compile(r"`((?:tests|profkit|analyses|docs|workloads|bench)/[\w./-]*?)(?:::(\w+))?`")
+
+
+def places() -> Iterator[tuple[str, str]]:
+    for document in DOCUMENTS:
+        yield from PLACE.findall(document.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(places())))
+def test_a_place_that_a_document_names_is_there(path: str, name: str) -> None:
+    assert (ROOT / path).exists()
+    if name:
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_threat_names_its_tests() -> None:
+    rows = [line.split("|")[1:-1] for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("| ")]
+    threats = [cells for cells in rows if cells[0].strip() != "threat"]
+    assert len(threats) >= 12
+    for threat, _, held_by in threats:
+        assert any(path.startswith("tests/") for path, _ in PLACE.findall(held_by)), threat
+
+
+def warnings_of(path: Path) -> Iterator[str]:
+    """Give the ids of warnings that a module of the reader makes."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in {
+            "TraceWarning",
+            "warn",
+            "_warn",
+        }:
+            given = [*node.args, *(word.value for word in node.keywords if word.arg == "id")]
+            texts = [arg.value for arg in given if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            yield from (text for text in texts if re.fullmatch(r"[a-z]+\.[a-z]+", text))
+
+
+def test_every_warning_is_explained() -> None:
+    told = (ROOT / "docs" / "method.md").read_text()
+    made = {name for path in (ROOT / "profkit" / "ingest").glob("*.py") for name in warnings_of(path)}
+    assert {"ts.zero", "names.cut", "metadata.range", "nsys.open", "trace.truncated"} <= made
+    assert sorted(name for name in made if name not in told and not name.startswith("nsys.")) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"at most {MAX_DEVICES} devices",
+        f"a name above {LONGEST_TEXT:,} characters; above fewer ({LONGEST_LABEL} at least)",
+        f"more than {MOST_TEXT:,}",
+        f"`rank` is not 0 to {MAX_RANKS - 1:,}, `world_size` not 1 to {MAX_RANKS:,}",
+    ],
+)
+def test_a_limit_is_the_one_that_holds(said: str) -> None:
+    assert said in (ROOT / "docs" / "method.md").read_text()
+
+
+def test_the_sample_is_what_the_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    call = "profkit triage traces/data_cpu.pt.trace.json.gz"
+    sample = (ROOT / "README.md").read_text().partition(f"$ {call}\n")[2].partition("```")[0]
+    assert sample
+    done = CliRunner().invoke(group, call.split()[1:], standalone_mode=False)
+    assert done.output.split() == sample.split()
