@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from profkit import files
+from profkit.files import temporary as temporary_folders
 from tests.conftest import ROOT
 from tests.special import special_files, within
 
@@ -161,7 +162,9 @@ def test_folders_of_killed_runs_are_removed_and_no_others(temporary, tmp_path):
             os.utime(temporary / name, (0, 0))
     link = f"profkit-link-{ended.pid}-old"
     (temporary / link).symlink_to(tmp_path)
-    held = files._locked(temporary / f"profkit-nsys-{ended.pid}-held")  # by a process of another container, say
+    held = temporary_folders._locked(
+        temporary / f"profkit-nsys-{ended.pid}-held"
+    )  # by a process of another container, say
     files.remove_stale()
     os.close(held)
     left = {name for name, is_removed in names.items() if not is_removed}
@@ -217,20 +220,21 @@ def test_the_callers_own_handler_of_signals_stays(temporary):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_it_is_loaded_by_its_path_without_profkit(tmp_path):
+def test_packages_of_a_capture_are_loaded_by_their_paths_without_profkit(tmp_path):
     load = (
-        "import importlib.util as u, sys; s = u.spec_from_file_location('_files', sys.argv[1]);"
-        "m = u.module_from_spec(s); s.loader.exec_module(m); print(m.TEMPORARY); assert 'profkit' not in sys.modules"
+        "import sys; sys.path.append(sys.argv[1]); import beside;"
+        "print(beside.files().TEMPORARY, beside.redact().REDACTED);"
+        "assert not {name for name in sys.modules if name.partition('.')[0] == 'profkit'}"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", load, str(ROOT / "profkit" / "files.py")],
+        [sys.executable, "-I", "-S", "-c", load, str(ROOT / "profkit" / "capture")],
         capture_output=True, text=True, check=True, cwd=tmp_path,
     )  # fmt: skip
-    assert done.stdout == "profkit-\n"
+    assert done.stdout == "profkit- [redacted]\n"
 
 
 def test_time_of_making_a_temporary_folder_is_bounded(temporary, monkeypatch):
-    monkeypatch.setattr(files, "_MOST_LOOKED_AT", 3)
+    monkeypatch.setattr(temporary_folders, "_MOST_LOOKED_AT", 3)
     for number in range(20):
         (temporary / f"profkit-x-{2**22 + number}-y").mkdir()
         os.utime(temporary / f"profkit-x-{2**22 + number}-y", (0, 0))

@@ -5,6 +5,7 @@ Standard library only, Python 3.9 syntax, like the modules that it loads.
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -30,10 +31,16 @@ def plain() -> Any:
 
 
 def _loaded(name: str) -> Any:
-    path = Path(__file__).resolve().parent.parent / f"{name}.py"
-    spec = spec_from_file_location(f"_profkit_{name}", path)
+    """A module or package of profkit's under a name of its own, by which a package's files find each other."""
+    home = Path(__file__).resolve().parent.parent / name
+    if home.is_dir():
+        path, folders = home / "__init__.py", [str(home)]
+    else:
+        path, folders = home.with_suffix(".py"), None
+    spec = spec_from_file_location(f"_profkit_{name}", path, submodule_search_locations=folders)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is gone")
     module = module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

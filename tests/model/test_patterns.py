@@ -34,16 +34,16 @@ WHOLE = (
     "profkit.ingest.nsys_nvtx._OPTIMIZER",
     "profkit.ingest.nsys_nvtx._LOADER",
     "profkit.ingest.split._ARRAY_START",
-    "profkit.redact._ASSIGNMENT",
-    "profkit.redact._NEXT_KEY",
-    "profkit.redact._OPENING",
-    "profkit.redact._PROGRAM",
-    "profkit.redact._VARIABLE",
+    "profkit.redact.commands._ASSIGNMENT",
+    "profkit.redact.spans._NEXT_KEY",
+    "profkit.redact.spans._OPENING",
+    "profkit.redact.commands._PROGRAM",
+    "profkit.redact.shellwords._VARIABLE",
     "profkit.shell._NO_PROGRAM",
 )
 """Patterns that are held against a whole text or its beginning alone."""
 BOUNDED = (
-    "profkit.redact._OF_ENVIRONMENT",
+    "profkit.redact.metadata._OF_ENVIRONMENT",
     "profkit.ingest.ncu_csv.METRIC_NAME",
     "profkit.ingest.ncu_values.METRIC_NAME",
     "profkit.compare.headings.",

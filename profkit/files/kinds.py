@@ -1,0 +1,63 @@
+"""What a path leads to and whose it is: anything but a regular file of the right owner is refused by name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Final, Union
+
+AnyPath = Union[str, "os.PathLike[str]"]
+
+NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+"""Flag of `os.open`: a link is refused."""
+ALWAYS: Final[int] = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+"""Flags of every `os.open` here: no child inherits the file, no byte is changed, no terminal becomes ours."""
+AT_ONCE: Final[int] = getattr(os, "O_NONBLOCK", 0)
+"""Flag of `os.open`: a pipe without anybody at its other end is not waited for."""
+
+_KINDS: Final = (
+    (stat.S_ISDIR, "a folder, not a file"),
+    (stat.S_ISFIFO, "a named pipe, not a file"),
+    (stat.S_ISCHR, "a device, not a file"),
+    (stat.S_ISBLK, "a device, not a file"),
+    (stat.S_ISSOCK, "a socket, not a file"),
+    (stat.S_ISLNK, "a link, which is not followed here"),
+)
+
+
+class NotAFileError(OSError):
+    """A path that leads to a folder, a pipe, a device or a socket, or a link where none is followed."""
+
+
+def kind_of(mode: int) -> str:
+    """Give what a path leads to where that is no regular file, by the mode that `stat` tells; "" for a file."""
+    if stat.S_ISREG(mode):
+        return ""
+    return next((what for is_one, what in _KINDS if is_one(mode)), "no file")
+
+
+def refuse_special(found: os.stat_result, path: AnyPath) -> None:
+    """Raise NotAFileError for what is no regular file."""
+    what = kind_of(found.st_mode)
+    if what:
+        raise NotAFileError(errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL, what, os.fspath(path))
+
+
+def refuse_foreign(found: os.stat_result, path: AnyPath) -> None:
+    """Raise PermissionError for what belongs to another user."""
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise PermissionError(errno.EACCES, "it belongs to another user", os.fspath(path))
+
+
+def refuse_foreign_folder(folder: AnyPath) -> None:
+    """Raise NotAFileError for what is no folder (a link to one is none), PermissionError for another user's."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotAFileError(errno.ENOTDIR, "no folder", os.fspath(folder))
+    refuse_foreign(found, folder)
+
+
+def is_open_to_others(found: os.stat_result) -> bool:
+    """Tell what others than its owner may read, write or enter; nothing is where there are no users."""
+    return hasattr(os, "getuid") and bool(stat.S_IMODE(found.st_mode) & 0o077)

@@ -1,0 +1,102 @@
+"""Commands, as lists of words and as recorded lines: the program tells what an option of it holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from . import texts
+from .names import NO, OF_CONTENT, STRONG, listed, strength_of, words_of
+from .shellwords import quoted, spans_of_words, unquoted
+from .suspects import LONGEST, is_suspect
+from .values import HEX40, REDACTED, is_secret
+
+_ASSIGNMENT: Final = re.compile(r"([-+~]*)([A-Za-z_][\w.\-/@\[\]]*)=(.*)", re.DOTALL)
+_PROGRAM: Final = re.compile(r"(?:[^\s]*/)?([a-z][\w\-]*)")
+_WITH_GLUED: Final = listed("mysql mysqldump mysqladmin mariadb sshpass")
+_WITH_SHORT: Final = {
+    "sshpass": ("-p",), "docker": ("-p",), "podman": ("-p",), "az": ("-p",), "helm": ("-p",), "redis-cli": ("-a",),
+    "ldapsearch": ("-w",), "curl": ("-b", "--cookie"),
+}  # fmt: skip
+_WITH_USER: Final = {
+    "curl": ("-u", "--user", "-U", "--proxy-user"), "wget": ("--user",), "http": ("-a", "--auth"), "https": ("-a",),
+    "smbclient": ("-U",),
+}  # fmt: skip
+_SHELLS: Final = listed("sh bash dash zsh ksh")
+_CODE_FLAG: Final = re.compile(r"-[a-z]*c")
+_LOGINS: Final = listed("wandb neptune comet")
+
+
+def redacted_command(words: Sequence[str]) -> list[str]:
+    """Give the words of a command with the secrets in them replaced: `--api-key X`, `HF_TOKEN=X`, `curl -u me:X`."""
+    out: list[str] = []
+    programs: set[str] = set()
+    before = ""
+    for word in words:
+        is_flag = word.startswith("-")
+        awaited = _awaited(before, programs)
+        if not programs.isdisjoint(_SHELLS) and _CODE_FLAG.fullmatch(before) is not None:
+            out.append(redacted_line(word))
+        elif awaited and not is_flag:
+            out.append(REDACTED if is_secret(word, awaited) else word)
+        elif _is_option(before, programs, _WITH_USER):
+            out.append(_without_password(word))
+        elif before == "login" and not programs.isdisjoint(_LOGINS) and not is_flag and len(word) >= 16:
+            out.append(REDACTED)
+        elif HEX40.fullmatch(word) is not None:
+            out.append(word if _is_commit(out, programs) else REDACTED)
+        else:
+            out.append(_word_cleaned(word, programs))
+        named = _PROGRAM.fullmatch(word)
+        if named is not None and not awaited:
+            programs.add(named[1])
+        before = word
+    return out
+
+
+def _awaited(before: str, programs: set[str]) -> int:
+    """Tell what the word before says of this one: NO, WEAK or STRONG."""
+    if _is_option(before, programs, _WITH_SHORT):
+        return STRONG
+    return strength_of(before) if before.startswith("-") and "=" not in before else NO
+
+
+def _is_option(word: str, programs: set[str], options: Mapping[str, Sequence[str]]) -> bool:
+    return any(word in options.get(program, ()) for program in programs)
+
+
+def _without_password(word: str) -> str:
+    user, mark, _ = word.partition(":" if ":" in word else "%")
+    return f"{user}{mark}{REDACTED}" if mark else word
+
+
+def _is_commit(before: Sequence[str], programs: set[str]) -> bool:
+    return "git" in programs or not OF_CONTENT.isdisjoint(words_of(before[-1] if before else ""))
+
+
+def _word_cleaned(word: str, programs: set[str]) -> str:
+    if word.startswith("-p") and len(word) > 2 and not programs.isdisjoint(_WITH_GLUED):
+        return f"-p{REDACTED}"
+    pair = _ASSIGNMENT.fullmatch(word)
+    if pair is None:
+        return texts.redacted_text(word)
+    dashes, name, value = pair.groups()
+    clean = REDACTED if is_secret(value, strength_of(name)) else texts.redacted_text(value)
+    return f"{dashes}{name}={clean}"
+
+
+def redacted_line(text: str) -> str:
+    """Give a recorded command with the secrets in it replaced, every other character as it was."""
+    if len(text) > LONGEST:
+        return REDACTED if is_suspect(text) else text
+    spans = list(spans_of_words(text))
+    before = [unquoted(text[start:end]) for start, end in spans]
+    after = redacted_command(before)
+    parts: list[str] = []
+    place = 0
+    for (start, end), old, new in zip(spans, before, after):  # noqa: B905 - Python 3.9
+        if new != old:
+            parts += [text[place:start], quoted(new)]
+            place = end
+    return texts.cleaned("".join(parts) + text[place:])
