@@ -31,8 +31,14 @@ _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 _TRACE_NAME: Final = re.compile(rb'("traceName"\s*:\s*)"(?:[^"\\]|\\.)*"(\s*\}\s*)\Z')
 _TAIL_BYTES: Final = 16 * 2**10
-_ANNOTATION: Final = re.compile(rb'("cat":\s*"(?:gpu_)?user_annotation",\s*"name":\s*)("(?:[^"\\]|\\.)*")')
-"""A name that the script gave to a range, as the profiler writes it; other names are of operators and kernels."""
+_ANNOTATION: Final = re.compile(
+    rb'("cat":\s*"(?:gpu_)?user_annotation",\s*"name":\s*)(".{0,65536}?")(?=\s*,\s*"(?:pid|tid|ts|dur|args|ph)"\s*:)',
+    re.DOTALL,
+)
+"""A name that the script gave to a range, as the profiler writes it: quotes in it are escaped only by newer ones.
+
+Other names are of operators and kernels.
+"""
 _EVENT: Final = b'"ph":'  # how each begins; in a name its quotes are escaped
 _MAX_FACTS_BYTES: Final = 512 * 2**20  # with the fetches of a thousand workers
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
@@ -265,13 +271,30 @@ def _clean_metadata(text: bytes) -> bytes:
     try:
         clean, n_taken = redact().redacted(json.loads(b"{" + head + b'"traceEvents": ' + closing))
     except (ValueError, RecursionError):
-        return text
+        return b"".join(map(_clean_line, head.splitlines(keepends=True))) + b'"traceEvents"' + events
     if not n_taken:
         return text
     del clean["traceEvents"]
-    return b"".join(f"{json.dumps(key)}: {json.dumps(value)},\n".encode() for key, value in clean.items()) + (
-        b'"traceEvents"' + events
-    )
+    return _entries(clean) + b'"traceEvents"' + events
+
+
+def _entries(values: dict[str, Any]) -> bytes:
+    return b"".join(f"{json.dumps(key)}: {json.dumps(value)},\n".encode() for key, value in values.items())
+
+
+def _clean_line(line: bytes) -> bytes:
+    """Give a line of keys that together are no JSON: of a backslash in what a script adds torch makes a slash."""
+    for entry in (line, line.replace(b'/"', b'\\"')):
+        try:
+            clean, n_taken = redact().redacted(json.loads(b"{" + entry.strip().rstrip(b",") + b"}"))
+        except (ValueError, RecursionError):
+            continue
+        return _entries(clean) if n_taken else line
+    text = line.replace(b'/"', b'"').replace(b'\\"', b'"').decode(errors="replace")
+    if redact().redacted_text(text) == text:
+        return line
+    key, colon, _ = text.strip().partition('":')
+    return _entries({redact().redacted_text(key.strip('"')): redact().REDACTED}) if colon else b""
 
 
 def _without_secrets(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -296,11 +319,15 @@ def _without_secrets(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _clean_name(quoted: bytes) -> bytes:
     try:
-        name = json.loads(quoted)
-    except ValueError:
-        return quoted
-    shown = redact().redacted_text(name)
-    return quoted if shown == name else json.dumps(shown).encode()
+        names = [json.loads(quoted)]
+    except ValueError:  # it holds quotes as they are, those after a backslash after a slash
+        plain = quoted[1:-1].decode(errors="replace")
+        names = [plain, plain.replace('/"', '"')]
+    for name in names:
+        shown = redact().redacted_text(name)
+        if shown != name:
+            return json.dumps(shown).encode()
+    return quoted
 
 
 def _renamed(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:

@@ -24,8 +24,9 @@ def outcomes_of(
     another one did, and all but `only_pid` if that is given. Raises OSError if the folder is gone or another capture's.
     """
     part = part_in(options.folder, options.capture_id)
-    is_other = folder is not None and folder.absolute() != part.folder
-    with part.pinned_work() as work, pinned(folder, follow=True) if is_other else part.pinned_folder() as at:
+    own = part.pinned_folder()
+    target = own if folder is None or folder.absolute() == part.folder else pinned(folder, follow=True)
+    with part.pinned_work() as work, target as at:
         return _outcomes(options, work, at, details=details or {}, only_pid=only_pid)
 
 
