@@ -11,12 +11,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 _CHILD_END: list[tuple[Any, Any]] = []
 """How a forked child's end is registered and what with; empty until a profiler has run in this process."""
+CANNOT_GUARD: Final = (
+    "on this system a child that the script forks from now on, and that then exits, may hang as it would under"
+    " torch.profiler alone (its C library has no on_exit); children of multiprocessing and subprocess end as ever"
+)
 
 
 class WaysOut:
@@ -71,24 +75,32 @@ def in_backward() -> bool:
     return task != -1
 
 
-def guard_children() -> None:
+def guard_children() -> str:
     """Let children that are forked from now on end: call it where a profiler of torch is about to start.
 
     The profiler leaves a thread that a forked child has not, and the child waits for it for ever when it destroys
     libkineto's objects. So `exit` in a child writes out what C's streams hold and ends there, with the code it was
     given; Python has been through all of its own end by then. glibc alone has `on_exit`, which tells the code: with
-    another C library a child ends as the profiler lets it.
+    another C library a child ends as the profiler lets it, and the line that says so is given; "" where they are safe.
     """
     if _CHILD_END or not hasattr(os, "register_at_fork"):
-        return
-    libc = ctypes.CDLL(None)
-    found: list[Any] = [getattr(libc, name, None) for name in ("on_exit", "_exit", "__cxa_atexit", "fflush")]
+        return ""
+    found = [_of_c(name) for name in ("on_exit", "_exit", "__cxa_atexit", "fflush")]
     if None in found:
-        return
+        return CANNOT_GUARD
     on_exit, leave, at_exit, flush = found
     _CHILD_END.append((on_exit, ctypes.cast(leave, ctypes.c_void_p)))
     _CHILD_END.append((at_exit, ctypes.cast(flush, ctypes.c_void_p)))
     os.register_at_fork(after_in_child=_end_before_destructors)
+    return ""
+
+
+def _of_c(name: str) -> Any:
+    """Give a function of the C library, None where it has none of this name."""
+    try:
+        return getattr(ctypes.CDLL(None), name, None)
+    except (OSError, TypeError):  # no library can be loaded, or not by no name
+        return None
 
 
 def _end_before_destructors() -> None:

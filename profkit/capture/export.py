@@ -11,13 +11,16 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from .beside import files, redact
-from .place import RAW, alone, work_folder
+from .pins import Identity, pinned
+from .place import RAW, alone, is_foreign_link, part_in
 
 SCHEMA: Final = "profkit.capture/1"
 TRACE_SUFFIX: Final = ".pt.trace.json.gz"
@@ -28,8 +31,14 @@ _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 _TRACE_NAME: Final = re.compile(rb'("traceName"\s*:\s*)"(?:[^"\\]|\\.)*"(\s*\}\s*)\Z')
 _TAIL_BYTES: Final = 16 * 2**10
-_ANNOTATION: Final = re.compile(rb'("cat":\s*"(?:gpu_)?user_annotation",\s*"name":\s*)("(?:[^"\\]|\\.)*")')
-"""A name that the script gave to a range, as the profiler writes it; other names are of operators and kernels."""
+_ANNOTATION: Final = re.compile(
+    rb'("cat":\s*"(?:gpu_)?user_annotation",\s*"name":\s*)(".{0,65536}?")(?=\s*,\s*"(?:pid|tid|ts|dur|args|ph)"\s*:)',
+    re.DOTALL,
+)
+"""A name that the script gave to a range, as the profiler writes it: quotes in it are escaped only by newer ones.
+
+Other names are of operators and kernels.
+"""
 _EVENT: Final = b'"ph":'  # how each begins; in a name its quotes are escaped
 _MAX_FACTS_BYTES: Final = 512 * 2**20  # with the fetches of a thousand workers
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
@@ -39,7 +48,13 @@ _CATEGORY: Final = "profkit"
 
 
 def finish(
-    work: Path, folder: Path, *, command: str = "", only_pid: int | None = None, overwrites: bool = False
+    work: Path,
+    folder: Path,
+    *,
+    capture_id: str = "",
+    command: str = "",
+    only_pid: int | None = None,
+    overwrites: bool = False,
 ) -> list[dict[str, Any]]:
     """Write into `folder` the traces whose raw export lies in a capture's work folder; give the facts of its processes.
 
@@ -53,17 +68,18 @@ def finish(
         is_mine = only_pid is None or only_pid == one.get("pid")
         if not _LABEL.fullmatch(label) or not raw.exists() or not is_mine:
             continue
-        name = _free_name(folder, label, work.name, overwrites=overwrites)
+        name = _free_name(folder, label, capture_id or work.name, overwrites=overwrites)
         made = work / name
         try:
             one["sha256"] = write_trace(raw, made, {**one, "command": command or one.get("command", "")})
             _publish(made, folder / name, overwrites=overwrites)
         except (OSError, ValueError) as error:
-            one["reason"], one["is_failure"] = f"the trace could not be written ({error})", True
+            one["reason"], one["is_failure"] = f"the trace could not be written ({_why(error)})", True
             continue
         one["trace"] = name
-        raw.unlink()
-        files().write_whole(work / f"{one['pid']}.facts", json.dumps(one).encode())
+        with suppress(OSError):  # on a full disk, say: the trace is there, and those of the other ranks come next
+            raw.unlink()
+            files().write_whole(work / f"{one['pid']}.facts", json.dumps(one).encode())
     return facts
 
 
@@ -112,24 +128,29 @@ def finish_own(options: Any, pid: int) -> None:
 
     Where another capture has written its traces into the folder meanwhile, this one's recording stays where it is.
     """
-    folder, work = Path(options.folder), work_folder(options.folder, options.capture_id)
-    if is_taken(options, folder):
-        return
-    finish(work, folder, only_pid=pid, overwrites=options.overwrite)
-    with alone(folder):
-        facts = [one for one in map(_read, sorted(work.glob("*.facts"))) if one.get("trace")]
-        command = str(facts[0].get("command", "")) if facts else ""
-        write_manifest(str(folder), manifest(facts, capture_id=options.capture_id, command=command, details={}))
+    part = part_in(options.folder, options.capture_id)
+    with part.pinned_work() as work, part.pinned_folder() as folder:
+        if is_taken(options, folder):
+            return
+        finish(work, folder, capture_id=options.capture_id, only_pid=pid, overwrites=options.overwrite)
+        with alone(folder):
+            facts = [one for one in map(_read, sorted(work.glob("*.facts"))) if one.get("trace")]
+            command = str(facts[0].get("command", "")) if facts else ""
+            write_manifest(str(folder), manifest(facts, capture_id=options.capture_id, command=command, details={}))
 
 
-def finish_left(work: Path) -> list[dict[str, Any]]:
+def finish_left(left: Path, identity: Identity) -> list[dict[str, Any]]:
     """Make traces of what a killed capture recorded, in the folder it has been moved to, and their manifest."""
-    facts = [one for one in finish(work, work) if one.get("trace")]
-    if facts:
-        command = str(facts[0].get("command", ""))
-        write_manifest(str(work), manifest(facts, capture_id=work.name, command=command, details={}))
-    for path in (path for pattern in ("*.facts", "*.claim", "lock") for path in work.glob(pattern)):
-        path.unlink()
+    with pinned(left, identity) as work:
+        facts = [one for one in finish(work, work, capture_id=left.name) if one.get("trace")]
+        if facts:
+            command = str(facts[0].get("command", ""))
+            write_manifest(str(work), manifest(facts, capture_id=left.name, command=command, details={}))
+        for path in (path for pattern in ("*.facts", "*.claim", "lock") for path in work.glob(pattern)):
+            path.unlink()
+        for path in work.iterdir():
+            if path.is_dir() and not path.is_symlink():  # an export that was never whole
+                shutil.rmtree(path, ignore_errors=True)
     return facts
 
 
@@ -176,18 +197,24 @@ def remove_published(folder: Path, *, capture_id: str = "", rank: int = -1) -> N
 
     Of the capture of this id only what this rank recorded: the others have begun anew as well.
     """
-    with alone(folder):
-        found = read_manifest(folder)
-        if not found:
-            return
-        is_same = found["capture_id"] == capture_id != ""
-        old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
-        for name in (str(one.get("trace", "")) for one in old):
-            if _TRACE_FILE.fullmatch(name):
-                (folder / name).unlink(missing_ok=True)
-        (folder / MANIFEST).unlink()
-        if is_same:
-            write_manifest(str(folder), {**found, "ranks": [one for one in found["ranks"] if one not in old]})
+    if not read_manifest(folder) or is_foreign_link(folder):
+        return
+    with alone(folder), pinned(folder, follow=True) as at:
+        _remove_published(at, capture_id=capture_id, rank=rank)
+
+
+def _remove_published(folder: Path, *, capture_id: str, rank: int) -> None:
+    found = read_manifest(folder)
+    if not found:
+        return
+    is_same = found["capture_id"] == capture_id != ""
+    old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
+    for name in (str(one.get("trace", "")) for one in old):
+        if _TRACE_FILE.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
+    (folder / MANIFEST).unlink()
+    if is_same:
+        write_manifest(str(folder), {**found, "ranks": [one for one in found["ranks"] if one not in old]})
 
 
 def _compressor() -> Any:
@@ -204,8 +231,13 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         facts: Any = json.loads(files().read_small(path, _MAX_FACTS_BYTES, follow=False))
     except (OSError, ValueError, RecursionError) as error:
-        return {"reason": f"{path.name} cannot be read ({error})"}
+        return {"reason": f"{path.name} cannot be read ({_why(error)})"}
     return facts if isinstance(facts, dict) else {"reason": f"{path.name} holds no facts"}
+
+
+def _why(error: Exception) -> str:
+    """Give what went wrong; the file was reached by a name that means nothing to others."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:
@@ -239,13 +271,30 @@ def _clean_metadata(text: bytes) -> bytes:
     try:
         clean, n_taken = redact().redacted(json.loads(b"{" + head + b'"traceEvents": ' + closing))
     except (ValueError, RecursionError):
-        return text
+        return b"".join(map(_clean_line, head.splitlines(keepends=True))) + b'"traceEvents"' + events
     if not n_taken:
         return text
     del clean["traceEvents"]
-    return b"".join(f"{json.dumps(key)}: {json.dumps(value)},\n".encode() for key, value in clean.items()) + (
-        b'"traceEvents"' + events
-    )
+    return _entries(clean) + b'"traceEvents"' + events
+
+
+def _entries(values: dict[str, Any]) -> bytes:
+    return b"".join(f"{json.dumps(key)}: {json.dumps(value)},\n".encode() for key, value in values.items())
+
+
+def _clean_line(line: bytes) -> bytes:
+    """Give a line of keys that together are no JSON: of a backslash in what a script adds torch makes a slash."""
+    for entry in (line, line.replace(b'/"', b'\\"')):
+        try:
+            clean, n_taken = redact().redacted(json.loads(b"{" + entry.strip().rstrip(b",") + b"}"))
+        except (ValueError, RecursionError):
+            continue
+        return _entries(clean) if n_taken else line
+    text = line.replace(b'/"', b'"').replace(b'\\"', b'"').decode(errors="replace")
+    if redact().redacted_text(text) == text:
+        return line
+    key, colon, _ = text.strip().partition('":')
+    return _entries({redact().redacted_text(key.strip('"')): redact().REDACTED}) if colon else b""
 
 
 def _without_secrets(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -270,11 +319,15 @@ def _without_secrets(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _clean_name(quoted: bytes) -> bytes:
     try:
-        name = json.loads(quoted)
-    except ValueError:
-        return quoted
-    shown = redact().redacted_text(name)
-    return quoted if shown == name else json.dumps(shown).encode()
+        names = [json.loads(quoted)]
+    except ValueError:  # it holds quotes as they are, those after a backslash after a slash
+        plain = quoted[1:-1].decode(errors="replace")
+        names = [plain, plain.replace('/"', '"')]
+    for name in names:
+        shown = redact().redacted_text(name)
+        if shown != name:
+            return json.dumps(shown).encode()
+    return quoted
 
 
 def _renamed(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:

@@ -10,7 +10,8 @@ from typing import Any
 from profkit import __version__
 from profkit.capture import export
 from profkit.capture.options import Options
-from profkit.capture.place import alone, set_aside, work_folder
+from profkit.capture.pins import pinned
+from profkit.capture.place import alone, part_in, set_aside, work_folder
 from profkit.units import format_ns
 
 
@@ -22,17 +23,35 @@ def outcomes_of(
     They are written into the folder of the capture, or into `folder`. Processes that came to no step are left out where
     another one did, and all but `only_pid` if that is given. Raises OSError if the folder is gone or another capture's.
     """
-    folder = folder or Path(options.folder)
-    work = work_folder(options.folder, options.capture_id)
+    part = part_in(options.folder, options.capture_id)
+    own = part.pinned_folder()
+    target = own if folder is None or folder.absolute() == part.folder else pinned(folder, follow=True)
+    with part.pinned_work() as work, target as at:
+        return _outcomes(options, work, at, details=details or {}, only_pid=only_pid)
+
+
+def _outcomes(
+    options: Options, work: Path, folder: Path, *, details: dict[str, Any], only_pid: int | None
+) -> list[dict[str, Any]]:
     if export.is_taken(options, folder):
-        raise FileExistsError(f"another capture was written into {folder} meanwhile; this one's recording is in {work}")
-    facts = export.finish(work, folder, command=options.command, only_pid=only_pid, overwrites=options.overwrite)
+        place = work_folder(options.folder, options.capture_id)
+        raise FileExistsError(
+            f"another capture was written into {options.folder} meanwhile; this one's recording is in {place}"
+        )
+    facts = export.finish(
+        work,
+        folder,
+        capture_id=options.capture_id,
+        command=options.command,
+        only_pid=only_pid,
+        overwrites=options.overwrite,
+    )
     if only_pid is not None:
         facts = [one for one in facts if one.get("pid") == only_pid]
     trained = [one for one in facts if one.get("label") or one.get("n_seen")]
     failed = [one for one in facts if one.get("is_failure")]
     kept = sorted(trained or failed or facts[:1], key=lambda one: (one.get("rank", 0), one.get("pid", 0)))
-    details = {"profkit_version": __version__, **(details or {})}
+    details = {"profkit_version": __version__, **details}
     with alone(folder):
         export.write_manifest(
             str(folder),
@@ -44,8 +63,8 @@ def outcomes_of(
 def put_aside(folder: Path) -> list[str]:
     """Make traces of what killed captures left in the folder, out of the way; give a line for each of them."""
     lines = []
-    for left in set_aside(folder):
-        has_trace = any(one.get("trace") for one in export.finish_left(left))
+    for left, identity in set_aside(folder).items():
+        has_trace = any(one.get("trace") for one in export.finish_left(left, identity))
         read = f"; profkit triage {shlex.quote(str(left))}" if has_trace else ""
         lines.append(f"a capture into {folder} was killed; what it recorded is in {left}{read}")
     return lines

@@ -17,11 +17,23 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Union
+from typing import Final
 
 from .beside import files
+from .pins import (
+    OPEN_FOLDER,
+    AnyPath,
+    Identity,
+    close,
+    identity_of,
+    name_of,
+    opened,
+    opens_folders,
+    pinned,
+    refuse_other,
+)
 
 try:
     import fcntl
@@ -33,19 +45,15 @@ LEFT_FOLDER: Final = ".profkit-left"
 """Where the recordings of killed captures are moved to, each into a folder named after its capture."""
 RAW: Final = ".raw"
 
+FOREIGN_LINK: Final = "it is a link that another user has made"
 _LOCK: Final = "lock"
 _CAPTURE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _FETCHES: Final = "fetches"
 _OPEN: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_FOLDER: Final = (
-    os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-)
 _WAIT_S: Final = 2.0
 """Longest wait for another process that changes the same folder; each does so for milliseconds (chosen)."""
 _NEW_S: Final = 60.0
 """Age up to which a work folder without a lock file may be one that is being made."""
-
-AnyPath = Union[str, "os.PathLike[str]"]
 
 
 def work_folder(folder: AnyPath, capture_id: str) -> Path:
@@ -54,19 +62,31 @@ def work_folder(folder: AnyPath, capture_id: str) -> Path:
 
 
 class Hold:
-    """A part in a capture: the lock on its work folder, shared with the others who are part of it."""
+    """A part in a capture: the lock on its work folder, shared with the others who are part of it.
 
-    def __init__(self, folder: AnyPath, capture_id: str, descriptor: int) -> None:
-        self.folder = Path(folder)
+    `outer` and `inner` tell the folder of the traces and the work folder from others that are put in their places.
+    """
+
+    def __init__(self, folder: Path, capture_id: str, descriptor: int, *, outer: Identity, inner: Identity) -> None:
+        self.folder = folder
         self.capture_id = capture_id
         self._descriptor = descriptor
-        self._identity = _identity(os.lstat(self.work))
-        self._inode = os.fstat(descriptor).st_ino if descriptor >= 0 else 0
+        self._lock = identity_of(os.fstat(descriptor))
+        self.outer, self.inner = outer, inner
+        _PARTS.append(self)
 
     @property
     def work(self) -> Path:
         """The work folder."""
         return work_folder(self.folder, self.capture_id)
+
+    def pinned_work(self) -> AbstractContextManager[Path]:
+        """Give a name of the work folder that leads to it alone; PermissionError where another lies in its place."""
+        return pinned(self.work, self.inner)
+
+    def pinned_folder(self) -> AbstractContextManager[Path]:
+        """Give a name of the folder of the traces in the same way."""
+        return pinned(self.folder, self.outer, follow=True)
 
     @contextmanager
     def hidden_folder(self) -> Iterator[Path]:
@@ -74,31 +94,57 @@ class Hold:
 
         For what others write by a path, as the profiler its export: whoever owns a folder above can put another work
         folder in the place of ours, with links in it, but has no name for one. Raises PermissionError if one has.
+        What is in it when something fails is removed at once: the script may need the disk.
         """
-        work = os.open(self.work, _FOLDER)
-        try:
-            if _identity(os.fstat(work)) != self._identity:
-                raise PermissionError(errno.EACCES, "somebody has put another in its place", str(self.work))
-            name = os.urandom(16).hex()
+        name = os.urandom(16).hex()
+        if not opens_folders():
+            with self.pinned_work() as work:
+                yield from _hidden_by_name(work, name)
+            return
+        with opened(self.work, self.inner) as work:
             os.mkdir(name, 0o700, dir_fd=work)
-            inside = os.open(name, _FOLDER, dir_fd=work)
-            try:
-                yield self.work / name
-                for entry in os.listdir(inside):  # noqa: PTH208 - of a descriptor
-                    os.rename(entry, entry, src_dir_fd=inside, dst_dir_fd=work)
-            finally:
-                os.close(inside)
-                with suppress(OSError):  # what could not be moved goes with the work folder
-                    os.rmdir(name, dir_fd=work)
-        finally:
-            os.close(work)
+            with opened(name, dir_fd=work) as inside:
+                try:
+                    yield name_of(inside, self.work / name)
+                    for entry in os.listdir(inside):  # noqa: PTH208 - of a descriptor
+                        os.rename(entry, entry, src_dir_fd=inside, dst_dir_fd=work)
+                finally:
+                    with suppress(OSError):
+                        for entry in os.listdir(inside):  # noqa: PTH208 - of a descriptor
+                            os.unlink(entry, dir_fd=inside)
+                        os.rmdir(name, dir_fd=work)
 
     def release(self) -> None:
         """Have no part in it any more; in a forked child this leaves the parent its own."""
+        if self in _PARTS:
+            _PARTS.remove(self)
         descriptor, self._descriptor = self._descriptor, -1
-        with suppress(OSError):
-            if descriptor >= 0 and os.fstat(descriptor).st_ino == self._inode:  # else the script closed it: not ours
-                os.close(descriptor)
+        if descriptor >= 0:
+            close(descriptor, self._lock)
+
+
+_PARTS: Final[list[Hold]] = []
+"""The parts that this process has in captures."""
+
+
+def _hidden_by_name(work: Path, name: str) -> Iterator[Path]:
+    folder = work / name
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+        for path in folder.iterdir():
+            path.replace(work / path.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def part_in(folder: AnyPath, capture_id: str) -> Hold:
+    """Give this process's part in a capture; raises FileNotFoundError where it has none."""
+    folder = Path(folder).absolute()
+    for hold in _PARTS:
+        if (hold.folder, hold.capture_id) == (folder, capture_id):
+            return hold
+    raise FileNotFoundError(errno.ENOENT, "this process has no part in the capture", str(folder))
 
 
 def join(folder: AnyPath, capture_id: str, *, is_first: bool = False) -> Hold:
@@ -107,24 +153,44 @@ def join(folder: AnyPath, capture_id: str, *, is_first: bool = False) -> Hold:
     `is_first` where the capture begins: raises BlockingIOError if another one runs in this folder. Raises OSError where
     nothing can be written, NotAFileError or PermissionError where somebody else has put something in the way.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()  # the script may go elsewhere
     folder.mkdir(parents=True, exist_ok=True)
-    work = work_folder(folder, capture_id)
-    with alone(folder):
-        if is_first and _is_busy(folder):
+    if is_foreign_link(folder):
+        raise PermissionError(errno.EACCES, FOREIGN_LINK, str(folder))
+    with alone(folder), pinned(folder, follow=True) as at:
+        if is_first and _is_busy(at):
             raise BlockingIOError(errno.EAGAIN, "another capture is writing into it", str(folder))
-        with tempfile.TemporaryFile(dir=folder) as mine:  # not getuid(): a network folder may know us by another number
-            owner = os.fstat(mine.fileno()).st_uid
-        for path, mode in ((work.parent, 0o755), (work, 0o700)):
-            with suppress(FileExistsError):
-                path.mkdir(mode=mode)
-            _refuse_foreign(path, owner)
-        return Hold(folder, capture_id, _shared_lock(work))
+        owner = _owner(at)
+        with _own(at / WORK_FOLDER, owner, mode=0o755) as base, _own(base / (capture_id or "none"), owner) as work:
+            outer, inner = identity_of(at.stat()), identity_of(work.stat())
+            return Hold(folder, capture_id, _shared_lock(work), outer=outer, inner=inner)
 
 
-def _refuse_foreign(path: Path, owner: int) -> None:
+def _owner(folder: Path) -> int:
+    """Give the number by which a file system knows us: not getuid(), on a network folder it may be another."""
+    with tempfile.TemporaryFile(dir=folder) as mine:
+        return os.fstat(mine.fileno()).st_uid
+
+
+@contextmanager
+def _own(path: Path, owner: int, *, mode: int = 0o700) -> Iterator[Path]:
+    """Give a folder of ours, made if it is not there; raises for what others could exchange what we write into."""
+    with suppress(FileExistsError):
+        path.mkdir(mode=mode)
+    _refuse_foreign(path, owner)
+    with pinned(path, identity_of(os.lstat(path))) as own:
+        _refuse_foreign(own, owner, follow=True)
+        yield own
+
+
+def is_foreign_link(folder: Path) -> bool:
+    """Whether this is a link that another user has made, who may lead it elsewhere at any time."""
+    return folder.is_symlink() and hasattr(os, "geteuid") and os.lstat(folder).st_uid not in (0, os.geteuid())
+
+
+def _refuse_foreign(path: Path, owner: int, *, follow: bool = False) -> None:
     """Raise for what is no folder of ours: others could exchange what we write into it."""
-    found = os.lstat(path)
+    found = os.stat(path, follow_symlinks=follow)  # noqa: PTH116 - pathlib cannot in 3.9
     if not stat.S_ISDIR(found.st_mode):
         raise files().NotAFileError(errno.ENOTDIR, "no folder", str(path))
     if found.st_uid != owner:
@@ -133,22 +199,21 @@ def _refuse_foreign(path: Path, owner: int) -> None:
         raise PermissionError(errno.EACCES, "anybody may write into it", str(path))
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
-
-
 def leave(hold: Hold) -> None:
     """End a part in a capture; what was only needed to put the traces together goes with the last one.
 
     An export of which no trace could be made stays.
     """
     hold.release()
-    with suppress(OSError), alone(hold.folder), _nobodys(hold.work):
-        remove_fetches(hold.capture_id)
-        if not any(hold.work.glob(f"*{RAW}")):
-            shutil.rmtree(hold.work, ignore_errors=True)
-    with suppress(OSError):
-        hold.work.parent.rmdir()
+    with suppress(OSError), alone(hold.folder), hold.pinned_folder() as folder:
+        with pinned(folder / WORK_FOLDER) as base:
+            work = base / hold.work.name
+            refuse_other(identity_of(os.lstat(work)), hold.inner, hold.work)
+            with _nobodys(work):
+                remove_fetches(hold.capture_id)
+                if not any(work.glob(f"*{RAW}")):
+                    shutil.rmtree(work, ignore_errors=True)
+        (folder / WORK_FOLDER).rmdir()
 
 
 def is_busy(folder: AnyPath) -> bool:
@@ -169,29 +234,30 @@ def _is_busy(folder: AnyPath) -> bool:
     return False
 
 
-def set_aside(folder: AnyPath) -> list[Path]:
+def set_aside(folder: AnyPath) -> dict[Path, Identity]:
     """Move what killed captures have recorded out of the way, and give the folders where it is now.
 
     What a capture leaves that was killed before it had recorded anything, or that has written its traces, is removed.
+    What is not ours stays where it is.
     """
+    moved: dict[Path, Identity] = {}
     if not _works(folder):
-        return []
-    moved: list[Path] = []
-    with alone(folder):
-        for work in _works(folder):
-            with suppress(OSError), _nobodys(work):
-                remove_fetches(work.name)
-                if not any(work.glob(f"*{RAW}")):
-                    shutil.rmtree(work, ignore_errors=True)
-                    continue
-                target = Path(folder) / LEFT_FOLDER / work.name
-                with suppress(FileExistsError):
-                    target.parent.mkdir()
-                files().refuse_foreign_folder(target.parent)
-                work.rename(target)
-                moved.append(target)
-    with suppress(OSError):
-        (Path(folder) / WORK_FOLDER).rmdir()
+        return moved
+    with suppress(OSError), alone(folder), pinned(folder, follow=True) as at:
+        owner = _owner(at)
+        _refuse_foreign(at / WORK_FOLDER, owner)
+        with pinned(at / WORK_FOLDER, identity_of(os.lstat(at / WORK_FOLDER))) as base:
+            for work in _works_in(base):
+                with suppress(OSError), _nobodys(work):
+                    _refuse_foreign(work, owner)
+                    remove_fetches(work.name)
+                    if not any(work.glob(f"*{RAW}")):
+                        shutil.rmtree(work, ignore_errors=True)
+                        continue
+                    with _own(at / LEFT_FOLDER, owner, mode=0o755) as left:
+                        moved[Path(folder) / LEFT_FOLDER / work.name] = identity_of(os.lstat(work))
+                        work.rename(left / work.name)
+        (at / WORK_FOLDER).rmdir()
     return moved
 
 
@@ -201,6 +267,13 @@ def _works(folder: AnyPath) -> list[Path]:
     try:
         if not stat.S_ISDIR(os.lstat(base).st_mode):  # a link leads to what is not ours
             return []
+    except OSError:
+        return []
+    return _works_in(base)
+
+
+def _works_in(base: Path) -> list[Path]:
+    try:
         with os.scandir(base) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
@@ -216,7 +289,7 @@ def alone(folder: AnyPath) -> Iterator[None]:
     """Change what lies in the folder while no other capture does; where that cannot be had in time, without it."""
     descriptor = -1
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(folder, OPEN_FOLDER)
     try:
         if descriptor >= 0 and fcntl is not None:
             _lock(descriptor, fcntl.LOCK_EX)

@@ -18,6 +18,7 @@ from .beside import files
 from .exits import guard_children
 from .options import Options
 from .ranges import tool_is_attached
+from .store import say_once
 
 
 class Recorder:
@@ -25,6 +26,7 @@ class Recorder:
 
     def __init__(self, options: Options, *, first_step: int, n_warmup: int) -> None:
         self.is_busy = False
+        self._options = options
         activities = [ProfilerActivity.CPU]
         # Nsight tools and torch want the same CUPTI, which serves one: the tool that is there keeps it.
         if clock.cuda_in_use() and options.device != "cpu" and not tool_is_attached():
@@ -46,7 +48,9 @@ class Recorder:
 
     def start(self) -> None:
         """Prepare the profiler; it records from the first step after the warm-up."""
-        guard_children()
+        danger = guard_children()
+        if danger:
+            say_once(self._options, "children", danger)
         self._quietly(self._profiler.start)
 
     def step(self) -> None:
@@ -61,7 +65,7 @@ class Recorder:
         """Write the trace as plain JSON; raises OSError if it did not arrive whole (a full disk is silent in C++)."""
         self._quietly(lambda: self._profiler.export_chrome_trace(str(path)))
         if not _is_whole(path):
-            raise OSError(f"{path} was not written whole: is the disk full?")
+            raise OSError("the profiler's export was not written whole: is the disk full?")
 
     def _quietly(self, act: Any) -> None:
         self.is_busy = True

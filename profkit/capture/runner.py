@@ -53,8 +53,8 @@ def exports(options: Options, outer: Mapping[str, str]) -> str:
 def checked_folder(folder: Path) -> str:
     """Make the folder and say what is wrong with it: "" if a trace can be written there."""
     try:
-        if folder.is_symlink() and folder.lstat().st_uid not in (0, os.geteuid()):
-            return f"cannot write to {folder}: it is a link that another user has made"
+        if place.is_foreign_link(folder):
+            return f"cannot write to {folder}: {place.FOREIGN_LINK}"
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"profkit")

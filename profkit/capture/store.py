@@ -10,8 +10,10 @@ import json
 import math
 import os
 import platform
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,14 +25,17 @@ from .options import Options
 
 _HELD: Final[dict[str, place.Hold]] = {}
 """The parts that this process has in captures, by capture id."""
+_SAID: Final[set[str]] = set()
+"""What this process has said, in whatever capture."""
 _RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
 
 
 def join(options: Options) -> Path:
     """Have a part in the capture, if this process has none yet; give its work folder. Raises OSError."""
+    _let_children_go()
     if options.capture_id not in _HELD:
         _HELD[options.capture_id] = place.join(options.folder, options.capture_id)
-    return work_folder(options)
+    return _HELD[options.capture_id].work
 
 
 def leave(options: Options) -> None:
@@ -39,15 +44,30 @@ def leave(options: Options) -> None:
         place.leave(_HELD.pop(options.capture_id))
 
 
+@cache
+def _let_children_go() -> None:
+    """See to it that a forked child has no part, whatever became of the capture in this process."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget_parts)
+
+
 def forget_parts() -> None:
     """In a forked child: the parent's part in the capture is not the child's, which may outlive it."""
     while _HELD:
         _HELD.popitem()[1].release()
 
 
-def work_folder(options: Options) -> Path:
-    """Give the folder for what is not yet a trace."""
-    return place.work_folder(options.folder, options.capture_id)
+@contextmanager
+def _work(options: Options) -> Iterator[Path]:
+    """Give the work folder, by a name that leads to it alone; this process has a part in the capture meanwhile."""
+    held = _HELD.get(options.capture_id)
+    hold = held or place.join(options.folder, options.capture_id)
+    try:
+        with hold.pinned_work() as work:
+            yield work
+    finally:
+        if held is None:
+            hold.release()
 
 
 @contextmanager
@@ -66,15 +86,18 @@ def note_begun(options: Options) -> None:
 
 def note_problem(options: Options, reason: str) -> None:
     """Leave why this process cannot be captured; asks nothing of torch."""
-    folder = join(options)
+    join(options)
     facts = {"reason": reason, "is_failure": True, "pid": os.getpid()}
-    files().write_whole(folder / f"{os.getpid()}.facts", json.dumps(facts).encode())
+    with _work(options) as work:
+        files().write_whole(work / f"{os.getpid()}.facts", json.dumps(facts).encode())
 
 
 def write_facts(options: Options, facts: dict[str, Any]) -> None:
     """Write the facts of this process, whole or not at all."""
     told = {**facts, **_process(), "command": options.command}
-    files().write_whole(work_folder(options) / f"{os.getpid()}.facts", json.dumps(told).encode())
+    os.lstat(place.work_folder(options.folder, options.capture_id))  # of a capture that is over none is made again
+    with _work(options) as work:
+        files().write_whole(work / f"{os.getpid()}.facts", json.dumps(told).encode())
 
 
 def finite(value: Any) -> float:
@@ -90,12 +113,30 @@ def claim_label(options: Options) -> str:
     """Give this process's name in file names: its rank, with the process id where another process has that rank."""
     folder = join(options)
     for label in (f"rank{rank()}", f"rank{rank()}_pid{os.getpid()}"):
-        try:
-            (folder / f"{label}.claim").touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        return label
+        if _is_first(options, f"{label}.claim"):
+            return label
     raise FileExistsError(f"{folder} holds a capture already")
+
+
+def _is_first(options: Options, name: str) -> bool:
+    """Whether no process of the capture has left a sign of this name before; leaves it."""
+    with _work(options) as work:
+        try:
+            (work / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+    return True
+
+
+def say_once(options: Options, name: str, line: str) -> None:
+    """Say something on stderr that holds for every process of a capture, from one of them."""
+    if name in _SAID:
+        return
+    _SAID.add(name)
+    with suppress(OSError):
+        if not _is_first(options, f"{name}.said"):
+            return
+    print(f"profkit: {line}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def rank() -> int:

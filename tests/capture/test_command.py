@@ -105,6 +105,37 @@ def test_a_captured_trace_holds_no_secret_that_a_script_put_into_it(tmp_path, mo
     assert [event["name"] for event in written["traceEvents"]] == ['say "login" api_key=[redacted]'] * 3
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        '"config": "{/"model/": /"gpt2/", /"api_key/": /"%s/"}"',  # as torch 2.13 writes a JSON string of a script's
+        '"config": "{"api_key": "%s", "x": 1 "}"',
+        '"config": {"api_key": "%s", oops}',
+        'api_key="%s"',
+    ],
+)
+def test_metadata_that_is_no_json_holds_no_secret_either(tmp_path, broken):
+    secret, other = "q7Rt" * 8, "Zk2m" * 8
+    lines = [f'"secrets": {{"wandb": "{other}"}},', broken % secret + ",", '"dir": "/data/",', '"lr": 1,']
+    (tmp_path / "raw").write_text(RAW.replace("{\n", "{\n" + "\n".join(lines) + "\n", 1))
+    write_trace(tmp_path / "raw", tmp_path / "x.gz", {"command": "python t.py"})
+    text = gzip.decompress((tmp_path / "x.gz").read_bytes()).decode()
+    assert secret not in text
+    assert other not in text
+    assert '"dir": "/data/",\n"lr": 1,' in text
+    assert len(json.loads(text)["traceEvents"]) == 1
+
+
+@pytest.mark.parametrize("name", ['{"run": "p", "api_key": "%s"}', '{/"run/": /"p/", /"api_key/": /"%s/"}'])
+def test_a_range_whose_quotes_torch_does_not_escape_holds_no_secret_either(tmp_path, name):
+    secret = "q7Rt" * 8
+    (tmp_path / "raw").write_text(annotated("NAME").replace("NAME", name % secret))
+    write_trace(tmp_path / "raw", tmp_path / "x.gz", {"command": "python t.py"})
+    text = gzip.decompress((tmp_path / "x.gz").read_bytes()).decode()
+    assert secret not in text
+    assert len({event["name"] for event in json.loads(text)["traceEvents"]}) == 1
+
+
 def test_what_holds_no_secret_stays_to_the_byte(tmp_path):
     raw = annotated("train step {key: value}", "s3://bucket/run?versionId=3")
     (tmp_path / "raw").write_text(raw)
