@@ -52,7 +52,7 @@ ncu: $(STAMP) ## Nsight Compute on the kernel KERNEL=name or the hottest of TRAC
 
 test: $(STAMP) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'
-	@$(VENV) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
+	@env -u PYTHONDONTWRITEBYTECODE $(VENV) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 
 fuzz: $(STAMP) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
 	@echo '==> fuzz: finds go to out/fuzz'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import settings
 
 from profkit.errors import RAISE
+
+sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema loads its grammar for 3 s, for a format that no schema has
 
 settings.register_profile("profkit", deadline=None)  # a busy machine is no failure: speed is `make bench`'s
 settings.load_profile("profkit")

@@ -158,19 +158,6 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert b"\\b" not in done.stdout
 
 
-def test_a_bug_of_ours_is_a_line_and_exit_code_70() -> None:
-    code = (
-        "import profkit.ranks.fleet, profkit.cli\n"
-        "def broken(*a, **k): raise KeyError('x')\n"
-        "profkit.ranks.fleet.triage = broken\n"
-        f"profkit.cli.main(['triage', {str(DATA)!r}])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 70
-    assert done.stderr.startswith("profkit: profkit itself failed while running `profkit triage` (KeyError: 'x')")
-    assert "Traceback" not in done.stderr
-
-
 def test_the_reader_of_a_pipe_may_leave_early() -> None:
     done = subprocess.run(
         f"{sys.executable} -m profkit triage {DATA} -f json | head -1",

@@ -210,19 +210,31 @@ def test_a_traceback_holds_no_escapes(text, tmp_path):
     assert "\u202e" not in done.stderr
 
 
-def test_a_fault_with_v_ends_with_its_line():
+def failing(said: str, *flags: str, first: str = "") -> str:
+    """Give what a program whose triage fails with a KeyError writes to stderr."""
     code = (
-        "import os; os.environ.pop('PROFKIT_RAISE', None)\n"
+        f"{first}\n"
         "import profkit.ranks.fleet, profkit.cli\n"
-        "def broken(*a, **k): raise KeyError('x\\x1b[31m')\n"
+        f"def broken(*a, **k): raise KeyError({said!r})\n"
         "profkit.ranks.fleet.triage = broken\n"
-        f"profkit.cli.main(['triage', {str(DATA)!r}, '-v'])"
+        f"profkit.cli.main({['triage', str(DATA), *flags]!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 70
-    assert "Traceback" in done.stderr
-    assert "\x1b" not in done.stderr
-    assert "profkit: profkit itself failed while running `profkit triage`" in done.stderr
+    return done.stderr
+
+
+def test_a_bug_of_ours_is_a_line_and_exit_code_70():
+    err = failing("x")
+    assert err.startswith("profkit: profkit itself failed while running `profkit triage` (KeyError: 'x')")
+    assert "Traceback" not in err
+
+
+def test_a_fault_with_v_ends_with_its_line():
+    err = failing("x\x1b[31m", "-v", first="import os; os.environ.pop('PROFKIT_RAISE', None)")
+    assert "Traceback" in err
+    assert "\x1b" not in err
+    assert "profkit: profkit itself failed while running `profkit triage`" in err
 
 
 @pytest.mark.parametrize("words", [["explain", "a"], ["triage", "--steps", "0:1"]])

@@ -23,7 +23,7 @@ for number, line in enumerate(sys.stdin):
     script, *arguments = json.loads(line)
     if os.fork() == 0:
         os.dup2(os.open(f"{sys.argv[1]}/{number}.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        os.dup2(os.open(f"{sys.argv[1]}/{number}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         sys.stdin = open(os.devnull)
         print(os.getpid(), flush=True)
         sys.argv = [script, *arguments]
@@ -32,7 +32,8 @@ for number, line in enumerate(sys.stdin):
         atexit._run_exitfuncs()
         sys.stdout.flush()
         os._exit(0)  # Python's own end but for taking torch's modules apart, which takes a second
-    os.wait()
+    with open(f"{sys.argv[1]}/{number}.code", "w") as file:
+        file.write(str(os.waitstatus_to_exitcode(os.wait()[1])))
 """
 """Runs scripts one by one, each in a child forked from a Python that has imported torch: seconds less for each.
 
@@ -54,7 +55,9 @@ class Forked:
     """A script that `run_forked` ran."""
 
     pid: int
+    code: int
     out: str
+    err: str
 
 
 def run_forked(folder: Path, scripts: list[tuple[str, ...]], *, out: Path | None = None) -> list[Forked]:
@@ -64,9 +67,14 @@ def run_forked(folder: Path, scripts: list[tuple[str, ...]], *, out: Path | None
     command = [sys.executable, "-c", FORKING, str(folder)]
     if out is not None:
         command = [sys.executable, "-m", "profkit", "capture", "-o", str(out), "--", *command]
-    subprocess.run(command, env=ENVIRONMENT, input=lines, text=True, check=False, capture_output=True, timeout=120)
-    texts = [(folder / f"{number}.out").read_text() for number in range(len(scripts))]
-    return [Forked(pid=int(text.partition("\n")[0]), out=text.partition("\n")[2]) for text in texts]
+    subprocess.run(command, env=ENVIRONMENT, input=lines, text=True, check=False, capture_output=True, timeout=300)
+    return [_forked(folder / str(number)) for number in range(len(scripts))]
+
+
+def _forked(place: Path) -> Forked:
+    out, err, code = (place.with_suffix(f".{kind}").read_text() for kind in ("out", "err", "code"))
+    pid, _, out = out.partition("\n")
+    return Forked(pid=int(pid), code=int(code), out=out, err=err)
 
 
 def trace_path(folder: Path, pid: int) -> Path:

@@ -105,6 +105,7 @@ def test_a_script_whose_runner_was_killed_is_not_taken_for_the_next_one(tmp_path
 
 
 LONG = """
+from tests.capture import no_dynamo
 import sys, torch
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -210,6 +211,7 @@ def test_ranks_that_begin_a_session_each_are_one_capture(tmp_path):
 
 
 SESSIONS = """
+from tests.capture import no_dynamo
 import json, os, torch
 from profkit.capture import session
 for rank in (0, 1, 0, 1):

@@ -416,6 +416,7 @@ def test_a_command_that_anybody_may_have_written_is_shown_and_not_repeated(machi
 
 
 AS_ON_CUDA = """
+from tests.capture import no_dynamo
 import time, torch
 import _profkit_capture.clock as clock
 

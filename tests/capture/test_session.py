@@ -1,4 +1,4 @@
-"""The capture from code, in this process: what it writes, and that it leaves nothing behind."""
+"""The capture from code, in the same process: what it writes, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from profkit.ranks.fleet import triage
-from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, per_step, run, trace
+from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, per_step, run, run_forked, trace
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 LOOP = """
-import torch
+import sys, torch
 from profkit.capture import session, step
 from torch.nn import Module
 from torch.optim import SGD, Optimizer
@@ -24,7 +24,7 @@ places = [(Module, "__call__"), (Optimizer, "_patch_step_function"), (Optimizer,
 model = torch.nn.Linear(4, 1)
 optimizer = SGD(model.parameters(), lr=0.1)
 before = [getattr(owner, name) for owner, name in places]
-with session("out", baseline=4, steps=3):
+with session(sys.argv[1], baseline=4, steps=3):
     for index in range(24):
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
@@ -34,26 +34,44 @@ print([getattr(owner, name) for owner, name in places] == before)
 """
 
 
-def test_a_session_captures_counts_and_unhooks(tmp_path):
-    done = run(sys.executable, "-c", LOOP, cwd=tmp_path)
+ODD = LOOP.replace("tokens=100 + index", "tokens=torch.tensor(100 + index), samples=float('nan')").replace(
+    "padded_tokens=256", "padded_tokens='many' if index % 2 else float('inf')"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("session")
+
+
+@pytest.fixture(scope="module")
+def ended(folder):
+    """How each of the loops and checks below ended, in a process of its own: torch is imported once for them."""
+    codes = {"loop": LOOP, "odd": ODD, "copies": COPIES, "nvtx": NVTX}
+    for name, code in codes.items():
+        (folder / f"{name}.py").write_text(code)
+    ran = run_forked(folder / "ran", [(str(folder / f"{name}.py"), str(folder / name)) for name in codes])
+    return dict(zip(codes, ran, strict=True))
+
+
+def test_a_session_captures_counts_and_unhooks(ended, folder):
+    done = ended["loop"]
     assert (done.code, done.out) == (0, "True\n"), done.err
     assert "3 steps from step 9 on, by profkit.capture.step()" in done.err
-    content = trace(tmp_path / "out")
+    content = trace(folder / "loop")
     assert names(content) == ["ProfilerStep#9", "ProfilerStep#10", "ProfilerStep#11"]
     assert per_step(content, "optimizer") == [1, 1, 1]
     counters = [event for event in content["traceEvents"] if event.get("ph") == "C"]
     tokens = {event["args"]["tokens"] for event in counters if event["name"] == "profkit.tokens"}
     assert {109, 110, 111} <= tokens
-    assert manifest(tmp_path / "out")["schema"] == "profkit.capture/1"
+    assert manifest(folder / "loop")["schema"] == "profkit.capture/1"
 
 
-def test_what_a_script_counts_can_be_anything_and_the_trace_stays_whole(tmp_path):
-    odd = LOOP.replace("tokens=100 + index", "tokens=torch.tensor(100 + index), samples=float('nan')")
-    odd = odd.replace("padded_tokens=256", "padded_tokens='many' if index % 2 else float('inf')")
-    done = run(sys.executable, "-c", odd, cwd=tmp_path)
+def test_what_a_script_counts_can_be_anything_and_the_trace_stays_whole(ended, folder):
+    done = ended["odd"]
     assert (done.code, done.out) == (0, "True\n"), done.err
-    assert triage([str(tmp_path / "out")]).ranks[0].steps.n == 3
-    counters = [event for event in trace(tmp_path / "out")["traceEvents"] if event.get("ph") == "C"]
+    assert triage([str(folder / "odd")]).ranks[0].steps.n == 3
+    counters = [event for event in trace(folder / "odd")["traceEvents"] if event.get("ph") == "C"]
     assert {event["name"] for event in counters} == {"profkit.tokens"}
     assert {109, 110, 111} <= {event["args"]["tokens"] for event in counters}
 
@@ -84,7 +102,7 @@ def test_the_variables_do_the_same_for_any_launcher(tmp_path):
 
 def test_run_captures_and_triages(tmp_path):
     line = (sys.executable, "-m", "profkit", "run", "-o", str(tmp_path / "out"), "--steps", "4", "--")
-    done = run(*line, sys.executable, str(SCRIPTS / "plain.py"))
+    done = run(*line, sys.executable, str(SCRIPTS / "plain.py"), WITH_DYNAMO="1")
     assert done.code == 0
     assert done.out.startswith("loss")
     assert "4 from ProfilerStep" in done.out
@@ -135,8 +153,8 @@ print(far.device.type)
 """
 
 
-def test_moves_of_host_tensors_to_a_device_are_a_phase():
-    done = run(sys.executable, "-c", COPIES)
+def test_moves_of_host_tensors_to_a_device_are_a_phase(ended):
+    done = ended["copies"]
     assert (done.code, done.out) == (0, "meta\n"), done.err
 
 
@@ -172,8 +190,8 @@ print(calls)
 """
 
 
-def test_an_attached_tool_sees_the_phases_in_a_domain_of_their_own():
-    done = run(sys.executable, "-c", NVTX)
+def test_an_attached_tool_sees_the_phases_in_a_domain_of_their_own(ended):
+    done = ended["nvtx"]
     assert done.code == 0, done.err
     assert (
         done.out == str([("domain", "profkit"), ("start", "forward"), ("start", "h2d"), ("end", 3), ("end", 2)]) + "\n"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+from profkit.ranks.fleet import triage
 from tests.capture.running import (
     SCRIPTS,
+    Forked,
     capture,
     crossing,
     manifest,
@@ -40,21 +44,92 @@ LOOPS = {
 }
 
 
+USERS = SCRIPTS.parent / "users"
+AS_WRITTEN = {
+    "accelerate_loop": 5,
+    "by_hand": 0,  # neither optimizer nor module nor loader: nothing to see
+    "char_gpt": 5,
+    "cnn_epochs": 5,
+    "dcgan": 5,
+    "dqn": 5,
+    "forecaster_cli": 5,
+    "stream_workers": 6,  # whole rounds of two workers
+    "swa_ema": 5,
+    "threaded": 5,
+}
+"""Scripts as people write them, none of them for profkit, and the steps that are found."""
+
+TRAINERS = {"transformers": ("hf_trainer.py", 2), "lightning": ("lightning_trainer.py", 1)}
 COMPILED = [("compiled.py", "module"), ("compiled.py", "in place"), ("compiled.py", "optimizer")]
 OWN_PROFILER = [("own_profiler.py", "window"), ("own_profiler.py", "all")]
 
 
-def test_scripts_of_every_shape_are_captured_and_not_changed(tmp_path):
+@dataclass
+class Ran:
+    """Scripts that ran plain and captured, one pair of torch's imports for all, and the folder of the captures."""
+
+    out: Path
+    pairs: dict[tuple[str, ...], tuple[Forked, Forked]]
+
+    def of(self, *scripts: tuple[str, ...]) -> list[tuple[Forked, Forked]]:
+        return [self.pairs[script] for script in scripts]
+
+
+def run_all(folder: Path) -> Ran:
     scripts = [*(script for script, _ in LOOPS.values()), *OWN_PROFILER, *COMPILED]
-    plain = run_forked(tmp_path / "plain", scripts)
-    captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
-    assert [_as_compiled(one.out) for one in captured] == [_as_compiled(one.out) for one in plain]
-    for shape, one in zip(LOOPS, captured, strict=False):
-        check_loop(shape, trace_of(tmp_path / "out", one.pid))
-    check_own_profiler(tmp_path / "out", *captured[len(LOOPS) : len(LOOPS) + 2])
-    for one in captured[-len(COMPILED) :]:
-        content = trace_of(tmp_path / "out", one.pid)
+    scripts += [(str(USERS / f"{name}.py"),) for name in written_here()]
+    scripts += [script for _, script, _ in trainers_here()]
+    plain = run_forked(folder / "plain", scripts)
+    captured = run_forked(folder / "captured", scripts, out=folder / "out")
+    return Ran(out=folder / "out", pairs=dict(zip(scripts, zip(plain, captured, strict=True), strict=True)))
+
+
+def written_here() -> list[str]:
+    return [name for name in AS_WRITTEN if name != "accelerate_loop" or find_spec("accelerate")]
+
+
+def trainers_here() -> list[tuple[str, tuple[str], int]]:
+    return [(package, (script,), loads) for package, (script, loads) in TRAINERS.items() if find_spec(package)]
+
+
+def test_scripts_of_every_shape_are_captured_and_not_changed(tmp_path):
+    """One test, since whichever process of the tests runs a part would have to run all of them."""
+    ran = run_all(tmp_path)
+    check_shapes(ran)
+    for name in written_here():
+        check_as_written(name, ran)
+    for trainer, script, loads in trainers_here():
+        check_trainer(trainer, script, loads, ran)
+
+
+def check_shapes(ran):
+    loops = [script for script, _ in LOOPS.values()]
+    for plain, captured in ran.of(*loops, *OWN_PROFILER, *COMPILED):
+        assert (captured.code, _as_compiled(captured.out)) == (0, _as_compiled(plain.out))
+    for shape, (_, one) in zip(LOOPS, ran.of(*loops), strict=True):
+        check_loop(shape, trace_of(ran.out, one.pid))
+    check_own_profiler(ran.out, *(one for _, one in ran.of(*OWN_PROFILER)))
+    for _, one in ran.of(*COMPILED):
+        content = trace_of(ran.out, one.pid)
         assert (names(content), crossing(content), per_step(content, "backward")) == (WINDOW, [], [1] * 5)
+
+
+def check_as_written(name, ran):
+    """It does what it did, and what can be captured is."""
+    ((plain, captured),) = ran.of((str(USERS / f"{name}.py"),))
+    assert (name, captured.code, captured.out) == (name, 0, plain.out)
+    assert (name, bool(plain.out)) == (name, True)
+    found = {one["pid"]: one for one in manifest(ran.out)["ranks"]}
+    told = found.get(captured.pid, {"n_steps": 0})
+    assert (name, told["n_steps"]) == (name, AS_WRITTEN[name])
+    if AS_WRITTEN[name]:
+        report = triage([str(ran.out / told["trace"])])
+        assert (name, report.ranks[0].steps.n) == (name, AS_WRITTEN[name])
+        assert report.verdict.next_tool.command
+
+
+def test_every_script_of_users_is_tried():
+    assert {path.stem for path in USERS.glob("*.py")} == {*AS_WRITTEN, "spawn_ddp"}
 
 
 def check_loop(shape, content):
@@ -103,31 +178,20 @@ def loss_of_two_ranks() -> str:
     """What `spawn_ddp.py` prints, without ranks: DDP takes the mean of their gradients, to the last bit for two."""
     torch.manual_seed(0)
     model = torch.nn.Linear(16, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(30):
         losses = [model(torch.full((4, 16), 0.01 * (rank + step))).square().mean() for rank in (0, 1)]
         gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in losses]
         for parameter, first, second in zip(model.parameters(), *gradients, strict=True):
-            parameter.grad = (first + second) / 2
-        optimizer.step()
+            parameter.data.add_((first + second) / 2, alpha=-0.01)  # as SGD does
     return losses[0].item().hex()
 
 
-TRAINERS = {"transformers": ("hf_trainer.py", 2), "lightning": ("lightning_trainer.py", 1)}
-
-
-def test_trainers_are_captured(tmp_path):
-    there = [trainer for package, trainer in TRAINERS.items() if find_spec(package)]
-    if not there:
-        pytest.skip("no trainer is installed here")
-    scripts = [(script,) for script, _ in there]
-    plain = run_forked(tmp_path / "plain", scripts)
-    captured = run_forked(tmp_path / "captured", scripts, out=tmp_path / "out")
-    for (script, loads), before, after in zip(there, plain, captured, strict=True):
-        assert before.out.splitlines()[-1].startswith("loss ")
-        assert (script, after.out.splitlines()[-1]) == (script, before.out.splitlines()[-1])
-        content = trace_of(tmp_path / "out", after.pid)
-        assert (script, names(content)) == (script, WINDOW)
-        assert (script, per_step(content, "optimizer")) == (script, [1] * 5)
-        assert (script, per_step(content, "data_loader")) == (script, [loads] * 5)
-        assert (script, crossing(content)) == (script, [])
+def check_trainer(trainer, script, loads, ran):
+    ((plain, captured),) = ran.of(script)
+    assert plain.out.splitlines()[-1].startswith("loss ")
+    assert (trainer, captured.out.splitlines()[-1]) == (trainer, plain.out.splitlines()[-1])
+    content = trace_of(ran.out, captured.pid)
+    assert (trainer, names(content)) == (trainer, WINDOW)
+    assert (trainer, per_step(content, "optimizer")) == (trainer, [1] * 5)
+    assert (trainer, per_step(content, "data_loader")) == (trainer, [loads] * 5)
+    assert (trainer, crossing(content)) == (trainer, [])

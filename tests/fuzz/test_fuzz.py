@@ -231,20 +231,17 @@ def test_a_secret_is_no_secret_without_its_spaces() -> None:
             assert secret.is_in(CASE.but(files={"t.json": File(body=Json(top, layout=layout))})) is is_one
 
 
-@pytest.mark.parametrize("what", [what for _, what, _ in events.MUTATORS])
-def test_a_mutator_of_events_does_not_stumble_over_what_is_sound(what: str) -> None:
-    (mutate,) = (mutate for _, name, mutate in events.MUTATORS if name == what)
-    for seed in range(12):
-        rng = random.Random(seed)  # noqa: S311 - inputs, no secrets
-        mutate(rng, bases.drawn_trace(rng))
+MUTATORS = [
+    *(pytest.param(bases.drawn_trace, mutate, id=f"events: {what}") for _, what, mutate in events.MUTATORS),
+    *(pytest.param(nsys.drawn_statements, mutate, id=f"exports: {what}") for _, what, mutate in sql.MUTATORS),
+]
 
 
-@pytest.mark.parametrize("what", [what for _, what, _ in sql.MUTATORS])
-def test_a_mutator_of_exports_does_not_stumble_over_what_is_sound(what: str) -> None:
-    (mutate,) = (mutate for _, name, mutate in sql.MUTATORS if name == what)
+@pytest.mark.parametrize(("drawn", "mutate"), MUTATORS)
+def test_a_mutator_does_not_stumble_over_what_is_sound(drawn: Any, mutate: Any) -> None:
     for seed in range(12):
         rng = random.Random(seed)  # noqa: S311 - inputs, no secrets
-        mutate(rng, nsys.drawn_statements(rng))
+        mutate(rng, drawn(rng))
 
 
 def test_a_find_is_made_small() -> None:

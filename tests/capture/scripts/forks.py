@@ -1,8 +1,9 @@
 """A loop that forks inside the window and after it; the children end in every way Python has."""
 
-import os
+import os  # noqa: I001
 import sys
 
+import tests.capture.no_dynamo  # noqa: F401 - before torch
 import torch
 from torch import nn
 

@@ -1,7 +1,8 @@
 """A plain loop: DataLoader, forward, backward, optimizer."""
 
-import sys
+import sys  # noqa: I001
 
+import tests.capture.no_dynamo  # noqa: F401 - before torch
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

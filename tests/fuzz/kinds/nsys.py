@@ -57,31 +57,10 @@ def _rich() -> Export:
             globalPid=global_pid(RANK0),
             syncType=3,
         )
-        export.add(
-            "CUPTI_ACTIVITY_KIND_MEMCPY",
-            start=at,
-            end=at + 7000,
-            deviceId=0,
-            streamId=7,
-            correlationId=900 + number,
-            globalPid=global_pid(RANK0),
-            bytes=2**22,
-            copyKind=1,
-            srcKind=0,
-            dstKind=2,
-        )
-        export.add(
-            "CUPTI_ACTIVITY_KIND_MEMSET",
-            start=at + 8000,
-            end=at + 9000,
-            deviceId=0,
-            streamId=7,
-            correlationId=950 + number,
-            globalPid=global_pid(RANK0),
-            value=0,
-            bytes=64,
-            memKind=2,
-        )
+        copied = {"bytes": 2**22, "copyKind": 1, "srcKind": 0, "dstKind": 2}
+        _device_work(export, "MEMCPY", at, at + 7000, correlation=900 + number, **copied)
+        filled = {"value": 0, "bytes": 64, "memKind": 2}
+        _device_work(export, "MEMSET", at + 8000, at + 9000, correlation=950 + number, **filled)
         export.add(
             "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
             start=at + 20_000,
@@ -96,6 +75,12 @@ def _rich() -> Export:
         )
     _around(export)
     return export
+
+
+def _device_work(export: Export, kind: str, start: int, end: int, *, correlation: int, **more: int) -> None:
+    """Add a row; the order of its columns is that of the statements, from which inputs are drawn."""
+    where = {"deviceId": 0, "streamId": 7, "correlationId": correlation, "globalPid": global_pid(RANK0)}
+    export.add(f"CUPTI_ACTIVITY_KIND_{kind}", start=start, end=end, **where, **more)
 
 
 def _around(export: Export) -> None:
