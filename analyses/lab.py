@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from analyses.rank_runs import captured, fingerprint, timed
-from profkit.compare.change import Change, Sample
-from profkit.compare.judge import judge
+from profkit.compare.stats.change import Change, Sample
+from profkit.compare.stats.judge import judge
 from workloads.rank_cases import Case
 
 Row = dict[str, Any]

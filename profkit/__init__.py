@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from profkit.errors import ProfkitError
-    from profkit.ingest.kineto import read_trace
+    from profkit.ingest.kineto.reader import read_trace
     from profkit.ingest.read import read_traces
     from profkit.model.report import Report
     from profkit.model.trace import Trace
     from profkit.pipeline import triage_trace
-    from profkit.ranks.fleet import triage
+    from profkit.ranks.run.fleet import triage
 
 __version__: Final = "0.1.0"
 __all__ = ["ProfkitError", "Report", "Trace", "read_trace", "read_traces", "triage", "triage_trace"]
@@ -33,9 +33,9 @@ _HOME: Final = {
     "ProfkitError": "profkit.errors",
     "Report": "profkit.model.report",
     "Trace": "profkit.model.trace",
-    "read_trace": "profkit.ingest.kineto",
+    "read_trace": "profkit.ingest.kineto.reader",
     "read_traces": "profkit.ingest.read",
-    "triage": "profkit.ranks.fleet",
+    "triage": "profkit.ranks.run.fleet",
     "triage_trace": "profkit.pipeline",
 }
 

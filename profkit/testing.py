@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from profkit.errors import UsageError
-from profkit.ingest.batch import decode_batch
-from profkit.ingest.build import build_trace
-from profkit.ingest.kineto import RawTrace
+from profkit.ingest.assemble.build import build_trace
+from profkit.ingest.kineto.batch import decode_batch
+from profkit.ingest.kineto.reader import RawTrace
 from profkit.model.trace import Trace
 
 if TYPE_CHECKING:

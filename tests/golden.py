@@ -6,11 +6,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
-from profkit.compare.sides import read_side
-from profkit.ranks.fleet import triage
-from profkit.render import compare as compare_terminal
-from profkit.render import compare_json, compare_markdown, json, markdown, terminal
+from profkit.ranks.run.fleet import triage
+from profkit.render.json import compare as compare_json
+from profkit.render.json import report as json
+from profkit.render.markdown import compare as compare_markdown
+from profkit.render.markdown import report as markdown
+from profkit.render.terminal import compare as compare_terminal
+from profkit.render.terminal import report as terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = Path(__file__).resolve().parent / "goldens"

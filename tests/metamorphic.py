@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profkit.model.report import Report
-from profkit.ranks.fleet import triage
+from profkit.ranks.run.fleet import triage
 from profkit.testing import HOST_PID, Row, to_json
 
 Body = Callable[[], object]

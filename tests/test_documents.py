@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli import group
-from profkit.ingest.devices import MAX_DEVICES
+from profkit.ingest.assemble.devices import MAX_DEVICES
 from profkit.ingest.numbers import MAX_RANKS
 from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT, MOST_TEXT
 from tests.conftest import ROOT

@@ -13,10 +13,10 @@ import pytest
 from profkit.analyzers import ANALYZERS
 from profkit.errors import RAISE, InternalError, TraceFormatError, UsageError, blamed, fault
 from profkit.pipeline import FAULT_CAP, triage_trace
-from profkit.ranks import together
-from profkit.ranks.census import MOST_MISSING
-from profkit.ranks.fleet import triage
-from profkit.render.json import report_to_dict
+from profkit.ranks.align.membership import MOST_MISSING
+from profkit.ranks.run import fleet_report as together
+from profkit.ranks.run.fleet import triage
+from profkit.render.json.report import report_to_dict
 from profkit.render.schema import schema
 from profkit.testing import draw, kernel, launch, span, to_json
 from tests.conftest import ROOT
@@ -97,7 +97,7 @@ def test_the_joint_part_may_fail_and_each_rank_has_its_verdict(monkeypatch, abso
 
 
 def test_a_rank_that_fails_is_named_and_the_others_go_on(monkeypatch, absorbed):
-    from profkit.ranks import outcome
+    from profkit.ranks.reduce import outcome
 
     whole = outcome.summarise
 
@@ -214,9 +214,9 @@ def failing(said: str, *flags: str, first: str = "") -> str:
     """Give what a program whose triage fails with a KeyError writes to stderr."""
     code = (
         f"{first}\n"
-        "import profkit.ranks.fleet, profkit.cli\n"
+        "import profkit.ranks.run.fleet, profkit.cli\n"
         f"def broken(*a, **k): raise KeyError({said!r})\n"
-        "profkit.ranks.fleet.triage = broken\n"
+        "profkit.ranks.run.fleet.triage = broken\n"
         f"profkit.cli.main({['triage', str(DATA), *flags]!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)

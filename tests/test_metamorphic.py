@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.model.report import Bottleneck, Report
-from profkit.ranks.fleet import triage
-from profkit.render.json import report_to_dict
+from profkit.ranks.run.fleet import triage
+from profkit.render.json.report import report_to_dict
 from profkit.testing import Row
 from tests.metamorphic import ALL_REDUCE, Job, triaged
 

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 from profkit.capture.command import redacted_text as redacted_reason
 from profkit.cli import complain, group
 from profkit.errors import ProfkitError
-from profkit.ingest.kineto import read_trace
-from profkit.ingest.ncu import read_profiles
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ingest.ncu.reader import read_profiles
 from profkit.testing import kernel, launch, span, to_json
 from tests.conftest import ROOT
 from tests.test_secrets import HEX, SHAPES, TEXTS, VALUES, drawn, three

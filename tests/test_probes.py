@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from profkit.pipeline import triage_trace
-from profkit.ranks.fleet import triage
+from profkit.ranks.run.fleet import triage
 from profkit.testing import Row, kernel, launch, span, to_json, trace_of
 from profkit.timeline import Facts
 

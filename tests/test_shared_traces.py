@@ -13,14 +13,15 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.errors import ProfkitError
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 from profkit.model.finding import Finding
 from profkit.model.report import Report
 from profkit.model.trace import Trace
-from profkit.ranks.fleet import triage
-from profkit.render import markdown, terminal
-from profkit.render.json import report_to_dict
+from profkit.ranks.run.fleet import triage
+from profkit.render.json.report import report_to_dict
+from profkit.render.markdown import report as markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import report as terminal
 from profkit.timeline.activity import device_activity
 from tests.conftest import SHARED_TRACES
 

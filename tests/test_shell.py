@@ -250,9 +250,9 @@ def test_files_of_ranks_with_hostile_names(phase: str, tmp_path: Path, shell: Sh
 
 
 def test_profiles_with_hostile_names_beside_a_trace(tmp_path: Path, shell: Shell) -> None:
-    from profkit.handover.beside import Reading, handed_over
-    from profkit.handover.sources import sources_of
-    from profkit.ranks.options import Options
+    from profkit.crosscheck.run import Reading, handed_over
+    from profkit.crosscheck.sources import sources_of
+    from profkit.ranks.reduce.options import Options
 
     trace = tmp_path / "-t ';>PWN;'.json.gz"
     rows = Job(metadata={}).rows()

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.compare.bench import ARMS, Design, measure, orders, report
-from profkit.compare.judge import Answer, Change, Sample, judge
-from profkit.compare.process import Outcome
+from profkit.compare.bench.interleaved import ARMS, Design, measure, orders, report
+from profkit.compare.bench.process import Outcome
+from profkit.compare.stats.judge import Answer, Change, Sample, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

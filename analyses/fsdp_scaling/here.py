@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from profkit.compare.change import Change, Sample
-from profkit.compare.judge import judge
-from profkit.compare.scaling import scale
-from profkit.compare.tables import read_table
-from profkit.render import scaling, scaling_json
+from profkit.compare.scaling.study import scale
+from profkit.compare.stats.change import Change, Sample
+from profkit.compare.stats.judge import judge
+from profkit.compare.tables.result_tables import read_table
+from profkit.render.json import scaling as scaling_json
+from profkit.render.terminal import scaling
 
 Setup = tuple[int, bool, bool]
 """Ranks, whether checkpointed, whether prefetched."""

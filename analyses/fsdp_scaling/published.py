@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from profkit.compare.judge import judge
-from profkit.compare.scaling import scale
-from profkit.compare.tables import matched, read_table
-from profkit.render import scaling, scaling_json
+from profkit.compare.scaling.study import scale
+from profkit.compare.stats.judge import judge
+from profkit.compare.tables.result_tables import matched, read_table
+from profkit.render.json import scaling as scaling_json
+from profkit.render.terminal import scaling
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "shared" / "data" / "seeds" / "fsdp_study"
 CAPACITY_BYTES: Final = 16e9  # V100 16 GB, as the study says

@@ -48,8 +48,8 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         yield target
         return
     try:
-        from profkit.capture import export, inject, store
         from profkit.capture.command import redacted_command, tell
+        from profkit.capture.inside import export, inject, store
         from profkit.capture.outcome import outcomes_of, put_aside, told
     except ImportError as error:
         raise MissingCapabilityError(f"a session needs torch ({error})", hint="pip install torch") from None

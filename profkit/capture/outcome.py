@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit import __version__
-from profkit.capture import export
+from profkit.capture.inside import export
 from profkit.capture.options import Options
 from profkit.capture.pins import pinned
 from profkit.capture.place import alone, part_in, set_aside, work_folder

@@ -167,7 +167,7 @@ def _leave(code: int) -> NoReturn:
 
 def complain(error: ProfkitError) -> None:
     """Print one line that says what and where, and one that says what next, to stderr."""
-    from profkit.cli.say import say, say_below
+    from profkit.cli.shared.say import say, say_below
 
     say(_shortened(redacted_text(error.message)))
     if error.hint:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import click
 
 from profkit import files
-from profkit.cli.percent import Percent
-from profkit.cli.say import say
+from profkit.cli.shared.percent import Percent
+from profkit.cli.shared.say import say
 from profkit.errors import ProfkitError, UsageError
 from profkit.redact import redacted_command
 from profkit.shell import clean, line_of, path_word
@@ -66,7 +66,7 @@ def command(
       profkit bench --aa -n 10 -- python train.py          what this machine can tell apart
       profkit compare profkit-bench.csv
     """
-    from profkit.compare.bench import Design
+    from profkit.compare.bench.interleaved import Design
 
     commands = _commands(command_line, is_same=is_same)
     labels = _names(names)
@@ -119,7 +119,7 @@ class _Session:
 
     def run(self, warmup: int) -> int:
         """Make the runs; gives 130 if the user ended it. A command that fails ends it too, with what was kept said."""
-        from profkit.compare.bench import measure
+        from profkit.compare.bench.interleaved import measure
 
         try:
             for number in range(warmup):
@@ -141,8 +141,8 @@ class _Session:
 
     def tell(self, code: int, *, is_same: bool, color: bool | None) -> int:
         """Print what the whole blocks say, and how to ask again."""
-        from profkit.compare.bench import report
-        from profkit.render import bench
+        from profkit.compare.bench.interleaved import report
+        from profkit.render.terminal import bench
 
         shown = {arm: shlex.join(redacted_command(words)) for arm, words in self._commands.items()}
         found = report(self._trials, self._design, shown, is_same=is_same)
@@ -154,12 +154,12 @@ class _Session:
         return code
 
     def _once(self, arm: str) -> Any:
-        from profkit.compare.process import run_once
+        from profkit.compare.bench.process import run_once
 
         return run_once(self._commands[arm], metric=self._pattern)
 
     def _keep(self, trials: Sequence[Any]) -> None:
-        from profkit.compare.bench import judged, table
+        from profkit.compare.bench.interleaved import judged, table
 
         self._trials = trials
         try:
@@ -239,7 +239,7 @@ def _measure(pattern: str | None, *, lower: bool) -> tuple[str, str, float, bool
     name = next(iter(compiled.groupindex), "cost" if lower else "metric")
     if name in _COLUMNS:
         raise UsageError(f"--metric names {name}, which is a column of its own", hint="name it tokens_per_s or step_ms")
-    from profkit.compare.headings import metric_of
+    from profkit.compare.tables.headings import metric_of
 
     known = metric_of([name], name, "--metric")
     is_named = name not in ("cost", "metric")

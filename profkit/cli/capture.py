@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-from profkit.cli.say import say, say_below
+from profkit.cli.shared.say import say, say_below
 from profkit.errors import MissingCapabilityError, UsageError
 
 DEFAULT_FOLDER = "profkit-capture"
@@ -136,7 +136,7 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
 
 def _outcome(options: Any, ran: Any) -> Captured:
     """Put the traces together and say how it went."""
-    from profkit.capture.export import is_taken
+    from profkit.capture.inside.export import is_taken
     from profkit.capture.outcome import outcomes_of, told
 
     folder = Path(options.folder)
@@ -177,7 +177,7 @@ def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_F
     which only `is_strict` asks for. What a killed capture left in the folder is put aside, and said.
     """
     from profkit.capture import place
-    from profkit.capture.export import remove_published
+    from profkit.capture.inside.export import remove_published
     from profkit.capture.outcome import put_aside
 
     folder = (output or Path(default)).absolute()

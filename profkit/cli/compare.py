@@ -8,10 +8,10 @@ from typing import Final
 
 import click
 
-from profkit.cli.output import FormatChoice, deliver, format_for
-from profkit.cli.percent import Percent
-from profkit.cli.progress import ReadingProgress
-from profkit.cli.say import say
+from profkit.cli.shared.output import FormatChoice, deliver, format_for
+from profkit.cli.shared.percent import Percent
+from profkit.cli.shared.progress import ReadingProgress
+from profkit.cli.shared.say import say
 from profkit.errors import UsageError
 from profkit.model.comparison import Comparison, Judgement
 from profkit.units import format_change, format_fraction
@@ -114,7 +114,7 @@ def _sides(paths: Sequence[str], baseline: Sequence[str], candidate: Sequence[st
 
 
 def _compared(before: list[str], after: list[str], *, margin: float, metric: str | None, lenient: bool) -> Comparison:
-    from profkit.compare.tables import is_result_table
+    from profkit.compare.tables.result_tables import is_result_table
 
     are_tables = {is_result_table(Path(path)) for path in (*before, *after)}
     if are_tables == {True}:
@@ -127,8 +127,8 @@ def _compared(before: list[str], after: list[str], *, margin: float, metric: str
         raise UsageError(f"{before[0]} is one side", hint="name the other one as well: profkit compare A B")
     if metric is not None:
         raise UsageError("--metric names a column, and these are traces", hint="leave it out")
+    from profkit.compare.captures.sides import read_side
     from profkit.compare.comparison import compare
-    from profkit.compare.sides import read_side
 
     with ReadingProgress() as progress:
         sides = [
@@ -140,14 +140,14 @@ def _compared(before: list[str], after: list[str], *, margin: float, metric: str
 
 def _rendered(comparison: Comparison, fmt: str, *, verbose: bool, color: bool | None) -> str:
     if fmt == "terminal":
-        from profkit.render import compare
+        from profkit.render.terminal import compare
 
         return compare.render(comparison, color=color, verbose=verbose)
     if fmt == "json":
-        from profkit.render import compare_json
+        from profkit.render.json import compare as compare_json
 
         return compare_json.render(comparison)
-    from profkit.render import compare_markdown
+    from profkit.render.markdown import compare as compare_markdown
 
     return compare_markdown.render(comparison)
 

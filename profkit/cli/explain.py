@@ -28,8 +28,8 @@ def _explanations() -> dict[str, Explanation]:
     """Give what is known of findings of `triage`, of one rank and of many, and readings of `compare`, by id."""
     from profkit import analyzers
     from profkit.compare import explanations as readings
-    from profkit.handover import explanations as second
-    from profkit.ranks import explanations as across
+    from profkit.crosscheck import explanations as second
+    from profkit.ranks.findings import explanations as across
 
     return {**analyzers.EXPLANATIONS, **across.EXPLANATIONS, **second.EXPLANATIONS, **readings.EXPLANATIONS}
 

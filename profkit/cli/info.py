@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli.numeric import load_numpy
-from profkit.cli.progress import ReadingProgress
+from profkit.cli.shared.numeric import load_numpy
+from profkit.cli.shared.progress import ReadingProgress
 from profkit.model.finding import Skipped
 from profkit.shell import clean
 from profkit.units import format_bytes, format_ns

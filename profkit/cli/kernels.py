@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from profkit.cli.output import FormatChoice, deliver, format_for
+from profkit.cli.shared.output import FormatChoice, deliver, format_for
 from profkit.model.kernel import KernelReport
 
 
@@ -34,7 +34,7 @@ def command(paths: tuple[str, ...], fmt: str | None, output: Path | None, verbos
 
 
 def _read(paths: tuple[str, ...]) -> KernelReport:
-    from profkit.ingest.ncu import find_ncu_sources, read_profiles
+    from profkit.ingest.ncu.reader import find_ncu_sources, read_profiles
     from profkit.kernels.assess import assess_all
 
     sources = find_ncu_sources(paths)
@@ -48,13 +48,13 @@ def _read(paths: tuple[str, ...]) -> KernelReport:
 
 def _rendered(report: KernelReport, fmt: str, *, verbose: bool, color: bool | None) -> str:
     if fmt == "terminal":
-        from profkit.render import kernels
+        from profkit.render.terminal import kernels
 
         return kernels.render(report, color=color, verbose=verbose)
     if fmt == "json":
-        from profkit.render import kernels_json
+        from profkit.render.json import kernels as kernels_json
 
         return kernels_json.render(report)
-    from profkit.render import kernels_markdown
+    from profkit.render.markdown import kernels as kernels_markdown
 
     return kernels_markdown.render(report)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from profkit import files
-from profkit.cli.nsight import (
+from profkit.cli.shared.nsight import (
     Done,
     Job,
     capture_options,
@@ -21,7 +21,7 @@ from profkit.cli.nsight import (
     show,
     tool_options,
 )
-from profkit.cli.say import say, say_below
+from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 from profkit.redact import shown_url
 from profkit.shell import CommandLine, line_of, path_word, recorded
@@ -73,9 +73,9 @@ def command(
       profkit ncu --kernel vectorized_elementwise_kernel --skip 12 -- python train.py
       profkit ncu --dry-run -- python train.py
     """
-    from profkit.capture.launchers import cut, placed
-    from profkit.capture.ncu import HELP, REPORTS, ncu_line, target_of
-    from profkit.capture.nsight import find_tool, require
+    from profkit.capture.tools.launchers import cut, placed
+    from profkit.capture.tools.ncu import HELP, REPORTS, ncu_line, target_of
+    from profkit.capture.tools.nsight import find_tool, require
 
     checked_ranks(ranks)
     if kernel is not None and trace is not None:
@@ -170,7 +170,7 @@ def _recorded(trace: str, known: CommandLine | None, *, may_run: bool) -> tuple[
 
 def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
     """Print the raw page beside each report and say what to run next; 4 where ncu could not do its part."""
-    from profkit.capture.nsight import counters_error
+    from profkit.capture.tools.nsight import counters_error
 
     said = "" if log is None else _log_of(log)
     if "ERR_NVGPUCTRPERM" in said:
@@ -200,7 +200,7 @@ def _log_of(log: Path) -> str:
 
 def _write_page(tool: Any, report: Path) -> None:
     """Write the raw page of a report beside it, as ncu prints it."""
-    from profkit.capture.ncu import page_line
+    from profkit.capture.tools.ncu import page_line
 
     page = subprocess.run(page_line(tool, report), check=False, capture_output=True)  # noqa: S603
     if page.returncode or not page.stdout:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from profkit.cli.nsight import (
+from profkit.cli.shared.nsight import (
     Done,
     Job,
     capture_options,
@@ -18,7 +18,7 @@ from profkit.cli.nsight import (
     show,
     tool_options,
 )
-from profkit.cli.say import say, say_below
+from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 from profkit.shell import line_of, path_word
 
@@ -55,9 +55,9 @@ def command(
       profkit nsys --also waits -- python train.py          what the host waits for
       profkit nsys --dry-run -- torchrun --nproc-per-node 4 train.py
     """
-    from profkit.capture.launchers import cut, placed
-    from profkit.capture.nsight import find_tool, require
-    from profkit.capture.nsys import HELP, REPORTS, nsys_line
+    from profkit.capture.tools.launchers import cut, placed
+    from profkit.capture.tools.nsight import find_tool, require
+    from profkit.capture.tools.nsys import HELP, REPORTS, nsys_line
 
     wanted = _wanted(also)
     if not command_line:
@@ -84,7 +84,7 @@ command.allow_interspersed_args = False
 
 
 def _wanted(also: str) -> tuple[str, ...]:
-    from profkit.capture.nsys import ALSO
+    from profkit.capture.tools.nsys import ALSO
 
     wanted = tuple(part.strip() for part in also.split(",") if part.strip())
     if wanted == ("help",):
@@ -100,8 +100,8 @@ def _wanted(also: str) -> tuple[str, ...]:
 
 def _finish(done: Done, folder: Path, tool: Any) -> int:
     """Export the reports and say what to run next; 4 where the command went well and nsys left nothing."""
-    from profkit.capture.nsight import flags_of
-    from profkit.capture.nsys import EXPORT_HELP, export_line
+    from profkit.capture.tools.nsight import flags_of
+    from profkit.capture.tools.nsys import EXPORT_HELP, export_line
 
     if not done.reports:
         say(f"nsys left no report in {folder}")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from profkit.cli.output import FormatChoice, deliver, format_for
-from profkit.cli.progress import ReadingProgress
+from profkit.cli.shared.output import FormatChoice, deliver, format_for
+from profkit.cli.shared.progress import ReadingProgress
 from profkit.model.scaling import Held, ScalingReport
 
 _SIZES: Final = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30}
@@ -67,16 +67,16 @@ def command(
 def _scaled(
     paths: tuple[str, ...], *, held: Held | None, metric: str | None, capacity_bytes: float | None
 ) -> ScalingReport:
-    from profkit.compare.scaling import scale
-    from profkit.compare.tables import is_result_table, read_table
+    from profkit.compare.scaling.study import scale
+    from profkit.compare.tables.result_tables import is_result_table, read_table
 
     named = [path for path in paths if is_result_table(Path(path))]
     folders = [path for path in paths if path not in named]
     tables = [read_table(path, metric=metric) for path in named]
     traces = None
     if folders:
-        from profkit.compare.sides import read_side
-        from profkit.compare.traced import traced_table
+        from profkit.compare.captures.sides import read_side
+        from profkit.compare.scaling.traced import traced_table
 
         with ReadingProgress() as progress:
             side = read_side("runs", folders, progress=progress)
@@ -87,13 +87,13 @@ def _scaled(
 
 def _rendered(report: ScalingReport, fmt: str, *, color: bool | None) -> str:
     if fmt == "terminal":
-        from profkit.render import scaling
+        from profkit.render.terminal import scaling
 
         return scaling.render(report, color=color)
     if fmt == "json":
-        from profkit.render import scaling_json
+        from profkit.render.json import scaling as scaling_json
 
         return scaling_json.render(report)
-    from profkit.render import scaling_markdown
+    from profkit.render.markdown import scaling as scaling_markdown
 
     return scaling_markdown.render(report)

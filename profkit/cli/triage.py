@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profkit.cli.numeric import load_numpy
-from profkit.cli.output import FormatChoice, format_for, write
-from profkit.cli.progress import ReadingProgress
+from profkit.cli.shared.numeric import load_numpy
+from profkit.cli.shared.output import FormatChoice, format_for, write
+from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import UsageError, blamed
-from profkit.model.allocator import collector_paused
+from profkit.ingest.allocator import collector_paused
 from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ def command(
     # imports make much that stays, one trace's analysis makes no cycles worth looking for
     click.get_current_context().with_resource(collector_paused())
     load_numpy()
-    from profkit.handover.sources import sources_of
-    from profkit.ranks.fleet import triage
-    from profkit.ranks.options import Options
+    from profkit.crosscheck.sources import sources_of
+    from profkit.ranks.reduce.options import Options
+    from profkit.ranks.run.fleet import triage
 
     step_range = _parse_steps(step_text)
     options = Options(lenient=lenient, step_range=step_range, command=command)
@@ -124,7 +124,7 @@ def command(
             )
         else:
             gc.enable()
-            from profkit.cli.ranks import Plan, report_on
+            from profkit.cli.shared.ranks import Plan, report_on
 
             report = report_on(
                 sources,
@@ -132,7 +132,7 @@ def command(
                 Plan(n_workers=jobs, cache=cache, is_cached=not no_cache, is_strict=strict, dask=dask),
             )
         if given.has_second:
-            from profkit.handover.beside import Reading, handed_over
+            from profkit.crosscheck.run import Reading, handed_over
 
             reading = Reading(options=options, jobs=jobs or _jobs_for(sources), progress=progress)
             with blamed("setting the other tool beside it", sources[0]):

@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from profkit.compare.change import Answer, Change, Sample
-from profkit.compare.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
-from profkit.compare.measured import Measured
-from profkit.compare.pair import Pair, moved
-from profkit.compare.sides import Run, Side, shared_work
-from profkit.compare.waterfall import account, per_step, waterfall
-from profkit.compare.why import readings
+from profkit.compare.captures.measured import Measured
+from profkit.compare.captures.pair import Pair, moved
+from profkit.compare.captures.readings import readings
+from profkit.compare.captures.sides import Run, Side, shared_work
+from profkit.compare.captures.waterfall import account, per_step, waterfall
+from profkit.compare.stats.change import Answer, Change, Sample
+from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.errors import UnsupportedTraceError
 from profkit.model.comparison import (
     Comparison,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profkit.compare.change import Sample
 from profkit.compare.comparison import judgement_of
-from profkit.compare.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
-from profkit.compare.tables import ResultTable, matched, read_table
+from profkit.compare.stats.change import Sample
+from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
+from profkit.compare.tables.result_tables import ResultTable, matched, read_table
 from profkit.errors import UsageError
 from profkit.model.comparison import Comparison, SideReport
 

@@ -7,7 +7,15 @@ import io
 import os
 import stat
 
-from .kinds import ALWAYS, AT_ONCE, NO_LINK, AnyPath, is_open_to_others, refuse_foreign, refuse_special
+from .kinds import (
+    ALWAYS,
+    AT_ONCE,
+    NO_LINK,
+    AnyPath,
+    is_open_to_others,
+    refuse_foreign,
+    refuse_special,
+)
 
 
 class TooLargeError(OSError):

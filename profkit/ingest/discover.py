@@ -31,7 +31,7 @@ def find_sources(paths: Iterable[str]) -> list[str]:
     for text in paths:
         path = Path(text)
         if is_url(text):
-            from profkit.ingest.remote import listed
+            from profkit.ingest.bytes.remote import listed
 
             found = listed(text)
             sources += found if found == [text] else _ordered(found, text)

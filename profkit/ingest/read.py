@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from profkit import files
 from profkit.errors import ProfkitError, UnsupportedTraceError, each_blamed
-from profkit.ingest.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_chunks
+from profkit.ingest.bytes.bytesource import GZIP_MAGIC, SQLITE_MAGIC, Progress, read_chunks
 from profkit.ingest.discover import is_url
-from profkit.ingest.kineto import read_trace
-from profkit.ingest.ncu_page import is_ncu
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ingest.ncu.sniff import is_ncu
 from profkit.redact import shown_url
 from profkit.shell import quoted_path
 
@@ -71,17 +71,17 @@ def read_traces(
     path = Path(source)
     head = _head(path)
     if head.startswith(SQLITE_MAGIC):
-        from profkit.ingest.nsys import read_export
+        from profkit.ingest.nsys.reader import read_export
 
         yield from read_export(path, source, progress=progress)
     elif head.startswith(_NSYS_REPORT_MAGIC):
-        from profkit.ingest.nsys import read_export
-        from profkit.ingest.nsys_report import exported
+        from profkit.ingest.nsys.reader import read_export
+        from profkit.ingest.nsys.report import exported
 
         with exported(path, source) as sqlite:
             yield from read_export(sqlite, source, progress=progress)
     elif head.startswith(GZIP_MAGIC) and _is_compressed_database(path, source):
-        from profkit.ingest.nsys import read_export
+        from profkit.ingest.nsys.reader import read_export
 
         with _decompressed(path, source, progress) as sqlite:
             yield from read_export(sqlite, source, progress=progress)
@@ -95,7 +95,7 @@ def read_traces(
 
 
 def _read_remote(url: str, *, lenient: bool, jobs: int, progress: Progress | None) -> Iterator[Trace]:
-    from profkit.ingest.remote import fetched
+    from profkit.ingest.bytes.remote import fetched
 
     with fetched(url) as local:
         for trace in read_traces(str(local), lenient=lenient, jobs=jobs, progress=progress):
@@ -121,7 +121,7 @@ def _is_compressed_database(path: Path, source: str) -> bool:
 @contextmanager
 def _decompressed(path: Path, source: str, progress: Progress | None) -> Iterator[Path]:
     """Give a gzipped file as a plain one, in a temporary folder: SQLite must jump about in it."""
-    from profkit.ingest.spool import write_spool
+    from profkit.ingest.bytes.spool import write_spool
 
     with files.temporary_folder("nsys") as folder:
         plain = folder / "export.sqlite"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from profkit import signing
-from profkit.capture.launchers import cut, placed
-from profkit.capture.ncu import NO_COLLECTIVES, target_of
-from profkit.capture.nsight import counters_are_closed
+from profkit.capture.tools.launchers import cut, placed
+from profkit.capture.tools.ncu import NO_COLLECTIVES, target_of
+from profkit.capture.tools.nsight import counters_are_closed
 from profkit.errors import UsageError
 from profkit.testing import kernel, launch, span, to_json
 from tests.capture.running import ROOT
@@ -503,7 +503,7 @@ PLACED = {
 
 @pytest.mark.parametrize(("command", "expected"), PLACED.items())
 def test_the_tool_stands_between_launcher_and_python(command, expected, monkeypatch):
-    monkeypatch.setattr("profkit.capture.launchers._python_beside", lambda _: "python")
+    monkeypatch.setattr("profkit.capture.tools.launchers._python_beside", lambda _: "python")
     words = placed(cut(shlex.split(command)), TOOL, "all")
     assert words == tuple(shlex.split(expected.replace("T", shlex.join(TOOL), 1)))
 

@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from profkit.cli import group
-from profkit.compare import process
-from profkit.compare.bench import ARMS, Design, drift_of, measure, orders, report, samples, table
-from profkit.compare.process import Outcome, run_once
-from profkit.compare.tables import read_table
+from profkit.compare.bench import process
+from profkit.compare.bench.interleaved import ARMS, Design, drift_of, measure, orders, report, samples, table
+from profkit.compare.bench.process import Outcome, run_once
+from profkit.compare.tables.result_tables import read_table
 from profkit.errors import ProfkitError, UsageError
 from profkit.model.bench import BenchReport
-from profkit.render import bench as rendering
+from profkit.render.terminal import bench as rendering
 from tests.conftest import ROOT
 
 PYTHON = sys.executable
@@ -199,7 +199,9 @@ def test_a_program_that_is_not_there() -> None:
 
 def test_a_run_that_is_terminated_leaves_no_folder(tmp_path: Path) -> None:
     script = f"import os; os.kill(os.getppid(), {int(signal.SIGTERM)})"
-    bench = f"import sys; from profkit.compare.process import run_once; run_once([sys.executable, '-c', {script!r}])"
+    bench = (
+        f"import sys; from profkit.compare.bench.process import run_once; run_once([sys.executable, '-c', {script!r}])"
+    )
     done = subprocess.run([sys.executable, "-c", bench], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert done.returncode == -signal.SIGTERM
     assert list(tmp_path.iterdir()) == []

@@ -13,13 +13,14 @@ import jsonschema
 import pytest
 
 from profkit.cli.compare import command
+from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
 from profkit.compare.results import compare_tables
-from profkit.compare.sides import read_side
 from profkit.errors import ProfkitError, UsageError
-from profkit.render import compare as terminal
-from profkit.render import compare_json, compare_markdown
+from profkit.render.json import compare as compare_json
+from profkit.render.markdown import compare as compare_markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import compare as terminal
 from profkit.testing import span, to_json
 from tests.compare.drawn import LOADER, K, N, compared, host, job
 from tests.conftest import ROOT

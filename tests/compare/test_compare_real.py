@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from profkit.compare.captures.sides import Side, read_side
 from profkit.compare.comparison import compare
-from profkit.compare.sides import Side, read_side
 from profkit.model.comparison import Comparison
 from tests.conftest import ROOT, SHARED_TRACES
 

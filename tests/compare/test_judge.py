@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from profkit.compare.inference import batch_means_error, paired, permutation_p, welch
-from profkit.compare.judge import Answer, Change, Sample, judge
+from profkit.compare.stats.inference import batch_means_error, paired, permutation_p, welch
+from profkit.compare.stats.judge import Answer, Change, Sample, judge
 from tests.conftest import ROOT
 
 SEED = ROOT.parent / "shared" / "data" / "seeds" / "fsdp_study"

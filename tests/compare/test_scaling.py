@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from scipy import stats
 
-from profkit.compare.efficiency import WORK_PART, decompose
-from profkit.compare.scaling import efficiency_interval, scale
-from profkit.compare.tables import read_table
-from profkit.compare.usl import fit_usl, serial_fraction
+from profkit.compare.scaling.efficiency import WORK_PART, decompose
+from profkit.compare.scaling.study import efficiency_interval, scale
+from profkit.compare.scaling.usl import fit_usl, serial_fraction
+from profkit.compare.tables.result_tables import read_table
 from profkit.errors import UsageError
 from profkit.model.report import Budget, DeviceReport, RankReport, Steps
 from profkit.model.scaling import Bearing, Held, ScalingReport, Series, Standing
-from profkit.render import scaling, scaling_json, scaling_markdown
+from profkit.render.json import scaling as scaling_json
+from profkit.render.markdown import scaling as scaling_markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import scaling
 from tests.conftest import ROOT
 
 SEED = ROOT.parent / "shared" / "data" / "seeds" / "fsdp_study" / "results1.csv"

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli.triage import command
+from profkit.crosscheck.launch_match import match, paired_steps
+from profkit.crosscheck.sources import sources_of
+from profkit.crosscheck.trace_profile import portrait_of
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError
-from profkit.handover.match import match, paired_steps
-from profkit.handover.portrait import portrait_of
-from profkit.handover.sources import sources_of
 from profkit.ingest.read import Tool, read_traces, tool_of
 from profkit.pipeline import analyse
 from profkit.render.schema import schema
@@ -263,7 +263,7 @@ def test_a_trace_without_a_device_is_refused(tmp_path, traces):
 
 
 def test_every_status_is_explained():
-    from profkit.handover.explanations import EXPLANATIONS
+    from profkit.crosscheck.explanations import EXPLANATIONS
     from profkit.model.handover import HandoverStatus
 
     assert set(EXPLANATIONS) == {f"handover.{status.value}" for status in HandoverStatus}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.handover.launches import KernelKey, launches_of
-from profkit.handover.match import match, paired_steps
+from profkit.crosscheck.launch_match import match, paired_steps
+from profkit.crosscheck.launches import KernelKey, launches_of
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline.facts import steps_in_window
 

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from profkit.handover.portrait import portrait_of
-from profkit.handover.profiled import profiled
-from profkit.ingest.ncu import read_profiles
+from profkit.crosscheck.kernel_evidence import profiled
+from profkit.crosscheck.trace_profile import portrait_of
+from profkit.ingest.ncu.reader import read_profiles
 from profkit.kernels.assess import assess_all
 from profkit.model.handover import HandoverStatus
 from profkit.pipeline import analyse
-from profkit.render.handover import kernel_rows
+from profkit.render.words.crosscheck import kernel_rows
 from profkit.units import format_ns
 from tests.handover.jobs import BLOCK, Job, Launch, Profile, ncu_csv
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.handover.portrait import portrait_of
-from profkit.handover.timeline import timeline
+from profkit.crosscheck.compared_timelines import timeline
+from profkit.crosscheck.trace_profile import portrait_of
 from profkit.ingest.read import read_traces
 from profkit.model.handover import HandoverStatus
 from profkit.model.report import Bottleneck

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, TruncatedTraceError
-from profkit.ingest import kineto
 from profkit.ingest.discover import find_sources
-from profkit.ingest.kineto import read_trace
-from profkit.ingest.split import MAX_ELEMENT_BYTES, count_members, depths
+from profkit.ingest.kineto import reader as kineto
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ingest.kineto.split import MAX_ELEMENT_BYTES, count_members, depths
 from profkit.model.trace import Trace
 
 OPS = [

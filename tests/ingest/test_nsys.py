@@ -13,14 +13,15 @@ import pytest
 
 from profkit.cli.info import describe
 from profkit.errors import MissingCapabilityError, TraceFormatError, UnsupportedTraceError
-from profkit.ingest.bytesource import Progress
+from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import find_sources
-from profkit.ingest.nsys_nvtx import Labels, range_kind_of
+from profkit.ingest.nsys.nvtx import Labels, range_kind_of
 from profkit.ingest.read import read_traces
 from profkit.model.trace import CallKind, Kind, SpanKind, Trace
-from profkit.ranks.fleet import triage
-from profkit.render import markdown, terminal
-from profkit.render.json import report_to_dict
+from profkit.ranks.run.fleet import triage
+from profkit.render.json.report import report_to_dict
+from profkit.render.markdown import report as markdown
+from profkit.render.terminal import report as terminal
 from tests.ingest.nsys_files import RANK0, RANK1, Export, add_training, global_pid, global_tid, training
 from tests.test_imports import loaded_after
 
@@ -112,8 +113,8 @@ def test_the_chunk_size_does_not_matter(tmp_path: Path, monkeypatch: pytest.Monk
     path = training().write(tmp_path / "x.sqlite")
     whole = only(path)
     for chunk_rows, part_rows in ((1, 1), (3, 7)):
-        monkeypatch.setattr("profkit.ingest.sqlite.CHUNK_ROWS", chunk_rows)
-        monkeypatch.setattr("profkit.ingest.nsys_rows.PART_ROWS", part_rows)
+        monkeypatch.setattr("profkit.ingest.nsys.sqlite.CHUNK_ROWS", chunk_rows)
+        monkeypatch.setattr("profkit.ingest.nsys.rows.PART_ROWS", part_rows)
         pieces = only(path)
         assert names(whole, "gpu") == names(pieces, "gpu")
         assert names(whole, "ops") == names(pieces, "ops")
@@ -480,7 +481,7 @@ def test_a_folder_gives_exports_and_leaves_out_reports_that_were_exported(tmp_pa
 
 
 def test_a_kineto_trace_loads_no_sqlite() -> None:
-    code = "from profkit.ranks.fleet import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
+    code = "from profkit.ranks.run.fleet import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
     assert not {"sqlite3", "subprocess"} & loaded_after(code)
 
 

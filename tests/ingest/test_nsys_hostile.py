@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from profkit.errors import ProfkitError, TraceFormatError, UnsupportedTraceError
+from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces
-from profkit.ingest.sqlite import opened
 from tests.conftest import ROOT
 from tests.ingest.nsys_files import Export, global_tid, training
 
@@ -274,8 +274,8 @@ def test_rows_that_share_one_long_text_come_to_an_end(tmp_path: Path, monkeypatc
         cell = b"\x8a\x80\x80\x06" + row[1] + rest
         data[row.start() : row.start() + len(cell)] = cell
     path.write_bytes(data)
-    monkeypatch.setattr("profkit.ingest.sqlite._FREE_S", 0.2)
-    monkeypatch.setattr("profkit.ingest.sqlite._BYTES_PER_S", 10**9)
+    monkeypatch.setattr("profkit.ingest.nsys.sqlite._FREE_S", 0.2)
+    monkeypatch.setattr("profkit.ingest.nsys.sqlite._BYTES_PER_S", 10**9)
     begun = time.thread_time()
     assert len(rows) > 900
     assert "does not come to an end" in refusal(path).message

@@ -18,10 +18,11 @@ from profkit.errors import UnsupportedTraceError
 from profkit.ingest.read import read_traces
 from profkit.model.trace import Kind, Trace
 from profkit.pipeline import analyse
-from profkit.ranks.fleet import triage
-from profkit.render import markdown, terminal
-from profkit.render.json import report_to_dict
+from profkit.ranks.run.fleet import triage
+from profkit.render.json.report import report_to_dict
+from profkit.render.markdown import report as markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import report as terminal
 from profkit.timeline import Facts
 from profkit.timeline.host import enclosing_op
 from tests.conftest import ROOT

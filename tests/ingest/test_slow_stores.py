@@ -11,12 +11,12 @@ from threading import Event, Thread
 import pytest
 
 from profkit.errors import TraceError, TraceNotFoundError, UnsupportedTraceError
-from profkit.ingest import remote, spool
+from profkit.ingest.bytes import remote, spool
+from profkit.ingest.bytes.remote import Patience
 from profkit.ingest.discover import find_sources
 from profkit.ingest.read import read_traces
-from profkit.ingest.remote import Patience
-from profkit.ranks.jobs import Job, done
-from profkit.ranks.options import Options
+from profkit.ranks.reduce.options import Options
+from profkit.ranks.run.jobs import Job, done
 from profkit.testing import span, to_json
 
 pytest.importorskip("fsspec")

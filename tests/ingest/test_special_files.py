@@ -14,15 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from profkit.compare.sides import read_side
-from profkit.compare.tables import read_table
+from profkit.compare.captures.sides import read_side
+from profkit.compare.tables.result_tables import read_table
 from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, UnsupportedTraceError
-from profkit.ingest import spool
+from profkit.ingest.bytes import spool
 from profkit.ingest.discover import find_sources
-from profkit.ingest.ncu import read_profiles
-from profkit.ingest.ncu_page import is_ncu
+from profkit.ingest.ncu.reader import read_profiles
+from profkit.ingest.ncu.sniff import is_ncu
+from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces, tool_of
-from profkit.ingest.sqlite import opened
 from tests.conftest import ROOT
 from tests.ingest.nsys_files import training
 from tests.special import special_files, within
@@ -57,7 +57,7 @@ def test_what_is_no_file_is_refused_in_a_line_that_names_it(tmp_path, what, read
 def test_a_table_that_is_a_pipe_or_endless_is_refused(tmp_path, monkeypatch):
     pipe = special_files(tmp_path, "z.csv")["a named pipe"]
     assert "a named pipe" in str(within(5, lambda: read_table(pipe)))
-    monkeypatch.setattr("profkit.compare.records.MAX_BYTES", 1000)
+    monkeypatch.setattr("profkit.compare.tables.records.MAX_BYTES", 1000)
     (tmp_path / "large.csv").write_bytes(b"a" * 1001)
     with pytest.raises(TraceFormatError, match=r"large\.csv has more than 1000 bytes: no table"):
         read_table(tmp_path / "large.csv")
@@ -85,7 +85,7 @@ def test_a_manifest_that_is_no_file_is_none(tmp_path, what):
 def test_a_manifest_without_an_end_is_none(tmp_path, monkeypatch):
     shutil.copy(DATA, tmp_path / "rank0.pt.trace.json.gz")
     (tmp_path / "capture.json").write_text('{"ranks": [' + " " * 5000 + "]}")
-    monkeypatch.setattr("profkit.compare.sides._MAX_MANIFEST_BYTES", 5000)
+    monkeypatch.setattr("profkit.compare.captures.sides._MAX_MANIFEST_BYTES", 5000)
     assert len(read_side("A", [str(tmp_path)]).runs) == 1
 
 

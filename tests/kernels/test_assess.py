@@ -9,12 +9,14 @@ import jsonschema
 import pytest
 
 from profkit.cli import group
-from profkit.ingest.ncu import read_profiles
+from profkit.ingest.ncu.reader import read_profiles
 from profkit.kernels.assess import assess, assess_all
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, ncu_title
 from profkit.model.kernel import KernelClass, KernelProfile, Rule
-from profkit.render import kernels, kernels_json, kernels_markdown
+from profkit.render.json import kernels as kernels_json
+from profkit.render.markdown import kernels as kernels_markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import kernels
 from tests.conftest import SHARED_TRACES
 
 SHARED = SHARED_TRACES.parent

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.ranks.bubbles import pipeline_bubbles
-from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.match import matched
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.pipeline_bubbles import pipeline_bubbles
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from tests.ranks.pipeline import MS, in_one_group, pipeline
 from tests.ranks.simulate import Job, simulate
 

@@ -13,9 +13,10 @@ import pytest
 import profkit
 from profkit.errors import ProfkitError
 from profkit.model.report import Bottleneck, Report
-from profkit.ranks.explanations import EXPLANATIONS
-from profkit.render import renderer_for, terminal
+from profkit.ranks.findings.explanations import EXPLANATIONS
+from profkit.render import renderer_for
 from profkit.render.schema import schema
+from profkit.render.terminal import report as terminal
 from profkit.testing import kernel, span, to_json
 from tests.ranks.jobs import edited, job_of, rank_file
 

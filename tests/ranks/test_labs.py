@@ -11,12 +11,12 @@ import pytest
 
 import profkit
 from analyses.rank_runs import fingerprint
-from profkit.ingest.kineto import read_trace
-from profkit.ranks.clocks import aligned
-from profkit.ranks.match import matched
-from profkit.ranks.straggler import find_stragglers
-from profkit.ranks.summary import summarise
-from profkit.ranks.waits import split
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.stragglers import find_stragglers
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.summary import summarise
 from profkit.timeline import Facts
 from tests.capture.running import ENVIRONMENT
 from tests.conftest import ROOT

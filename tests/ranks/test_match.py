@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.match import matched
-from profkit.ranks.matches import Method
-from profkit.ranks.records import Group
+from profkit.ranks.align.match import matched
+from profkit.ranks.align.match_types import Method
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import Group
 from tests.ranks.overlap import Overlap, run
 from tests.ranks.pipeline import in_one_group, pipeline
 from tests.ranks.simulate import MS, Job, shifted, simulate, without

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profkit.ingest.kineto import read_trace
-from profkit.ranks.clocks import aligned
-from profkit.ranks.codec import packed, unpacked
-from profkit.ranks.fingerprints import communication_limit, only_work, traffic
-from profkit.ranks.match import matched
-from profkit.ranks.matches import Method
-from profkit.ranks.straggler import find_stragglers
-from profkit.ranks.summary import summarise
-from profkit.ranks.waits import split
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.align.match_types import Method
+from profkit.ranks.measure.fingerprints import communication_limit, only_work, traffic
+from profkit.ranks.measure.stragglers import find_stragglers
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.codec import packed, unpacked
+from profkit.ranks.reduce.summary import summarise
 from profkit.timeline import Facts
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.ranks.chance import blocks_of, excess_ns, lateness_ns, p_of_largest
-from profkit.ranks.clocks import aligned
-from profkit.ranks.fingerprints import communication_limit, only_work, traffic
-from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.match import matched
-from profkit.ranks.pace import compute_factor
-from profkit.ranks.records import PHASES, CollectiveRows, Group, LeadRanges, NameRows
-from profkit.ranks.straggler import find_stragglers
-from profkit.ranks.waits import split
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.fingerprints import communication_limit, only_work, traffic
+from profkit.ranks.measure.kernel_slowdown import compute_factor
+from profkit.ranks.measure.permutation_test import blocks_of, excess_ns, lateness_ns, p_of_largest
+from profkit.ranks.measure.stragglers import find_stragglers
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import PHASES, CollectiveRows, Group, LeadRanges, NameRows
 from tests.ranks.overlap import Overlap, run
 from tests.ranks.simulate import MS, Job, shifted, simulate
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from profkit.errors import TraceFormatError
-from profkit.ranks import codec
-from profkit.ranks.codec import packed, unpacked
-from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.records import PHASES
-from profkit.ranks.summary import summarise
+from profkit.ranks.reduce import codec
+from profkit.ranks.reduce.codec import packed, unpacked
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import PHASES
+from profkit.ranks.reduce.summary import summarise
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
 from tests.ranks.simulate import Job, simulate

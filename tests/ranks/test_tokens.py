@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.model.finding import Skipped
-from profkit.ranks.clocks import aligned
-from profkit.ranks.counts import Level, rank_tokens, step_tokens
-from profkit.ranks.match import matched
-from profkit.ranks.tokens import padding_waste, token_skew
-from profkit.ranks.waits import split
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.tokens import padding_waste, token_skew
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.work_counts import Level, rank_tokens, step_tokens
 from tests.ranks.simulate import TRANSFER, Job, simulate
 
 NS_PER_TOKEN = 10_000

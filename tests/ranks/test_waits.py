@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profkit.ranks.clocks import aligned
-from profkit.ranks.kinds import CollectiveKind, bus_factor, collective_kind_of, element_bytes
-from profkit.ranks.match import matched
-from profkit.ranks.waits import split
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.collective_kinds import CollectiveKind, bus_factor, collective_kind_of, element_bytes
 from tests.ranks.simulate import MESSAGE, MS, TRANSFER, US, Job, shifted, simulate, without
 
 

@@ -41,7 +41,7 @@ def test_an_unknown_format_is_a_usage_error(name: str) -> None:
         "import profkit.render",
         "import profkit.render.schema; profkit.render.schema.schema('triage')",
         "from profkit.render import renderer_for; renderer_for('json'); renderer_for('markdown')",
-        "import profkit.render.terminal",
+        "import profkit.render.terminal.report",
     ],
 )
 def test_rich_is_loaded_only_to_print_on_a_terminal(code: str) -> None:

@@ -1,0 +1,146 @@
+"""Two sides with their accounts, as the readings look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from profkit.compare.captures.contention import Pool, Slowdown, drift, pooled
+from profkit.compare.captures.measured import Measured
+from profkit.compare.captures.sides import Side
+from profkit.compare.captures.waterfall import Runs, per_step
+from profkit.model.comparison import Account, Waterfall
+from profkit.model.finding import Evidence, Finding, severity_of
+from profkit.units import format_count, format_ns
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Two sides whose steps may be set against each other."""
+
+    baseline: Side
+    candidate: Side
+    waterfall: Waterfall
+    compute: Account
+    comm: Account
+
+    @property
+    def runs(self) -> tuple[Runs, Runs]:
+        """The traces of the runs of both sides."""
+        first, second = ([run.traces for run in side.runs] for side in (self.baseline, self.candidate))
+        return first, second
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the CPU is the device."""
+        return self.baseline.traces[0].is_cpu
+
+    @property
+    def per(self) -> str:
+        """What times are counted by: "per step", or "per window" where no steps were found."""
+        return "per step" if self.baseline.traces[0].has_steps else "per window"
+
+    @property
+    def each(self) -> str:
+        """The same as the subject of a sentence."""
+        return "a step" if self.baseline.traces[0].has_steps else "a window"
+
+    def rates(self, value: Callable[[Measured], int]) -> tuple[float, float]:
+        """Give the mean per step of a sum over the window, on both sides."""
+        return self.rate(0, value), self.rate(1, value)
+
+    def rate(self, side: int, value: Callable[[Measured], int]) -> float:
+        """Give the mean per step of a sum over the window, on the baseline's side (0) or the candidate's (1)."""
+        return float(per_step(self.runs[side], value))
+
+    def fraction(self, duration_ns: float) -> float:
+        """Give a time per step as a share of the baseline's step, 0-1 and beyond."""
+        return duration_ns / self.waterfall.baseline_ns if self.waterfall.baseline_ns else 0.0
+
+    @cached_property
+    def kernels(self) -> tuple[Pool, Pool]:
+        """The compute rows of both sides."""
+        first, second = (pooled(runs, lambda trace: trace.compute) for runs in self.runs)
+        return first, second
+
+    @cached_property
+    def collectives(self) -> tuple[Pool, Pool]:
+        """The communication rows of both sides."""
+        first, second = (pooled(runs, lambda trace: trace.comm) for runs in self.runs)
+        return first, second
+
+    @cached_property
+    def drift(self) -> Slowdown | None:
+        """How the kernels that ran alone on both sides differ."""
+        return drift(*self.kernels)
+
+
+def reading(
+    name: str, title: str, *, fraction: float, evidence: tuple[Evidence, ...], fix: str, confidence: float
+) -> Finding:
+    """Give a reading as a finding; `fraction` is its effect's share of the baseline's step, of either sign."""
+    weight = min(abs(fraction), 1.0)
+    return Finding(
+        id=f"compare.{name}",
+        title=title,
+        severity=severity_of(weight),
+        confidence=confidence,
+        recoverable_ns=0,
+        fraction=weight,
+        evidence=evidence,
+        fix=fix,
+    )
+
+
+def moved(before: str, after: str) -> str:
+    """Give `12 -> 34`, or `12 on both` where they read the same."""
+    return f"{before} on both" if before == after else f"{before} -> {after}"
+
+
+def signed(change_ns: float) -> str:
+    """Give a change with its sign: `+1.20 ms`."""
+    return f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
+
+
+_PARTS: Final = {
+    "compute": "compute",
+    "comm_exposed": "exposed communication",
+    "copy_exposed": "exposed copies",
+    "idle_data": "waiting for data",
+    "idle_sync": "idle after synchronisation",
+    "idle_launch": "idle for late launches",
+    "idle_host": "idle for other host work",
+    "idle_dependency": "idle for dependencies",
+    "idle_unknown": "idle, cause unknown",
+}
+_CPU_PARTS: Final = {**_PARTS, "idle_launch": "dispatch (estimated)", "idle_host": "between operators"}
+
+
+def part_name(pair: Pair, part: str) -> str:
+    """Give the words for a part of the budget."""
+    return (_CPU_PARTS if pair.is_cpu else _PARTS)[part]
+
+
+def part_shown(pair: Pair, name: str) -> Evidence:
+    """Give one part of the budget on both sides."""
+    bar = pair.waterfall.bar(name)
+    times = moved(format_ns(bar.baseline_ns), format_ns(bar.candidate_ns))
+    return Evidence(
+        statement=f"{part_name(pair, name)} {times} {pair.per}",
+        metric=f"compare.{name}_change_ns",
+        value=float(bar.delta_ns),
+        unit="ns",
+    )
+
+
+def counted(pair: Pair, what: str, metric: str, value: Callable[[Measured], int]) -> Evidence:
+    """Give how often something happens, on both sides."""
+    before, after = (round(rate, 1) for rate in pair.rates(value))
+    return Evidence(
+        statement=f"{what} {moved(format_count(before), format_count(after))} {pair.per}",
+        metric=f"compare.{metric}_change",
+        value=after - before,
+        unit="count",
+    )

@@ -1,0 +1,145 @@
+"""What the numbers of both sides say of the change: readings, each a finding with its evidence, or nothing at all.
+
+A reading needs a cause that can be seen (a loader of another kind, kernels of another format, recomputed operators)
+and an effect of at least 2 % of the step; it names no intention. Where the amount of work per step differs, every other
+reading would be of two different things: then that is the reading.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.compare.captures import overlap
+from profkit.compare.captures.pair import Pair, counted, part_shown, reading, signed
+from profkit.compare.captures.program import casts, compiled, precision, recomputed
+from profkit.compare.captures.work import work_changed
+from profkit.model.finding import Evidence, Finding
+from profkit.units import format_fraction
+
+MIN_EFFECT: Final = overlap.MIN_EFFECT
+_MIN_SYNC_RATIO: Final = 1.5
+_MIN_MATCHED: Final = 0.5  # of compute; chosen: the larger part must be the same rows on both sides
+_MIN_SHARED_DIRECTION: Final = 0.8  # chosen: four fifths of the time move together, or it is not across the board
+_MIN_SLOWER: Final = {True: 0.1, False: 0.03}
+"""Slow-down across the board that is spoken of, on a CPU and on a device (chosen: medians of one program on one quiet
+machine differ by up to 8 % and 2 %)."""
+
+
+def readings(pair: Pair) -> tuple[Finding, ...]:
+    """Give what can be read from both sides, the heaviest first."""
+    changed = work_changed(pair)
+    told = [item for read in (precision, casts, compiled, recomputed) if (item := read(pair)) is not None]
+    if changed is not None:
+        return (changed, *told)
+    timed = [item for read in (_loader, _syncs, _host, _slower) if (item := read(pair)) is not None]
+    return tuple(sorted((*told, *timed, *overlap.readings(pair)), key=lambda item: -item.fraction))
+
+
+def _loader(pair: Pair) -> Finding | None:
+    """The input pipeline: data waits changed, or another kind of loader changed nothing."""
+    kinds = [
+        {trace.counts.loader for trace in side.traces if trace.counts.loader}
+        for side in (pair.baseline, pair.candidate)
+    ]
+    bar = pair.waterfall.bar("idle_data")
+    has_effect = abs(pair.fraction(bar.delta_ns)) >= MIN_EFFECT
+    is_other_kind = kinds[0] != kinds[1] and all(kinds)
+    if not has_effect and not is_other_kind:
+        return None
+    waits = "falls" if bar.delta_ns < 0 else "rises"
+    words = {"single-process": "the training process (num_workers=0)", "workers": "worker processes"}
+    told = [" or ".join(words.get(kind, "a loader of its own") for kind in sorted(kind)) for kind in kinds]
+    evidence = [part_shown(pair, "idle_data")]
+    if is_other_kind:
+        evidence.append(
+            Evidence(
+                statement=f"batches were made in {told[0]}, now in {told[1]}",
+                metric="compare.loader_kind_changed",
+                value=1.0,
+                unit="flag",
+            )
+        )
+    title = f"waiting for data {waits}" if has_effect else "another kind of loader, and no less waiting for data"
+    return reading(
+        "input",
+        title,
+        fraction=pair.fraction(bar.delta_ns),
+        evidence=tuple(evidence),
+        fix="a wait that is left calls for more workers, or for less work per sample"
+        if bar.candidate_ns
+        else "the input pipeline keeps up now: look elsewhere",
+        confidence=0.8 if is_other_kind and has_effect else 0.6,
+    )
+
+
+def _syncs(pair: Pair) -> Finding | None:
+    before, after = pair.rates(lambda trace: trace.counts.syncs)
+    cost = pair.waterfall.bar("idle_sync").delta_ns
+    is_changed = max(before, after) >= max(_MIN_SYNC_RATIO * min(before, after), min(before, after) + 1)
+    if not is_changed or abs(pair.fraction(cost)) < MIN_EFFECT or (after > before) != (cost > 0):
+        return None
+    return reading(
+        "syncs",
+        f"the host waits for the device {'more' if after > before else 'less'} often",
+        fraction=pair.fraction(cost),
+        evidence=(
+            counted(pair, "calls that wait for the device", "syncs", lambda trace: trace.counts.syncs),
+            part_shown(pair, "idle_sync"),
+        ),
+        fix="look for .item(), .cpu(), nonzero and prints of tensors in the step",
+        confidence=0.7,
+    )
+
+
+def _host(pair: Pair) -> Finding | None:
+    """The device waits more or less for the host to launch."""
+    cost = sum(pair.waterfall.bar(name).delta_ns for name in ("idle_launch", "idle_host"))
+    if abs(pair.fraction(cost)) < MIN_EFFECT or pair.is_cpu:
+        return None
+    return reading(
+        "launches",
+        f"the device waits {'longer' if cost > 0 else 'less'} for the host",
+        fraction=pair.fraction(cost),
+        evidence=(
+            part_shown(pair, "idle_launch"),
+            part_shown(pair, "idle_host"),
+            counted(pair, "launches", "launches", lambda trace: trace.counts.launches),
+        ),
+        fix="with fewer launches: fused kernels, CUDA graphs; with as many: what else did the host do?",
+        confidence=0.6,
+    )
+
+
+def _slower(pair: Pair) -> Finding | None:
+    """The same rows take longer, or less long, across the board."""
+    change = pair.drift
+    if change is None or change.covered_ns < _MIN_MATCHED * pair.compute.candidate_ns:
+        return None
+    is_small = abs(change.factor - 1) < _MIN_SLOWER[pair.is_cpu] or abs(pair.fraction(change.cost_ns)) < MIN_EFFECT
+    if is_small or change.shared_direction < _MIN_SHARED_DIRECTION:
+        return None
+    what = "operators" if pair.is_cpu else "kernels"
+    return reading(
+        "same_work_slower" if change.factor > 1 else "same_work_faster",
+        f"the same {what} take {'longer' if change.factor > 1 else 'less time'}, across the board",
+        fraction=pair.fraction(change.cost_ns),
+        evidence=(
+            Evidence(
+                statement=f"the same {what} take {change.factor:.2f}x as long ({change.n_rows:,} rows of"
+                f" {change.n_twins:,} kinds), {format_fraction(change.shared_direction)} of their time in kinds that"
+                " moved this way",
+                metric="compare.same_work_factor",
+                value=change.factor,
+                unit="ratio",
+            ),
+            Evidence(
+                statement=f"that is {signed(change.cost_ns)} {pair.per}",
+                metric="compare.same_work_change_ns",
+                value=change.cost_ns,
+                unit="ns",
+            ),
+        ),
+        fix="clocks, power limits, another device, cores taken by other processes: run both sides in turns on one"
+        " machine",
+        confidence=0.7,
+    )

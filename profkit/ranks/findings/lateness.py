@@ -1,0 +1,283 @@
+"""`straggler.rank` and `rank0.work`: a rank that the others wait for, with what it does meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.analyzers.base import Scope
+from profkit.analyzers.tools import py_spy_loader, system_timeline
+from profkit.model.finding import Evidence, Finding, NextTool, severity_of
+from profkit.model.names import short_name
+from profkit.ranks.findings.joint_lateness import for_all
+from profkit.ranks.findings.rank0_finding import rank0_finding
+from profkit.ranks.measure.fingerprints import only_work
+from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
+from profkit.ranks.measure.replay import Counterfactual
+from profkit.ranks.measure.stragglers import MAX_P, Straggler, Stragglers
+from profkit.ranks.measure.waits import GroupWaits
+from profkit.ranks.reduce.records import PHASES, RankSummary
+from profkit.shell import line_of, path_word
+from profkit.units import format_fraction, format_ns, format_speedup
+
+SLOW_KERNELS: Final = 1.05
+"""The same kernels take this much longer: the device is slow, not the work (diagnosis 2.15)."""
+_WHERE: Final = {"data": "in its input pipeline", "compute": "in compute", "host": "on its host", "copy": "in copies"}
+_SURE: Final = 0.9
+_ID_BY_RANK: Final = "straggler.rank"
+_NAME_WIDTH: Final = 40
+
+
+def stragglers_of(joint: Joint) -> dict[int, tuple[Straggler, GroupWaits, Stragglers]]:
+    """Give each late rank with the group in which that costs most, the costliest first."""
+    found: dict[int, tuple[Straggler, GroupWaits, Stragglers]] = {}
+    for answer, waits in zip(joint.stragglers, joint.waits, strict=True):
+        for straggler in answer.named:
+            known = found.get(straggler.rank)
+            if known is None or straggler.excess_ns > known[0].excess_ns:
+                found[straggler.rank] = (straggler, waits, answer)
+    return dict(sorted(found.items(), key=lambda item: -item[1][0].excess_ns))
+
+
+def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
+    """Give why a rank is late, in some words for a table: the phase, and the rank's own finding or longest range."""
+    phase = straggler.phase or "mixed"
+    if straggler.phase == "compute":
+        factor = straggler.compute_factor or 1.0
+        return f"{phase}: same kernels {format_speedup(factor)}" if factor >= SLOW_KERNELS else f"{phase}: more work"
+    own = own_finding(straggler, joint)
+    if own is not None:
+        return f"{phase}: {_OWN[phase][own.id]}"
+    name, longer_ns = _longer_range(straggler.rank, waits, joint)
+    if straggler.phase != "data" and joint.per_step(longer_ns) and 4 * longer_ns >= straggler.lateness_ns:
+        return f"{phase}: {name}"
+    return phase
+
+
+_OWN: Final = {
+    "data": {"input.starved": "loader"},
+    "host": {"host.sync": "syncs", "memory.pressure": "allocator", "host.launch_bound": "launching"},
+    "copy": {"h2d.exposed": "to device", "d2h.exposed": "from device"},
+}
+
+
+def own_finding(straggler: Straggler, joint: Joint) -> Finding | None:
+    """Give the late rank's own finding in the phase that makes it late, the largest."""
+    known = _OWN.get(straggler.phase or "", {})
+    found = [item for item in joint.outcome_of(straggler.rank).report.findings if item.id in known]
+    return max(found, key=lambda item: item.fraction, default=None)
+
+
+def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
+    """Give a finding for each late rank, and one more for rank 0 where it does what no other rank does."""
+    found = stragglers_of(joint)
+    for straggler, waits, answer in found.values():
+        confidence = _confidence(straggler, waits, answer, joint)
+        alone = only_work(straggler, waits, joint.summaries)
+        if alone is not None and straggler.rank == 0:
+            yield rank0_finding(straggler, alone, joint, scope, confidence=confidence)
+        late = replace(_late(straggler, waits, joint, scope), confidence=confidence)
+        is_first = straggler.rank == next(iter(found))
+        yield for_all(late, list(found.values()), joint) if is_first and len(found) > 1 else late
+
+
+def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> Finding:
+    recoverable = _recoverable_ns(straggler, joint)
+    fraction = joint.fraction(recoverable)
+    n_others = len(waits.ranks) - 1
+    waiting = f"{n_others} ranks wait" if n_others > 1 else f"rank {_other(waits, straggler.rank)} waits"
+    where = _WHERE.get(straggler.phase or "", "in several phases")
+    return Finding(
+        id=_ID_BY_RANK,
+        title=f"{waiting} for rank {straggler.rank}, which is late {where}",
+        severity=severity_of(fraction),
+        confidence=_SURE,
+        recoverable_ns=joint.per_step(recoverable),
+        fraction=fraction,
+        evidence=tuple(_evidence(straggler, waits, joint)),
+        fix=_fix(straggler),
+        next_tools=(_next_tool(straggler, waits, joint, scope),),
+        rank=straggler.rank,
+    )
+
+
+def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
+    """Give what one wins at most: by replay where this rank alone is late, else its distance from the second last.
+
+    Source: diagnosis, rule 7. The replay knows what of the lateness comes back elsewhere.
+    """
+    prediction = joint.prediction
+    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
+        return prediction.gain_ns * joint.n_steps
+    return straggler.excess_ns
+
+
+def _other(waits: GroupWaits, rank: int) -> int:
+    return next(other for other in waits.ranks if other != rank)
+
+
+def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Joint) -> float:
+    """Give the ladder: less without a phase, with ranks missing, without clocks, with disputed ones, or of few steps.
+
+    The captures' own faults are the most it may be.
+    """
+    sure = _SURE * (0.8 if straggler.phase is None else 1.0)
+    sure *= 1.0 if waits.is_whole else 0.8
+    sure *= 0.85 if answer.limits and waits.is_whole else 1.0
+    sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
+    return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
+
+
+def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
+    rank, per = straggler.rank, joint.per
+    yield Evidence(
+        statement=(
+            f"rank {rank} comes {format_ns(joint.per_step(straggler.lateness_ns))} {per} after the middle of the"
+            f" others, last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
+        ),
+        metric="straggler.lateness_ns",
+        value=float(straggler.lateness_ns),
+        unit="ns",
+    )
+    main = _main_phase(straggler)
+    longer = straggler.phase_excess_ns[PHASES.index(main)]
+    yield Evidence(
+        statement=(
+            f"before those it spends {format_ns(joint.per_step(longer))} {per} more in {main} than the middle rank:"
+            f" {format_fraction(min(longer / max(straggler.lateness_ns, 1), 1.0))} of its lateness"
+        ),
+        metric=f"straggler.phase_excess_ns.{main}",
+        value=float(longer),
+        unit="ns",
+    )
+    yield Evidence(
+        statement=(
+            f"if it alone came with the second last, {format_ns(joint.per_step(straggler.excess_ns))} {per} would be"
+            f" won; by durations alone, without clocks, it is late by"
+            f" {format_ns(joint.per_step(straggler.free_lateness_ns))}"
+        ),
+        metric="straggler.excess_ns",
+        value=float(straggler.excess_ns),
+        unit="ns",
+    )
+    yield Evidence(
+        statement=f"chance makes a rank as late in {straggler.p_value:.2g} of shuffles of {straggler.n_blocks}"
+        f" blocks{_few_steps(waits)}",
+        metric="straggler.p_value",
+        value=straggler.p_value,
+        unit="",
+        expected=f"< {MAX_P}",
+    )
+    own = own_finding(straggler, joint)
+    if own is not None:
+        yield replace(own.evidence[0], statement=f"on rank {rank}: {own.evidence[0].statement}")
+    name, longer_ns = _longer_range(rank, waits, joint)
+    if joint.per_step(longer_ns):
+        yield Evidence(
+            statement=f"{name} takes {format_ns(joint.per_step(longer_ns))} {per} more before collectives here",
+            metric="straggler.range_excess_ns",
+            value=float(longer_ns),
+            unit="ns",
+        )
+    if straggler.compute_factor is not None:
+        yield Evidence(
+            statement=f"the same kernels take {format_speedup(straggler.compute_factor)} the time of the middle rank's",
+            metric="straggler.compute_factor",
+            value=straggler.compute_factor,
+            unit="",
+            expected=f"< {SLOW_KERNELS}",
+        )
+
+
+def _few_steps(waits: GroupWaits) -> str:
+    """Give what blocks of few steps cannot show, "" from six steps on."""
+    if waits.n_steps >= MIN_STEPS:
+        return ""
+    seen = {0: "no step is marked", 1: "all in one step"}.get(waits.n_steps, f"all in {waits.n_steps} steps")
+    return f", {seen}: whether it is late in others too they cannot show"
+
+
+def _main_phase(straggler: Straggler) -> str:
+    return straggler.phase or PHASES[int(np.argmax(straggler.phase_excess_ns))]
+
+
+def _longer_range(rank: int, waits: GroupWaits, joint: Joint) -> tuple[str, int]:
+    """Give the host range whose time before the group's collectives is most above the middle of the others, in all."""
+    mine: Mapping[str, int] = {}
+    others: list[Mapping[str, int]] = []
+    for column, other in enumerate(waits.ranks):
+        totals = _range_totals(joint.outcome_of(other).summary, waits.rows[:, column])
+        if other == rank:
+            mine = totals
+        else:
+            others.append(totals)
+    longer = {name: total - int(np.median([there.get(name, 0) for there in others])) for name, total in mine.items()}
+    name = max(longer, key=lambda key: longer[key], default="")
+    return short_name(name, _NAME_WIDTH) if name else "", max(longer.get(name, 0), 0)
+
+
+def _range_totals(summary: RankSummary, rows: np.ndarray) -> dict[str, int]:
+    leads = summary.lead_ranges
+    chosen = np.isin(leads.row, rows)
+    names, inverse = np.unique(leads.name[chosen], return_inverse=True)
+    totals = np.zeros(names.size, np.int64)
+    np.add.at(totals, inverse.reshape(-1), leads.total_ns[chosen])
+    return {summary.name(int(code)): int(total) for code, total in zip(names, totals, strict=True)}
+
+
+def _fix(straggler: Straggler) -> str:
+    """Give the way out, without the rank's number: of two late ranks it is said once."""
+    if straggler.phase == "data":
+        return (
+            "give the late rank what its peers have: as many loader workers, shards as large, storage as near;"
+            " a cached batch on that rank alone shows what there is to win"
+        )
+    if straggler.phase == "compute":
+        if (straggler.compute_factor or 1) >= SLOW_KERNELS:
+            return "the late rank's device is slow: look at its clocks, power cap and temperature, or drain the node"
+        return "the late rank has more work, not a slower device: balance its share (tokens, lengths, layers, experts)"
+    if straggler.phase == "copy":
+        return "pinned memory, and a core near the device, for the late rank as for its peers"
+    if straggler.phase == "host":
+        return (
+            "see what the late rank's host does beside: logging, checkpoints, garbage collection, other processes;"
+            " pin it to cores of its device's socket"
+        )
+    return "compare the late rank with a peer: no phase holds half of its lateness"
+
+
+def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> NextTool:
+    rank = straggler.rank
+    if straggler.phase == "data":
+        return py_spy_loader(scope.command)
+    if straggler.phase == "host":
+        return system_timeline(
+            scope,
+            f"what holds the host of rank {rank} up?",
+            f"rank {rank}'s thread off its core, or in calls others lack",
+        )
+    if straggler.phase == "compute" and (straggler.compute_factor or 1) >= SLOW_KERNELS and not scope.is_cpu:
+        return NextTool(
+            name="nvidia-smi",
+            line=line_of("nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"),
+            purpose=f"is the device of rank {rank} throttled? run it on that host while the job trains",
+            look_for="active slowdown reasons, clocks below those of the peers' devices",
+        )
+    pair = (joint.outcome_of(one).report.source for one in (_usual_peer(rank, waits), rank))
+    return NextTool(
+        name="profkit compare",
+        line=line_of("profkit compare", *map(path_word, pair)),
+        purpose=f"what does rank {rank} do that a peer does not?",
+        look_for="the bar of the waterfall that grew, and the kernels or operators under it",
+    )
+
+
+def _usual_peer(rank: int, waits: GroupWaits) -> int:
+    """Give the rank of the group that waits the median time."""
+    order = np.argsort(waits.wait_ns.sum(axis=0), kind="stable")
+    middle = waits.ranks[int(order[len(order) // 2])]
+    return middle if middle != rank else _other(waits, rank)

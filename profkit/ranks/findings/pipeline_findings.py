@@ -1,0 +1,77 @@
+"""`pipeline.bubble`: what the stages of a pipeline stand idle, beside what its schedule must leave idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from profkit.analyzers.base import Scope
+from profkit.analyzers.tools import system_timeline
+from profkit.model.finding import Evidence, Finding, severity_of
+from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.pipeline_bubbles import PIPELINE_BUBBLE, PipelineBubbles
+from profkit.units import format_fraction, format_ns, format_speedup
+
+MIN_FRACTION: Final = 0.05
+"""Share of the step that stages stand still for each other, from which it is spoken of. Chosen, as for exposed comm."""
+
+
+def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
+    """Give the pipeline that waits most; of several alike one stands for all."""
+    waiting = [found for found in joint.pipelines if found.waiting_fraction >= MIN_FRACTION]
+    if waiting:
+        worst = max(waiting, key=lambda found: found.recoverable_ns)
+        yield _finding(worst, joint, scope, n_alike=len(waiting) - 1)
+
+
+def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
+    caps = [joint.outcome_of(stage.rank).confidence_cap for stage in found.stages]
+    alike = f" ({n_alike} more pipelines alike)" if n_alike else ""
+    return Finding(
+        id="pipeline.bubble",
+        title="pipeline stages stand idle for each other",
+        severity=severity_of(found.waiting_fraction),
+        confidence=min(0.85 if found.theoretical_fraction is not None else 0.6, *caps),
+        recoverable_ns=found.recoverable_ns,
+        fraction=found.waiting_fraction,
+        evidence=(
+            Evidence(
+                statement=(
+                    f"{len(found.stages)} stages{alike} stand still for sends and receives"
+                    f" {format_fraction(found.waiting_fraction)} of a step of {format_ns(found.step_ns)}; without"
+                    f" compute {format_fraction(found.observed_fraction)}"
+                ),
+                metric="pipeline.waiting_fraction",
+                value=found.waiting_fraction,
+                unit="fraction",
+                expected=f"< {format_fraction(MIN_FRACTION)}",
+            ),
+            _theory(found),
+            Evidence(
+                statement=(
+                    f"the busiest stage, rank {found.busiest.rank}, computes {format_speedup(found.imbalance)} the mean"
+                ),
+                metric="pipeline.imbalance",
+                value=found.imbalance,
+                unit="",
+            ),
+        ),
+        fix="; or ".join(PIPELINE_BUBBLE.fixes),
+        next_tools=(
+            system_timeline(
+                scope, "which stage does the schedule wait for?", "a staircase of gaps at the ends of each step"
+            ),
+        ),
+    )
+
+
+def _theory(found: PipelineBubbles) -> Evidence:
+    if found.theoretical_fraction is None or found.doubled_fraction is None:
+        said, value = "how many micro-batches a step has cannot be told: no theory stands beside it", 0.0
+    else:
+        value = found.theoretical_fraction
+        said = (
+            f"{found.n_microbatches} micro-batches in {found.n_chunks} chunk(s) must leave"
+            f" {format_fraction(value)} idle; twice as many {format_fraction(found.doubled_fraction)}"
+        )
+    return Evidence(statement=said, metric="pipeline.theoretical_fraction", value=value, unit="fraction")
