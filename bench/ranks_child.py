@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from profkit.ranks.run.fleet import triage_ranks
+from profkit.api import triage_ranks
 from profkit.ranks.run.jobs import Finished, Keeping
 
 

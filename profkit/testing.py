@@ -32,8 +32,8 @@ import msgspec
 
 from profkit.errors import UsageError
 from profkit.ingest.assemble.build import build_trace
+from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.kineto.batch import decode_batch
-from profkit.ingest.kineto.reader import RawTrace
 from profkit.model.trace import Trace
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from profkit.api import triage
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
-from profkit.ranks.run.fleet import triage
 from profkit.render.json import compare as compare_json
 from profkit.render.json import report as json
 from profkit.render.markdown import compare as compare_markdown

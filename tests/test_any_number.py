@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profkit.api import triage
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
 from profkit.errors import ProfkitError, UnsupportedTraceError
-from profkit.ranks.run.fleet import triage
 from profkit.render.json import compare as compare_json
 from profkit.render.json import report as as_json
 from profkit.render.markdown import compare as compare_markdown

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from profkit.analyzers import ANALYZERS
+from profkit.api import triage
 from profkit.errors import RAISE, InternalError, TraceFormatError, UsageError, blamed, fault
 from profkit.pipeline import FAULT_CAP, triage_trace
 from profkit.ranks.align.membership import MOST_MISSING
 from profkit.ranks.run import fleet_report as together
-from profkit.ranks.run.fleet import triage
 from profkit.render.json.report import report_to_dict
 from profkit.render.schema import schema
 from profkit.testing import draw, kernel, launch, span, to_json
@@ -214,9 +214,9 @@ def failing(said: str, *flags: str, first: str = "") -> str:
     """Give what a program whose triage fails with a KeyError writes to stderr."""
     code = (
         f"{first}\n"
-        "import profkit.ranks.run.fleet, profkit.cli\n"
+        "import profkit.api, profkit.cli\n"
         f"def broken(*a, **k): raise KeyError({said!r})\n"
-        "profkit.ranks.run.fleet.triage = broken\n"
+        "profkit.api.triage = broken\n"
         f"profkit.cli.main({['triage', str(DATA), *flags]!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from profkit.api import triage
 from profkit.model.report import Bottleneck, Report
-from profkit.ranks.run.fleet import triage
 from profkit.render.json.report import report_to_dict
 from profkit.testing import Row
 from tests.metamorphic import ALL_REDUCE, Job, triaged

@@ -12,12 +12,12 @@ import jsonschema
 import pytest
 from msgspec.structs import replace
 
+from profkit.api import triage
 from profkit.errors import ProfkitError
 from profkit.ingest.kineto.reader import read_trace
 from profkit.model.finding import Finding
 from profkit.model.report import Report
 from profkit.model.trace import Trace
-from profkit.ranks.run.fleet import triage
 from profkit.render.json.report import report_to_dict
 from profkit.render.markdown import report as markdown
 from profkit.render.schema import schema

@@ -11,7 +11,7 @@ import msgspec
 
 from profkit.model.arrays import distinct_codes
 from profkit.model.finding import Explanation, Finding, Skipped
-from profkit.model.report import Section
+from profkit.model.rank_report import Section
 from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
 from profkit.timeline import Facts
 

@@ -9,7 +9,7 @@ from profkit.analyzers.base import Analyzer, Scope, is_nsys, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.model.arrays import distinct
 from profkit.model.finding import ONCE, Evidence, Explanation, Finding, Skipped, severity_of
-from profkit.model.report import Section
+from profkit.model.rank_report import Section
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.facts import steps_in_window

@@ -11,7 +11,7 @@ from profkit.analyzers.tools import kernel_profile, py_spy_operators
 from profkit.model.arrays import distinct, is_one_of
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads

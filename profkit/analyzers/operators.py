@@ -7,7 +7,7 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, is_nsys
 from profkit.model.finding import Skipped
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.timeline import Facts
 
 _MAX_SHOWN = 15

@@ -10,7 +10,7 @@ from profkit.analyzers.tools import recapture, system_timeline
 from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Explanation, Finding, NextTool, Skipped, severity_of
 from profkit.model.names import short_name
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind, SpanKind
 from profkit.timeline import Facts
 from profkit.units import format_fraction, format_ns

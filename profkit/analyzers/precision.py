@@ -10,7 +10,7 @@ from profkit.analyzers.tools import kernel_profile
 from profkit.model.finding import Evidence, Explanation, Finding, Severity, Skipped, severity_of
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of, short_name
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.units import format_fraction

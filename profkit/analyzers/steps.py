@@ -8,7 +8,7 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, is_nsys
 from profkit.model.arrays import quantile
 from profkit.model.finding import Skipped
-from profkit.model.report import Section, Steps, TableView
+from profkit.model.rank_report import Section, Steps, TableView
 from profkit.timeline import Facts
 from profkit.timeline.facts import steps_in_window
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.host import blocking_calls

@@ -12,7 +12,7 @@ from profkit.analyzers.tools import system_timeline
 from profkit.model.arrays import distinct, median, rows_by_value
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.intervals import Intervals
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.units import format_bytes, format_count, format_fraction, format_ns

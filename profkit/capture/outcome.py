@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from profkit import __version__
 from profkit.capture.inside import export
 from profkit.capture.options import Options
 from profkit.capture.pins import pinned
 from profkit.capture.place import alone, part_in, set_aside, work_folder
 from profkit.units import format_ns
+from profkit.version import __version__
 
 
 def outcomes_of(

@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from profkit import __version__
 from profkit.errors import InternalError, ProfkitError, UsageError, fault
 from profkit.plain import clean
 from profkit.redact import redacted_text
+from profkit.version import __version__
 
 COMMANDS: Final = (
     "run",

@@ -103,9 +103,9 @@ def command(
     # imports make much that stays, one trace's analysis makes no cycles worth looking for
     click.get_current_context().with_resource(collector_paused())
     load_numpy()
+    from profkit.api import triage
     from profkit.crosscheck.sources import sources_of
     from profkit.ranks.reduce.options import Options
-    from profkit.ranks.run.fleet import triage
 
     step_range = _parse_steps(step_text)
     options = Options(lenient=lenient, step_range=step_range, command=command)

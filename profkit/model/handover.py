@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from profkit.model.finding import Evidence, NextTool
-
-if TYPE_CHECKING:  # a report holds a hand-over, which holds the other tool's rank
-    from profkit.model.report import RankReport
+from profkit.model.rank_report import RankReport
 
 
 class HandoverStatus(StrEnum):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from profkit.ranks.run.fleet import triage
+from profkit.api import triage
 from tests.capture.running import ROOT, SCRIPTS, capture, manifest, names, run, trace
 
 pytest.importorskip("torch")

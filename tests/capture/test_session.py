@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from profkit.ranks.run.fleet import triage
+from profkit.api import triage
 from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, per_step, run, run_forked, trace
 
 pytest.importorskip("torch")

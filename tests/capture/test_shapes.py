@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.ranks.run.fleet import triage
+from profkit.api import triage
 from tests.capture.running import (
     SCRIPTS,
     Forked,

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from profkit.api import triage
 from profkit.cli.info import describe
 from profkit.errors import MissingCapabilityError, TraceFormatError, UnsupportedTraceError
 from profkit.ingest.bytes.bytesource import Progress
@@ -18,7 +19,6 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.nsys.nvtx import Labels, range_kind_of
 from profkit.ingest.read import read_traces
 from profkit.model.trace import CallKind, Kind, SpanKind, Trace
-from profkit.ranks.run.fleet import triage
 from profkit.render.json.report import report_to_dict
 from profkit.render.markdown import report as markdown
 from profkit.render.terminal import report as terminal
@@ -481,7 +481,7 @@ def test_a_folder_gives_exports_and_leaves_out_reports_that_were_exported(tmp_pa
 
 
 def test_a_kineto_trace_loads_no_sqlite() -> None:
-    code = "from profkit.ranks.run.fleet import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
+    code = "from profkit.api import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
     assert not {"sqlite3", "subprocess"} & loaded_after(code)
 
 

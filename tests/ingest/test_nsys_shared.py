@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from profkit.analyzers import kernels
+from profkit.api import triage
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.read import read_traces
 from profkit.model.trace import Kind, Trace
 from profkit.pipeline import analyse
-from profkit.ranks.run.fleet import triage
 from profkit.render.json.report import report_to_dict
 from profkit.render.markdown import report as markdown
 from profkit.render.schema import schema

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from profkit.errors import ProfkitError
 from profkit.ingest.assemble.build import build_trace
+from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.parallel_reader import Task
-from profkit.ingest.kineto.reader import RawTrace, _read_exact, read_trace
+from profkit.ingest.kineto.reader import _read_exact, read_trace
 from profkit.model.trace import Trace
 from profkit.testing import Row, row_lists, to_json, trace_of
 from tests.ingest.canonical import canonical

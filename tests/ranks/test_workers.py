@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from profkit.api import triage_ranks
 from profkit.errors import TraceError
-from profkit.ranks.run.fleet import triage_ranks
 from profkit.ranks.run.jobs import Keeping, done
 from profkit.ranks.run.workers import Here
 from tests.conftest import ROOT
@@ -156,7 +156,7 @@ def test_a_job_raises_nothing(tmp_path):
 def test_a_killed_run_is_resumed_and_its_workers_end_with_it(sources, tmp_path):
     script = (
         "import os, signal, sys\n"
-        "from profkit.ranks.run.fleet import triage_ranks\n"
+        "from profkit.api import triage_ranks\n"
         "from profkit.ranks.run.jobs import Keeping\n"
         "import multiprocessing\n"
         "def tell(finished):\n"

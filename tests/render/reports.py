@@ -7,20 +7,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
-from profkit.model.report import (
-    Bottleneck,
-    Budget,
-    Check,
-    DeviceReport,
-    Failure,
-    RankReport,
-    Report,
-    Section,
-    Steps,
-    StreamUse,
-    TableView,
-    Verdict,
-)
+from profkit.model.rank_report import Budget, Check, DeviceReport, RankReport, Section, Steps, StreamUse, TableView
+from profkit.model.report import Bottleneck, Failure, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, line_of
 
 MS: Final = 1_000_000

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from profkit import __version__
 from profkit.errors import UsageError
-from profkit.model.report import Report, Section
+from profkit.model.rank_report import Section
+from profkit.model.report import Report
 from profkit.render.json.report import render, report_to_dict
 from profkit.render.schema import schema
 from tests.render import reports

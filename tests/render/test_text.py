@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profkit.model.finding import Severity
-from profkit.model.report import Budget
+from profkit.model.rank_report import Budget
 from profkit.render.words import report as text
 from profkit.shell import clean
 from tests.render import reports

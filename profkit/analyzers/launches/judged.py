@@ -7,7 +7,7 @@ from profkit.analyzers.launches.evidence import MIN_FRACTION, cpu_evidence, devi
 from profkit.analyzers.launches.measured import FEW_GAPS, Launches, measure
 from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.model.finding import Evidence, Explanation, Finding, severity_of
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.units import format_fraction, format_ns
 
 MIN_RHO = 0.5

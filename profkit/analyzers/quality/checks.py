@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profkit.analyzers.quality.measured import Quality
-from profkit.model.report import Check
+from profkit.model.rank_report import Check
 from profkit.timeline.idle import MAX_EARLY
 from profkit.units import format_fraction, format_ns
 

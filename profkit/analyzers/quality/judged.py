@@ -7,7 +7,7 @@ from profkit.analyzers.quality.checks import REFUSING, checks, confidence_cap
 from profkit.analyzers.quality.measured import Quality, measure
 from profkit.analyzers.tools import recapture
 from profkit.model.finding import Evidence, Explanation, Finding, Severity
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 
 RECAPTURE = """from torch.profiler import profile, schedule, ProfilerActivity
 with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],

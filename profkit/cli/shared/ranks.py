@@ -43,8 +43,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
     """Give the report on several sources."""
+    from profkit.api import triage_ranks
     from profkit.ingest.discover import is_stream, is_url
-    from profkit.ranks.run.fleet import triage_ranks
 
     if plan.dask is not None:  # its workers have other working folders
         sources = [source if is_url(source) else str(Path(source).absolute()) for source in sources]
@@ -149,7 +149,7 @@ class _Telling(msgspec.Struct):
     _is_shown: bool = False
 
     def __call__(self, finished: Finished) -> None:
-        from profkit.ranks.run.fleet import error_of
+        from profkit.api import error_of
 
         if finished.failure is not None and self.is_strict:
             raise error_of(finished)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from profkit.model.report import Budget, RankReport
+from profkit.model.rank_report import Budget, RankReport
 from profkit.model.scaling import Decomposition, Held, Point, Series, Share
 
 WORK_PART = "work per compute second"

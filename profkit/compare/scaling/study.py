@@ -20,7 +20,7 @@ from profkit.compare.scaling.usl import fit_usl, serial_fraction
 from profkit.compare.stats.inference import welch
 from profkit.compare.tables.result_tables import ResultTable, Row
 from profkit.errors import UsageError
-from profkit.model.report import RankReport
+from profkit.model.rank_report import RankReport
 from profkit.model.scaling import Held, Point, ScalingReport, Series, Standing
 
 ALPHA: Final = 0.05

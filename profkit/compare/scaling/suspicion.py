@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.model.report import RankReport
+from profkit.model.rank_report import RankReport
 from profkit.model.scaling import Bearing, Clue, Held, Point, Series, Standing
 from profkit.shell import line_of
 from profkit.units import format_bytes, format_change, format_fraction, format_quantity

@@ -33,7 +33,7 @@ from profkit.model.trace import (
 from profkit.redact import redacted, redacted_line, redacted_names, redacted_text
 
 if TYPE_CHECKING:
-    from profkit.ingest.kineto.reader import RawTrace
+    from profkit.ingest.assemble.raw import RawTrace
 
 _MARKERS: Final = {"kineto": "ProfilerStep", "nsys": "NVTX"}
 """What the markers of steps are called, by format."""

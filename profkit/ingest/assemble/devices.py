@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.assemble.merge import Merged, cleaned, code_table, in_time_order
-from profkit.ingest.kineto.fields import Columns
+from profkit.ingest.assemble.raw import Columns
 from profkit.model import names
 from profkit.model.arrays import I64, distinct, is_member, is_one_of, joined
 from profkit.model.table import NO_ROW

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.allocator import return_free_memory
-from profkit.ingest.kineto.batch import Batch
-from profkit.ingest.kineto.fields import Columns
+from profkit.ingest.assemble.raw import Batch, Columns
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, within_range
 from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT, MOST_TEXT, trimmed
 from profkit.model.arrays import I64, distinct_codes, joined, picked

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import msgspec
 import numpy as np
 
+from profkit.ingest.assemble.raw import Batch
 from profkit.ingest.kineto.columns import EXTRACTORS, rows_by_table, shared_columns
 from profkit.ingest.kineto.events import COMM_OP, EMBEDDING, Groups, decode_groups
 from profkit.ingest.kineto.fast_decoder import decode_usual
-from profkit.ingest.kineto.fields import Codes, Columns, InexactError, text_of
+from profkit.ingest.kineto.fields import Codes, InexactError, text_of
 from profkit.ingest.kineto.sparse_columns import (
     counted_work,
     embeddings,
@@ -19,17 +19,6 @@ from profkit.ingest.kineto.sparse_columns import (
     operator_collectives,
     thread_names,
 )
-
-
-class Batch(msgspec.Struct):
-    """Raw columns per table with strings of the batch's own; codes index `strings`, threads index `threads`."""
-
-    n_events: int = 0
-    tables: dict[str, Columns] = msgspec.field(default_factory=dict)
-    strings: list[str] = msgspec.field(default_factory=list)
-    threads: list[tuple[str, str]] = msgspec.field(default_factory=list)
-    thread_names: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
-    categories: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:

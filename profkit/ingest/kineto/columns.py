@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.kineto.events import ABSENT, Event, Groups
 from profkit.ingest.kineto.fields import (
     Codes,
-    Columns,
     args_of,
     bad_event,
     external_ids,

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.kineto.decimals import DecimalError, numbers_to_ns, us_to_ns
 from profkit.ingest.kineto.events import ABSENT, Args, BadEventError, Event
 from profkit.ingest.numbers import LATEST_NS, whole
 
-Columns = dict[str, NDArray[Any]]
 MOST_DIGITS: Final = 20  # as many as 2^64 has; Python refuses to read more than 4,300
 _MOST_ID: Final = 2**128
 _MOST_CHARACTERS: Final = 200  # of an id as text

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import msgspec
 
+from profkit.ingest.assemble.raw import Batch
 from profkit.ingest.bytes import bytesource
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.kineto import split
-from profkit.ingest.kineto.batch import Batch
 from profkit.ingest.kineto.split import Document, NotAsUsualError
 
 if TYPE_CHECKING:

@@ -9,21 +9,20 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import msgspec
-
 from profkit.errors import TraceFormatError, TruncatedTraceError
 from profkit.ingest.allocator import collector_paused
+from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.bytes import bytesource
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.bytes.spool import spooled
 from profkit.ingest.kineto import split
-from profkit.ingest.kineto.batch import Batch, decode_batch
+from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
 from profkit.ingest.kineto.parallel_reader import Decode, Task, read_quick
 from profkit.ingest.kineto.split import Document, NotAsUsualError
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
-    from profkit.model.trace import Trace, TraceWarning
+    from profkit.model.trace import Trace
 
 CHUNK_BYTES: Final = 3 * 2**17
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache. Chosen by
@@ -34,28 +33,6 @@ counts. The search takes twice as long as the decoding itself; to count even one
 _PARTS: Final = 16
 MOST_NESTED: Final = 100
 """Metadata nested more deeply (the deepest seen is 6) is refused before Python's own limit is met somewhere inside."""
-
-
-class RawTrace(msgspec.Struct):
-    """What the reading of one file gives, before it becomes a `Trace`."""
-
-    source: str
-    format: str = "kineto"
-    batches: list[Batch] = msgspec.field(default_factory=list)
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
-    n_bytes: int = 0
-    warnings: list[TraceWarning] = msgspec.field(default_factory=list)
-
-    @property
-    def n_events(self) -> int:
-        """Whole events read."""
-        return sum(batch.n_events for batch in self.batches)
-
-    def warn(self, warning_id: str, message: str, *, count: int = 1) -> None:
-        """Note what is wrong with the file."""
-        from profkit.model.trace import TraceWarning
-
-        self.warnings.append(TraceWarning(id=warning_id, message=message, count=count))
 
 
 def read_trace(

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.kineto.events import (
     ABSENT,
     COMM_OP,
@@ -21,7 +22,6 @@ from profkit.ingest.kineto.events import (
 from profkit.ingest.kineto.fields import (
     MOST_DIGITS,
     Codes,
-    Columns,
     args_of,
     external_ids,
     integer,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from profkit.errors import TraceFormatError
-from profkit.ingest.kineto.fields import Columns
+from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.nsys.nvtx import RANGE_TYPES, THREAD_NAME_TYPE
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, TABLES, UNNAMED, Rows, small, times_of
 from profkit.ingest.nsys.session import process_of, text_of

@@ -10,9 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.ingest.kineto.batch import Batch
-from profkit.ingest.kineto.fields import Columns
-from profkit.ingest.kineto.reader import RawTrace
+from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Process, Rows
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
 from profkit.model.arrays import constant

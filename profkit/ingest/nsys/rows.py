@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError
-from profkit.ingest.kineto.fields import Columns
+from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.nsys.nvtx import Labels
 from profkit.ingest.nsys.session import process_of
 from profkit.ingest.nsys.sqlite import Database

@@ -10,7 +10,8 @@ from profkit.errors import ProfkitError, blamed
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import rank_in_name
 from profkit.ingest.read import read_traces
-from profkit.model.report import Failure, RankReport, Verdict
+from profkit.model.rank_report import RankReport
+from profkit.model.report import Failure, Verdict
 from profkit.model.trace import Trace
 from profkit.pipeline import Analysed, analyse
 from profkit.ranks.reduce.options import Options

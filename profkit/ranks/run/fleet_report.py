@@ -14,7 +14,8 @@ from profkit.analyzers.base import Scope
 from profkit.errors import InternalError, blamed
 from profkit.model.finding import Finding, Skipped
 from profkit.model.fleet import Fleet, Prediction, RankRow
-from profkit.model.report import Bottleneck, Failure, RankReport, Report
+from profkit.model.rank_report import RankReport
+from profkit.model.report import Bottleneck, Failure, Report
 from profkit.ranks.align.membership import Census, census
 from profkit.ranks.findings import (
     communication as collectives,

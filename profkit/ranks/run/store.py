@@ -21,15 +21,17 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit import __version__, files
+from profkit import files
 from profkit.errors import ProfkitError
-from profkit.model.report import RankReport, Verdict
+from profkit.model.rank_report import RankReport
+from profkit.model.report import Verdict
 from profkit.ranks.reduce.codec import packed, unpacked
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.redact import shown_url
 from profkit.signing import FINISHED_RANKS, secret_for
 from profkit.verdict import Case
+from profkit.version import __version__
 
 FOLDER: Final = "ranks"
 """The folder among the user's caches."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from profkit import __version__
 from profkit.model.comparison import Account, Bar, Comparison, Judgement, SideReport, WorkChange
 from profkit.render.json.report import finding_to_dict, number
+from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.compare/1"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from profkit.model.finding import Evidence, NextTool
     from profkit.model.handover import Handover, KernelHandover, MatchedSide, ProfiledKernel, TimelineHandover
-    from profkit.model.report import RankReport
+    from profkit.model.rank_report import RankReport
 
     RankDict = Callable[[RankReport], dict[str, Any]]
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from profkit import __version__
 from profkit.model.finding import Evidence
 from profkit.model.kernel import KernelAssessment, KernelProfile, KernelReport, Roofline
+from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.kernels/1"
 

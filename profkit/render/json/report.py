@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, Final
 
-from profkit import __version__
 from profkit.model.finding import Evidence, Finding, NextTool
-from profkit.model.report import DeviceReport, RankReport, Report, Section, TableView, Verdict
+from profkit.model.rank_report import DeviceReport, RankReport, Section, TableView
+from profkit.model.report import Report, Verdict
 from profkit.render.json.crosscheck import handover_to_dict
 from profkit.render.json.fleet import fleet_to_dict
+from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.triage/1"
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from profkit import __version__
 from profkit.model.scaling import Point, ScalingReport, Series
+from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.scaling/1"
 

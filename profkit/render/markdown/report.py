@@ -8,7 +8,8 @@ from typing import Final
 
 from profkit.model.finding import Finding, confidence_label
 from profkit.model.handover import Handover
-from profkit.model.report import Bottleneck, RankReport, Report, Verdict
+from profkit.model.rank_report import RankReport
+from profkit.model.report import Bottleneck, Report, Verdict
 from profkit.render.words import crosscheck as handover
 from profkit.render.words import fleet
 from profkit.render.words import report as text

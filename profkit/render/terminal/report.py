@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.finding import Finding, confidence_label
-from profkit.model.report import Bottleneck, DeviceReport, RankReport, Report, TableView
+from profkit.model.rank_report import DeviceReport, RankReport, TableView
+from profkit.model.report import Bottleneck, Report
 from profkit.render.terminal import crosscheck as handover_text
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment

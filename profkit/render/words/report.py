@@ -11,7 +11,8 @@ import msgspec
 
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
-from profkit.model.report import Bottleneck, Budget, Check, DeviceReport, RankReport, Report, Verdict
+from profkit.model.rank_report import Budget, Check, DeviceReport, RankReport
+from profkit.model.report import Bottleneck, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, clean
 from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_speedup
 
