@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from profkit.allocator import collector_paused
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.output import FormatChoice, format_for, write
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import UsageError, blamed
-from profkit.ingest.allocator import collector_paused
 from profkit.model.finding import Severity
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.ingest.allocator import return_free_memory
+from profkit.allocator import return_free_memory
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.intervals import Intervals
 from profkit.model.rank_report import Budget

@@ -79,7 +79,7 @@ class _TorchWatch:
 def _start(home: str) -> None:
     """Import the capture and start it."""
     _make_package(home)
-    from _profkit_capture import inject  # type: ignore[import-not-found]
+    from _profkit_capture.inside import inject  # type: ignore[import-not-found]
 
     inject.start()
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.ingest.allocator import return_free_memory
+from profkit.allocator import return_free_memory
 from profkit.ingest.assemble.raw import Batch, Columns
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, within_range
 from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT, MOST_TEXT, trimmed

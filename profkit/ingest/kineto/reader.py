@@ -9,8 +9,8 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from profkit.allocator import collector_paused
 from profkit.errors import TraceFormatError, TruncatedTraceError
-from profkit.ingest.allocator import collector_paused
 from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.bytes import bytesource
 from profkit.ingest.bytes.bytesource import Progress
