@@ -10,11 +10,11 @@ from profkit.api import triage
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
 from profkit.render.json import compare as compare_json
-from profkit.render.json import report as json
+from profkit.render.json import triage as json
 from profkit.render.markdown import compare as compare_markdown
-from profkit.render.markdown import report as markdown
+from profkit.render.markdown import triage as markdown
 from profkit.render.terminal import compare as compare_terminal
-from profkit.render.terminal import report as terminal
+from profkit.render.terminal import triage as terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = Path(__file__).resolve().parent / "goldens"

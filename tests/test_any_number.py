@@ -19,11 +19,11 @@ from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
 from profkit.errors import ProfkitError, UnsupportedTraceError
 from profkit.render.json import compare as compare_json
-from profkit.render.json import report as as_json
+from profkit.render.json import triage as as_json
 from profkit.render.markdown import compare as compare_markdown
-from profkit.render.markdown import report as markdown
+from profkit.render.markdown import triage as markdown
 from profkit.render.terminal import compare as compare_terminal
-from profkit.render.terminal import report as terminal
+from profkit.render.terminal import triage as terminal
 from profkit.testing import kernel, launch, span, to_json
 from tests.ingest.test_same_trace import EVENTS
 

@@ -16,7 +16,7 @@ from profkit.errors import RAISE, InternalError, TraceFormatError, UsageError, b
 from profkit.pipeline import FAULT_CAP, triage_trace
 from profkit.ranks.align.membership import MOST_MISSING
 from profkit.ranks.run import fleet_report as together
-from profkit.render.json.report import report_to_dict
+from profkit.render.json.triage import report_to_dict
 from profkit.render.schema import schema
 from profkit.testing import draw, kernel, launch, span, to_json
 from tests.conftest import ROOT

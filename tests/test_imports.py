@@ -28,7 +28,7 @@ def test_triage_as_json_loads_neither_torch_nor_pandas_nor_rich() -> None:
     trace = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
     code = (
         "from profkit.api import triage; from profkit.render import renderer_for;"
-        f"renderer_for('json')(triage([{str(trace)!r}]))"
+        f"renderer_for('triage', 'json')(triage([{str(trace)!r}]))"
     )
     assert not {"torch", "pandas", "rich", "click", "multiprocessing"} & loaded_after(code)
 

@@ -18,10 +18,10 @@ from profkit.ingest.kineto.reader import read_trace
 from profkit.model.finding import Finding
 from profkit.model.report import Report
 from profkit.model.trace import Trace
-from profkit.render.json.report import report_to_dict
-from profkit.render.markdown import report as markdown
+from profkit.render.json.triage import report_to_dict
+from profkit.render.markdown import triage as markdown
 from profkit.render.schema import schema
-from profkit.render.terminal import report as terminal
+from profkit.render.terminal import triage as terminal
 from profkit.timeline.activity import device_activity
 from tests.conftest import SHARED_TRACES
 

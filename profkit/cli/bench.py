@@ -142,13 +142,13 @@ class _Session:
     def tell(self, code: int, *, is_same: bool, color: bool | None) -> int:
         """Print what the whole blocks say, and how to ask again."""
         from profkit.compare.bench.interleaved import report
-        from profkit.render.terminal import bench
+        from profkit.render import renderer_for
 
         shown = {arm: shlex.join(redacted_command(words)) for arm, words in self._commands.items()}
         found = report(self._trials, self._design, shown, is_same=is_same)
         if found is None:
             return code
-        click.echo(bench.render(found, color=color), nl=False)
+        click.echo(renderer_for("bench", "terminal")(found, color=color), nl=False)
         again = line_of("profkit compare", path_word(str(self._path)))
         click.echo(f"\n  table          {clean(str(self._path))}: {again.text}")
         return code

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from profkit.cli.shared.output import FormatChoice, deliver, format_for
+from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
 from profkit.cli.shared.percent import Percent
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say
@@ -53,7 +53,9 @@ class _ManyPaths(click.Command):
     metavar="3%",
     help="Exit 1 if the whole interval is worse than this.",
 )
-@click.option("-f", "--format", "fmt", type=FormatChoice(), help="terminal, json or markdown; by -o otherwise.")
+@click.option(
+    "-f", "--format", "fmt", type=FormatChoice("compare"), help="terminal, json or markdown; by -o otherwise."
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--lenient", is_flag=True, help="Read what is whole of a damaged file.")
 @click.option("-v", "--verbose", is_flag=True, help="Also every reading, kernel and collective.")
@@ -86,10 +88,11 @@ def command(
       profkit compare main.csv branch.csv --fail-on-regression 3%
       profkit compare a/ b/ -o report.md                   markdown for a pull request
     """
-    format_name = format_for(fmt, output)
+    format_name = format_for("compare", fmt, output)
     before, after = _sides(paths, baseline, candidate)
     comparison = _compared(before, after, margin=margin, metric=metric, lenient=lenient)
-    deliver(_rendered(comparison, format_name, verbose=verbose, color=False if output else color), output)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    show("compare", comparison, how, source=before[0])
     return 0 if limit is None else _gate(comparison, limit)
 
 
@@ -136,20 +139,6 @@ def _compared(before: list[str], after: list[str], *, margin: float, metric: str
             for name, paths in (("baseline", before), ("candidate", after))
         ]
     return compare(*sides, margin=margin)
-
-
-def _rendered(comparison: Comparison, fmt: str, *, verbose: bool, color: bool | None) -> str:
-    if fmt == "terminal":
-        from profkit.render.terminal import compare
-
-        return compare.render(comparison, color=color, verbose=verbose)
-    if fmt == "json":
-        from profkit.render.json import compare as compare_json
-
-        return compare_json.render(comparison)
-    from profkit.render.markdown import compare as compare_markdown
-
-    return compare_markdown.render(comparison)
 
 
 def _gate(comparison: Comparison, limit: float) -> int:

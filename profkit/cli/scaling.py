@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from profkit.cli.shared.output import FormatChoice, deliver, format_for
+from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.model.scaling import Held, ScalingReport
 
@@ -33,7 +33,9 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 @click.option("--held", type=click.Choice(["strong", "weak"]), help="What stays the same: work per step, or per GPU.")
 @click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not tell.")
 @click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, where no column says.")
-@click.option("-f", "--format", "fmt", type=FormatChoice(), help="terminal, json or markdown; by -o otherwise.")
+@click.option(
+    "-f", "--format", "fmt", type=FormatChoice("scaling"), help="terminal, json or markdown; by -o otherwise."
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
@@ -58,9 +60,10 @@ def command(
       profkit scaling run2/ run4/ run8/ --held weak
       profkit scaling results.csv run2/ run8/              runs of the table, evidence of the traces
     """
-    format_name = format_for(fmt, output)
+    format_name = format_for("scaling", fmt, output)
     report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity)
-    deliver(_rendered(report, format_name, color=False if output else color), output)
+    how = Showing(fmt=format_name, output=output, color=color)
+    show("scaling", report, how, source=paths[0])
     return 0
 
 
@@ -83,17 +86,3 @@ def _scaled(
         table, traces = traced_table(", ".join(folders), side.runs)
         tables = tables or [table]
     return scale(tables, held=held, capacity_bytes=capacity_bytes, traces=traces)
-
-
-def _rendered(report: ScalingReport, fmt: str, *, color: bool | None) -> str:
-    if fmt == "terminal":
-        from profkit.render.terminal import scaling
-
-        return scaling.render(report, color=color)
-    if fmt == "json":
-        from profkit.render.json import scaling as scaling_json
-
-        return scaling_json.render(report)
-    from profkit.render.markdown import scaling as scaling_markdown
-
-    return scaling_markdown.render(report)

@@ -14,7 +14,7 @@ import click
 
 from profkit.allocator import collector_paused
 from profkit.cli.shared.numeric import load_numpy
-from profkit.cli.shared.output import FormatChoice, format_for, write
+from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import UsageError, blamed
 from profkit.model.finding import Severity
@@ -37,7 +37,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
     "-f",
     "--format",
     "fmt",
-    type=FormatChoice(),
+    type=FormatChoice("triage"),
     help="terminal, json or markdown; by the suffix of -o otherwise.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
@@ -107,6 +107,7 @@ def command(
     from profkit.crosscheck.sources import sources_of
     from profkit.ranks.reduce.options import Options
 
+    format_name = format_for("triage", fmt, output)
     step_range = _parse_steps(step_text)
     options = Options(lenient=lenient, step_range=step_range, command=command)
     given = sources_of(paths)
@@ -137,7 +138,8 @@ def command(
             reading = Reading(options=options, jobs=jobs or _jobs_for(sources), progress=progress)
             with blamed("setting the other tool beside it", sources[0]):
                 report = handed_over(report, given, reading)
-    write(report, fmt=format_for(fmt, output), output=output, verbose=verbose, color=color)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    show("triage", report, how, source=report.verdict.source)
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
 
 

@@ -19,9 +19,9 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.nsys.nvtx import Labels, range_kind_of
 from profkit.ingest.read import read_traces
 from profkit.model.trace import CallKind, Kind, SpanKind, Trace
-from profkit.render.json.report import report_to_dict
-from profkit.render.markdown import report as markdown
-from profkit.render.terminal import report as terminal
+from profkit.render.json.triage import report_to_dict
+from profkit.render.markdown import triage as markdown
+from profkit.render.terminal import triage as terminal
 from tests.ingest.nsys_files import RANK0, RANK1, Export, add_training, global_pid, global_tid, training
 from tests.test_imports import loaded_after
 

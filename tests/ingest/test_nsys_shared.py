@@ -19,10 +19,10 @@ from profkit.errors import UnsupportedTraceError
 from profkit.ingest.read import read_traces
 from profkit.model.trace import Kind, Trace
 from profkit.pipeline import analyse
-from profkit.render.json.report import report_to_dict
-from profkit.render.markdown import report as markdown
+from profkit.render.json.triage import report_to_dict
+from profkit.render.markdown import triage as markdown
 from profkit.render.schema import schema
-from profkit.render.terminal import report as terminal
+from profkit.render.terminal import triage as terminal
 from profkit.timeline import Facts
 from profkit.timeline.host import enclosing_op
 from tests.conftest import ROOT

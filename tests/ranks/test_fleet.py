@@ -16,7 +16,7 @@ from profkit.model.report import Bottleneck, Report
 from profkit.ranks.findings.explanations import EXPLANATIONS
 from profkit.render import renderer_for
 from profkit.render.schema import schema
-from profkit.render.terminal import report as terminal
+from profkit.render.terminal import triage as terminal
 from profkit.testing import kernel, span, to_json
 from tests.ranks.jobs import edited, job_of, rank_file
 
@@ -260,7 +260,7 @@ def test_hundred_ranks_fit_a_screen(tmp_path):
 
 @pytest.mark.parametrize("fmt", ["terminal", "markdown", "json"])
 def test_every_format_tells_who_is_late(late_job, fmt):
-    text = renderer_for(fmt)(triaged(late_job))
+    text = renderer_for("triage", fmt)(triaged(late_job))
     assert "3 ranks wait for rank 2" in text
     if fmt == "json":
         document = json.loads(text)

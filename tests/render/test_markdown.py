@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from profkit.model.report import Report
-from profkit.render.markdown.report import escaped, render
+from profkit.render.markdown.triage import escaped, render
 from profkit.shell import clean
 from tests.render import reports
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from profkit.model.report import Report
-from profkit.render.terminal import report as terminal
+from profkit.render.terminal import triage as terminal
 from profkit.shell import clean
 from tests.render import reports
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profkit.model.finding import Severity
 from profkit.model.rank_report import Budget
-from profkit.render.words import report as text
+from profkit.render.words import triage as text
 from profkit.shell import clean
 from tests.render import reports
 

@@ -6,13 +6,15 @@ import json
 from typing import Any, Final
 
 from profkit.model.comparison import Account, Bar, Comparison, Judgement, SideReport, WorkChange
-from profkit.render.json.report import finding_to_dict, number
+from profkit.render.json.triage import finding_to_dict, number
 from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.compare/1"
 
 
-def render(comparison: Comparison) -> str:
+def render(
+    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+) -> str:
     """Give the document as text in a fixed order of keys, with a newline at its end."""
     return json.dumps(comparison_to_dict(comparison), indent=1, allow_nan=False) + "\n"
 

@@ -14,7 +14,7 @@ from profkit.version import __version__
 SCHEMA_ID: Final = "profkit.kernels/1"
 
 
-def render(report: KernelReport) -> str:
+def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """Give the document as text in a fixed order of keys, with a newline at its end."""
     return json.dumps(kernels_to_dict(report), indent=1, allow_nan=False) + "\n"
 

@@ -13,7 +13,7 @@ from profkit.version import __version__
 SCHEMA_ID: Final = "profkit.scaling/1"
 
 
-def render(report: ScalingReport) -> str:
+def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """Give the document as text in a fixed order of keys, with a newline at its end."""
     return json.dumps(scaling_to_dict(report), indent=1, allow_nan=False) + "\n"
 

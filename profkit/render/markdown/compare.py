@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.comparison import Account, Comparison, Judgement
-from profkit.render.markdown.report import escaped, table
+from profkit.render.markdown.triage import escaped, table
 from profkit.render.words import compare as words
 from profkit.shell import clean
 from profkit.units import format_change, format_fraction
@@ -14,7 +14,9 @@ from profkit.units import format_change, format_fraction
 _MAX_WORKS: Final = 10
 
 
-def render(comparison: Comparison) -> str:
+def render(
+    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+) -> str:
     """Give the comparison as GitHub-flavoured markdown."""
     paragraphs = [
         f"## profkit compare: {words.answer_name(comparison).lower()}",

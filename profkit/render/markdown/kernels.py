@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.model.kernel import KernelAssessment, KernelReport
-from profkit.render.markdown.report import escaped
+from profkit.render.markdown.triage import escaped
 from profkit.render.words import kernels as words
 
 
-def render(report: KernelReport) -> str:
+def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """Give the report as GitHub-flavoured markdown: the table of launches, then the longest ones."""
     paragraphs = ["## profkit: kernels", _table(report)]
     paragraphs += [text for one in words.told(report, is_full=False) for text in _kernel(one)]

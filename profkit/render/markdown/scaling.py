@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from profkit.model.scaling import ScalingReport, Series
-from profkit.render.markdown.report import escaped
+from profkit.render.markdown.triage import escaped
 from profkit.render.words import scaling as words
 
 
-def render(report: ScalingReport) -> str:
+def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """Give the report as GitHub-flavoured markdown: for each series standing, sizes, case and sentence."""
     paragraphs = [paragraph for series in report.series for paragraph in _series(series)]
     if report.warnings:

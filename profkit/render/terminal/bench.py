@@ -7,14 +7,14 @@ from typing import Final
 from profkit.model.bench import Arm, BenchReport
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
-from profkit.render.terminal.report import PROSE_WIDTH, Block, columns_of, is_colored, printed
+from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed
 from profkit.shell import clean
 from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
 _STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 
 
-def render(report: BenchReport, *, width: int | None = None, color: bool | None = None) -> str:
+def render(report: BenchReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """Give the benchmark as text of at most `width` columns (the terminal's by default)."""
     prose = min(columns_of(width), PROSE_WIDTH)
     head = _floor(report, prose) if report.is_same else _answer(report, prose)

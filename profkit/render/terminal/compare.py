@@ -9,7 +9,7 @@ from profkit.model.comparison import Account, Comparison
 from profkit.model.finding import Finding
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line
-from profkit.render.terminal.report import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
 from profkit.render.words import compare as words
 from profkit.shell import clean
 

@@ -8,7 +8,7 @@ from typing import Final
 from profkit.model.kernel import KernelAssessment, KernelClass, KernelReport
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
-from profkit.render.terminal.report import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
 from profkit.render.words import kernels as words
 from profkit.shell import clean
 from profkit.units import format_ns

@@ -8,14 +8,14 @@ from typing import Final
 from profkit.model.scaling import ScalingReport, Series, Standing
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
-from profkit.render.terminal.report import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
 from profkit.render.words import scaling as words
 from profkit.shell import clean
 
 _STYLES: Final = {Standing.SOUND: "good", Standing.DOUBTFUL: "open", Standing.ACCUSED: "bad"}
 
 
-def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None) -> str:
+def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """Give the report as text of at most `width` columns (the terminal's by default); commands are never broken."""
     columns = columns_of(width)
     blocks = [block for series in report.series for block in _blocks(series, columns)]

@@ -7,7 +7,7 @@ from typing import Final
 
 from profkit.model.fleet import Fleet, GroupRow, LeftOut, RankRow
 from profkit.model.report import Failure, Report
-from profkit.render.words.report import source_name
+from profkit.render.words.triage import source_name
 from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_ns, format_numbers, format_speedup
 

@@ -18,7 +18,7 @@ from profkit.version import __version__
 SCHEMA_ID: Final = "profkit.triage/1"
 
 
-def render(report: Report) -> str:
+def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """Give the document as text in a fixed order of keys, with a newline at its end."""
     return json.dumps(report_to_dict(report), indent=1, allow_nan=False) + "\n"
 

@@ -12,7 +12,7 @@ from profkit.model.rank_report import RankReport
 from profkit.model.report import Bottleneck, Report, Verdict
 from profkit.render.words import crosscheck as handover
 from profkit.render.words import fleet
-from profkit.render.words import report as text
+from profkit.render.words import triage as text
 from profkit.shell import clean
 from profkit.units import format_fraction, format_ns
 
@@ -25,7 +25,7 @@ _PIECE: Final = re.compile(r"[^ `|]+|[`|]")
 _LINE_START: Final = re.compile(r"^(?:[#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
-def render(report: Report) -> str:
+def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """Give the report as GitHub-flavoured markdown: verdict, budget, evidence, what to do, next command, caveats."""
     rank = text.shown_rank(report)
     paragraphs = [

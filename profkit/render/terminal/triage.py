@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
-import sys
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,38 +11,12 @@ from profkit.model.report import Bottleneck, Report
 from profkit.render.terminal import crosscheck as handover_text
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
 from profkit.render.words import fleet
-from profkit.render.words import report as text
+from profkit.render.words import triage as text
 from profkit.shell import clean, quoted_path
 from profkit.units import format_fraction, format_ns
 
-Block = list[Line]
-"""Lines that belong together; blocks are set apart by an empty line."""
-
-PARTS: Final = {  # what works is solid, what idles is thin: legible without colour
-    "compute": ("█", "green"),
-    "comm_exposed": ("▓", "magenta"),
-    "copy_exposed": ("▒", "cyan"),
-    "idle_data": ("░", "yellow"),
-    "idle_sync": ("=", "red"),
-    "idle_launch": ("·", "bright_red"),
-    "idle_host": ("-", "bright_blue"),
-    "idle_dependency": (":", "white"),
-    "idle_unknown": ("?", "bright_black"),
-}
-"""Glyph and style of each part of the budget."""
-_STYLES: Final = {
-    "bad": "bold white on red",
-    "good": "bold white on green",
-    "open": "bold black on yellow",
-    "label": "bold",
-    "strong": "bold",
-    "dim": "dim",
-    "command": "bold cyan",
-}
-_MIN_WIDTH: Final = 40
-PROSE_WIDTH: Final = 110
-"""Columns beyond which running text is not read well."""
 _MAX_STREAMS: Final = 6
 _MAX_RANKS: Final = 16
 
@@ -62,42 +32,6 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
         blocks += _detail_blocks(report, columns)
     blocks.append(_more(report, columns, verbose=verbose))
     return printed(blocks, is_colored=is_colored(color))
-
-
-def columns_of(width: int | None) -> int:
-    """Give the columns to keep to: as said, else the terminal's, never fewer than what a report needs."""
-    return max(width or shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH)
-
-
-def is_colored(color: bool | None) -> bool:
-    """Tell whether to colour: as said, else as the terminal, `NO_COLOR` and `TERM` have it."""
-    if color is not None:
-        return color
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def printed(blocks: Iterable[Block], *, is_colored: bool) -> str:
-    """Give the blocks as text; every character is literal, none is read as markup."""
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=10_000,  # lines are broken already, and commands must not be
-        force_terminal=is_colored,
-        force_jupyter=False,
-        color_system="standard" if is_colored else None,
-        no_color=not is_colored,
-        legacy_windows=False,
-    )
-    for block in filter(None, blocks):
-        console.print()
-        for line in block:
-            styled = Text.assemble(*((content, _STYLES.get(style, style)) for content, style in line))
-            styled.rstrip()
-            console.print(styled, soft_wrap=True, highlight=False)
-    return out.getvalue()
 
 
 def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[Block]:
@@ -351,11 +285,6 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
             block += layout.wrapped("    - ", clean(f"{skip.analyzer}: {skip.reason}"), prose)
             block += layout.wrapped("      -> ", clean(skip.how_to_get), prose, style="dim") if skip.how_to_get else []
         yield block
-
-
-def titled(title: str, width: int) -> Block:
-    """Give the heading of a block."""
-    return layout.wrapped(MARGIN, clean(title), width, style="label")
 
 
 def _checks(rank: RankReport, width: int) -> Block:
