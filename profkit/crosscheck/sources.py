@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError
 from profkit.ingest.discover import find_sources, is_stream
-from profkit.ingest.read import Tool, tool_of
-from profkit.shell import quoted_path
+from profkit.ingest.kind import Part
+from profkit.ingest.ncu.source import no_trace
+from profkit.ingest.sources import source_of
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,22 +30,21 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 def sources_of(paths: Iterable[str]) -> Sources:
     """Give the files behind paths, told by their content, in any order.
 
-    torch.profiler comes first, since it alone knows operators; without it nsys does. A folder without traces may hold
+    What knows operators comes first; without it, a timeline does. A folder without traces may hold
     ncu's reports. Raises TraceNotFoundError, and UnsupportedTraceError for ncu's reports without any trace, and for a
     trace beside another tool's file that is no file itself: it is read once for the report and once for what that keeps
     nothing of.
     """
-    found = [(source, tool_of(source)) for path in paths for source in _found(path)]
-    kineto, nsys, ncu = (
-        tuple(dict.fromkeys(source for source, tool in found if tool is wanted))
-        for wanted in (Tool.KINETO, Tool.NSYS, Tool.NCU)
+    found = [(source, _part_of(source)) for path in paths for source in _found(path)]
+    operators, timelines, kernels = (
+        tuple(dict.fromkeys(source for source, part in found if part is wanted)) for wanted in Part
     )
-    if ncu and not kineto and not nsys:
-        raise UnsupportedTraceError(
-            f"{ncu[0]} is an ncu report: it knows single kernels, and no step",
-            hint=f"profkit kernels {quoted_path(ncu[0])}; or triage it together with the trace that it belongs to",
-        )
-    given = Sources(first=kineto, timelines=nsys, profiles=ncu) if kineto else Sources(first=nsys, profiles=ncu)
+    if kernels and not operators and not timelines:
+        raise no_trace(kernels[0])
+    if operators:
+        given = Sources(first=operators, timelines=timelines, profiles=kernels)
+    else:
+        given = Sources(first=timelines, profiles=kernels)
     stream = next((source for source in given.first if is_stream(source)), None)
     if stream is not None and given.has_second:
         name = "standard input" if stream == "-" else stream
@@ -64,6 +65,10 @@ def _found(path: str) -> list[str]:
             profiles = find_ncu_sources([path])
         except TraceNotFoundError:
             profiles = []
-        if not any(tool_of(source) is Tool.NCU for source in profiles):
+        if not any(_part_of(source) is Part.KERNELS for source in profiles):
             raise
         return profiles
+
+
+def _part_of(source: str) -> Part:
+    return source_of(Path(source), source).part

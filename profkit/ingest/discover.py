@@ -9,16 +9,15 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from profkit.errors import TraceNotFoundError
-from profkit.ingest.numbers import MAX_RANKS, whole
+from profkit.ingest.numbers import rank_in_name
+from profkit.ingest.sources import SUFFIXES, TRACE_SUFFIXES
 from profkit.redact import shown_url
 
-TRACE_SUFFIXES: Final = (".json", ".json.gz", ".json.zst", ".pt.trace", ".sqlite", ".sqlite.gz", ".nsys-rep")
 # Files that profilers and profkit itself put beside traces and that are no traces.
 _NOT_TRACES: Final = re.compile(
     r"(?:^|/)(?:capture\.json|[^/]*\.et\.json(?:\.gz)?|report\.json|[^/]*_et\.json(?:\.gz)?)$"
 )
 _LEFT: Final = ".profkit-left"  # recordings of killed captures, which are read if they are named
-_RANK: Final = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 
 
 def find_sources(paths: Iterable[str]) -> list[str]:
@@ -33,7 +32,7 @@ def find_sources(paths: Iterable[str]) -> list[str]:
         if is_url(text):
             from profkit.ingest.bytes.remote import listed
 
-            found = listed(text)
+            found = listed(text, SUFFIXES)
             sources += found if found == [text] else _ordered(found, text)
         elif text != "-" and _is_folder(path):
             sources += _in_folder(path)
@@ -101,10 +100,3 @@ def _in_folder(folder: Path) -> list[str]:
 def _is_exported(path: Path) -> bool:
     """Tell an nsys report whose export lies beside it, as `nsys profile --export=sqlite` leaves them."""
     return path.suffix == ".nsys-rep" and path.with_suffix(".sqlite").is_file()
-
-
-def rank_in_name(name: str) -> int:
-    """Give the rank that a file name tells (`rank3_trace.json`, `x.rank-3.json`), -1 if none."""
-    match = _RANK.search(name)
-    rank = whole(match[1], 0, MAX_RANKS - 1) if match else None
-    return -1 if rank is None else rank

@@ -7,6 +7,7 @@ each has a range outside which it is no value of its kind, and counts as missing
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,7 @@ MOST_STEPS: Final = 2**53
 """Numbers of steps, and counts of tokens: whole in float64 up to here."""
 MOST_MEASURED: Final = 1e24
 """Of a kernel profile's metrics, in base units: squares and products of three stay in float64."""
+_RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 _MOST_CHARACTERS: Final = 40
 """Of a number as text; Python refuses to read more than 4,300 digits, and takes long for each."""
 _INT64: Final = np.iinfo(np.int64)
@@ -78,3 +80,10 @@ def within_range(name: str, column: NDArray[Any]) -> tuple[NDArray[Any], int]:
         return column, 0
     outside = (column < low) | (column > high)
     return np.where(outside, absent, column).astype(column.dtype), int(outside.sum())
+
+
+def rank_in_name(name: str) -> int:
+    """Give the rank that a file name tells (`rank3_trace.json`, `x.rank-3.json`), -1 if none."""
+    match = _RANK_IN_NAME.search(name)
+    rank = whole(match[1], 0, MAX_RANKS - 1) if match else None
+    return -1 if rank is None else rank

@@ -17,7 +17,9 @@ from profkit.crosscheck.launch_match import match, paired_steps
 from profkit.crosscheck.sources import sources_of
 from profkit.crosscheck.trace_profile import portrait_of
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError
-from profkit.ingest.read import Tool, read_traces, tool_of
+from profkit.ingest.kind import Part
+from profkit.ingest.read import read_traces
+from profkit.ingest.sources import source_of
 from profkit.pipeline import analyse
 from profkit.render.schema import schema
 from profkit.testing import to_json
@@ -56,7 +58,7 @@ def test_files_are_told_by_content_in_any_order(tmp_path):
     profile = str(ncu_csv(tmp_path / "c.json.gz", GEMM))
     given = sources_of([profile, export, trace])
     assert (given.first, given.timelines, given.profiles) == ((trace,), (export,), (profile,))
-    assert [tool_of(path) for path in (trace, export, profile)] == [Tool.KINETO, Tool.NSYS, Tool.NCU]
+    assert [source_of(Path(path), str(path)).part for path in (trace, export, profile)] == [*Part]
 
 
 def test_without_a_torch_trace_nsys_comes_first(tmp_path):

@@ -11,7 +11,8 @@ import pytest
 
 import profkit
 from profkit.errors import MissingCapabilityError, TraceNotFoundError
-from profkit.ingest.discover import find_sources, rank_in_name
+from profkit.ingest.discover import find_sources
+from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import read_traces
 from tests.ranks.jobs import job_of, rank_file
 

@@ -22,7 +22,8 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.ncu.reader import read_profiles
 from profkit.ingest.ncu.sniff import is_ncu
 from profkit.ingest.nsys.sqlite import opened
-from profkit.ingest.read import read_traces, tool_of
+from profkit.ingest.read import read_traces
+from profkit.ingest.sources import source_of
 from tests.conftest import ROOT
 from tests.ingest.nsys_files import training
 from tests.special import special_files, within
@@ -110,7 +111,7 @@ def test_folders_and_patterns_give_no_pipe_and_no_device(tmp_path):
 @pytest.mark.parametrize("what", ["a named pipe", *NOT_A_PIPE])
 def test_what_wrote_it_is_asked_of_files_alone(tmp_path, what):
     path = special_files(tmp_path, "x.json")[what]
-    assert str(within(5, lambda: tool_of(str(path)))) == "torch.profiler"
+    assert within(5, lambda: source_of(path, str(path))).tool == "torch.profiler"
     assert within(5, lambda: is_ncu(path, str(path))) is False
 
 

@@ -25,7 +25,6 @@ from msgspec.structs import replace
 from profkit import files
 from profkit.errors import MissingCapabilityError, ProfkitError, TraceNotFoundError
 from profkit.ingest.bytes.spool import most_spooled, too_much
-from profkit.ingest.discover import TRACE_SUFFIXES
 from profkit.redact import redacted_text, shown_url
 
 T = TypeVar("T")
@@ -59,21 +58,21 @@ def patience() -> Patience:
     return PATIENCE
 
 
-def listed(url: str) -> list[str]:
-    """Give the URLs of the files behind one: of a folder all of them at any depth, of a pattern what it matches.
+def listed(url: str, suffixes: tuple[str, ...]) -> list[str]:
+    """The URLs of the files behind one: of a folder all of them at any depth, of a pattern what it matches.
 
-    On the web, what is named like a trace is a file: to ask would be to fetch it, in search of links. Raises
+    On the web, what ends in one of the suffixes is a file: to ask would be to fetch it, in search of links. Raises
     TraceNotFoundError, and MissingCapabilityError where fsspec or the package of the protocol is missing.
     """
-    return _answered(url, lambda: _listed(url))
+    return _answered(url, lambda: _listed(url, suffixes))
 
 
-def _listed(url: str) -> list[str]:
+def _listed(url: str, suffixes: tuple[str, ...]) -> list[str]:
     with _told(url):
         system, path = _opened(url)
         if any(char in path for char in "*?["):
             found = [name for name in system.glob(path) if system.isfile(name)]
-        elif _is_web(url) and urlsplit(url).path.endswith(_SUFFIXES):
+        elif _is_web(url) and urlsplit(url).path.endswith(suffixes):
             return [url]
         elif system.isdir(path):
             found = system.find(path)
@@ -104,10 +103,10 @@ def _identity(url: str) -> bytes | None:
 
 
 @contextmanager
-def fetched(url: str) -> Iterator[Path]:
-    """Give an object as a file of a temporary folder: readers look at a file more than once."""
+def fetched(url: str, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """An object as a file of a temporary folder: readers look at a file more than once. It keeps a known suffix."""
     with files.temporary_folder("url") as folder:
-        local = folder / f"object{_suffix(url)}"
+        local = folder / f"object{_suffix(url, suffixes)}"
         _fetch(url, local)
         try:
             yield local
@@ -117,12 +116,9 @@ def fetched(url: str) -> Iterator[Path]:
             raise
 
 
-_SUFFIXES: Final = (*TRACE_SUFFIXES, ".ncu-rep", ".ncu-repz")
-
-
-def _suffix(url: str) -> str:
-    """Give how an object's name ends, as far as readers go by it; nothing else of the name becomes one here."""
-    return next((suffix for suffix in _SUFFIXES if urlsplit(url).path.endswith(suffix)), "")
+def _suffix(url: str, suffixes: tuple[str, ...]) -> str:
+    """How an object's name ends, if in one of the suffixes; nothing else of the name becomes one here."""
+    return next((suffix for suffix in suffixes if urlsplit(url).path.endswith(suffix)), "")
 
 
 def _fetch(url: str, local: Path) -> None:

@@ -16,13 +16,13 @@ import numpy as np
 from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.bytes.bytesource import Progress
-from profkit.ingest.discover import rank_in_name
 from profkit.ingest.nsys.device import busy_processes, give_owner, read_device_rows
 from profkit.ingest.nsys.host import read_host_rows, read_thread_names
 from profkit.ingest.nsys.process import Export, raw_trace
 from profkit.ingest.nsys.rows import TABLES, UNNAMED, Rows
 from profkit.ingest.nsys.session import pid_of, read_session, text_of
 from profkit.ingest.nsys.sqlite import Database, opened
+from profkit.ingest.numbers import rank_in_name
 from profkit.model.trace import Trace
 from profkit.units import format_count
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profkit.analyzers import quality
 from profkit.errors import ProfkitError, blamed
 from profkit.ingest.bytes.bytesource import Progress
-from profkit.ingest.discover import rank_in_name
+from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import read_traces
 from profkit.model.rank_report import RankReport
 from profkit.model.report import Failure, Verdict
