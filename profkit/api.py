@@ -109,7 +109,7 @@ def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progre
 
         analysed = analyse(trace, step_range=options.step_range, command=options.command)
         # the file's only trace: no other rank needs a summary of it
-        if trace.meta.format == "kineto" or trace.meta.metadata.get("nsys_processes") == 1:
+        if trace.meta.n_in_source == 1:
             return Report(
                 verdict=analysed.verdict,
                 ranks=(analysed.rank,),

@@ -100,7 +100,7 @@ def _analysed(trace: Trace) -> Analysed:
     sections = tuple(section for answer in answers.values() for section in answer.sections)
     rank = RankReport(
         source=trace.meta.source,
-        format=trace.meta.format,
+        format=trace.meta.traits.format,
         rank=trace.meta.rank,
         world_size=trace.meta.world_size,
         torch_version=trace.meta.torch_version,

@@ -34,6 +34,7 @@ from profkit.errors import UsageError
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.kineto.batch import decode_batch
+from profkit.ingest.kineto.source import traits
 from profkit.model.trace import Trace
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def to_json(
 def trace_of(rows: Iterable[Row], **metadata: Any) -> Trace:
     """Give the `Trace` of rows, through the real decoder."""
     array = f"[{','.join(row.as_json() for row in rows)}]".encode()
-    return build_trace(RawTrace("drawn", batches=[decode_batch(array)], metadata=metadata))
+    return build_trace(RawTrace("drawn", traits(), batches=[decode_batch(array)], metadata=metadata))
 
 
 def draw(picture: str, *, lag_us: int = 5, unit_ns: int = 1000, origin_ns: int = 10**9, **metadata: Any) -> Trace:

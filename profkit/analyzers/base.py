@@ -12,6 +12,7 @@ import msgspec
 from profkit.model.arrays import distinct_codes
 from profkit.model.finding import Explanation, Finding, Skipped
 from profkit.model.rank_report import Section
+from profkit.model.trace import Traits
 from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
 from profkit.timeline import Facts
 
@@ -54,8 +55,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """What the user runs, for commands that can be pasted."""
     vendor: Vendor = Vendor.NVIDIA
     """Whose device it is: each has tools of its own."""
-    is_nsys: bool = False
-    """Whether the trace came from nsys: to run it again takes other options, not another tool."""
+    traits: Traits
+    """What the trace's kind holds, and how its user records it again."""
 
     @property
     def each(self) -> str:
@@ -80,13 +81,8 @@ def scope_of(facts: Facts) -> Scope:
         is_cpu=facts.cpu is not None,
         command=recorded(facts.trace.meta.command) or DEFAULT_COMMAND,
         vendor=_vendor(facts),
-        is_nsys=is_nsys(facts),
+        traits=facts.trace.meta.traits,
     )
-
-
-def is_nsys(facts: Facts) -> bool:
-    """Tell whether the trace is an nsys export."""
-    return facts.trace.meta.format == "nsys"
 
 
 _INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, is_nsys, scope_of
+from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.model.arrays import distinct
 from profkit.model.finding import ONCE, Evidence, Explanation, Finding, Skipped, severity_of
@@ -47,9 +47,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         return Skipped(
             analyzer="input",
             reason="no DataLoader ranges in this trace",
-            how_to_get="put torch.cuda.nvtx.range('data_loader') around the fetching of a batch"
-            if is_nsys(facts)
-            else "use torch's DataLoader, or wrap your own in record_function('data_loader')",
+            how_to_get=trace.meta.traits.how_to_mark_input,
         )
     waits = facts.cpu.data if facts.cpu is not None else facts.host.loader  # ranges within ranges are one wait
     if not waits:

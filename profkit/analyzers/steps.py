@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, is_nsys
+from profkit.analyzers.base import Analyzer
 from profkit.model.arrays import quantile
 from profkit.model.finding import Skipped
 from profkit.model.rank_report import Section, Steps, TableView
@@ -24,14 +24,12 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> StepTimes | Skipped:
     """Give the step times, unless no steps were found."""
     inside = steps_in_window(facts.trace)
+    traits = facts.trace.meta.traits
     if not inside:
         return Skipped(
             analyzer="steps",
-            reason=f"no {'NVTX ranges of steps' if is_nsys(facts) else 'ProfilerStep# markers'}, and the launch sequence"
-            " shows no period with an optimizer or a batch copy",
-            how_to_get="open an NVTX range around every iteration: torch.cuda.nvtx.range('step 7')"
-            if is_nsys(facts)
-            else "call prof.step() at the end of every iteration, with a schedule",
+            reason=f"no {traits.step_marks}, and the launch sequence shows no period with an optimizer or a batch copy",
+            how_to_get=traits.how_to_mark_steps,
         )
     steps = [facts.trace.steps[index] for index in inside]
     return StepTimes(

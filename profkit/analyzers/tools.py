@@ -15,10 +15,9 @@ from profkit.shell import CommandLine, line_of, path_word
 
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """Give a better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
-    if scope.is_nsys:
-        line = scope.command.under("profkit nsys --warmup 5 --steps 12 --also waits")
-        return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
-    return operators(scope, purpose, look_for, flags=flags)
+    traits = scope.traits
+    line = scope.command.under(traits.recapture, *([] if traits.is_system_wide else flags.split()))
+    return NextTool(name=traits.tool, line=line, purpose=purpose, look_for=look_for)
 
 
 def steps_alone(source: str, n_steps: int) -> NextTool:
@@ -82,7 +81,7 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
         line = scope.command.under("rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof")
         return NextTool(name="rocprofv3", line=line, purpose=purpose, look_for=look_for)
     whole = ("--whole",) if scope.is_cpu else ()  # without CUDA nothing opens nsys' capture range
-    also = "waits,python" if scope.is_nsys else "waits"
+    also = "waits,python" if scope.traits.is_system_wide else "waits"
     line = scope.command.under("profkit nsys", *whole, "--also", also)
     return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
 

@@ -51,7 +51,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     meta = trace.meta
     return {
         "source": meta.source,
-        "format": meta.format,
+        "format": meta.traits.format,
         "n_bytes": meta.n_bytes,
         "n_events": meta.n_events,
         "rank": meta.rank,

@@ -1,5 +1,5 @@
-"""Does the second tool confirm the first? A trace beside what another profiler recorded of the job.
+"""Does the second tool confirm the first? A trace beside what another profiler recorded of the same job.
 
-The runs are different runs, so nothing is matched by time: steps by their number or order, kernels by base name, grid,
-block and order in the step. Logic and limits: docs/nsight.md, "The hand-over".
+In: a report with its traces, and another tool's timelines or kernel profiles. Out: a `Handover` for the report. Begin
+with `run.handed_over`.
 """

@@ -18,7 +18,6 @@ from profkit.pipeline import Analysed
 from profkit.timeline.facts import DeviceFacts, Facts, steps_in_window
 from profkit.timeline.host import os_waits
 
-TOOLS: Final = {"kineto": "torch.profiler", "nsys": "nsys"}
 _MAX_RANGES: Final = 2000
 """Distinct names of ranges that are looked at; emit_nvtx's operators are not ranges here. Chosen: a model has fewer
 modules, and each name costs a pass over the ranges."""
@@ -100,7 +99,7 @@ def portrait_of(analysed: Analysed) -> Portrait:
     low, high = trace.window_ns
     whole = [Step(index=0, number=0, start_ns=low, end_ns=high)]
     return Portrait(
-        tool=TOOLS.get(trace.meta.format, trace.meta.format),
+        tool=trace.meta.traits.tool,
         rank=analysed.rank,
         verdict=analysed.verdict,
         device=main.device if main is not None else -1,

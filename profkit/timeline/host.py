@@ -167,7 +167,7 @@ def host_states(trace: Trace) -> HostStates:
         blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
         dispatching=dispatch.clip(low, high),
         has_ops=has_ops,
-        is_known=has_ops or trace.meta.format == "nsys",
+        is_known=has_ops or trace.meta.traits.has_host_calls,
         threads=threads,
     )
 

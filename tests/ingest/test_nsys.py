@@ -93,7 +93,7 @@ def test_rows_of_every_table_arrive_linked_and_named_as_kineto_names_them(tmp_pa
     assert trace.calls.kind.tolist() == [CallKind.COPY, CallKind.LAUNCH, CallKind.SYNC]
     assert names(trace, "sync_rows") == ["Stream Sync"]
     assert names(trace, "waits") == ["pthread_cond_wait"]
-    assert trace.meta.format == "nsys"
+    assert trace.meta.traits.format == "nsys"
 
 
 def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.parallel_reader import Task
 from profkit.ingest.kineto.reader import _read_exact, read_trace
+from profkit.ingest.kineto.source import traits
 from profkit.model.trace import Trace
 from profkit.testing import Row, row_lists, to_json, trace_of
 from tests.ingest.canonical import canonical
@@ -72,7 +73,9 @@ def document(events: list[dict[str, Any]], *, indent: int | None = None) -> byte
 
 def everything() -> dict[str, Any]:
     array = json.dumps(EVENTS).encode()
-    return canonical(build_trace(RawTrace("t", batches=[decode_batch(array)], metadata={**METADATA, "traceName": "t"})))
+    return canonical(
+        build_trace(RawTrace("t", traits(), batches=[decode_batch(array)], metadata={**METADATA, "traceName": "t"}))
+    )
 
 
 @pytest.mark.parametrize("indent", [None, 2])

@@ -37,9 +37,7 @@ def judge(result: Quality) -> tuple[Finding, ...]:
                 Evidence(statement=check.message, metric=check.id, value=check.value or 0.0, unit="")
                 for check in failed
             ),
-            fix="capture again: wait 10 steps, warm up 5, record 12, stop before the job's end"
-            if not result.scope.is_nsys
-            else "record again: a window of steady steps, each in an NVTX range named step N, well before the job's end",
+            fix=result.scope.traits.how_to_be_steady,
             next_tools=(
                 recapture(
                     result.scope,

@@ -35,9 +35,6 @@ from profkit.redact import redacted, redacted_line, redacted_names, redacted_tex
 if TYPE_CHECKING:
     from profkit.ingest.assemble.raw import RawTrace
 
-_MARKERS: Final = {"kineto": "ProfilerStep", "nsys": "NVTX"}
-"""What the markers of steps are called, by format."""
-
 _MOST_ID: Final = 2**31 - 1
 _MOST_SMS: Final = 2**20
 _WITH_DURATIONS: Final = frozenset(
@@ -95,7 +92,7 @@ def build_trace(raw: RawTrace) -> Trace:
         spans = mapped["spans"] = _without_cut_step(spans, warnings)
     warnings += merged.warnings
     _refuse_endless(mapped, raw.source)
-    steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=_MARKERS[raw.format])
+    steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=raw.traits.step_source)
     python = mapped["python"]
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
     return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=_told(warnings))
@@ -204,7 +201,8 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
     distributed = distributed if isinstance(distributed, dict) else {}
     return TraceMeta(
         source=raw.source,
-        format=raw.format,
+        traits=raw.traits,
+        n_in_source=raw.n_in_source,
         n_events=merged.n_events,
         n_bytes=raw.n_bytes,
         rank=_number(distributed, "rank", (0, MAX_RANKS - 1), warnings),

@@ -8,7 +8,7 @@ import msgspec
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
-    from profkit.model.trace import TraceWarning
+    from profkit.model.trace import TraceWarning, Traits
 
 Columns = dict[str, NDArray[Any]]
 """Column name to values; all columns of one table have one length."""
@@ -29,7 +29,8 @@ class RawTrace(msgspec.Struct):
     """What the reading of one file gives, before it becomes a `Trace`."""
 
     source: str
-    format: str = "kineto"
+    traits: Traits
+    n_in_source: int = 1
     batches: list[Batch] = msgspec.field(default_factory=list)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     n_bytes: int = 0

@@ -52,6 +52,8 @@ _TABLE_OF_CATEGORY: Final = {
     "cuda_sync": "sync_rows",
     "mtia_ccp_events": "mtia",
 }
+_AUTOGRAD_PIDS: Final = {"CPU functions", "CUDA functions"}
+"""Processes of the autograd profiler's own export, whose events have no categories. Those of others are not torch's."""
 _COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 _INT32: Final = np.iinfo(np.int32)
 
@@ -63,14 +65,18 @@ def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
         if ph == "X":
             table = _TABLE_OF_CATEGORY.get(cat)
             if table is None and not cat:
-                table = "ops"  # the autograd profiler's own export has no categories
+                table = "autograd"
             if table == "gpu":
                 table = "copies" if cat in _COPY_CATEGORIES else "kernels"
         elif ph == "i":
             table = "memory"
         else:
             continue
-        kept = [event for event in rows if event.name == "[memory]"] if table == "memory" else rows
+        kept = rows
+        if table == "memory":
+            kept = [event for event in rows if event.name == "[memory]"]
+        elif table == "autograd":
+            table, kept = "ops", [event for event in rows if event.pid in _AUTOGRAD_PIDS]
         if table is not None and kept:
             tables.setdefault(table, []).extend(kept)
     return tables

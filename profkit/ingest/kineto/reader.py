@@ -19,6 +19,7 @@ from profkit.ingest.kineto import split
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
 from profkit.ingest.kineto.parallel_reader import Decode, Task, read_quick
+from profkit.ingest.kineto.source import traits
 from profkit.ingest.kineto.split import Document, NotAsUsualError
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
@@ -90,7 +91,7 @@ def _read_quick(
 ) -> RawTrace:
     share = read_quick(task, jobs=jobs, progress=progress, meanwhile=meanwhile)
     metadata = _metadata(share.head, share.tail, task.source)
-    return RawTrace(task.source, batches=share.batches, metadata=metadata, n_bytes=share.n_bytes)
+    return RawTrace(task.source, traits(), batches=share.batches, metadata=metadata, n_bytes=share.n_bytes)
 
 
 def _metadata(head: bytes, tail: bytes, source: str) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def _read_exact(task: Task, *, lenient: bool, progress: Progress | None) -> RawT
     chunks = bytesource.read_chunks(
         task.path, source=source, chunk_bytes=task.chunk_bytes, progress=progress, lenient=lenient
     )
-    raw = RawTrace(source)
+    raw = RawTrace(source, traits())
     n_bad = 0
     for array in split.pieces(chunks, document, source=source, exact=True):
         try:

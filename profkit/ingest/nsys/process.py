@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Process, Rows
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
+from profkit.ingest.nsys.source import traits
 from profkit.model.arrays import constant
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import TraceWarning
@@ -74,7 +75,8 @@ def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
     devices = {int(device) for _, part in tables if "device" in part for device in np.unique(part["device"])}
     return RawTrace(
         source=export.source,
-        format="nsys",
+        traits=traits(),
+        n_in_source=len(export.devices),
         batches=batches,
         metadata=_metadata(export, key, rank, devices),
         n_bytes=export.n_bytes,

@@ -13,7 +13,7 @@ from profkit.ingest.bytes.bytesource import GZIP_MAGIC, SQLITE_MAGIC, read_chunk
 from profkit.ingest.kind import How, Part, Source
 
 if TYPE_CHECKING:
-    from profkit.model.trace import Trace
+    from profkit.model.trace import Trace, Traits
 
 _REPORT_MAGIC: Final = b"NVIDIA Tegra Profiler Report"  # of .nsys-rep, and of .qdrep before 2021.4
 _CHUNK_BYTES: Final = 2**20
@@ -66,6 +66,27 @@ def _decompressed(path: Path, how: How) -> Iterator[Path]:
         chunks = read_chunks(path, source=how.source, chunk_bytes=_CHUNK_BYTES, progress=how.progress)
         write_spool(chunks, plain, how.source)
         yield plain
+
+
+def traits() -> Traits:
+    """What nsys exports hold."""
+    from profkit.model.trace import Traits
+
+    return Traits(
+        format="nsys",
+        tool=NSYS.tool,
+        step_source="NVTX",
+        step_marks="NVTX ranges of steps",
+        has_host_calls=True,
+        is_system_wide=True,
+        recapture="profkit nsys --warmup 5 --steps 12 --also waits",
+        how_to_mark_steps="open an NVTX range around every iteration: torch.cuda.nvtx.range('step 7')",
+        how_to_mark_input="put torch.cuda.nvtx.range('data_loader') around the fetching of a batch",
+        how_to_have_operators="run the job under torch.autograd.profiler.emit_nvtx()",
+        how_to_be_steady=(
+            "record again: a window of steady steps, each in an NVTX range named step N, well before the job's end"
+        ),
+    )
 
 
 NSYS: Final = Source(
