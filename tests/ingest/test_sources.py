@@ -147,9 +147,7 @@ OF_AUTOGRAD = """[{"ph": "X", "pid": "CPU functions", "tid": 1, "ts": 1, "dur": 
 def test_a_trace_of_another_framework_is_refused(tmp_path):
     path = tmp_path / "jax.json"
     path.write_text(OF_JAX)
-    with pytest.raises(
-        UnsupportedTraceError, match="neither host nor device ranges that torch.profiler writes"
-    ) as told:
+    with pytest.raises(UnsupportedTraceError, match="neither host nor device ranges") as told:
         list(read_traces(str(path)))
     assert "other frameworks" in told.value.hint
 
