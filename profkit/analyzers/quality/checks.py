@@ -47,48 +47,52 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             q.early_fraction,
             MAX_EARLY_FRACTION,
             "of device rows start before their launch call"
-            + (": the clocks are apart, idle time has no cause" if (q.early_fraction or 0) > MAX_EARLY else ""),
+            + (
+                ": the clocks disagree, so the cause of idle time is unknown"
+                if (q.early_fraction or 0) > MAX_EARLY
+                else ""
+            ),
         ),
         _share(
             "stream.overlap",
             q.overlapped_fraction,
             MAX_OVERLAPPED_FRACTION,
-            "of rows overlap their predecessor on one stream",
+            "of rows overlap the row before them on the same stream",
         ),
         Check(
             id="lag.floor",
             ok=(q.lag_floor_ns or 0) <= MAX_LAG_FLOOR_NS,
             value=None if q.lag_floor_ns is None else float(q.lag_floor_ns),
-            message="no launch onto an idle device shows how long one takes to start"
+            message="launch latency could not be measured"
             if not q.lag_floor_ns
-            else f"launch to start on an idle device takes {format_ns(q.lag_floor_ns)} or more"
+            else f"launch latency is at least {format_ns(q.lag_floor_ns)}"
             + (
                 ""
                 if q.lag_floor_ns <= MAX_LAG_FLOOR_NS
-                else ": WSL2, Windows, a remote device or heavy instrumentation do that"
+                else ", as with WSL2, Windows, a remote device or heavy instrumentation"
             ),
         ),
         Check(
             id="steps.outrun",
             ok=(q.outrun_fraction or 0) <= MAX_OUTRUN,
             value=q.outrun_fraction,
-            message="the device keeps up with the marked steps"
+            message="the GPU keeps up with the marked steps"
             if (q.outrun_fraction or 0) <= MAX_OUTRUN
-            else f"the host runs ahead: the device takes {format_ns(q.device_step_ns)} for the work of a step, the markers"
-            " are the host's pace",
+            else f"the host runs ahead: the GPU takes {format_ns(q.device_step_ns)} for the work of a step, but the step"
+            " markers show the pace of the host",
         ),
         _share(
             "profiler.overhead",
             q.overhead_fraction,
             MAX_OVERHEAD,
-            "of the window the device idles while the profiler works on its own buffers",
+            "of the window is idle time in which the profiler handles its own buffers",
         ),
         _share(
             "graphs.whole",
             q.whole_graph_fraction,
             MAX_WHOLE_GRAPHS,
-            "of the window is CUDA graphs recorded as wholes: kernels, collectives and gaps inside are not known"
-            " (profkit nsys --also graphs)",
+            "of the window is in CUDA graphs without their kernels: collectives and gaps inside them are unknown"
+            " (profkit nsys --also graphs records them)",
         ),
     )
 
@@ -113,21 +117,21 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             ok=q.n_steps_marked >= MIN_STEPS,
             value=float(q.n_steps_marked),
             message=f"{q.n_steps_marked} marked step{'' if q.n_steps_marked == 1 else 's'}"
-            + ("" if q.n_steps_marked >= MIN_STEPS else f"; fewer than {MIN_STEPS} cannot show what varies"),
+            + ("" if q.n_steps_marked >= MIN_STEPS else ": variation unknown"),
         ),
         _share(
             "steps.startup",
             q.startup_fraction,
             MAX_STARTUP,
-            "of the window lies beside the steps found by their period"
-            + (f" ({n}); --steps 0:{n} judges these alone" if (q.startup_fraction or 0) > MAX_STARTUP else ""),
+            "of the window is outside the steps found by their period"
+            + (f" ({n} steps); --steps 0:{n} judges these alone" if (q.startup_fraction or 0) > MAX_STARTUP else ""),
         ),
         Check(
             id="operators.none",
             ok=q.n_cpu_ops != 0,
             value=None if q.n_cpu_ops is None else float(q.n_cpu_ops),
-            message=f"{q.n_cpu_ops or 0:,} operators at work in the window"
-            + ("" if q.n_cpu_ops else ": what the CPU did in it was not recorded"),
+            message=f"{q.n_cpu_ops or 0:,} operators ran in the window"
+            + ("" if q.n_cpu_ops else ": the work of the CPU was not recorded"),
         ),
         Check(
             id="content.tiny",
@@ -137,14 +141,14 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             + (
                 ""
                 if q.n_rows >= MIN_ROWS or q.n_steps_marked
-                else f": fewer than {MIN_ROWS}, and no step, show nothing of a job"
+                else f": too little for a verdict (at least {MIN_ROWS} rows, or a marked step, are needed)"
             ),
         ),
         Check(
             id="profiler.cost",
             ok=(q.perturbation or 0) <= MAX_PERTURBATION,
             value=q.perturbation,
-            message=f"profiled steps take {1 + (q.perturbation or 0):.2f}x the unprofiled ones of the same run",
+            message=f"profiled steps take {1 + (q.perturbation or 0):.2f}x as long as unprofiled steps of the same run",
         ),
     )
 

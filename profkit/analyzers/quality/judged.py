@@ -28,7 +28,7 @@ def judge(result: Quality) -> tuple[Finding, ...]:
     return (
         Finding(
             id="capture.quality",
-            title="the capture cannot carry a verdict" if refuses else "the capture limits how sure one can be",
+            title="the trace does not allow a verdict" if refuses else "the trace limits the confidence",
             severity=severity,
             confidence=0.95,
             recoverable_ns=0,
@@ -41,7 +41,7 @@ def judge(result: Quality) -> tuple[Finding, ...]:
             next_tools=(
                 recapture(
                     result.scope,
-                    "get a capture that can carry a verdict",
+                    "record a longer trace of steady steps",
                     "all checks of `profkit info` pass",
                 ),
             ),
@@ -103,7 +103,7 @@ EXPLANATIONS = (
 
 ANALYZER = Analyzer(
     name="quality",
-    question="can this capture be trusted?",
+    question="can this trace be trusted?",
     needs="any trace",
     measure=measure,
     judge=judge,

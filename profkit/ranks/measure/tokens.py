@@ -93,7 +93,7 @@ def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) ->
         return counts
     columns, waited, seen = _waited_ns(counts, waits)
     if len(columns) < 2 or not seen.any():
-        reason = "no collective found on several ranks says who waited in the steps whose tokens are counted"
+        reason = "the steps with token counts have no collective on several ranks: which rank waited is unknown"
         return Skipped(analyzer="tokens", reason=reason, how_to_get="capture all ranks of the job at once")
     tokens, late = counts.padded_tokens[seen][:, columns], -waited[seen]
     correlation, p_value = _rank_correlation(tokens, late)
@@ -125,13 +125,11 @@ def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
         return counts
     if not counts.has_padding:
         told = (
-            "shapes tell padded tokens only" if counts.level is Level.ESTIMATED else "real or padded tokens are missing"
+            "shapes show padded tokens only" if counts.level is Level.ESTIMATED else "real or padded tokens are missing"
         )
-        return Skipped(
-            analyzer="padding", reason=f"{told}: how much of them is padding is not known", how_to_get=HOW_TO_COUNT
-        )
+        return Skipped(analyzer="padding", reason=f"{told}: the share of padding is unknown", how_to_get=HOW_TO_COUNT)
     if (counts.padded_tokens < counts.tokens).any():
-        reason = "fewer padded tokens than real ones were told: padded_tokens counts all, with padding"
+        reason = "padded_tokens is smaller than tokens: it must count all tokens, padding included"
         return Skipped(analyzer="padding", reason=reason, how_to_get=HOW_TO_COUNT)
     real, padded = int(counts.tokens.sum()), int(counts.padded_tokens.sum())
     waste = 1 - real / padded
@@ -241,13 +239,13 @@ def _least_squares(columns: Sequence[Float], own: Float) -> tuple[float, Float]:
 def _with_reason(skew: TokenSkew) -> TokenSkew:
     reason = ""
     if skew.n_steps < MIN_STEPS:
-        reason = f"{skew.n_steps} steps with counts and collectives: it takes {MIN_STEPS}"
+        reason = f"{skew.n_steps} steps have counts and collectives; {MIN_STEPS} are needed"
     elif skew.skew_fraction < MIN_SKEW:
-        reason = f"the largest rank has {skew.skew_fraction:.1%} more tokens than the mean: less than {MIN_SKEW:.0%}"
+        reason = f"the rank with the most tokens has only {skew.skew_fraction:.1%} more than the mean, less than {MIN_SKEW:.0%}"
     elif not skew.correlation >= MIN_CORRELATION:
-        reason = f"ranks with more tokens do not wait less: Spearman {skew.correlation:.2f}, not {MIN_CORRELATION}"
+        reason = f"ranks with more tokens do not wait less: Spearman {skew.correlation:.2f}, below {MIN_CORRELATION}"
     elif skew.p_value >= MAX_P:
-        reason = f"chance orders ranks as much by their tokens: p = {skew.p_value:.2g} in {skew.n_steps} steps"
+        reason = f"the link between tokens and waiting may be chance: p = {skew.p_value:.2g} (permutation test, {skew.n_steps} steps)"
     return replace(skew, reason=reason)
 
 

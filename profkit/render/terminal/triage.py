@@ -167,7 +167,7 @@ def _next_tool(report: Report, width: int) -> Block:
     if tool.look_for:
         block += layout.wrapped("    look for   ", clean(tool.look_for), width, first_style="dim")
     if report.verdict.ruled_out:
-        block += layout.wrapped(layout.label("not this"), clean(", ".join(report.verdict.ruled_out)), width)
+        block += layout.wrapped(layout.label("ruled out"), clean(", ".join(report.verdict.ruled_out)), width)
     return block
 
 
@@ -183,7 +183,7 @@ def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
     headers = (what, *text.RANK_HEADERS[1:])
     is_text = [True, *([False] * (len(text.RANK_HEADERS) - 2)), True]
     lines = layout.table(headers, rows, is_text, width)
-    title = f"{len(report.ranks)} {what}s, each of its own window; comm and copies where exposed"
+    title = f"{len(report.ranks)} {what}s, each over its own window; comm and copies: the exposed part"
     more = len(report.ranks) - len(ranks)
     tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
     return [*titled(title, width), *lines, *tail]
@@ -217,7 +217,7 @@ def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
     if device.n_streams > _MAX_STREAMS:
         yield f"and {device.n_streams - _MAX_STREAMS:,} more", "dim"
     if hidden is not None:
-        yield f"({format_fraction(hidden)} of comm is under compute)", "dim"
+        yield f"({format_fraction(hidden)} of comm is hidden under compute)", "dim"
 
 
 def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: bool) -> Block:
@@ -315,7 +315,7 @@ def _table(table: TableView, width: int) -> Block:
 def _finding(finding: Finding, per: str, width: int) -> Block:
     block = titled(f"{finding.id}: {_finding_line(finding)}", width)
     if finding.recoverable_ns > 0:
-        block += layout.wrapped("    - ", f"at most {format_ns(finding.recoverable_ns)}{per} to win", width)
+        block += layout.wrapped("    - ", f"saves at most {format_ns(finding.recoverable_ns)}{per}", width)
     for item in finding.evidence:
         block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
     return block + layout.wrapped("    -> ", clean(finding.fix), width)
