@@ -39,8 +39,8 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def per(self) -> str:
-        """What times are counted by: "per step", or "per window" where no steps were found."""
-        return "per step" if self.baseline.traces[0].has_steps else "per window"
+        """What times are counted by: "per step", or "in the window" where no steps were found."""
+        return "per step" if self.baseline.traces[0].has_steps else "in the window"
 
     @property
     def each(self) -> str:
@@ -110,8 +110,8 @@ _PARTS: Final = {
     "copy_exposed": "exposed copies",
     "idle_data": "waiting for data",
     "idle_sync": "idle after synchronisation",
-    "idle_launch": "idle for late launches",
-    "idle_host": "idle for other host work",
+    "idle_launch": "idle before late launches",
+    "idle_host": "idle during other host work",
     "idle_dependency": "idle for dependencies",
     "idle_unknown": "idle, cause unknown",
 }

@@ -54,7 +54,7 @@ def precision(pair: Pair) -> Finding | None:
                 unit="ns",
             ),
         ),
-        fix="compare the loss as well: a number format is a change of the result, not only of the speed",
+        fix="compare the loss as well: a number format changes the result, not only the speed",
         confidence=0.8,
     )
 
@@ -79,14 +79,14 @@ def casts(pair: Pair) -> Finding | None:
     is_on = nodes[1] > nodes[0]
     return reading(
         "casts",
-        f"tensors are {'' if is_on else 'no longer '}cast to another number format on their way",
+        f"tensors are {'' if is_on else 'no longer '}cast to another number format",
         fraction=pair.fraction(pair.waterfall.bar("compute").delta_ns),
         evidence=(
             counted(pair, "casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
             counted(pair, "casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
             part_shown(pair, "compute"),
         ),
-        fix="compare the loss as well: a number format is a change of the result; shapes and types need --shapes",
+        fix="compare the loss as well: a number format changes the result; record types and shapes with --shapes",
         confidence=0.6,
     )
 
@@ -125,7 +125,7 @@ def compiled(pair: Pair) -> Finding | None:
     if is_replayed[0] != is_replayed[1]:
         evidence.append(counted(pair, "graph replays", "graph_launches", lambda trace: trace.counts.graph_launches))
     host = sum(pair.waterfall.bar(name).delta_ns for name in ("idle_launch", "idle_host"))
-    waiting = "dispatch and between operators" if pair.is_cpu else "waiting for the host"
+    waiting = "dispatch and Python between operators" if pair.is_cpu else "waiting for the host"
     device = pair.waterfall.bar("compute").delta_ns
     evidence.append(
         Evidence(
@@ -190,7 +190,7 @@ def recomputed(pair: Pair) -> Finding | None:
         evidence=tuple(evidence),
         fix="use the memory it frees (a larger batch), or leave it off where the activations fit"
         if is_on
-        else "make sure that the activations fit with room to spare: a full allocator costs more than recomputing",
+        else "make sure that the activations fit with room to spare: memory pressure costs more than recomputing",
         confidence=0.8,
     )
 

@@ -167,8 +167,8 @@ def _together_fraction(place: I64, columns: Sequence[_Sequence], *, are_aligned:
 
 def _unplaced(group: Group, sequences: Mapping[int, Any], rank: int, pairing: Pairing) -> Refusal:
     reason = (
-        f"the ends of rank {rank} fit the others' in {pairing.n_paired} places, with another shift in {pairing.n_rival}:"
-        " the match is ambiguous"
+        f"the ends of rank {rank} fit the others' in {pairing.n_paired} places, and with another shift in"
+        f" {pairing.n_rival}: the match is ambiguous"
     )
     return Refusal(group=group, ranks=(rank,), reason=reason, n_rows=int(sequences[rank].row.size))
 

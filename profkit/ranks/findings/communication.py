@@ -235,7 +235,7 @@ def _link_test(waits: GroupWaits, scope: Scope) -> NextTool:
         name="nccl-tests",
         line=line_of("all_reduce_perf -b 1M -e 1G -f 2 -g", str(max(len(waits.ranks), 2))),
         purpose="what can these links do? run it on the same ranks while the job is stopped",
-        look_for="busbw at the job's message size: if the job reaches it, send fewer bytes; if it is far higher, tune the job",
+        look_for="busbw at the job's message size: if the job reaches it, send fewer bytes; else tune the job",
     )
 
 

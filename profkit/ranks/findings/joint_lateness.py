@@ -67,8 +67,9 @@ def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Straggle
     waiting = f"{n_others} ranks wait" if n_others > 1 else "the other rank waits"
     said = Evidence(
         statement=(
-            f"if ranks {named} were as fast as their peers, this would save {format_ns(joint.per_step(won))} {joint.per}"
-            f"{', by replay' if is_replayed else ''}; rank {first.rank} alone would save {format_ns(first.recoverable_ns)}"
+            f"if ranks {named} were as fast as their peers, this would save"
+            f" {format_ns(joint.per_step(won))} {joint.per}{', by replay' if is_replayed else ''};"
+            f" rank {first.rank} alone would save {format_ns(first.recoverable_ns)}"
         ),
         metric="straggler.recoverable_together_ns",
         value=float(won),

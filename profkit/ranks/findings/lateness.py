@@ -153,8 +153,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     longer = straggler.phase_excess_ns[PHASES.index(main)]
     yield Evidence(
         statement=(
-            f"before them, it spends {format_ns(joint.per_step(longer))} {per} longer {_SPENT[main]} than the median rank:"
-            f" this explains {_part(longer / max(straggler.lateness_ns, 1))} of the delay"
+            f"before these, it spends {format_ns(joint.per_step(longer))} {per} longer {_SPENT[main]} than the median"
+            f" rank: this explains {_part(longer / max(straggler.lateness_ns, 1))} of the delay"
         ),
         metric=f"straggler.phase_excess_ns.{main}",
         value=float(longer),
@@ -163,7 +163,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     yield Evidence(
         statement=(
             f"if it were no later than the next-slowest rank, this would save"
-            f" {format_ns(joint.per_step(straggler.excess_ns))} {per}; durations alone, without clocks, make it"
+            f" {format_ns(joint.per_step(straggler.excess_ns))} {per}; from durations alone, without clocks, it is"
             f" {format_ns(joint.per_step(straggler.free_lateness_ns))} late"
         ),
         metric="straggler.excess_ns",
@@ -183,7 +183,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     name, longer_ns = _longer_range(rank, waits, joint)
     if joint.per_step(longer_ns):
         yield Evidence(
-            statement=f"{name} takes {format_ns(joint.per_step(longer_ns))} {per} longer before collectives on this rank",
+            statement=f"before collectives, {name} takes {format_ns(joint.per_step(longer_ns))} {per} longer here",
             metric="straggler.range_excess_ns",
             value=float(longer_ns),
             unit="ns",

@@ -38,8 +38,8 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
             Evidence(
                 statement=(
                     f"{len(found.stages)} stages{alike} wait for sends and receives during"
-                    f" {format_fraction(found.waiting_fraction)} of a step of {format_ns(found.step_ns)}; no compute runs"
-                    f" during {format_fraction(found.observed_fraction)}"
+                    f" {format_fraction(found.waiting_fraction)} of a step of {format_ns(found.step_ns)}; no compute"
+                    f" runs during {format_fraction(found.observed_fraction)}"
                 ),
                 metric="pipeline.waiting_fraction",
                 value=found.waiting_fraction,
@@ -49,7 +49,8 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
             _theory(found),
             Evidence(
                 statement=(
-                    f"the busiest stage, rank {found.busiest.rank}, computes {format_speedup(found.imbalance)} as long as the mean stage"
+                    f"the busiest stage, rank {found.busiest.rank}, computes {format_speedup(found.imbalance)}"
+                    " as long as the mean stage"
                 ),
                 metric="pipeline.imbalance",
                 value=found.imbalance,

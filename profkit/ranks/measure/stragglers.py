@@ -264,8 +264,8 @@ def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
     if not is_cpu or found.phase != "compute" or found.effect_fraction >= MIN_EFFECT_OF_CORES:
         return ""
     return (
-        f"rank {found.rank} computes longer, by {found.effect_fraction:.1%} of the time: on a CPU, other work on its core"
-        f" can cause that, so the threshold is {MIN_EFFECT_OF_CORES:.0%}"
+        f"rank {found.rank} computes longer, by {found.effect_fraction:.1%} of the time: on a CPU, other work on its"
+        f" core can cause that, so the threshold is {MIN_EFFECT_OF_CORES:.0%}"
     )
 
 

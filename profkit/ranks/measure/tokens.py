@@ -241,11 +241,11 @@ def _with_reason(skew: TokenSkew) -> TokenSkew:
     if skew.n_steps < MIN_STEPS:
         reason = f"{skew.n_steps} steps have counts and collectives; {MIN_STEPS} are needed"
     elif skew.skew_fraction < MIN_SKEW:
-        reason = f"the rank with the most tokens has only {skew.skew_fraction:.1%} more than the mean, less than {MIN_SKEW:.0%}"
+        reason = f"the rank with most tokens has {skew.skew_fraction:.1%} more than the mean: less than {MIN_SKEW:.0%}"
     elif not skew.correlation >= MIN_CORRELATION:
         reason = f"ranks with more tokens do not wait less: Spearman {skew.correlation:.2f}, below {MIN_CORRELATION}"
     elif skew.p_value >= MAX_P:
-        reason = f"the link between tokens and waiting may be chance: p = {skew.p_value:.2g} (permutation test, {skew.n_steps} steps)"
+        reason = f"the link of tokens and waiting may be chance: p = {skew.p_value:.2g} in {skew.n_steps} steps"
     return replace(skew, reason=reason)
 
 

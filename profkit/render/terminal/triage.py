@@ -50,7 +50,7 @@ def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[B
     if not is_open:
         yield _next_tool(report, prose)
     yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 and not _is_joint(report) else []
-    yield _around(report, rank, prose) if rank is not None else []
+    yield _around(report, rank, prose, is_full=is_full) if rank is not None else []
     yield _limits(report, rank, prose, is_full=is_full)
 
 
@@ -189,10 +189,10 @@ def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
     return [*titled(title, width), *lines, *tail]
 
 
-def _around(report: Report, rank: RankReport, width: int) -> Block:
-    """Give streams, devices, step times and other findings: what one looks at after the verdict."""
+def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> Block:
+    """Devices and other findings, in full also streams and step times: what one looks at after the verdict."""
     block: Block = []
-    for device in rank.devices:
+    for device in rank.devices if is_full else ():
         if device.streams:
             name = f"device {device.device}" if len(rank.devices) > 1 else "streams"
             block += layout.flowed((layout.label(name), "label"), _stream_entries(device), width)
@@ -201,7 +201,7 @@ def _around(report: Report, rank: RankReport, width: int) -> Block:
         rows = [(str(device.device), *text.device_shares(device)) for device in rank.devices]
         block += layout.table(headers, rows, [True, *([False] * 4), True], width)
     spread = text.spread_sentence(rank)
-    if spread:
+    if spread and is_full:
         block += layout.wrapped(layout.label("steps"), spread, width)
     others = text.other_findings(report)
     if others:
@@ -232,9 +232,6 @@ def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: boo
     for label, group in fleet.set_apart(report).items():
         block += _listed(label, fleet.left_out_lines(group, is_full=is_full), width, style="dim")
     block += _listed("not read", [fleet.failure_line(failure) for failure in report.failures], width, style="red")
-    if report.skipped and not is_full:
-        names = ", ".join(dict.fromkeys(clean(skip.analyzer) for skip in report.skipped))
-        block += layout.wrapped(layout.label("not analysed"), names, width, style="dim")
     return block
 
 

@@ -32,7 +32,7 @@ def table_title(report: Report) -> str:
     here = f"{len(fleet.ranks)} ranks" if not fleet.missing else f"{len(fleet.ranks)} of {fleet.world_size} ranks"
     if fleet.missing:  # who is not here may come last: only the wait for those that are here is known to be one
         return f"{here}, {unit} {per}; transfer includes waiting for missing ranks"
-    return f"{here}, {unit} {per}; comm wait and transfer: the part that compute does not hide"
+    return f"{here}, {unit} {per}; comm not hidden under compute"
 
 
 def headers_of(fleet: Fleet) -> tuple[str, ...]:
@@ -96,14 +96,12 @@ def prediction_sentence(report: Report) -> str:
 
 def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]]:
     """Give label and text of what belongs under the table: clocks, groups, what follows from the verdict."""
-    if fleet.clock_note:
+    is_aligned = any(clock.is_fitted for clock in fleet.clocks)
+    if fleet.clock_note and (is_full or not is_aligned):
         yield "clocks", fleet.clock_note
-    shown = fleet.groups if is_full else fleet.groups[:1]
-    for group in shown:
-        note = f"; {clean(group.note)}" if group.note and is_full else ""
+    for group in fleet.groups if is_full else ():
+        note = f"; {clean(group.note)}" if group.note else ""
         yield "matched", _group_line(group) + note
-    if len(fleet.groups) > len(shown):
-        yield "", f"and {len(fleet.groups) - len(shown)} more groups: -v"
     if fleet.prediction_note:
         yield "", clean(fleet.prediction_note)
     for said in fleet.explained:
