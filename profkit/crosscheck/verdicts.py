@@ -24,7 +24,7 @@ _CAUSES: Final = {
     Bottleneck.DATA: "waiting for data",
     Bottleneck.COPY: "exposed copies",
     Bottleneck.SYNC: "idle after synchronisation",
-    Bottleneck.OVERHEAD: "idle before late launches and during other host work",
+    Bottleneck.OVERHEAD: "idle for late launches and other host work",
     Bottleneck.KERNEL: "compute",
     Bottleneck.COMM: "exposed communication",
     Bottleneck.STRAGGLER: "exposed communication",

@@ -110,8 +110,8 @@ _PARTS: Final = {
     "copy_exposed": "exposed copies",
     "idle_data": "waiting for data",
     "idle_sync": "idle after synchronisation",
-    "idle_launch": "idle before late launches",
-    "idle_host": "idle during other host work",
+    "idle_launch": "idle for late launches",
+    "idle_host": "idle for other host work",
     "idle_dependency": "idle for dependencies",
     "idle_unknown": "idle, cause unknown",
 }

@@ -125,7 +125,7 @@ def compiled(pair: Pair) -> Finding | None:
     if is_replayed[0] != is_replayed[1]:
         evidence.append(counted(pair, "graph replays", "graph_launches", lambda trace: trace.counts.graph_launches))
     host = sum(pair.waterfall.bar(name).delta_ns for name in ("idle_launch", "idle_host"))
-    waiting = "dispatch and Python between operators" if pair.is_cpu else "waiting for the host"
+    waiting = "dispatch and between operators" if pair.is_cpu else "waiting for the host"
     device = pair.waterfall.bar("compute").delta_ns
     evidence.append(
         Evidence(
