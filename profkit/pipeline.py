@@ -204,7 +204,7 @@ def _other_devices(facts: Facts, main: DeviceFacts) -> tuple[str, ...]:
     busy = reduce(or_, (device.activity.any for device in others)) & idle
     share = format_fraction(busy.total_ns / idle.total_ns if idle else 0.0)
     return (
-        f"the verdict is on device {main.device}, the busiest of {len(others) + 1}; others work in {share} of its idle time",
+        f"the verdict is on device {main.device}, busiest of {len(others) + 1}; others work in {share} of its idle time",
     )
 
 

@@ -89,7 +89,7 @@ def test_a_broken_rank_is_named_and_strict_stops_at_it(folder):
     assert done.returncode == 0
     assert "not read" in done.stdout
     assert "rank00000.json.gz" in done.stdout
-    assert "1 of 4 ranks are not here (0)" in " ".join(done.stdout.split())
+    assert "1 of 4 ranks are missing (0)" in " ".join(done.stdout.split())
     for options in ((), ("-j", "2")):
         strict = run(folder, "--strict", *options)
         assert strict.returncode == 3

@@ -102,7 +102,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
         id="comm.skew",
         title="ranks wait for each other, now for one and now for another"
         if mostly is None
-        else f"ranks wait, mostly for rank {mostly}, which is no proven straggler",
+        else f"ranks wait, mostly for rank {mostly}, which is not a proven straggler",
         severity=severity_of(fraction),
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(limit.wait_exposed_ns),
@@ -150,7 +150,7 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
     # by identity: two groups may be of the same ranks
     reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
     yield Evidence(
-        statement=f"rank {rank} has {format_fraction(share)} of the delay, but is no proven straggler: {reason}",
+        statement=f"rank {rank} has {format_fraction(share)} of the delay, but is not a proven straggler: {reason}",
         metric="comm.largest_share",
         value=share,
         unit="fraction",
