@@ -19,7 +19,7 @@ NSYS: Final = NextTool(
         "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --delay=30 --duration=20 --kill=none"
         " --output=profkit_nsys --force-overwrite=true python train.py --batch 32"
     ),
-    purpose="is it Python, the dispatcher or the driver?",
+    purpose="what takes the host's time: Python, the dispatcher or the driver?",
     look_for="the CPU row between CUDA API calls: Python frames, futex waits, or back-to-back API calls",
 )
 RECAPTURE: Final = NextTool(
@@ -31,8 +31,8 @@ RECAPTURE: Final = NextTool(
 PY_SPY: Final = NextTool(
     name="py-spy",
     line=DEFAULT_COMMAND.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
-    purpose="see what the input pipeline does while the step waits: decoding, reading or waiting for locks",
-    look_for="wide frames below Dataset.__getitem__ and collate; read() means storage, numpy or PIL means CPU",
+    purpose="what does the input pipeline do while the step waits: decode, read or wait for locks?",
+    look_for="wide frames below Dataset.__getitem__ and collate: read() means storage, numpy or PIL means CPU",
 )
 OK_CHECKS: Final = (
     Check(id="launches.lost", ok=True, value=0.0, message="0.0 % of 16,320 kernel launches have no kernel"),
@@ -186,8 +186,8 @@ KERNELS: Final = Section(
 LAUNCH: Final = finding(
     "host.launch_bound",
     "the GPU waits for the host to launch work",
-    "3,264 launches per step into a drained GPU (92.0 % of all); lag 7 us, floor 5 us",
-    "median kernel 3.10 us; 71.0 % of kernels are shorter than their own launch call",
+    "3,264 operations (92.0 % of all) were launched while the GPU was idle; launch latency is 5 us",
+    "the median kernel takes 3.10 us; 71.0 % of kernels take less time than their own launch call",
     "aten::mul, aten::add, aten::sigmoid: 58.0 % of launches, 9.0 % of GPU time",
     fraction=0.425,
     fix="torch.compile or CUDA graphs for the hot blocks; foreach or fused optimizer; larger batch",
@@ -204,7 +204,7 @@ SYNC: Final = finding(
 UNFUSED: Final = finding(
     "kernel.unfused",
     "elementwise kernels hold much of the work",
-    "58.0 % of the work is in kernels that memory traffic limits",
+    "58.0 % of compute time is in kernels limited by memory bandwidth",
     fraction=0.061,
     severity=Severity.MEDIUM,
 )
@@ -245,8 +245,8 @@ def data_bound_cpu() -> Report:
     starved = finding(
         "input.starved",
         "the step waits for its input pipeline",
-        "the training thread waits for the DataLoader 34.9 ms per step: 93.1 % of the window",
-        "the DataLoader runs in the training process (num_workers=0): every batch is made inside the step",
+        "the training thread waits 34.9 ms per step for the DataLoader (93.1 % of the window)",
+        "num_workers=0: the training process makes each batch itself, inside the step",
         fraction=0.931,
         recoverable_ns=34_900_000,
         fix="num_workers=4 or more, persistent_workers=True",

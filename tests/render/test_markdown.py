@@ -30,20 +30,20 @@ Step 37.4 ms (8 steps, varies by 2.0 %). At best 14.5x faster: a fix saves at mo
 
 **the step waits for its input pipeline** (`input.starved`, high, 93.1 % of the window)
 
-- the training thread waits for the DataLoader 34.9 ms per step: 93.1 % of the window (expected \\< 5.0 %)
-- the DataLoader runs in the training process (num_workers=0): every batch is made inside the step (expected \\< 5.0 %)
+- the training thread waits 34.9 ms per step for the DataLoader (93.1 % of the window) (expected \\< 5.0 %)
+- num_workers=0: the training process makes each batch itself, inside the step (expected \\< 5.0 %)
 
 **What to do**
 
 - num_workers=4 or more, persistent_workers=True
 
-**Next tool**: py-spy, see what the input pipeline does while the step waits: decoding, reading or waiting for locks
+**Next tool**: py-spy, what does the input pipeline do while the step waits: decode, read or wait for locks?
 
 ```sh
 py-spy record --subprocesses --duration 30 --output loader.svg -- python train.py
 ```
 
-Look for: wide frames below Dataset.\\_\\_getitem\\_\\_ and collate; read() means storage, numpy or PIL means CPU
+Look for: wide frames below Dataset.\\_\\_getitem\\_\\_ and collate: read() means storage, numpy or PIL means CPU
 
 **Caveats**
 

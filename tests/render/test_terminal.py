@@ -40,10 +40,10 @@ OVERHEAD = """
   idle  46.1 %   ▓ launch 42.5 %   ▚ sync 2.9 %   █ data 0.4 %   ? unknown 0.3 %
 
   why we think so
-   1  3,264 launches per step into a drained GPU (92.0 % of all); lag 7 us,
-      floor 5 us
-   2  median kernel 3.10 us; 71.0 % of kernels are shorter than their own launch
-      call
+   1  3,264 operations (92.0 % of all) were launched while the GPU was idle;
+      launch latency is 5 us
+   2  the median kernel takes 3.10 us; 71.0 % of kernels take less time than
+      their own launch call
    3  aten::mul, aten::add, aten::sigmoid: 58.0 % of launches, 9.0 % of GPU time
   also  the host waits for results in every step (low, 2.9 % of the window)
    4  2 blocking calls per step, 1.20 ms in which nothing is queued behind them
@@ -54,7 +54,8 @@ OVERHEAD = """
   prove it     Double the micro-batch. If the step grows by less than 10 %, the
                device was not the limit.
 
-  next tool    nsys: is it Python, the dispatcher or the driver?
+  next tool    nsys: what takes the host's time: Python, the dispatcher or the
+               driver?
     COMMAND
     look for   the CPU row between CUDA API calls: Python frames, futex waits,
                or back-to-back API calls

@@ -39,7 +39,7 @@ def verdict(change: Change, baseline: Sample, candidate: Sample, alpha: float) -
     moved = f"{means}, {format_change(change.ratio - 1)}"
     runs = _runs(change)
     if min(change.n) == 1:
-        return f"{moved}, {runs}: one run {'each' if max(change.n) == 1 else 'on a side'} cannot rule out noise"
+        return f"{moved}: {runs} cannot rule out noise"
     if change.interval is None or change.p_value is None or change.minimum_detectable_effect is None:
         return f"{moved}, {runs}: {change.method_note}"
     level = f"{100 * (1 - alpha):g} % interval"
