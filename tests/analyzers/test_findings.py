@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from profkit.analyzers import ANALYZERS, EXPLANATIONS
 from profkit.model.finding import Finding
 from profkit.model.trace import Trace
 from profkit.pipeline import triage_trace
@@ -197,15 +196,6 @@ BOTTLENECKS = {
 def findings_of(job: Job) -> dict[str, Finding]:
     """Give the findings by id."""
     return {finding.id: finding for finding in triage_trace(job.trace())[0].findings}
-
-
-def test_the_catalogue_is_complete() -> None:
-    ids = [item.id for analyzer in ANALYZERS.values() for item in analyzer.explanations]
-    assert len(ids) == len(set(ids))
-    assert set(ids) == set(PAIRS) == set(EXPLANATIONS)
-    for explanation in EXPLANATIONS.values():
-        assert all((explanation.meaning, explanation.measured, explanation.thresholds, explanation.lookalikes))
-        assert all((explanation.proof, explanation.fixes))
 
 
 @pytest.mark.parametrize("finding_id", PAIRS)

@@ -57,7 +57,7 @@ def outcome(analysed: Analysed) -> Outcome:
             analysed.rank, rank=rank, findings=tuple(replace(finding, rank=rank) for finding in analysed.rank.findings)
         ),
         verdict=replace(analysed.verdict, rank=rank),
-        case=replace(analysed.case, rank=rank, proofs={}),
+        case=replace(analysed.case, rank=rank),
         summary=summarise(analysed.facts, rank=UNKNOWN_RANK if rank is None else rank),
         confidence_cap=quality.confidence_cap(gate, without=_NOT_FOR_RANKS),
     )
