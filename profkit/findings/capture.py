@@ -107,26 +107,7 @@ COST: Final = CheckKind(id="profiler.cost", allows=Threshold(0.05, "profiler cos
 HIGH_COST_CAP: Final = 0.6
 """The cap of `profiler.cost` beyond its `high_cost`."""
 
-CHECKS: Final = {
-    check.id: check
-    for check in (
-        LOST,
-        UNLINKED,
-        EARLY,
-        OVERLAPPED,
-        LAG_FLOOR,
-        OUTRUN,
-        OVERHEAD,
-        WHOLE_GRAPHS,
-        IMPOSSIBLE,
-        DAMAGED,
-        FEW_STEPS,
-        STARTUP,
-        NO_OPERATORS,
-        TINY,
-        COST,
-    )
-}
+CHECKS: Final = {check.id: check for check in tuple(vars().values()) if isinstance(check, CheckKind)}
 REFUSING: Final = frozenset(check.id for check in CHECKS.values() if check.is_refusing)
 """The ids of checks without which there is no verdict."""
 

@@ -42,10 +42,10 @@ def ranked_causes(findings: Sequence[Finding]) -> list[Finding]:
     standing = [
         _with_joined(finding, named) for finding in named if superseding(finding, named, Way.JOINED, Way.BEHIND) is None
     ]
-    return sorted(standing, key=_gain)
+    return sorted(standing, key=_order)
 
 
-def _gain(finding: Finding) -> float:
+def _order(finding: Finding) -> float:
     return -finding.fraction * finding.confidence
 
 
@@ -64,5 +64,5 @@ def put_first(causes: Sequence[Finding]) -> Sequence[Finding]:
     ahead = [cause for cause in causes if superseding(top, [cause], Way.SECOND) is not None]
     if not ahead or top.fraction >= kind.limit("headline"):
         return causes
-    first = min(ahead, key=_gain)
+    first = min(ahead, key=_order)
     return causes if first.fraction < kind.limit("window") else [first, *(one for one in causes if one is not first)]

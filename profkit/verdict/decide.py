@@ -41,9 +41,8 @@ def decide(case: Case) -> Verdict:
         why = f"{format_fraction(unexplained)} of the window is idle time whose cause the trace does not show"
         return _inconclusive(case, causes, why, None)
     is_mostly_work = case.budget.fraction("compute") >= NEARLY_ALL_WORK
-    is_late = (
-        top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
-    )  # tested by chance, not by share alone
+    # lateness is tested against chance, not by share alone
+    is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
     if top is not None and top.fraction >= DOMINANT and (is_late or not is_mostly_work):
         return _bound(case, compete.put_first(causes))
     if case.budget.fraction("compute") >= MOSTLY_WORK:

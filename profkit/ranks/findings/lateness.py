@@ -105,7 +105,7 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
 def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
     """Give what one wins at most: by replay where this rank alone is late, else its distance from the second last.
 
-    Source: diagnosis, rule 7. The replay knows what of the lateness comes back elsewhere.
+    Source: docs/sources.md, rule 7. The replay knows what of the lateness comes back elsewhere.
     """
     prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:

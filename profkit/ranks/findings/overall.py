@@ -1,6 +1,6 @@
 """One answer for all ranks: who is late comes before whose communication is slow, and that before one rank's findings.
 
-Communication symptoms are usually someone else's cause (diagnosis 6, combination logic): a victim's waiting is not its
+Communication symptoms are usually someone else's cause (docs/sources.md, rule 22): a victim's waiting is not its
 own to win, so it is said once, with the late rank, and not counted again.
 """
 

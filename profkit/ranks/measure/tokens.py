@@ -81,7 +81,7 @@ class PaddingWaste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) -> TokenSkew | Skipped:
-    """Give whether ranks wait for each other because some have more tokens (diagnosis, rule 11)."""
+    """Give whether ranks wait for each other because some have more tokens (docs/sources.md, rule 11)."""
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
@@ -113,7 +113,7 @@ def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) ->
 
 
 def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
-    """Give how much of the work was padding (diagnosis, rule 10)."""
+    """Give how much of the work was padding (docs/sources.md, rule 10)."""
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
