@@ -16,7 +16,7 @@ from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UsageError, blamed
-from profkit.findings.capture import REFUSING
+from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.rank_report import DeviceReport, RankReport, Section, Steps
 from profkit.model.report import Verdict
@@ -162,7 +162,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         matrix_share=kernels.matrix_share if kernels is not None else None,
         hottest_kernel_tool=_hottest_tool(kernels),
         scope=scope,
-        is_unlinked=any(check.id == "device.unlinked" and (check.value or 0) > 0.5 for check in failed),
+        is_unlinked=any(check.id == UNLINKED.id and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,
         source=rank.source,
         turnaround_fraction=_turnaround_fraction(facts),
@@ -175,7 +175,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
 def _steps_alone(rank: RankReport, n_steps: int) -> NextTool | None:
     """Give the triage of the steps alone, where nothing else forbids a verdict."""
     refusing = [check.id for check in rank.checks if not check.ok and check.id in REFUSING]
-    return steps_alone(rank.source, n_steps) if refusing == ["steps.startup"] else None
+    return steps_alone(rank.source, n_steps) if refusing == [STARTUP.id] else None
 
 
 def _turnaround_fraction(facts: Facts) -> float:
