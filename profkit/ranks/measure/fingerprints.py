@@ -16,11 +16,11 @@ from profkit.ranks.reduce.collective_kinds import UNKNOWN, CollectiveKind
 from profkit.ranks.reduce.records import PHASES, Group, RankSummary
 
 WAITING: Final = 0.5
-"""Share of waiting in a collective's time, from which it is skew (diagnosis 2.13)."""
+"""Share of waiting in a collective's time, from which it is skew (docs/sources.md, rule 18)."""
 _ONLY_HERE: Final = 0.1
 """A name counts as one rank's own where the others have less than a tenth of its time in the median. Chosen."""
 COVERED: Final = 0.5
-"""Share of lateness that work on one rank alone, or a barrier, must cover (diagnosis 2.18)."""
+"""Share of lateness that work on one rank alone, or a barrier, must cover (docs/sources.md, rule 13)."""
 _MIN_EXTRA: Final = 0.1
 """Share of the group's bytes (without sizes: of its transfer time) from which a collective is worth asking about."""
 

@@ -2,7 +2,7 @@
 
 Stages are told by who sends to whom: a chain of pairs along which activations go forward and gradients come back. The
 theory is that of GPipe and 1F1B alike: of p stages with m micro-batches and v chunks each, (p - 1) / (m v + p - 1) of
-the step is bubble if all stages take the same time (diagnosis 2.20).
+the step is bubble if all stages take the same time (docs/sources.md, rule 21).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from profkit.ranks.reduce.records import PHASES, Group, RankSummary
 MAX_P: Final = 0.005
 """Chosen: at 0.01 one of three healthy pairs of gloo ranks on busy cores was named, with p = 0.0095."""
 MIN_EFFECT: Final = 0.03
-"""Share of the time that lateness must cost (diagnosis, rule 7); `MIN_EFFECT_OF_TWO` where there are two ranks only."""
+"""Share of the time that lateness must cost (docs/sources.md, rule 7); `MIN_EFFECT_OF_TWO` where two ranks are."""
 MIN_EFFECT_OF_TWO: Final = 0.05
 MIN_EFFECT_OF_CORES: Final = 0.15
 """The same on a CPU for lateness in compute. Chosen from `analyses/ddp`: in 2 of 6 captures of two healthy ranks one

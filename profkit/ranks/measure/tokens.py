@@ -21,10 +21,10 @@ Float = NDArray[np.float64]
 MIN_SKEW: Final = 0.05
 MIN_CORRELATION: Final = 0.7
 MIN_STEPS: Final = 6
-"""Diagnosis, rule 11: skew, Spearman's correlation and steps from which on tokens are named."""
+"""Skew, Spearman's correlation and steps from which on tokens are named (docs/sources.md, rule 11)."""
 MAX_P: Final = 0.01
 MIN_WASTE: Final = 0.1
-"""Share of padding from which on it is named (diagnosis, rule 10)."""
+"""Share of padding from which on it is named (docs/sources.md, rule 10)."""
 _N_SHUFFLES: Final = 2_000
 
 
@@ -59,7 +59,7 @@ class TokenSkew(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_rotating(self) -> bool:
-        """Whether the latest rank changes from step to step (diagnosis 2.26: 0.8), as data does and hosts do not."""
+        """Whether the latest rank changes from step to step: data do that, hosts do not (docs/sources.md, rule 11)."""
         return self.rotation >= 0.8
 
 
@@ -87,7 +87,7 @@ class PaddingWaste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) -> TokenSkew | Skipped:
-    """Give whether ranks wait for each other because some have more tokens (diagnosis, rule 11)."""
+    """Give whether ranks wait for each other because some have more tokens (docs/sources.md, rule 11)."""
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
@@ -119,7 +119,7 @@ def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) ->
 
 
 def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
-    """Give how much of the work was padding (diagnosis, rule 10)."""
+    """Give how much of the work was padding (docs/sources.md, rule 10)."""
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
