@@ -77,7 +77,7 @@ def test_every_cited_rule_and_section_is_there() -> None:
 
 def test_every_threshold_is_the_one_that_holds() -> None:
     text = SOURCES.read_text(encoding="utf-8")
-    assert len(re.findall(r"^\| `\w+\.[A-Z_]+`", text, re.MULTILINE)) > 30
+    assert len(re.findall(r"^\| `\w+\.\w+", text, re.MULTILINE)) > 30
     assert as_is(text) == text, "a threshold changed: make golden"
 
 

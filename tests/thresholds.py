@@ -1,4 +1,7 @@
-"""The numbers in docs/sources.md, which are constants of the program: `file.CONSTANT` in a table's first column."""
+"""The numbers in docs/sources.md, which are constants of the program, named in a table's first column.
+
+`file.CONSTANT` is a constant of a module, `finding.id[name]` a threshold in profkit/findings/.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,24 @@ import ast
 import re
 from collections import defaultdict
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 
 from tests.conftest import ROOT
 
 SOURCES = ROOT / "docs" / "sources.md"
-_ROW = re.compile(r"^\| (`\w+\.\w+`(?:, `\w+\.\w+`)*) \| ([^|]*?) \|", re.MULTILINE)
+_NAME = r"`[\w.]+\.\w+(?:\[[\w.]+\])?`"
+_ROW = re.compile(rf"^\| ({_NAME}(?:, {_NAME})*) \| ([^|]*?) \|", re.MULTILINE)
 _UNITS = {" %": 0.01, " us": 1_000, " KiB": 2**10, "": 1}
 
 
 @cache
 def constants() -> dict[str, list[float]]:
-    """The numbers that modules of profkit define, by `file.NAME`; several where files in two rooms are called alike."""
+    """The numbers by name; several where files in two rooms are called alike."""
     found = defaultdict(list)
+    if find_spec("profkit.findings"):
+        for kind in import_module("profkit.findings").KINDS.values():
+            found.update({f"{kind.id}[{name}]": [one.value] for name, one in kind.thresholds.items()})
     for path in (ROOT / "profkit").rglob("*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             target = node.target if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [None])[0]
@@ -39,7 +48,7 @@ def as_is(text: str) -> str:
 
 
 def _row(row: re.Match[str]) -> str:
-    names, shown = re.findall(r"\w+\.\w+", row[1]), row[2].split(", ")
+    names, shown = row[1].strip("`").split("`, `"), row[2].split(", ")
     values = [_value(name, old) for name, old in zip(names, shown, strict=True)]
     return f"| {row[1]} | {', '.join(values)} |"
 
