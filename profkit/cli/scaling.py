@@ -33,9 +33,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 @click.option("--held", type=click.Choice(["strong", "weak"]), help="What stays the same: work per step, or per GPU.")
 @click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not tell.")
 @click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, where no column says.")
-@click.option(
-    "-f", "--format", "fmt", type=FormatChoice("scaling"), help="terminal, json or markdown; by -o otherwise."
-)
+@click.option("-f", "--format", "fmt", type=FormatChoice("scaling"), help="By default, as the suffix of -o says.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(

@@ -3,7 +3,7 @@
     rank 0  |=====wait=====[transfer]      last = latest start over ranks
     rank 1             |===[transfer]      wait_r = last - start_r,  transfer = first end - last
 
-Beside it the estimate that needs no clocks: a rank's duration minus the shortest over ranks (diagnosis 3.6).
+Beside it the estimate that needs no clocks: a rank's duration minus the shortest over ranks (docs/sources.md, rule 17).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from profkit.ranks.reduce.records import PHASES, Group, RankSummary
 Float = NDArray[np.float64]
 
 _DISPUTED: Final = 0.2
-"""Share of the waiting by which the two estimates may differ (diagnosis 3.6: residual within 20 % of the wait)."""
+"""Share of the waiting by which the two estimates may differ (docs/sources.md, rule 17)."""
 _DISPUTED_NS: Final = 20_000
 """What they may differ by at least: ranks leave an NCCL collective within some 10 us of each other."""
 
