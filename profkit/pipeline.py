@@ -9,13 +9,14 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.analyzers import ANALYZERS, EXPLANATIONS, quality, steps
+from profkit.analyzers import ANALYZERS, quality, steps
 from profkit.analyzers.base import Analyzer, scope_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UsageError, blamed
+from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.rank_report import DeviceReport, RankReport, Section, Steps
 from profkit.model.report import Verdict
@@ -155,27 +156,26 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         n_steps=facts.n_steps,
         findings=findings,
         failed_checks=tuple(check.message for check in failed),
-        refusals=tuple(check.message for check in failed if check.id in quality.REFUSING),
+        refusals=tuple(check.message for check in failed if check.id in REFUSING),
         confidence_cap=cap,
         is_cpu=facts.cpu is not None,
         matrix_share=kernels.matrix_share if kernels is not None else None,
         hottest_kernel_tool=_hottest_tool(kernels),
         scope=scope,
-        is_unlinked=any(check.id == "device.unlinked" and (check.value or 0) > 0.5 for check in failed),
+        is_unlinked=any(check.id == UNLINKED.id and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,
         source=rank.source,
         turnaround_fraction=_turnaround_fraction(facts),
         instead=_steps_alone(rank, facts.n_steps),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         notes=_notes(facts),
-        proofs={item.id: item.proof for item in EXPLANATIONS.values()},
     )
 
 
 def _steps_alone(rank: RankReport, n_steps: int) -> NextTool | None:
     """Give the triage of the steps alone, where nothing else forbids a verdict."""
-    refusing = [check.id for check in rank.checks if not check.ok and check.id in quality.REFUSING]
-    return steps_alone(rank.source, n_steps) if refusing == ["steps.startup"] else None
+    refusing = [check.id for check in rank.checks if not check.ok and check.id in REFUSING]
+    return steps_alone(rank.source, n_steps) if refusing == [STARTUP.id] else None
 
 
 def _turnaround_fraction(facts: Facts) -> float:
@@ -204,7 +204,7 @@ def _other_devices(facts: Facts, main: DeviceFacts) -> tuple[str, ...]:
     busy = reduce(or_, (device.activity.any for device in others)) & idle
     share = format_fraction(busy.total_ns / idle.total_ns if idle else 0.0)
     return (
-        f"the verdict is on device {main.device}, busiest of {len(others) + 1}; others work in {share} of its idle time",
+        f"the verdict is on device {main.device}, busiest of {len(others) + 1}; others work {share} of its idle time",
     )
 
 

@@ -1,4 +1,4 @@
-"""`make golden`: write the golden reports again. Review the diff: it is what users will see change."""
+"""`make golden`: the golden reports and the numbers of docs/sources.md, written anew. Review the diff: users see it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from profkit.render.markdown import compare as compare_markdown
 from profkit.render.markdown import triage as markdown
 from profkit.render.terminal import compare as compare_terminal
 from profkit.render.terminal import triage as terminal
+from tests.thresholds import SOURCES, as_is
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = Path(__file__).resolve().parent / "goldens"
@@ -60,6 +61,7 @@ def main() -> None:
     GOLDENS.mkdir(exist_ok=True)
     (GOLDENS / "compare").mkdir(exist_ok=True)
     groups = [*(renderings(trace) for trace in TRACES), *(comparison_renderings(name) for name in PAIRS)]
+    SOURCES.write_text(as_is(SOURCES.read_text(encoding="utf-8")), encoding="utf-8")
     for path, text in (item for group in groups for item in group):
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path.relative_to(ROOT)}\n")

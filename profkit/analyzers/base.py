@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from profkit.model.arrays import distinct_codes
-from profkit.model.finding import Explanation, Finding, Skipped
+from profkit.model.finding import Finding, Skipped
 from profkit.model.rank_report import Section
 from profkit.model.trace import Traits
 from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
@@ -33,7 +33,6 @@ class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     measure: Callable[[Facts], R | Skipped]
     present: Callable[[R], Section]
     judge: Callable[[R], tuple[Finding, ...]] = _nothing
-    explanations: tuple[Explanation, ...] = ()
 
 
 class Vendor(StrEnum):

@@ -7,16 +7,16 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_loader
+from profkit.findings.input import STARVED
 from profkit.model.arrays import distinct
-from profkit.model.finding import ONCE, Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.rank_report import Section
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.facts import steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
-MIN_FRACTION = 0.05
-_CONCENTRATED = 0.8  # chosen: four fifths of the wait in one step of many is an epoch edge or a first batch
+ONCE = "once, not every step"
 
 
 class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,11 +88,11 @@ def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) 
     return "workers" if any("MultiProcessing" in name for name in names) else "custom"
 
 
-def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `input.starved` when the device idles for its input at least `min_fraction` of the window."""
+def judge(result: InputWaits) -> tuple[Finding, ...]:
+    """`input.starved` where the device idles for its input."""
     scope = result.scope
     fraction = scope.fraction(result.idle_ns)
-    if fraction < min_fraction:
+    if fraction < STARVED.limit("window"):
         return ()
     per_step = scope.per_step(result.idle_ns)
     idle = f"{format_ns(per_step)} {scope.each}"
@@ -105,7 +105,7 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
             metric="budget_ns.idle_data",
             value=float(result.idle_ns),
             unit="ns",
-            expected=f"< {format_fraction(min_fraction)} of the window",
+            expected=f"< {format_fraction(STARVED.limit('window'))} of the window",
         ),
         Evidence(
             statement=f"{result.n_waits:,} waits take {format_ns(result.waited_ns)} in total; the longest takes {format_ns(result.longest_ns)}"
@@ -118,13 +118,12 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
         ),
     ]
     evidence.append(_pattern(result))
-    concentrated = result.top_step_share >= _CONCENTRATED and scope.n_steps > 2
+    is_once = result.top_step_share >= STARVED.limit("once") and scope.n_steps > 2
     return (
-        Finding(
-            id="input.starved",
-            title="the step waits for its input pipeline" + (f" {ONCE}" if concentrated else ""),
-            severity=severity_of(fraction),
-            confidence=(0.5 if concentrated else 0.9) - (0 if scope.has_steps else 0.15),
+        STARVED.found(
+            title=f"{STARVED.title} {ONCE}" if is_once else "",
+            is_once=is_once,
+            confidence=(0.5 if is_once else 0.9) - (0 if scope.has_steps else 0.15),
             recoverable_ns=per_step,
             fraction=fraction,
             evidence=tuple(evidence),
@@ -180,32 +179,6 @@ def present(result: InputWaits) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="input.starved",
-        title="the step waits for its input pipeline",
-        meaning="The host sits in DataLoader.__next__ and has nothing to launch; the device runs dry. Waits that hide"
-        " under queued device work cost nothing and are not counted.",
-        measured="The union of loader ranges intersected with the device's idle time before the next launch, over the"
-        " whole window: with workers the stall comes once per num_workers steps, so a per-step median hides it. On a"
-        " CPU-only trace: the loader ranges themselves, with the operators that run inside them.",
-        thresholds=(
-            "fires at 5 % of the window, high at 15 %: torch-tb-profiler fires at 5 %; XProf uses 5 % and 20 %",
-        ),
-        lookalikes=(
-            "the end of an epoch or the first batch: the wait sits in one step (the worst step's share says so)",
-            "another rank is slow and this one waits in a collective: that is communication, not loader time",
-            "a synchronising call hidden in the batch's collate or copy",
-        ),
-        proof="Fetch one batch before the loop and reuse it. If the step falls by at least 0.7 of the idle time, proven.",
-        fixes=(
-            "num_workers > 0, persistent_workers=True, prefetch_factor=4, pin_memory=True",
-            "decode or tokenise once, store the result; larger sequential reads",
-            "move augmentation to the GPU",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="input",
     question="does the step wait for its data?",
@@ -213,5 +186,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

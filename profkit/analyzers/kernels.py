@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import kernel_profile, py_spy_operators
+from profkit.findings.kernels import UNFUSED
 from profkit.model.arrays import distinct, is_one_of
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
 from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
@@ -19,8 +20,6 @@ from profkit.timeline.host import self_times_ns
 from profkit.timeline.launch_order import LaunchOrder, asked_ns, step_of
 from profkit.units import format_count, format_fraction, format_ns
 
-MIN_MEMORY_SHARE = 0.3
-MIN_WORK_FRACTION = 0.3
 _MAX_SHOWN = 15
 _WORTH_FUSING_NS = 10_000  # CPU operators below this are dispatch, judged elsewhere
 
@@ -175,12 +174,16 @@ def _fusable_ns(work: _Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
     return int((total - longest).sum()), int(total.size)
 
 
-def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Finding, ...]:
-    """Give `kernel.unfused` when memory-bound families hold much of the work and fusing could save some of it."""
+def judge(result: Kernels) -> tuple[Finding, ...]:
+    """`kernel.unfused` where memory-bound families hold much of the work and fusing could save some of it."""
     scope = result.scope
     saved = min(result.fusable_ns, result.busy_ns)
     fraction = scope.fraction(saved)
-    if result.memory_share < min_share or scope.fraction(result.busy_ns) < MIN_WORK_FRACTION or fraction < 0.05:
+    if (
+        result.memory_share < UNFUSED.limit("memory")
+        or scope.fraction(result.busy_ns) < UNFUSED.limit("busy")
+        or fraction < UNFUSED.limit("saved")
+    ):
         return ()
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
     named = ", ".join(short_name(use.name) for use in memory[:3])
@@ -197,10 +200,8 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
         )
     )
     return (
-        Finding(
-            id="kernel.unfused",
+        UNFUSED.found(
             title=f"elementwise, norm and reduction {what} take much of the {'CPU' if scope.is_cpu else 'GPU'} time",
-            severity=severity_of(fraction),
             confidence=0.7,
             recoverable_ns=scope.per_step(saved),
             fraction=fraction,
@@ -211,7 +212,7 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
                     metric="kernels.memory_share",
                     value=result.memory_share,
                     unit="fraction",
-                    expected=f"< {format_fraction(min_share)}",
+                    expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
                 ),
                 Evidence(
                     statement=f"they run back to back in {format_count(result.n_runs / scope.n_steps)}"
@@ -279,33 +280,6 @@ def present(result: Kernels) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="kernel.unfused",
-        title="elementwise, norm and reduction kernels hold much of the work",
-        meaning="Each such kernel reads and writes whole tensors and computes little: memory sets its speed. Kernels that"
-        " follow each other can be fused into one that moves the data once.",
-        measured="Kernel (CPU: operator self) time by family, told by name. Runs of such kernels of one step on one stream with"
-        " nothing else between them; a fused run costs at least its longest member, the rest is what fusing can save at most.",
-        thresholds=(
-            "memory families >= 30 % of the work and savings of 5 % of the window: chosen; the healthy workload shows 9 %, the"
-            " elementwise one 87 %; below 5 % other findings matter more",
-        ),
-        lookalikes=(
-            "small tensors in cache run faster than memory allows: then launch cost matters, not traffic",
-            "communication next to these kernels slows them",
-        ),
-        proof="torch.compile the module: the time of the run falls towards its longest member. Or halve the bytes (bf16):"
-        " memory-bound time halves, arithmetic-bound time does not.",
-        fixes=(
-            "torch.compile",
-            "fused kernels (Triton, Liger, apex)",
-            "bf16 activations",
-            "channels_last, fewer .contiguous()",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="kernels",
     question="which kernels does the time go to?",
@@ -313,5 +287,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

@@ -7,16 +7,14 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import operators
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.findings.memory import PRESSURE
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind
 from profkit.timeline import Facts
 from profkit.timeline.facts import steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
-
-MIN_STEPS_WITH_CALLS = 2
-MIN_FRACTION = 0.02
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,10 +92,10 @@ def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int], ...]
 
 
 def judge(result: Memory) -> tuple[Finding, ...]:
-    """Give `memory.pressure` when the allocator goes to the driver in two steps or more and that costs 2 %."""
+    """`memory.pressure` where the allocator goes to the driver in several steps and that costs time."""
     scope = result.scope
     fraction = scope.fraction(result.cost_ns)
-    if result.n_steps_with_calls < MIN_STEPS_WITH_CALLS or fraction < MIN_FRACTION:
+    if result.n_steps_with_calls < PRESSURE.limit("steps") or fraction < PRESSURE.limit("window"):
         return ()
     evidence = [
         Evidence(
@@ -127,10 +125,7 @@ def judge(result: Memory) -> tuple[Finding, ...]:
             )
         )
     return (
-        Finding(
-            id="memory.pressure",
-            title="the allocator goes to the driver inside the steps",
-            severity=severity_of(fraction),
+        PRESSURE.found(
             confidence=0.8,
             recoverable_ns=scope.per_step(result.cost_ns),
             fraction=fraction,
@@ -175,33 +170,6 @@ def present(result: Memory) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="memory.pressure",
-        title="the allocator goes to the driver inside the steps",
-        meaning="After warm-up PyTorch's allocator serves every request from its cache. cudaMalloc or cudaFree inside steady"
-        " steps means the cache did not fit: it was flushed, which drains every stream, or shapes keep changing.",
-        measured="Calls of cudaMalloc, cudaFree, cuMem* and their HIP twins in the window, the steps that hold one, and the"
-        " idle time of the device inside them, with all of the idle time that begins there: a call under running kernels costs"
-        " nothing.",
-        thresholds=(
-            "calls in two steps or more, cost >= 2 % of the window: chosen; torchtitan warns at the first retry",
-            "occupancy is context only: a published case sat at 81 % of memory and was under pressure",
-        ),
-        lookalikes=(
-            "varying shapes allocate legitimately",
-            "first steps and autotuning: capture after warm-up",
-        ),
-        proof="Lower memory without changing the work per token (smaller micro-batch, more accumulation): throughput rises.",
-        fixes=(
-            "expandable_segments:True",
-            "bucketed shapes",
-            "activation checkpointing",
-            "smaller prefetch of FSDP",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="memory",
     question="does the allocator go to the driver inside the steps?",
@@ -209,5 +177,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

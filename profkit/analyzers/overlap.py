@@ -7,19 +7,16 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
+from profkit.findings.communication import EXPOSED
 from profkit.model.arrays import median
-from profkit.model.finding import Evidence, Explanation, Finding, NextTool, Skipped, severity_of
+from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import short_name
 from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind, SpanKind
 from profkit.timeline import Facts
 from profkit.units import format_fraction, format_ns
 
-MIN_FRACTION = 0.05
 WORTH_SAYING = 0.01
-LONE_SHARE = 0.5
-LONE_RATIO = 10
-"""Chosen: one call of a kernel this many times as long as its others is start-up, a late peer or another size."""
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,21 +106,18 @@ def _top(facts: Facts, codes: np.ndarray, duration: np.ndarray, n: int = 5) -> t
     return tuple((facts.trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
 
 
-def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `comm.exposed` when communication stands alone at least `min_fraction` of the window."""
+def judge(result: Overlap) -> tuple[Finding, ...]:
+    """`comm.exposed` where communication stands alone."""
     scope = result.scope
     blocking_ns = result.exposed_ns - result.unasked_ns
     fraction = scope.fraction(result.exposed_ns)
-    if fraction < min_fraction:
+    if fraction < EXPOSED.limit("window"):
         return ()
     hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
     biggest = short_name(result.top[0][0]) if result.top else ""
     is_lone = _is_lone(result)
     return (
-        Finding(
-            id="comm.exposed",
-            title="communication is not hidden under compute",
-            severity=severity_of(fraction),
+        EXPOSED.found(
             confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
             recoverable_ns=scope.per_step(result.exposed_ns),
             fraction=fraction,
@@ -134,7 +128,7 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
                     metric="budget_ns.comm_exposed",
                     value=float(result.exposed_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(min_fraction)} of the window",
+                    expected=f"< {format_fraction(EXPOSED.limit('window'))} of the window",
                 ),
                 Evidence(
                     statement=f"compute hides {format_fraction(hidden)} of the {format_ns(scope.per_step(result.comm_ns))} of communication {scope.each};"
@@ -160,8 +154,9 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
 
 def _is_lone(result: Overlap) -> bool:
     """Tell whether one operation, far longer than its like, holds most of what is exposed, in too few steps to recur."""
-    is_most = result.longest_ns >= LONE_SHARE * result.exposed_ns
-    return result.scope.n_steps < 3 and is_most and 0 < LONE_RATIO * result.usual_ns <= result.longest_ns
+    is_most = result.longest_ns >= EXPOSED.limit("lone_share") * result.exposed_ns
+    is_long = 0 < EXPOSED.limit("lone_ratio") * result.usual_ns <= result.longest_ns
+    return result.scope.n_steps < 3 and is_most and is_long
 
 
 def _lone_part(result: Overlap) -> str:
@@ -216,31 +211,6 @@ def present(result: Overlap) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="comm.exposed",
-        title="communication is not hidden under compute",
-        meaning="Collectives run while no compute kernel does. That is an upper bound of what communication costs: part of"
-        " it is waiting for a late rank, and an exposed collective need not delay anything.",
-        measured="The union of communication (by kernel name or collective arguments, never by stream) without compute;"
-        " what is this rank's to win leaves out the time in which the host, in no blocking call, had not launched the next"
-        " compute."
-        " On a CPU: gloo ranges of background threads without operators.",
-        thresholds=("fires at 5 % of the window: chosen between XProf's 3 % and torch-tb-profiler's 10 %",),
-        lookalikes=(
-            "a late peer: the collective is long here and short there; the rank with the most NCCL time is the victim",
-            "a collective launched late because this host was late",
-            "pipeline bubbles: send/receive kernels that spin",
-        ),
-        proof="Run with DDP.no_sync(), or halve the bytes (bf16 compression hook): exposed time must fall in proportion.",
-        fixes=(
-            "triage all ranks to find the late one",
-            "bucket size, prefetch, accumulation",
-            "fewer bytes, better topology",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="overlap",
     question="is communication hidden under compute?",
@@ -248,5 +218,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

@@ -7,19 +7,14 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import kernel_profile
-from profkit.model.finding import Evidence, Explanation, Finding, Severity, Skipped, severity_of
+from profkit.findings.kernels import FALLBACK
+from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of, short_name
 from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.units import format_fraction
-
-MIN_FP32_SHARE = 0.05
-MAX_UNKNOWN_SHARE = 0.2
-BEST_RATIO = 1 / 16
-"""Fastest half-precision path over FP32: 312 against 19.5 TFLOP/s on A100, the largest dense ratio of current data-centre
-devices. A bound: smaller on others, and for kernels that memory limits."""
 
 _HALF = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 _FULL = (Precision.FP32, Precision.TF32)
@@ -79,28 +74,28 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     )
 
 
-def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tuple[Finding, ...]:
-    """Give `precision.fallback`: full precision among half, or full precision throughout (then it is a question)."""
+def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
+    """`precision.fallback`: full precision among half, or full precision throughout (then it is a question)."""
+    min_share = FALLBACK.limit("full")
     full, half = result.share(*_FULL), result.share(*_HALF)
-    if full < min_share or result.share(Precision.UNKNOWN) > MAX_UNKNOWN_SHARE:
+    if full < min_share or result.share(Precision.UNKNOWN) > FALLBACK.limit("unknown"):
         return ()
     full_ns = result.full_covered_ns
     is_mixed = half >= min_share
     fraction = result.scope.fraction(full_ns)
     fp32, tf32 = result.share(Precision.FP32), result.share(Precision.TF32)
-    if fraction < 0.02:
+    if fraction < FALLBACK.limit("window"):
         return ()
     formats = " and ".join(item for item in _FULL if result.share(item) >= min_share) or "fp32 and tf32"
     others = 1 - full - half
     return (
-        Finding(
-            id="precision.fallback",
+        FALLBACK.found(
             title=f"some matrix kernels fall back to {formats}"
             if is_mixed
             else f"matrix kernels run in {formats}, not in half precision",
-            severity=severity_of(fraction) if is_mixed else Severity.LOW,
+            severity=None if is_mixed else Severity.LOW,
             confidence=0.7 if is_mixed else 0.4,
-            recoverable_ns=result.scope.per_step(int(full_ns * (1 - BEST_RATIO))),
+            recoverable_ns=result.scope.per_step(int(full_ns * (1 - FALLBACK.limit("best_ratio")))),
             fraction=fraction,
             evidence=(
                 Evidence(
@@ -153,31 +148,6 @@ def present(result: MatmulPrecision) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="precision.fallback",
-        title="matrix kernels run in full precision",
-        meaning="Some or all matrix products run in fp32 or tf32. With half-precision kernels beside them, a module was"
-        " forgotten. Alone, it may be what was asked for: then it is a question, not a fault.",
-        measured="Kernel names tell the format (sgemm and simt are fp32 without tensor cores; s1688 is tf32; bf16, h16816,"
-        " nvjet, e4m3...). Time by format over all matrix kernels of the window.",
-        thresholds=(
-            "full precision >= 5 % of matrix time, unknown names <= 20 %: chosen",
-            "bound: 1 - 1/16, the largest FP32 to BF16 ratio of current devices (A100: 19.5 against 312 TFLOP/s)",
-        ),
-        lookalikes=(
-            "fp32 on purpose: loss, norms, routers, master weights",
-            "kernels that memory limits gain at most the ratio of bytes, 2x",
-        ),
-        proof="Run the module under torch.autocast(dtype=torch.bfloat16) and compare kernel name and time.",
-        fixes=(
-            "torch_dtype at load",
-            "wider autocast scope",
-            "set_float32_matmul_precision('high') for tf32",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="precision",
     question="do the matrix kernels run in the intended number format?",
@@ -185,5 +155,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

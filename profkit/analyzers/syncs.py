@@ -8,15 +8,14 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.findings.host import SYNC
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.host import blocking_calls
 from profkit.units import format_count, format_fraction, format_ns
 
-MIN_FRACTION = 0.03
-ONE_OFF_SHARE = 0.5  # as in host.stall
 _MAX_SHOWN = 8
 
 
@@ -81,20 +80,17 @@ def _callers(
     )
 
 
-def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `host.sync` when waiting calls leave the device idle at least `min_fraction` of the window."""
+def judge(result: Syncs) -> tuple[Finding, ...]:
+    """`host.sync` where waiting calls leave the device idle."""
     scope = result.scope
     fraction = scope.fraction(result.cost_ns)
-    if fraction < min_fraction or result.n_calls < scope.n_steps:
+    if fraction < SYNC.limit("window") or result.n_calls < SYNC.limit("calls") * scope.n_steps:
         return ()
-    if result.worst_share >= ONE_OFF_SHARE:
+    if result.worst_share >= SYNC.limit("one_off"):
         return ()  # one stretch of all steps: a start-up or a checkpoint, reported as host.stall
     worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
     return (
-        Finding(
-            id="host.sync",
-            title="synchronising calls drain the device",
-            severity=severity_of(fraction),
+        SYNC.found(
             confidence=0.8 if scope.has_steps else 0.6,
             recoverable_ns=scope.per_step(result.cost_ns),
             fraction=fraction,
@@ -105,7 +101,7 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
                     metric="budget_ns.idle_sync",
                     value=float(result.cost_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(min_fraction)} of the window",
+                    expected=f"< {format_fraction(SYNC.limit('window'))} of the window",
                     span_ns=result.longest_span_ns,
                 ),
                 Evidence(
@@ -149,31 +145,6 @@ def present(result: Syncs) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="host.sync",
-        title="synchronising calls drain the device",
-        meaning=".item(), .cpu(), nonzero, printing a loss: the host stops until the device has caught up, and when it"
-        " goes on nothing is queued, so the device idles while the host prepares the next launch.",
-        measured="For each blocking call that ends in idle device time: the smaller of that idle time and of the time the"
-        " host had been held while the device still worked. A call on a drained device costs nothing; a long call"
-        " over useful work costs only the bubble behind it. Loader waits in that bubble count as data.",
-        thresholds=("fires at 3 % of the window and one call per step: chosen; nsys-ai uses 2 % of GPU time",),
-        lookalikes=(
-            "the profiler's own synchronisation at the window's edge",
-            "allocator calls (cudaFree synchronises): see memory.pressure",
-            "event queries of the NCCL watchdog do not block",
-        ),
-        proof="Remove or batch the call (read the loss every 50 steps): the step falls by about the cost shown."
-        " torch.cuda.set_sync_debug_mode('warn') lists the lines.",
-        fixes=(
-            "accumulate metrics on the device",
-            "pinned memory and non_blocking=True",
-            "capturable or fused optimizers",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="syncs",
     question="which calls make the host wait, and what does it cost?",
@@ -181,5 +152,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

@@ -47,7 +47,7 @@ FRAMEWORKS: Final = {
     "vllm": "inference: --step-on forward; its own way: --profiler-config",
     "composer": "its own way: Trainer(profiler=Profiler(...))",
 }
-"""Training frameworks and their own switch for torch.profiler (capture.md, section 2.1)."""
+"""Training frameworks and their own switch for torch.profiler (docs/sources.md, rule 24)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,9 +57,7 @@ class _ManyPaths(click.Command):
     metavar="3%",
     help="Exit 1 if the whole interval is worse than this.",
 )
-@click.option(
-    "-f", "--format", "fmt", type=FormatChoice("compare"), help="terminal, json or markdown; else chosen by -o."
-)
+@click.option("-f", "--format", "fmt", type=FormatChoice("compare"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
 @click.option("-v", "--verbose", is_flag=True, help="Also show every reading, kernel and collective.")

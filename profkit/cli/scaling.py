@@ -37,9 +37,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it.")
 @click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, if no column has it.")
-@click.option(
-    "-f", "--format", "fmt", type=FormatChoice("scaling"), help="terminal, json or markdown; else chosen by -o."
-)
+@click.option("-f", "--format", "fmt", type=FormatChoice("scaling"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(

@@ -33,13 +33,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
 
 @click.command("triage", short_help="The verdict on one trace or several.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="TRACE...")
-@click.option(
-    "-f",
-    "--format",
-    "fmt",
-    type=FormatChoice("triage"),
-    help="terminal, json or markdown; else chosen by the suffix of -o.",
-)
+@click.option("-f", "--format", "fmt", type=FormatChoice("triage"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--steps", "step_text", metavar="A:B", help="Analyse only steps A to B-1, counted from 0.")
 @click.option(

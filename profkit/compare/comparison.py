@@ -16,6 +16,8 @@ from profkit.compare.captures.waterfall import account, per_step, waterfall
 from profkit.compare.stats.change import Answer, Change, Sample
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.errors import UnsupportedTraceError
+from profkit.findings.capture import QUALITY
+from profkit.findings.comparison import WORK_CHANGED
 from profkit.model.comparison import (
     Comparison,
     FindingChange,
@@ -27,7 +29,7 @@ from profkit.model.comparison import (
 from profkit.model.finding import Finding
 from profkit.units import format_count
 
-_NOT_OF_THE_PROGRAM: Final = frozenset({"capture.quality"})
+_NOT_OF_THE_PROGRAM: Final = frozenset({QUALITY.id})
 SAME_WORK: Final = 0.01
 """Share by which the operations in windows without steps may differ. Chosen: a fixed piece of work runs the same."""
 _FEW_STEPS: Final = 2
@@ -134,9 +136,9 @@ def judgement_of(metric: str, samples: Sequence[Sample], change: Change) -> Judg
 
 def _not_comparable(why: tuple[Finding, ...], pair: Pair | None, unit: str) -> str:
     """Give why the two means are of different things, "" where they are not."""
-    work = next((item for item in why if item.id == "compare.work_changed"), None)
+    work = next((item for item in why if item.id == WORK_CHANGED.id), None)
     if work is not None:
-        return f"{work.title} ({work.evidence[-1].statement})"
+        return f"{work.title} ({work.seen('compare.time_per_work_ratio').statement})"
     if pair is None:
         return "steps were found on one side only: a step and a window cannot be compared"
     counts = pair.rates(lambda trace: trace.counts.operators)

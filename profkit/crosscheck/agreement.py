@@ -8,12 +8,10 @@ import numpy as np
 
 from profkit.compare.stats.inference import welch
 from profkit.crosscheck.trace_profile import Portrait
+from profkit.findings.crosscheck import CONFIRMED
 from profkit.model.handover import PartAgreement
 from profkit.model.report import Bottleneck
 
-FLOOR: Final = 0.02
-"""Share of the step below which a difference is none, whatever the scatter says: the run-to-run noise of a quiet
-machine (as in `severity_of`), which steps of one run do not show."""
 _ALPHA: Final = 0.05
 
 PARTS_OF: Final = {
@@ -39,7 +37,7 @@ def part_agreement(first: Portrait, second: Portrait, parts: tuple[str, ...]) ->
     shares = [sum(side.share(part) for part in parts) for side in (first, second)]
     allowed = _allowed([_by_step(side, parts) for side in (first, second)])
     difference = abs(shares[1] - shares[0])
-    agrees: bool | None = difference <= max(FLOOR, allowed or 0.0)
+    agrees: bool | None = difference <= max(CONFIRMED.limit("floor"), allowed or 0.0)
     if allowed is None and not agrees:
         agrees = None
     return PartAgreement(part=" + ".join(parts), first=shares[0], second=shares[1], allowed=allowed, agrees=agrees)

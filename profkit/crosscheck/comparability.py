@@ -8,14 +8,9 @@ import numpy as np
 
 from profkit.crosscheck.launch_match import Match, match, paired_steps
 from profkit.crosscheck.trace_profile import Portrait
+from profkit.findings.crosscheck import REFUSED
 from profkit.units import format_count, format_fraction, format_speedup
 
-MIN_MATCHED: Final = 0.6
-"""Share of kernel time with a partner, of the side where it is less, below which two traces are not of one workload.
-Chosen, from all pairs of 54 real traces with steps: at most 0.35 for different jobs, at least 0.76 for the same one,
-which had cudnn choose other kernels on each run."""
-MIN_NAMED: Final = 0.8
-"""The same where grids are not known and names alone are compared: different jobs reach 0.65 there."""
 USUAL_RATIO: Final = (0.5, 2.0)
 """The length of a kernel over that of its partner, outside which the two are not of one workload. Chosen: over 9 pairs
 of real runs of one job the median is 1.00, and clocks move it by a third."""
@@ -43,7 +38,7 @@ def unpairable(first: Portrait, second: Portrait) -> str:
 
 def not_the_same(first: Portrait, second: Portrait, found: Match, *, has_shapes: bool) -> str:
     """Give why two traces with these matches are not of one workload, "" where they are."""
-    limit = MIN_MATCHED if has_shapes else MIN_NAMED
+    limit = REFUSED.limit("matched" if has_shapes else "named")
     if found.time_share < limit:
         return _unmatched(first, second, found, limit, has_shapes=has_shapes)
     ratio = compute_ratio(first, second, found)
@@ -91,6 +86,6 @@ def _unmatched(first: Portrait, second: Portrait, found: Match, limit: float, *,
     if has_shapes:
         pairs, _ = paired_steps(first.step_numbers, second.step_numbers)
         by_name = match(first.launches.named(), second.launches.named(), pairs).time_share
-        if by_name >= MIN_NAMED:
+        if by_name >= REFUSED.limit("named"):
             return f"{why} ({format_fraction(by_name)} by function alone: another batch size or other shapes?)"
     return why

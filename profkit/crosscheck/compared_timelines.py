@@ -7,12 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from profkit.crosscheck.agreement import FLOOR, agreement
+from profkit.crosscheck.agreement import agreement
 from profkit.crosscheck.comparability import differing, not_the_same, unpairable
 from profkit.crosscheck.launch_match import Match, Total, match, paired_steps
 from profkit.crosscheck.timeline_evidence import explained
 from profkit.crosscheck.trace_profile import Portrait
 from profkit.crosscheck.verdicts import Ruling, ruling
+from profkit.findings.crosscheck import CONFIRMED
 from profkit.model.arrays import rows_by_value
 from profkit.model.finding import Evidence, NextTool
 from profkit.model.handover import FunctionMatch, HandoverStatus, MatchedSide, PartAgreement, TimelineHandover
@@ -170,7 +171,7 @@ def _matched(found: Match) -> Evidence:
 def _cause(ruled: Ruling) -> Evidence:
     cause = ruled.cause
     assert cause is not None  # noqa: S101 - asked by the caller
-    noise = f"{100 * FLOOR:.1f} points of noise between runs"
+    noise = f"{100 * CONFIRMED.limit('floor'):.1f} points of noise between runs"
     if cause.allowed is None:
         scatter = f"one step on a side does not show the variation ({noise})"
     else:

@@ -17,6 +17,7 @@ from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import kernel_profile
 from profkit.crosscheck.launches import KernelKey
 from profkit.crosscheck.trace_profile import Portrait
+from profkit.findings.crosscheck import CONFIRMED
 from profkit.model.arrays import I64
 from profkit.model.finding import Evidence, NextTool
 from profkit.model.handover import HandoverStatus, KernelHandover, ProfiledKernel
@@ -25,8 +26,6 @@ from profkit.model.report import Bottleneck
 from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_speedup
 
-MIN_COVERED: Final = 0.5
-"""Share of kernel time that must be profiled for ncu to speak of the step's kernels. Chosen: more than half."""
 MIN_LEFT: Final = 0.05
 """Share of kernel time from which a kernel is worth a profile of its own. Chosen: severity "medium"."""
 _SIDE_BY_SIDE: Final = 0.01
@@ -172,11 +171,11 @@ def _status(portrait: Portrait, told: KernelHandover, device: str) -> tuple[Hand
     bottleneck = portrait.verdict.bottleneck
     if bottleneck is not Bottleneck.KERNEL:
         return HandoverStatus.OPEN, f"ncu runs kernels alone, so it says nothing about {bottleneck.value}: {said}"
-    if not shares or told.covered_ns < MIN_COVERED * told.kernel_ns:
-        asked = f"{format_fraction(MIN_COVERED)} is needed"
+    if not shares or told.covered_ns < CONFIRMED.limit("covered") * told.kernel_ns:
+        asked = f"{format_fraction(CONFIRMED.limit('covered'))} is needed"
         return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound yet: {said}, {asked}"
     doubted_ns = sum(kernel.kernel_ns for kernel in told.kernels if _is_doubted(kernel))
-    if told.covered_ns - doubted_ns < MIN_COVERED * told.kernel_ns:
+    if told.covered_ns - doubted_ns < CONFIRMED.limit("covered") * told.kernel_ns:
         doubted = format_fraction(doubted_ns / told.kernel_ns)
         why = f"{doubted} of it took less than half or more than twice as long under ncu as in the trace"
         return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound: {said}, but {why}"

@@ -7,18 +7,14 @@ from typing import Final
 import msgspec
 
 from profkit.analyzers.tools import operators, recapture, system_timeline
-from profkit.crosscheck.agreement import FLOOR, PARTS_OF, part_agreement
+from profkit.crosscheck.agreement import PARTS_OF, part_agreement
 from profkit.crosscheck.trace_profile import Portrait
+from profkit.findings.crosscheck import OPEN, OVERTURNED
 from profkit.model.finding import NextTool
 from profkit.model.handover import HandoverStatus, PartAgreement
 from profkit.model.report import Bottleneck
 from profkit.units import format_fraction
-from profkit.verdict import DOMINANT, MOSTLY_WORK
-
-DOUBT: Final = 0.45
-"""The most confidence in a verdict that the second tool contradicts and does not overturn. Chosen: below "medium"."""
-SAME_STEP: Final = 0.02
-"""By so much a step may be longer and count as no slower: run-to-run noise of a quiet machine, as in `severity_of`."""
+from profkit.verdict import MOSTLY_WORK
 
 _CAUSES: Final = {
     Bottleneck.DATA: "waiting for data",
@@ -129,7 +125,7 @@ def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement, differs:
 
 def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement, differs: str) -> Ruling:
     ours, theirs = first.verdict.bottleneck, second.verdict.bottleneck
-    limit = MOSTLY_WORK if ours is Bottleneck.KERNEL else DOMINANT
+    limit = MOSTLY_WORK if ours is Bottleneck.KERNEL else OVERTURNED.limit("dominant")
     shares = _shares(first, second, cause)
     slower = _is_more_disturbed(first, second)
     is_gone = cause.agrees is False and cause.second < limit and not slower
@@ -153,7 +149,7 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement, diffe
     elif is_gone:
         reason = f"a profiler cannot cause {cause_words(ours)}: the runs differ, record both again"
         tool = _again(first)
-    elif cause.agrees and abs(cause.difference) > FLOOR:
+    elif cause.agrees and abs(cause.difference) > OPEN.limit("floor"):
         reason = "the steps vary more than the shares differ"
         tool = _longer_capture(first, second)
     elif cause.agrees:
@@ -163,7 +159,7 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement, diffe
         reason = f"the cause stays above {format_fraction(limit)} in {second.tool} too"
         tool = operators(first.scope, *_UNDISTURBED)
     before = first.verdict.confidence
-    after = min(before, DOUBT)
+    after = min(before, OPEN.limit("doubt"))
     return Ruling(
         status=HandoverStatus.OPEN,
         sentence=f"{second.tool} says {theirs.value}, {first.tool} {ours.value}: {shares}; {reason}",
@@ -204,11 +200,11 @@ def _is_more_disturbed(first: Portrait, second: Portrait) -> str:
     means = first.mean_step_ns, second.mean_step_ns
     if plain:
         away = [abs(mean - plain) / plain for mean in means]
-        if away[1] > away[0] + SAME_STEP:
+        if away[1] > away[0] + OVERTURNED.limit("same_step"):
             return (
                 f"its steps are {format_fraction(away[1])} away from steps without a profiler, {first.possessive} are"
                 f" {format_fraction(away[0])}"
             )
         return ""
     longer = means[1] / means[0] - 1
-    return f"its steps are {format_fraction(longer)} longer" if longer > SAME_STEP else ""
+    return f"its steps are {format_fraction(longer)} longer" if longer > OVERTURNED.limit("same_step") else ""

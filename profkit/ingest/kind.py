@@ -39,8 +39,12 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of file: whose it is, how its files are called, how they are told from others, and how they are read."""
 
+    name: str
+    """As `ranks[].format` of a report has it."""
     tool: str
     part: Part
+    step_source: str = ""
+    """What marks steps in its files, as `steps.step_source` of a report has it; "" where nothing does."""
     suffixes: tuple[str, ...]
     """How its files are called in a folder that holds other files too."""
     is_one: Callable[[bytes, Path, str], bool]

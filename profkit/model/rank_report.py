@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from profkit.model.finding import Finding, Skipped
+
+IDLE_PARTS: Final = ("idle_data", "idle_sync", "idle_launch", "idle_host", "idle_dependency", "idle_unknown")
+"""The parts of a budget in which the device does nothing."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

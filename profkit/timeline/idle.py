@@ -15,11 +15,10 @@ of it where many operations start before their launch.
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 import numpy as np
 
+from profkit.findings.capture import QUALITY
 from profkit.model import arrays
 from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals
@@ -28,10 +27,6 @@ from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates
 from profkit.timeline.overhead import profiler_work
 from profkit.timeline.queue import Queue
-
-MAX_EARLY: Final = 0.1
-"""Share of device rows that start before their launch, beyond which the clocks of host and device are apart: what the
-host did is set against the wrong moments. Chosen: sound captures have none, the one known with clocks apart 63 %."""
 
 
 class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +64,7 @@ class _Gaps(msgspec.Struct, frozen=True):
 def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> IdleCauses:
     """Give the causes of all idle time of one device."""
     low, high = trace.window_ns
-    if queue.n_early > MAX_EARLY * queue.n_linked:
+    if queue.n_early > QUALITY.limit("no_cause") * queue.n_linked:
         return _none_known(activity.any.gaps(low, high))
     gaps = _gaps(trace, activity, activity.any.gaps(low, high))
     unknown = Intervals.of(gaps.start_ns[~gaps.is_known], gaps.end_ns[~gaps.is_known])

@@ -357,9 +357,10 @@ def test_an_export_lies_in_the_work_folder_afterwards(tmp_path):
     hold = place.join(tmp_path, OTHER, is_first=True)
     with hold.hidden_folder() as folder:
         (folder / "rank0.raw").write_text("{}")
-        assert len(folder.name) == 32
+        real = folder.resolve()  # it is given by its descriptor
+        assert (real.parent, len(real.name)) == (hold.work, 32)
     assert (hold.work / "rank0.raw").read_text() == "{}"
-    assert not folder.exists()
+    assert not real.exists()
     hold.release()
 
 

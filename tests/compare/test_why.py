@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.compare.explanations import EXPLANATIONS
+from profkit.findings import KINDS
 from tests.compare.drawn import LOADER, NCCL, WORKERS, K, N, compared, host, job, read, values
 
 FOUR = tuple(K(at=10 + 100 * place, us=100) for place in range(4))
@@ -199,7 +199,7 @@ def test_every_reading_is_explained():
         ),
     ]
     for pair in pairs:
-        assert {f"compare.{name}" for name in read(*pair)} <= set(EXPLANATIONS)
+        assert {f"compare.{name}" for name in read(*pair)} <= set(KINDS)
 
 
 # --------------------------------------------------------------------------------------------------------------- work

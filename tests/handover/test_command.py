@@ -265,10 +265,12 @@ def test_a_trace_without_a_device_is_refused(tmp_path, traces):
 
 
 def test_every_status_is_explained():
-    from profkit.crosscheck.explanations import EXPLANATIONS
+    from profkit.findings import KINDS
     from profkit.model.handover import HandoverStatus
 
-    assert set(EXPLANATIONS) == {f"handover.{status.value}" for status in HandoverStatus}
+    assert {name for name in KINDS if name.startswith("handover.")} == {
+        f"handover.{one.value}" for one in HandoverStatus
+    }
 
 
 SHARED = ROOT.parent / "shared" / "data"

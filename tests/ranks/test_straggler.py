@@ -188,7 +188,7 @@ def test_barriers_are_looked_at_alone_where_all_else_is_noise(seed):
     ]
     assert found.named[0].share < 0.7  # of all that lateness costs, not of what it costs at barriers
     assert only_work(found.named[0], waits_of(ranks)[0], ranks).barrier_fraction == 1
-    assert "judged at its 12 barriers alone" in found.limits[-1]
+    assert "judged at its 12 barriers alone" in found.barrier_note
 
 
 def test_nobody_is_late_at_barriers_where_nobody_works_before_them():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +49,8 @@ def test_every_renderer_takes_the_same_options(document: str, name: str) -> None
 def test_every_document_has_a_drawn_one_and_a_terminal() -> None:
     assert {kind for kind, _ in DRAWN} == set(DOCUMENTS)
     assert all(formats_of(document)[0] == "terminal" for document in DOCUMENTS)
-    assert set(formats()) == {"terminal", "json", "markdown"}
+    assert {"terminal", "json", "markdown"} <= set(formats())
+    assert "words" not in formats()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_a_format_is_known_by_its_suffix(name: str, path: str) -> None:
 def test_an_unknown_suffix_is_a_usage_error(path: str) -> None:
     with pytest.raises(UsageError, match="no format is known") as refused:
         format_of(Path(path), "triage")
-    assert refused.value.hint == "use .txt, .json, .md, .markdown, or say -f"
+    assert set(re.findall(r"\.\w+", str(refused.value.hint))) >= {".txt", ".json", ".md", ".markdown"}
 
 
 @pytest.mark.parametrize(("document", "name"), [("compare", "html"), ("bench", "markdown"), ("triage", "words")])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from profkit.analyzers.launches.measured import Launches
+from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.finding import Evidence
 from profkit.units import format_count, format_fraction, format_ns
 
-MIN_FRACTION = 0.15
 MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own work
 
 
@@ -24,7 +24,7 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             metric="budget_ns.idle_launch+idle_host-launches.turnaround_ns",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
-            expected=f"< {format_fraction(MIN_FRACTION)} of the window",
+            expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
             span_ns=result.longest_gap_ns,
         ),
         Evidence(
@@ -93,7 +93,7 @@ def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             metric="budget_ns.idle_launch+idle_host",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
-            expected=f"< {format_fraction(MIN_FRACTION)} of the window",
+            expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
         ),
         Evidence(
             statement=f"{format_count(scope.per_step(result.n_operations))} operators {scope.each};"

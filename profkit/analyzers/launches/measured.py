@@ -6,15 +6,13 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
+from profkit.findings.host import STALL
 from profkit.model.arrays import median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts
 from profkit.timeline.facts import steps_in_window
 from profkit.timeline.host import os_waits
-
-FEW_GAPS = 3
-"""So many of the longest stretches are looked at together."""
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +137,7 @@ def _concentration(
     if total == 0:
         return 0.0, (0, 0)
     worst = int(length.argmax())
-    top = np.sort(length)[-FEW_GAPS:]
+    top = np.sort(length)[-int(STALL.limit("stretches")) :]
     return float(top.sum() / total), (int(start[worst]), int(end[worst]))
 
 

@@ -15,8 +15,6 @@ from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.facts import steps_in_window
 from profkit.timeline.overhead import profiler_work
 
-_MARKED = frozenset({"ProfilerStep", "NVTX"})
-
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of the gate; None where the trace has nothing to count."""
@@ -57,7 +55,7 @@ def measure(facts: Facts) -> Quality:
     main = facts.main_device
     n_launches, lost, n_captured = _lost_launches(facts)
     warnings = {warning.id: warning.count for warning in trace.warnings}
-    is_marked = bool(trace.steps) and trace.step_source in _MARKED
+    is_marked = bool(trace.steps) and trace.step_source == trace.meta.traits.step_source
     gained = main.queue.behind_ns[1] - main.queue.behind_ns[0] if main is not None and is_marked else 0
     return Quality(
         scope=scope_of(facts),

@@ -30,6 +30,12 @@ class FormatChoice(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not one of {', '.join(known)}", param, ctx)
         return str(value)
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """The names, for the help."""
+        from profkit.render import formats_of
+
+        return f"[{'|'.join(formats_of(self._document))}]"
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:

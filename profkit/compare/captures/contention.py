@@ -18,16 +18,11 @@ from numpy.typing import NDArray
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.waterfall import Runs
 from profkit.compare.captures.work_rows import Rows
+from profkit.findings.comparison import BOUGHT_NOTHING
 from profkit.model.arrays import I64
 
-UNDER: Final = 0.8
-"""A row with this share or more under the other kind counts as overlapped (chosen)."""
-ALONE: Final = 0.05
-"""A row with this share or less counts as alone (chosen)."""
 MIN_PER_TWIN: Final = 3
 """Rows that a median needs. Chosen: below it the median is one of the extremes."""
-MIN_ROWS: Final = 10
-"""Rows of each state, over all twins, below which nothing is said (chosen: one odd row moves fewer)."""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,12 +57,12 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def under(self) -> NDArray[np.bool_]:
         """Rows under the other kind."""
-        return self.other_share >= UNDER
+        return self.other_share >= BOUGHT_NOTHING.limit("under")
 
     @property
     def alone(self) -> NDArray[np.bool_]:
         """Rows beside nothing of the other kind."""
-        return self.other_share <= ALONE
+        return self.other_share <= BOUGHT_NOTHING.limit("alone")
 
 
 def pooled(runs: Runs, rows_of: Callable[[Measured], Rows]) -> Pool:
@@ -138,7 +133,7 @@ def _slowdown(
     seen = pool.medians(chosen, at_least=at_least)
     total = pool.total_ns(chosen)
     names = [name for name in seen if expected.get(name, 0) > 0 and seen[name] > 0]
-    if sum(n_rows_of[name] for name in names) < MIN_ROWS:
+    if sum(n_rows_of[name] for name in names) < BOUGHT_NOTHING.limit("rows"):
         return None
     spent = sum(total[name] for name in names)
     due = sum(total[name] * expected[name] / seen[name] for name in names)

@@ -8,21 +8,13 @@ import msgspec
 
 from profkit.compare.captures.contention import Slowdown, beside, stretch
 from profkit.compare.captures.pair import Pair, part_name, reading
+from profkit.findings.comparison import BOUGHT_NOTHING, GAINED, LOST
 from profkit.model.finding import Evidence, Finding
+from profkit.model.rank_report import IDLE_PARTS
 from profkit.units import format_fraction, format_ns
 
-MIN_HIDDEN_RISE: Final = 0.1
-"""Rise of the hidden share of communication that counts as a change (chosen: one schedule differs by less)."""
-MIN_EFFECT: Final = 0.02
-"""Share of the step below which an effect is not spoken of (chosen: run-to-run noise of a quiet machine)."""
-BOUGHT: Final = 0.5
-"""From that share of what was hidden on, the step's gain counts as bought (chosen: the larger part)."""
 _WORTH_A_NUMBER: Final = 0.1  # chosen: below a tenth of what was hidden it is called nothing
-BUSY_LINK: Final = 0.9
-"""From that share of the step on, communication itself is the critical resource (chosen)."""
 _SAME_COMM: Final = 0.1  # chosen: more than that is another set of collectives
-MIN_FACTOR: Final = 1.05
-"""Slow-down that counts (chosen: half of what one sees where overlap contends)."""
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +42,16 @@ def readings(pair: Pair) -> tuple[Finding, ...]:
         return ()
     rise = overlap.shares[1] - overlap.shares[0]
     more_hidden = overlap.hidden[1] - overlap.hidden[0]
-    if abs(rise) < MIN_HIDDEN_RISE or abs(pair.fraction(more_hidden)) < MIN_EFFECT or (rise > 0) != (more_hidden > 0):
+    if (
+        abs(rise) < BOUGHT_NOTHING.limit("hidden")
+        or abs(pair.fraction(more_hidden)) < BOUGHT_NOTHING.limit("effect")
+        or (rise > 0) != (more_hidden > 0)
+    ):
         return ()
     if rise < 0:
         return (_lost(pair, overlap),)
     data = max(pair.waterfall.bar("idle_data").delta_ns, 0)  # a slower loader is not the overlap's doing
-    is_bought = -pair.waterfall.delta_ns + data >= BOUGHT * more_hidden
+    is_bought = -pair.waterfall.delta_ns + data >= BOUGHT_NOTHING.limit("bought") * more_hidden
     if is_bought:
         return (_gained(pair, overlap),)
     nothing = _bought_nothing(pair, overlap, more_hidden)
@@ -70,7 +66,7 @@ def _shares(pair: Pair, overlap: Overlap) -> Evidence:
         metric="compare.comm_hidden_fraction_change",
         value=second - first,
         unit="fraction",
-        expected=f"a step shorter by at least {format_fraction(BOUGHT)} of what was hidden",
+        expected=f"a step shorter by at least {format_fraction(BOUGHT_NOTHING.limit('bought'))} of what was hidden",
     )
 
 
@@ -93,7 +89,7 @@ def _moved(change_ns: float) -> str:
 
 def _gained(pair: Pair, overlap: Overlap) -> Finding:
     return reading(
-        "overlap_gained",
+        GAINED,
         "more communication runs under compute, and the step is shorter for it",
         fraction=pair.fraction(overlap.hidden[1] - overlap.hidden[0]),
         evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=1)),
@@ -104,7 +100,7 @@ def _gained(pair: Pair, overlap: Overlap) -> Finding:
 
 def _lost(pair: Pair, overlap: Overlap) -> Finding:
     return reading(
-        "overlap_lost",
+        LOST,
         "less communication runs under compute",
         fraction=pair.fraction(overlap.hidden[0] - overlap.hidden[1]),
         evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=0)),
@@ -125,7 +121,7 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
     stretched = stretch(*pair.collectives)
     if stretched is not None and _counts(pair, stretched):
         causes.append(_stretched(pair, stretched))
-    if pair.fraction(overlap.busy[0]) >= BUSY_LINK:
+    if pair.fraction(overlap.busy[0]) >= BOUGHT_NOTHING.limit("busy_link"):
         causes.append(_busy_link(pair, overlap))
     known = bool(causes)
     causes += [] if known else _went_to_idle(pair)
@@ -134,7 +130,7 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
     gained = -pair.waterfall.delta_ns / more_hidden_ns
     bought = f"{format_fraction(gained)} of the time it hides" if gained >= _WORTH_A_NUMBER else "nothing"
     return reading(
-        "overlap_bought_nothing",
+        BOUGHT_NOTHING,
         f"more communication is hidden, but the step gains {bought}",
         fraction=pair.fraction(more_hidden_ns),
         evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
@@ -145,7 +141,9 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
 
 
 def _counts(pair: Pair, slowdown: Slowdown) -> bool:
-    return slowdown.factor >= MIN_FACTOR and pair.fraction(slowdown.cost_ns) >= MIN_EFFECT
+    return slowdown.factor >= BOUGHT_NOTHING.limit("factor") and pair.fraction(
+        slowdown.cost_ns
+    ) >= BOUGHT_NOTHING.limit("effect")
 
 
 def _kernels_slowed(pair: Pair) -> Evidence | None:
@@ -156,7 +154,7 @@ def _kernels_slowed(pair: Pair) -> Evidence | None:
     if slowed is None or not _counts(pair, slowed):
         return None
     had = beside(before, after, 1 / change.factor if change is not None else None)
-    if had is not None and pair.fraction(slowed.cost_ns - had.cost_ns) < MIN_EFFECT:
+    if had is not None and pair.fraction(slowed.cost_ns - had.cost_ns) < BOUGHT_NOTHING.limit("effect"):
         return None
     return Evidence(
         statement=f"kernels take {slowed.factor:.2f}x as long under communication as alone ({slowed.n_rows:,} kernels"
@@ -164,7 +162,7 @@ def _kernels_slowed(pair: Pair) -> Evidence | None:
         metric="compare.contention_factor",
         value=slowed.factor,
         unit="ratio",
-        expected=f"< {MIN_FACTOR}",
+        expected=f"< {BOUGHT_NOTHING.limit('factor')}",
     )
 
 
@@ -176,7 +174,7 @@ def _stretched(pair: Pair, stretched: Slowdown) -> Evidence:
         metric="compare.stretch_factor",
         value=stretched.factor,
         unit="ratio",
-        expected=f"< {MIN_FACTOR}",
+        expected=f"< {BOUGHT_NOTHING.limit('factor')}",
     )
 
 
@@ -188,7 +186,7 @@ def _busy_link(pair: Pair, overlap: Overlap) -> Evidence:
         metric="compare.link_busy_fraction",
         value=busy,
         unit="fraction",
-        expected=f"< {format_fraction(BUSY_LINK)}",
+        expected=f"< {format_fraction(BOUGHT_NOTHING.limit('busy_link'))}",
     )
 
 
@@ -196,7 +194,7 @@ def _went_to_idle(pair: Pair) -> list[Evidence]:
     """Give the idle time that took the gain, where compute and the collectives stayed as they were; else nothing."""
     worst = max(pair.waterfall.bars, key=lambda bar: bar.delta_ns)
     same = abs(pair.comm.delta_ns) <= _SAME_COMM * pair.comm.baseline_ns
-    if not worst.name.startswith("idle") or worst.name == "idle_data" or not same:
+    if worst.name not in IDLE_PARTS or worst.name == "idle_data" or not same:
         return []
     return [
         Evidence(

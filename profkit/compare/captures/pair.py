@@ -12,8 +12,9 @@ from profkit.compare.captures.contention import Pool, Slowdown, drift, pooled
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.sides import Side
 from profkit.compare.captures.waterfall import Runs, per_step
+from profkit.findings.kind import FindingKind
 from profkit.model.comparison import Account, Waterfall
-from profkit.model.finding import Evidence, Finding, severity_of
+from profkit.model.finding import Evidence, Finding
 from profkit.units import format_count, format_ns
 
 
@@ -78,14 +79,12 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def reading(
-    name: str, title: str, *, fraction: float, evidence: tuple[Evidence, ...], fix: str, confidence: float
+    kind: FindingKind, title: str, *, fraction: float, evidence: tuple[Evidence, ...], fix: str, confidence: float
 ) -> Finding:
-    """Give a reading as a finding; `fraction` is its effect's share of the baseline's step, of either sign."""
+    """A reading as a finding; `fraction` is its effect's share of the baseline's step, of either sign."""
     weight = min(abs(fraction), 1.0)
-    return Finding(
-        id=f"compare.{name}",
+    return kind.found(
         title=title,
-        severity=severity_of(weight),
         confidence=confidence,
         recoverable_ns=0,
         fraction=weight,

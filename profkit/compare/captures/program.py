@@ -12,17 +12,13 @@ import numpy as np
 
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair, counted, moved, part_shown, reading, signed
+from profkit.findings import comparison
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import Precision
 from profkit.units import format_bytes, format_fraction, format_ns
 
 _HALF: Final = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
-_MIN_FORMAT_SHIFT: Final = 0.2  # chosen: a module or more changed its format, not one kernel
-_MIN_MATRIX_SHARE: Final = 0.05  # as in precision.fallback
-_MIN_GENERATED: Final = 0.01  # of the step; chosen: one generated helper kernel is no compiled model
-_MIN_SAVED_LAUNCHES: Final = 0.1  # chosen: a graph that replaces fewer launches is not how the step runs
 _CAST_NODE: Final = "ToCopyBackward0"
-_MIN_RECOMPUTED: Final = 0.1  # of the forward operators; chosen: one block of ten
 
 
 def precision(pair: Pair) -> Finding | None:
@@ -30,14 +26,14 @@ def precision(pair: Pair) -> Finding | None:
     formats = [_format_shares(pair, side) for side in (0, 1)]
     half = [sum(shares.get(item, 0.0) for item in _HALF) for shares in formats]
     matrix_ns = pair.rates(lambda trace: sum(trace.counts.matrix_ns.values()))
-    if min(matrix_ns) < _MIN_MATRIX_SHARE * pair.waterfall.candidate_ns or not all(formats):
+    if min(matrix_ns) < comparison.PRECISION.limit("matrix") * pair.waterfall.candidate_ns or not all(formats):
         return None
-    if abs(half[1] - half[0]) < _MIN_FORMAT_SHIFT:
+    if abs(half[1] - half[0]) < comparison.PRECISION.limit("shift"):
         return None
     named = [" and ".join(f"{name} {format_fraction(share)}" for name, share in _largest(shares)) for shares in formats]
     change = matrix_ns[1] - matrix_ns[0]
     return reading(
-        "precision",
+        comparison.PRECISION,
         f"matrix products run in {'lower' if half[1] > half[0] else 'higher'} precision",
         fraction=pair.fraction(change),
         evidence=(
@@ -74,11 +70,11 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 def casts(pair: Pair) -> Finding | None:
     """Casts that are differentiated on one side only: mixed precision, where no kernel name tells the format."""
     nodes = pair.rates(lambda trace: _n_rows(trace, _CAST_NODE))
-    if not pair.is_cpu or min(nodes) > 0 or max(nodes) < 1:
+    if not pair.is_cpu or min(nodes) > 0 or max(nodes) < comparison.CASTS.limit("casts"):
         return None
     is_on = nodes[1] > nodes[0]
     return reading(
-        "casts",
+        comparison.CASTS,
         f"tensors are {'' if is_on else 'no longer '}cast to another number format",
         fraction=pair.fraction(pair.waterfall.bar("compute").delta_ns),
         evidence=(
@@ -102,9 +98,9 @@ def compiled(pair: Pair) -> Finding | None:
     generated = pair.rates(lambda trace: trace.counts.compiled_ns)
     graphs = pair.rates(lambda trace: trace.counts.graph_launches)
     shares = [generated[0] / max(pair.waterfall.baseline_ns, 1), generated[1] / max(pair.waterfall.candidate_ns, 1)]
-    is_compiled = [share >= _MIN_GENERATED for share in shares]
+    is_compiled = [share >= comparison.COMPILED.limit("generated") for share in shares]
     launches = pair.rates(lambda trace: trace.counts.launches)
-    saves_launches = abs(launches[1] - launches[0]) >= _MIN_SAVED_LAUNCHES * max(launches)
+    saves_launches = abs(launches[1] - launches[0]) >= comparison.COMPILED.limit("launches") * max(launches)
     is_replayed = [rate >= 1 and saves_launches for rate in graphs]
     if is_compiled[0] == is_compiled[1] and is_replayed[0] == is_replayed[1]:
         return None
@@ -138,7 +134,7 @@ def compiled(pair: Pair) -> Finding | None:
     now = int(is_compiled[1] > is_compiled[0] or is_replayed[1] > is_replayed[0])
     how = "compiled" if is_compiled[now] and not is_compiled[1 - now] else "replayed as CUDA graphs"
     return reading(
-        "compiled",
+        comparison.COMPILED,
         f"the work is {how}" if now else f"the work is no longer {how}",
         fraction=pair.fraction(device + host),
         evidence=tuple(evidence),
@@ -157,7 +153,8 @@ def recomputed(pair: Pair) -> Finding | None:
     outside = pair.rates(lambda trace: trace.counts.forward)
     # some may run again more than once: not even all of them can be more than all
     shares = [min(part / whole, 1.0) if whole else 0.0 for part, whole in zip(inside, outside, strict=True)]
-    if abs(shares[1] - shares[0]) < _MIN_RECOMPUTED or min(shares) > _MIN_RECOMPUTED / 2:
+    least = comparison.RECOMPUTE.limit("share")
+    if abs(shares[1] - shares[0]) < least or min(shares) > least / 2:
         return None
     compute = pair.waterfall.bar("compute")
     evidence = [
@@ -182,7 +179,7 @@ def recomputed(pair: Pair) -> Finding | None:
         )
     is_on = shares[1] > shares[0]
     return reading(
-        "recompute",
+        comparison.RECOMPUTE,
         "activations are recomputed in the backward pass"
         if is_on
         else "activations are no longer recomputed in the backward pass",

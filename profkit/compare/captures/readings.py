@@ -7,22 +7,13 @@ reading would be of two different things: then that is the reading.
 
 from __future__ import annotations
 
-from typing import Final
-
 from profkit.compare.captures import overlap
 from profkit.compare.captures.pair import Pair, counted, part_shown, reading, signed
 from profkit.compare.captures.program import casts, compiled, precision, recomputed
 from profkit.compare.captures.work import work_changed
+from profkit.findings import comparison
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_fraction
-
-MIN_EFFECT: Final = overlap.MIN_EFFECT
-_MIN_SYNC_RATIO: Final = 1.5
-_MIN_MATCHED: Final = 0.5  # of compute; chosen: the larger part must be the same rows on both sides
-_MIN_SHARED_DIRECTION: Final = 0.8  # chosen: four fifths of the time move together, or it is not across the board
-_MIN_SLOWER: Final = {True: 0.1, False: 0.03}
-"""Slow-down across the board that is spoken of, on a CPU and on a device (chosen: medians of one program on one quiet
-machine differ by up to 8 % and 2 %)."""
 
 
 def readings(pair: Pair) -> tuple[Finding, ...]:
@@ -42,7 +33,7 @@ def _loader(pair: Pair) -> Finding | None:
         for side in (pair.baseline, pair.candidate)
     ]
     bar = pair.waterfall.bar("idle_data")
-    has_effect = abs(pair.fraction(bar.delta_ns)) >= MIN_EFFECT
+    has_effect = abs(pair.fraction(bar.delta_ns)) >= comparison.INPUT.limit("effect")
     is_other_kind = kinds[0] != kinds[1] and all(kinds)
     if not has_effect and not is_other_kind:
         return None
@@ -61,7 +52,7 @@ def _loader(pair: Pair) -> Finding | None:
         )
     title = f"waiting for data {waits}" if has_effect else "another kind of loader, but no less waiting for data"
     return reading(
-        "input",
+        comparison.INPUT,
         title,
         fraction=pair.fraction(bar.delta_ns),
         evidence=tuple(evidence),
@@ -75,11 +66,11 @@ def _loader(pair: Pair) -> Finding | None:
 def _syncs(pair: Pair) -> Finding | None:
     before, after = pair.rates(lambda trace: trace.counts.syncs)
     cost = pair.waterfall.bar("idle_sync").delta_ns
-    is_changed = max(before, after) >= max(_MIN_SYNC_RATIO * min(before, after), min(before, after) + 1)
-    if not is_changed or abs(pair.fraction(cost)) < MIN_EFFECT or (after > before) != (cost > 0):
+    is_changed = max(before, after) >= max(comparison.SYNCS.limit("ratio") * min(before, after), min(before, after) + 1)
+    if not is_changed or abs(pair.fraction(cost)) < comparison.SYNCS.limit("effect") or (after > before) != (cost > 0):
         return None
     return reading(
-        "syncs",
+        comparison.SYNCS,
         f"the host waits for the device {'more' if after > before else 'less'} often",
         fraction=pair.fraction(cost),
         evidence=(
@@ -94,10 +85,10 @@ def _syncs(pair: Pair) -> Finding | None:
 def _host(pair: Pair) -> Finding | None:
     """The device waits more or less for the host to launch."""
     cost = sum(pair.waterfall.bar(name).delta_ns for name in ("idle_launch", "idle_host"))
-    if abs(pair.fraction(cost)) < MIN_EFFECT or pair.is_cpu:
+    if abs(pair.fraction(cost)) < comparison.LAUNCHES.limit("effect") or pair.is_cpu:
         return None
     return reading(
-        "launches",
+        comparison.LAUNCHES,
         f"the device waits {'longer' if cost > 0 else 'less'} for the host",
         fraction=pair.fraction(cost),
         evidence=(
@@ -114,14 +105,19 @@ def _host(pair: Pair) -> Finding | None:
 def _slower(pair: Pair) -> Finding | None:
     """The same rows take longer, or less long, across the board."""
     change = pair.drift
-    if change is None or change.covered_ns < _MIN_MATCHED * pair.compute.candidate_ns:
+    if change is None:
         return None
-    is_small = abs(change.factor - 1) < _MIN_SLOWER[pair.is_cpu] or abs(pair.fraction(change.cost_ns)) < MIN_EFFECT
-    if is_small or change.shared_direction < _MIN_SHARED_DIRECTION:
+    kind = comparison.SLOWER if change.factor > 1 else comparison.FASTER
+    if change.covered_ns < kind.limit("matched") * pair.compute.candidate_ns:
+        return None
+    is_small = abs(change.factor - 1) < kind.limit("slower_cpu" if pair.is_cpu else "slower") or abs(
+        pair.fraction(change.cost_ns)
+    ) < kind.limit("effect")
+    if is_small or change.shared_direction < kind.limit("one_way"):
         return None
     what = "operators" if pair.is_cpu else "kernels"
     return reading(
-        "same_work_slower" if change.factor > 1 else "same_work_faster",
+        kind,
         f"the same {what} take {'longer' if change.factor > 1 else 'less time'}, across the board",
         fraction=pair.fraction(change.cost_ns),
         evidence=(

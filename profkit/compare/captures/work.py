@@ -8,7 +8,6 @@ they are known; alone they may mean something else (half as many bytes are also 
 from __future__ import annotations
 
 import math
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +15,13 @@ from numpy.typing import NDArray
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair, moved, reading
 from profkit.compare.captures.sides import shared_work
+from profkit.findings.comparison import WORK_CHANGED
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_bytes, format_count, format_ns
 
-_SAME: Final = math.log(1.05)  # chosen: padding varies a batch by less over several steps
-_MIN_MATCHED: Final = 0.1  # of kernel time; chosen: the reference pairs of one batch size match 12 % and more
-_MIN_CHANGED: Final = 0.5
-"""Share of the matched time with other grids. Chosen: 0 to 10 % in the reference pairs of one batch size, 64 % and more
-where the batch was doubled (weights keep their grids, activations do not)."""
-_MIN_AGREEING: Final = 0.9  # of the changed time, in the direction of the median
+
+def _same() -> float:
+    return math.log(WORK_CHANGED.limit("same"))
 
 
 def work_changed(pair: Pair) -> Finding | None:
@@ -38,7 +35,7 @@ def _told(pair: Pair, kind: str) -> Finding | None:
     before, after = (
         sum(run.work[kind] for run in side.runs) / len(side.runs) for side in (pair.baseline, pair.candidate)
     )
-    if abs(math.log(after / before)) < _SAME:
+    if abs(math.log(after / before)) < _same():
         return None
     counts = moved(format_count(round(before, 1)), format_count(round(after, 1)))
     told = Evidence(
@@ -59,7 +56,7 @@ def _seen(pair: Pair) -> Finding | None:
     before, after = pair.rates(lambda trace: trace.counts.copied_bytes)
     is_copied = before > 0 and after > 0
     copied = math.log(after / before) if is_copied else 0.0
-    if is_copied and (abs(copied) < _SAME or (copied > 0) != (ratio > 1)):
+    if is_copied and (abs(copied) < _same() or (copied > 0) != (ratio > 1)):
         return None
     ratio_of_work = after / before if is_copied else ratio
     evidence = [
@@ -98,7 +95,7 @@ def _finding(pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, 
         unit="ratio",
     )
     return reading(
-        "work_changed",
+        WORK_CHANGED,
         title,
         fraction=1.0,
         evidence=(*evidence, time),
@@ -121,15 +118,16 @@ def _grid_ratio(pair: Pair) -> float | None:
         logs.append(np.log(second.compute.blocks[other] / first.compute.blocks[mine]))
         times.append(first.compute.duration_ns[mine] + second.compute.duration_ns[other])
     log, time = np.concatenate(logs or [np.empty(0)]), np.concatenate(times or [np.empty(0, np.int64)])
-    is_other = np.abs(log) > _SAME
+    is_other = np.abs(log) > _same()
     whole = int(first.compute.duration_ns.sum() + second.compute.duration_ns.sum())
-    if time.sum() < _MIN_MATCHED * whole or time[is_other].sum() < _MIN_CHANGED * time.sum() or not is_other.any():
+    is_little = time.sum() < WORK_CHANGED.limit("matched") * whole
+    if is_little or time[is_other].sum() < WORK_CHANGED.limit("changed") * time.sum() or not is_other.any():
         return None
     log, time = log[is_other], time[is_other]
     order = np.argsort(log)
     median = float(log[order][np.searchsorted(np.cumsum(time[order]), time.sum() / 2)])
     agreeing = time[(log > 0) == (median > 0)].sum()
-    return math.exp(median) if agreeing >= _MIN_AGREEING * time.sum() else None
+    return math.exp(median) if agreeing >= WORK_CHANGED.limit("agreeing") * time.sum() else None
 
 
 def _by_name(trace: Measured) -> dict[str, NDArray[np.intp]]:

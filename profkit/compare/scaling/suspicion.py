@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from profkit.findings.memory import PRESSURE
 from profkit.model.rank_report import RankReport
 from profkit.model.scaling import Bearing, Clue, Held, Point, Series, Standing
 from profkit.shell import line_of
@@ -130,9 +131,9 @@ def _allocator(series: Series, context: Context) -> Clue:
     if ranks is None:
         says = f"no trace of the {base}-GPU base: whether its allocator calls the driver in steady steps is unknown"
         return Clue(id="memory.allocator", bearing=Bearing.UNKNOWN, statement=says)
-    found = [finding for rank in ranks for finding in rank.findings if finding.id == "memory.pressure"]
+    found = [finding for rank in ranks for finding in rank.findings if finding.id == PRESSURE.id]
     if found:
-        return Clue(id="memory.allocator", bearing=Bearing.ACCUSES, statement=found[0].evidence[0].statement)
+        return Clue(id="memory.allocator", bearing=Bearing.ACCUSES, statement=found[0].measure.statement)
     looked = all(any(section.analyzer == "memory" for section in rank.sections) for rank in ranks)
     if not looked:
         says = f"the trace of {base} GPUs has no device rows: its allocator is unknown"

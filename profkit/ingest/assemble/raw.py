@@ -11,7 +11,16 @@ if TYPE_CHECKING:  # what a trace is made of is loaded while other processes dec
     from profkit.model.trace import TraceWarning, Traits
 
 Columns = dict[str, NDArray[Any]]
-"""Column name to values; all columns of one table have one length."""
+"""Column name to values; all columns of one table have one length.
+
+Tables of ranges have `start_ns` and `end_ns` (int64), `name` and `thread` (int32 codes of the batch). Beyond these:
+    spans, python, overhead, waits    none
+    ops                               external_id (int64)
+    calls                             external_id, correlation (int64)
+    kernels, copies                   no thread, but device, grid, block (int32), is_copy (bool), and
+                                      stream, correlation, external_id, n_bytes, graph_node (int64)
+-1 is an id or a number that the file does not tell. A batch may lack tables, not columns; `kineto` has further tables.
+"""
 
 
 class Batch(msgspec.Struct):

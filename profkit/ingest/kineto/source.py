@@ -27,9 +27,9 @@ def traits() -> Traits:
     from profkit.model.trace import Traits
 
     return Traits(
-        format="kineto",
+        format=KINETO.name,
         tool=KINETO.tool,
-        step_source="ProfilerStep",
+        step_source=KINETO.step_source,
         step_marks="ProfilerStep# markers",
         has_host_calls=False,
         is_system_wide=False,
@@ -42,8 +42,10 @@ def traits() -> Traits:
 
 
 KINETO: Final = Source(
+    name="kineto",
     tool="torch.profiler",
     part=Part.OPERATORS,
+    step_source="ProfilerStep",
     suffixes=(".json", ".json.gz", ".json.zst", ".pt.trace"),
     is_one=_is_one,
     read=_read,

@@ -28,6 +28,7 @@ def _read(path: Path, how: How) -> Iterator[Trace]:
 
 
 NCU: Final = Source(
+    name="ncu",
     tool="ncu",
     part=Part.KERNELS,
     suffixes=(".ncu-rep", ".ncu-repz"),

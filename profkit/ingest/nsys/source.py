@@ -73,9 +73,9 @@ def traits() -> Traits:
     from profkit.model.trace import Traits
 
     return Traits(
-        format="nsys",
+        format=NSYS.name,
         tool=NSYS.tool,
-        step_source="NVTX",
+        step_source=NSYS.step_source,
         step_marks="NVTX ranges of steps",
         has_host_calls=True,
         is_system_wide=True,
@@ -90,8 +90,10 @@ def traits() -> Traits:
 
 
 NSYS: Final = Source(
+    name="nsys",
     tool="nsys",
     part=Part.TIMELINE,
+    step_source="NVTX",
     suffixes=(".sqlite", ".sqlite.gz", ".nsys-rep"),
     is_one=_is_one,
     read=_read,

@@ -1,7 +1,7 @@
 """The clocks of the ranks against each other, from the ends of collectives all of them took part in.
 
 All ranks leave a synchronising collective nearly together, whoever came late. So the differences of ends are clock
-offset and drift, and what remains of them is the error bar (diagnosis 3.6).
+offset and drift, and what remains of them is the error bar (docs/sources.md, rule 16).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from profkit.ranks.reduce.collective_kinds import is_synchronising
 from profkit.ranks.reduce.records import RankSummary
 
 MIN_ENDS: Final = 20
-"""Ends a clock is fitted to at least; with fewer the clock-free estimate alone is used (diagnosis 3.6)."""
+"""Ends a clock is fitted to at least; with fewer the clock-free estimate alone is used (docs/sources.md, rule 16)."""
 _ROUNDS: Final = 2
 
 

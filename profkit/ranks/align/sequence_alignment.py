@@ -182,7 +182,7 @@ def _part(values: I64, part: float) -> float:
 
 
 def fitted(at_ns: I64, lag_ns: I64) -> Track:
-    """Give the line through clock differences: slope by Theil-Sen, offset by median (diagnosis 3.6).
+    """Give the line through clock differences: slope by Theil-Sen, offset by median (docs/sources.md, rule 16).
 
     Slope from at most 60 points in pairs more than a fifth of the span apart; zero where it is beyond 200 ppm, or where
     fewer than 20 points carry it.

@@ -7,43 +7,38 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import recapture, system_timeline
-from profkit.model.finding import Evidence, Finding, NextTool, severity_of
+from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
+from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
 from profkit.ranks.measure.stragglers import own_excess_ns
 from profkit.ranks.measure.tokens import TokenSkew
-from profkit.ranks.measure.waits import MIN_MATCHED, GroupWaits
+from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import Group
 from profkit.shell import line_of
 from profkit.units import format_bytes, format_fraction, format_ns
 
-MIN_FRACTION: Final = 0.05
-"""Share of the window from which communication is worth a finding (diagnosis, rule 5)."""
-MIN_EXTRA: Final = 0.02
-"""Share of the window below which a collective too many is not spoken of: run-to-run noise."""
-
 _GUESSED: Final = 0.8
 """What is left of the confidence where the group is a guess: NCCL's ends would agree within microseconds. Chosen."""
-MOSTLY_ONE: Final = 0.8
-"""Share of all lateness from which one rank has it, and ranks do not take turns. Chosen, as for what explains a finding
-(diagnosis 6, combination (e))."""
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     """Give one finding of each kind at most, on the group where it costs most."""
     pairs = sorted(zip(joint.limits, joint.waits, strict=True), key=lambda pair: -pair[0].exposed_ns)
     enough = [(limit, waits) for limit, waits in pairs if limit.is_enough]
-    skewed = [pair for pair in enough if pair[0].is_skew and _fraction(joint, pair[0].wait_exposed_ns) >= MIN_FRACTION]
+    least = SKEW.limit("window")
+    skewed = [pair for pair in enough if pair[0].is_skew and _fraction(joint, pair[0].wait_exposed_ns) >= least]
     if skewed:
         yield _skew(*max(skewed, key=lambda pair: pair[0].wait_exposed_ns), joint, scope, n_alike=len(skewed) - 1)
-    slow = [pair for pair in enough if not pair[0].is_skew and _fraction(joint, _won(pair[0])) >= MIN_FRACTION]
+    least = BANDWIDTH.limit("window")
+    slow = [pair for pair in enough if not pair[0].is_skew and _fraction(joint, _won(pair[0])) >= least]
     if slow:
         yield _bandwidth(*max(slow, key=lambda pair: _won(pair[0])), joint, scope, n_alike=len(slow) - 1)
     extra = [row for rows in joint.traffic for row in rows if row.is_suspect]
-    extra = [row for row in extra if joint.fraction(row.exposed_ns) >= MIN_EXTRA]
+    extra = [row for row in extra if joint.fraction(row.exposed_ns) >= EXTRA.limit("window")]
     if extra:
         yield _extra(max(extra, key=lambda row: row.exposed_ns), joint, scope)
 
@@ -77,7 +72,7 @@ def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: 
         metric="comm.wait_fraction",
         value=limit.wait_fraction,
         unit="fraction",
-        expected=f"{MIN_MATCHED} collectives or more, on all ranks",
+        expected=f"{SKEW.limit('matched'):g} collectives or more, on all ranks",
     )
 
 
@@ -98,12 +93,8 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
     fraction = joint.fraction(limit.wait_exposed_ns)
     last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
     mostly = _mostly(waits)
-    return Finding(
-        id="comm.skew",
-        title="ranks wait for each other, now for one and now for another"
-        if mostly is None
-        else f"ranks wait, mostly for rank {mostly}, which is not a proven straggler",
-        severity=severity_of(fraction),
+    return SKEW.found(
+        title="" if mostly is None else f"ranks wait, mostly for rank {mostly}, which is not a proven straggler",
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(limit.wait_exposed_ns),
         fraction=fraction,
@@ -116,7 +107,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
                 metric="comm.wait_exposed_ns",
                 value=float(limit.wait_exposed_ns),
                 unit="ns",
-                expected=f"< {format_fraction(MIN_FRACTION)} of the window",
+                expected=f"< {format_fraction(SKEW.limit('window'))} of the window",
             ),
             _split(limit, waits, joint, n_alike),
             Evidence(
@@ -138,7 +129,7 @@ def _mostly(waits: GroupWaits) -> int | None:
     """Give the rank that has nearly all of the lateness, None where ranks share it."""
     excess = own_excess_ns(waits).sum(axis=0)
     column = int(excess.argmax())
-    return waits.ranks[column] if excess[column] >= MOSTLY_ONE * max(int(excess.sum()), 1) else None
+    return waits.ranks[column] if excess[column] >= SKEW.limit("mostly_one") * max(int(excess.sum()), 1) else None
 
 
 def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
@@ -154,7 +145,7 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
         metric="comm.largest_share",
         value=share,
         unit="fraction",
-        expected=f"< {format_fraction(MOSTLY_ONE)} where ranks take turns",
+        expected=f"< {format_fraction(SKEW.limit('mostly_one'))} where ranks take turns",
     )
 
 
@@ -197,7 +188,7 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
             metric="comm.transfer_exposed_ns",
             value=float(won),
             unit="ns",
-            expected=f"< {format_fraction(MIN_FRACTION)} of the window",
+            expected=f"< {format_fraction(BANDWIDTH.limit('window'))} of the window",
         ),
         _split(limit, waits, joint, n_alike),
     ]
@@ -213,10 +204,7 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
                 unit="bytes/s",
             )
         )
-    return Finding(
-        id="comm.bandwidth",
-        title="collectives transfer rather than wait, with no compute over it",
-        severity=severity_of(fraction),
+    return BANDWIDTH.found(
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(won),
         fraction=fraction,
@@ -244,10 +232,8 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
     kind = CollectiveKind(row.kind).name.lower().replace("_", "-")
     size = f" of {format_bytes(row.n_bytes)}" if row.n_bytes >= 0 else ""
     often = f"{row.per_step:g} per step" if row.per_step is not None else f"{row.n_instances:,} in the window"
-    return Finding(
-        id="collective.extra",
+    return EXTRA.found(
         title=f"extra {kind}{size}, not part of the backward pass",
-        severity=severity_of(fraction),
         confidence=0.6,
         recoverable_ns=joint.per_step(row.exposed_ns),
         fraction=fraction,

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, system_timeline
-from profkit.model.finding import Evidence, Finding, NextTool, severity_of
+from profkit.findings import kind_of
+from profkit.findings.stragglers import LATE_RANK
+from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.model.names import short_name
 from profkit.ranks.findings.joint_lateness import for_all
 from profkit.ranks.findings.rank0_finding import rank0_finding
@@ -18,14 +20,12 @@ from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
 from profkit.ranks.measure.replay import Counterfactual
-from profkit.ranks.measure.stragglers import MAX_P, Straggler, Stragglers
+from profkit.ranks.measure.stragglers import Straggler, Stragglers
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import PHASES, RankSummary
 from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_speedup
 
-SLOW_KERNELS: Final = 1.05
-"""The same kernels take this much longer: the device is slow, not the work (diagnosis 2.15)."""
 _WHY: Final = {
     "data": "which waits for its DataLoader",
     "compute": "which computes longer",
@@ -34,7 +34,6 @@ _WHY: Final = {
 }
 _SPENT: Final = {"data": "on input data", "compute": "in compute", "host": "in host work", "copy": "in copies"}
 _SURE: Final = 0.9
-_ID_BY_RANK: Final = "straggler.rank"
 _NAME_WIDTH: Final = 40
 
 
@@ -54,27 +53,27 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
     phase = straggler.phase or "mixed"
     if straggler.phase == "compute":
         factor = straggler.compute_factor or 1.0
-        return f"{phase}: same kernels {format_speedup(factor)}" if factor >= SLOW_KERNELS else f"{phase}: more work"
+        return f"{phase}: same kernels {format_speedup(factor)}" if _is_slow(straggler) else f"{phase}: more work"
     own = own_finding(straggler, joint)
     if own is not None:
-        return f"{phase}: {_OWN[phase][own.id]}"
+        return f"{phase}: {kind_of(own.id).late_word}"
     name, longer_ns = _longer_range(straggler.rank, waits, joint)
     if straggler.phase != "data" and joint.per_step(longer_ns) and 4 * longer_ns >= straggler.lateness_ns:
         return f"{phase}: {name}"
     return phase
 
 
-_OWN: Final = {
-    "data": {"input.starved": "loader"},
-    "host": {"host.sync": "syncs", "memory.pressure": "allocator", "host.launch_bound": "launching"},
-    "copy": {"h2d.exposed": "to device", "d2h.exposed": "from device"},
-}
+def _is_slow(straggler: Straggler) -> bool:
+    """Whether the device is slow, and not its work more."""
+    return (straggler.compute_factor or 1) >= LATE_RANK.limit("slow_kernels")
 
 
 def own_finding(straggler: Straggler, joint: Joint) -> Finding | None:
     """Give the late rank's own finding in the phase that makes it late, the largest."""
-    known = _OWN.get(straggler.phase or "", {})
-    found = [item for item in joint.outcome_of(straggler.rank).report.findings if item.id in known]
+    if straggler.phase is None:
+        return None
+    report = joint.outcome_of(straggler.rank).report
+    found = [item for item in report.findings if kind_of(item.id).late_phase == straggler.phase]
     return max(found, key=lambda item: item.fraction, default=None)
 
 
@@ -97,10 +96,8 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
     n_others = len(waits.ranks) - 1
     waiting = f"{n_others} ranks wait" if n_others > 1 else f"rank {_other(waits, straggler.rank)} waits"
     why = _WHY.get(straggler.phase or "", "which is late in several phases")
-    return Finding(
-        id=_ID_BY_RANK,
+    return LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
-        severity=severity_of(fraction),
         confidence=_SURE,
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
@@ -114,7 +111,7 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
 def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
     """Give what one wins at most: by replay where this rank alone is late, else its distance from the second last.
 
-    Source: diagnosis, rule 7. The replay knows what of the lateness comes back elsewhere.
+    Source: docs/sources.md, rule 7. The replay knows what of the lateness comes back elsewhere.
     """
     prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
@@ -133,7 +130,7 @@ def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joi
     """
     sure = _SURE * (0.8 if straggler.phase is None else 1.0)
     sure *= 1.0 if waits.is_whole else 0.8
-    sure *= 0.85 if answer.limits and waits.is_whole else 1.0
+    sure *= 0.85 if (answer.limits or answer.barrier_note) and waits.is_whole else 1.0
     sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
@@ -175,11 +172,11 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         metric="straggler.p_value",
         value=straggler.p_value,
         unit="",
-        expected=f"< {MAX_P}",
+        expected=f"< {LATE_RANK.limit('p')}",
     )
     own = own_finding(straggler, joint)
     if own is not None:
-        yield replace(own.evidence[0], statement=f"on rank {rank}: {own.evidence[0].statement}")
+        yield replace(own.measure, statement=f"on rank {rank}: {own.measure.statement}")
     name, longer_ns = _longer_range(rank, waits, joint)
     if joint.per_step(longer_ns):
         yield Evidence(
@@ -194,7 +191,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
             metric="straggler.compute_factor",
             value=straggler.compute_factor,
             unit="",
-            expected=f"< {SLOW_KERNELS}",
+            expected=f"< {LATE_RANK.limit('slow_kernels')}",
         )
 
 
@@ -246,7 +243,7 @@ def _fix(straggler: Straggler) -> str:
             " one cached batch on that rank alone shows how much this saves"
         )
     if straggler.phase == "compute":
-        if (straggler.compute_factor or 1) >= SLOW_KERNELS:
+        if _is_slow(straggler):
             return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"
         return "the late rank has more work, not a slower device: balance its share (tokens, lengths, layers, experts)"
     if straggler.phase == "copy":
@@ -269,7 +266,7 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
             f"what delays the CPU of rank {rank}?",
             f"times when the thread of rank {rank} does not run, or calls that only this rank makes",
         )
-    if straggler.phase == "compute" and (straggler.compute_factor or 1) >= SLOW_KERNELS and not scope.is_cpu:
+    if straggler.phase == "compute" and _is_slow(straggler) and not scope.is_cpu:
         return NextTool(
             name="nvidia-smi",
             line=line_of("nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"),

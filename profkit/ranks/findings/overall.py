@@ -1,12 +1,12 @@
 """One answer for all ranks: who is late comes before whose communication is slow, and that before one rank's findings.
 
-Communication symptoms are usually someone else's cause (diagnosis 6, combination logic): a victim's waiting is not its
+Communication symptoms are usually someone else's cause (docs/sources.md, rule 22): a victim's waiting is not its
 own to win, so it is said once, with the late rank, and not counted again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,25 +14,24 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.analyzers.tools import recapture
+from profkit.findings import kind_of
+from profkit.findings.communication import EXPOSED, SKEW
+from profkit.findings.kind import CONTAINED, Way
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.model.fleet import RankRow
 from profkit.model.report import Bottleneck, Verdict
-from profkit.ranks.findings.communication import MIN_FRACTION, group_name
+from profkit.ranks.findings.communication import group_name
 from profkit.ranks.findings.lateness import stragglers_of
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import Stragglers
-from profkit.ranks.measure.waits import MIN_MATCHED
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.units import format_fraction, format_ns, format_numbers
-from profkit.verdict import BOTTLENECK_OF, ONE_RANK_ALONE, bound_by, decide, of_mean_step
+from profkit.verdict import decide, of_mean_step, ruled_out
+from profkit.verdict.compete import superseding
 
-_CONTAINED: Final = 0.8
-"""Share of a finding's time inside a larger cause, from which it is not said twice (diagnosis 6, combination (e))."""
-_HALF: Final = 0.5
 _LONGEST: Final = 1.05
 """Of a step, what a finding may come to. Chosen: totals are of the median rank's window, the step is the mean of its
 steps."""
-_NOT_THIS: Final = {"data": "data (", "host": "launch and host overhead (", "copy": "exposed copies ("}
 
 
 class Overall(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,29 +42,26 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
     explained: tuple[str, ...]
 
 
-def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *, proofs: Mapping[str, str]) -> Overall:
+def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) -> Overall:
     """Give the verdict from findings across ranks and what the ranks agree on; all findings that are left."""
     across = [
         of_mean_step(finding, step_ns=joint.step_ns, n_steps=joint.n_steps, window_ns=joint.window_ns)
         for finding in across
     ]
+    late = [finding for finding in across if finding.rank is not None]
     across, beyond = _within_a_step(joint, across)
-    across, explained = _without_shadows(joint, across)
+    across, explained = _without_shadows(joint, across, late)
     single, more = _without_victims(joint, across, rows)
     usual = usual_outcome(joint, across)
-    causes = [*_causes(across), *_agreed(joint, single, usual)]
     case = replace(
         usual.case,
-        findings=tuple(causes),
+        findings=(*across, *_agreed(joint, single, usual)),
         step_ns=joint.step_ns,
         confidence_cap=1.0,  # each finding is capped by the captures it stands on
-        proofs=proofs,
+        is_alone=False,
     )
     verdict = decide(case)
-    mendable = _certain_before_transfer(verdict, causes)
-    verdict = verdict if mendable is None else bound_by(case, mendable)
-    caveats = (*beyond, *(note for note in verdict.caveats if note != ONE_RANK_ALONE))
-    verdict = replace(verdict, caveats=caveats)
+    verdict = replace(verdict, caveats=(*beyond, *verdict.caveats))
     top = verdict.findings[0] if verdict.findings else None
     is_across = top is not None and top.id in {finding.id for finding in across}
     if not is_across:
@@ -76,7 +72,11 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow], *,
             verdict = replace(verdict, speedup_ceiling=1 / left if left > 0.001 else None)
     if top is not None and is_across and top.rank is not None:
         source = joint.outcome_of(top.rank).report.source
-        verdict = replace(verdict, rank=top.rank, source=source, ruled_out=_ruled_out(joint, verdict))
+        phases = {straggler.phase for straggler, _, _ in stragglers_of(joint).values()}
+        out = ruled_out(
+            case, verdict.bottleneck, late_phases=phases if verdict.bottleneck is Bottleneck.STRAGGLER else ()
+        )
+        verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
 
 
@@ -96,44 +96,6 @@ def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Findin
     return [replace(one, recoverable_ns=min(one.recoverable_ns, step_ns)) for one in kept], notes
 
 
-def _certain_before_transfer(verdict: Verdict, causes: Sequence[Finding]) -> Finding | None:
-    """Give the late rank that is to be said before `comm.bandwidth`, None where the verdict stands.
-
-    Causes rank by the lower bound of what they give (diagnosis 6, combination (c) and (d)). Of lateness, tested against
-    chance, that is its share; of transfer it is nothing, for the traces do not say what the links could do. Where
-    transfer is half of the step nothing else is worth the headline.
-    """
-    top = verdict.findings[0] if verdict.findings else None
-    if top is None or top.id != "comm.bandwidth" or verdict.bottleneck is not Bottleneck.COMM:
-        return None
-    late = [item for item in causes if BOTTLENECK_OF.get(item.id) is Bottleneck.STRAGGLER]
-    first = max(late, key=lambda item: item.fraction * item.confidence, default=None)
-    is_weighty = first is not None and first.fraction >= MIN_FRACTION and top.fraction < _HALF
-    return first if is_weighty else None
-
-
-def _causes(across: Sequence[Finding]) -> list[Finding]:
-    """Give what competes for the verdict: of two findings on the same time the one that names what to change.
-
-    Rank 0's own work before its lateness, an all-reduce too many before communication as a whole.
-    """
-    by_id = {item.id: item for item in across if item.id != "straggler.rank" or item.rank == 0}
-    causes = list(across)
-    for narrow, wide in (
-        ("rank0.work", "straggler.rank"),
-        ("collective.extra", "comm.bandwidth"),
-        ("collective.extra", "comm.skew"),
-    ):
-        one, other = by_id.get(narrow), by_id.get(wide)
-        if one is None or other is None or one.fraction < _CONTAINED * other.fraction:
-            continue
-        whole = replace(
-            one, evidence=(*one.evidence, *other.evidence[:2]), confidence=min(one.confidence, other.confidence)
-        )
-        causes = [whole if item.id == narrow else item for item in causes if item is not other]
-    return causes
-
-
 def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
     """Give the rank that stands for all: not late, its capture no worse than most, its share of compute the middle."""
     late = {finding.rank for finding in across if finding.rank is not None}
@@ -145,21 +107,33 @@ def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
     return ordered[len(ordered) // 2]
 
 
-def _without_shadows(joint: Joint, across: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
-    """Drop waiting that named stragglers, or unequal tokens, explain."""
-    skew = next((finding for finding in across if finding.id == "comm.skew"), None)
-    tokens = next((finding for finding in across if finding.id == "token.skew"), None)
-    if skew is None:
-        return list(across), []
-    late = [answer for answer in joint.stragglers if answer.named and _share(answer) >= _CONTAINED]
-    if late:
-        said = _explained(max(late, key=_excess_ns), joint)
-    elif tokens is not None:
-        said = f"waiting follows the tokens: {tokens.evidence[1].statement}"
-    else:
-        return list(across), []
-    kept = [finding for finding in across if finding is not skew]
-    return kept, [f"comm.skew ({format_fraction(skew.fraction)}): {said}"]
+def _without_shadows(
+    joint: Joint, across: Sequence[Finding], late: Sequence[Finding]
+) -> tuple[list[Finding], list[str]]:
+    """Drop waiting that named stragglers, or unequal tokens, explain.
+
+    `late`: the findings on late ranks, those too that are left out for what they come to.
+    """
+    explaining = [answer for answer in joint.stragglers if answer.named]
+    most = max(map(_share, explaining), default=0.0)
+    kept, said = [], []
+    for finding in across:
+        by = superseding(
+            finding,
+            (*late, *across),
+            Way.SAID_ONCE,
+            explains=lambda one, _: most if one.rank is not None else 0.0,
+        )
+        if by is None:
+            kept.append(finding)
+            continue
+        why = (
+            _explained(max((one for one in explaining if _share(one) >= CONTAINED), key=_excess_ns), joint)
+            if by.rank is not None
+            else f"waiting follows the tokens: {by.seen('tokens.correlation').statement}"
+        )
+        said.append(f"{finding.id} ({format_fraction(finding.fraction)}): {why}")
+    return kept, said
 
 
 def _share(answer: Stragglers) -> float:
@@ -183,21 +157,22 @@ def _without_victims(
 ) -> tuple[list[Finding], list[str]]:
     """Drop each rank's `comm.exposed` that is waiting for a late rank, or that findings across ranks split."""
     late: list[int] = sorted({finding.rank for finding in across if finding.rank is not None})
-    is_split = any(finding.id in ("comm.skew", "comm.bandwidth", "token.skew") for finding in across)
     waiting = {row.ranks[0]: _wait_share(row) for row in rows}
     kept: list[Finding] = []
     victims: list[int] = []
     split: list[int] = []
+
+    def explained(one: Finding, other: Finding) -> float:
+        is_its_own = one.rank is not None and other.rank in late
+        return -1.0 if is_its_own or other.rank is None else waiting[other.rank]
+
     for outcome in joint.outcomes:
         rank = outcome.summary.rank
         for finding in outcome.report.findings:
-            if finding.id != "comm.exposed":
-                kept.append(finding)
-            elif late and rank not in late and waiting[rank] >= _CONTAINED:
-                victims.append(rank)
-            elif is_split and waiting[rank] >= 0:
-                split.append(rank)
-            elif late and rank not in late and waiting[rank] > 0:
+            by = superseding(finding, across, Way.SAID_ONCE, explains=explained)
+            if by is not None:
+                (split if by.rank is None else victims).append(rank)
+            elif finding.id == EXPOSED.id and late and rank not in late and waiting[rank] > 0:
                 kept.append(_without_waiting(finding, waiting[rank], late))
             else:
                 kept.append(finding)
@@ -254,7 +229,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
         spread = [found[o.summary.rank].fraction if o.summary.rank in found else 0.0 for o in joint.outcomes]
         gains = [_gain_ns(joint, o, found[o.summary.rank]) if o.summary.rank in found else 0 for o in joint.outcomes]
         shown = found.get(usual.summary.rank) or next(iter(found.values()))
-        shown = _unsplit(shown, joint) if name == "comm.exposed" else shown
+        shown = _unsplit(shown, joint) if name == EXPOSED.id else shown
         seen = Evidence(
             statement=f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
             metric=f"{name}.n_ranks",
@@ -267,7 +242,9 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
                 rank=None,
                 fraction=float(np.median(spread)),
                 recoverable_ns=int(np.median(gains)),
-                evidence=(*shown.evidence[:1], seen, *shown.evidence[1:]) if name in BOTTLENECK_OF else shown.evidence,
+                evidence=(*shown.evidence[:1], seen, *shown.evidence[1:])
+                if kind_of(name).bottleneck
+                else shown.evidence,
             )
         )
     return out
@@ -286,30 +263,22 @@ def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:
 
 def _unsplit(finding: Finding, joint: Joint) -> Finding:
     """Give `comm.exposed` as it reads when all ranks are here and still cannot say what it is made of."""
+    least = int(SKEW.limit("matched"))
     n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
     why = (
-        f"{n_matched} collectives are matched on all ranks, and it takes {MIN_MATCHED} to tell waiting from transfer"
-        if n_matched < MIN_MATCHED
+        f"{n_matched} collectives are matched on all ranks, and it takes {least} to tell waiting from transfer"
+        if n_matched < least
         else "not all ranks are here, and one of the others may be the late one"
         if not any(limit.is_enough for limit in joint.limits)
-        else f"neither waiting nor transfer alone takes {format_fraction(MIN_FRACTION)} of the window"
+        else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
     )
     said = Evidence(statement=why, metric="comm.n_matched", value=float(n_matched), unit="count")
     scope = joint.outcomes[0].case.scope
-    tool = recapture(scope, "more steps of all ranks: who is late?", f"{MIN_MATCHED} collectives or more on every rank")
+    tool = recapture(scope, "more steps of all ranks: who is late?", f"{least} collectives or more on every rank")
     return replace(
         finding,
-        evidence=(*finding.evidence[:-1], said) if len(finding.evidence) > 1 else (*finding.evidence, said),
+        evidence=(*(item for item in finding.evidence if item.metric != "comm.recoverable_interval_ns"), said),
         fix="bucket sizes, prefetch, gradient accumulation, lower-precision communication; first capture more steps of"
         " all ranks, which tells waiting from transfer",
         next_tools=(tool,),
     )
-
-
-def _ruled_out(joint: Joint, verdict: Verdict) -> tuple[str, ...]:
-    """Drop from what is not the matter on the usual rank what is on the late one."""
-    if verdict.bottleneck is not Bottleneck.STRAGGLER:
-        return verdict.ruled_out
-    phases = {straggler.phase for straggler, _, _ in stragglers_of(joint).values()}
-    said = tuple(_NOT_THIS[phase] for phase in phases if phase in _NOT_THIS)
-    return tuple(line for line in verdict.ruled_out if not said or not line.startswith(said))

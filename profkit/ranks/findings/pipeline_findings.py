@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
-from profkit.model.finding import Evidence, Finding, severity_of
+from profkit.findings.pipeline import BUBBLE
+from profkit.model.finding import Evidence, Finding
 from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.pipeline_bubbles import PIPELINE_BUBBLE, PipelineBubbles
+from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles
 from profkit.units import format_fraction, format_ns, format_speedup
-
-MIN_FRACTION: Final = 0.05
-"""Share of the step that stages stand still for each other, from which it is spoken of. Chosen, as for exposed comm."""
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     """Give the pipeline that waits most; of several alike one stands for all."""
-    waiting = [found for found in joint.pipelines if found.waiting_fraction >= MIN_FRACTION]
+    waiting = [found for found in joint.pipelines if found.waiting_fraction >= BUBBLE.limit("waiting")]
     if waiting:
         worst = max(waiting, key=lambda found: found.recoverable_ns)
         yield _finding(worst, joint, scope, n_alike=len(waiting) - 1)
@@ -27,10 +24,8 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     caps = [joint.outcome_of(stage.rank).confidence_cap for stage in found.stages]
     alike = f" ({n_alike} more pipelines like it)" if n_alike else ""
-    return Finding(
-        id="pipeline.bubble",
+    return BUBBLE.found(
         title="pipeline stages stand idle for each other",
-        severity=severity_of(found.waiting_fraction),
         confidence=min(0.85 if found.theoretical_fraction is not None else 0.6, *caps),
         recoverable_ns=found.recoverable_ns,
         fraction=found.waiting_fraction,
@@ -44,7 +39,7 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
                 metric="pipeline.waiting_fraction",
                 value=found.waiting_fraction,
                 unit="fraction",
-                expected=f"< {format_fraction(MIN_FRACTION)}",
+                expected=f"< {format_fraction(BUBBLE.limit('waiting'))}",
             ),
             _theory(found),
             Evidence(
@@ -57,7 +52,7 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
                 unit="",
             ),
         ),
-        fix="; or ".join(PIPELINE_BUBBLE.fixes),
+        fix="; or ".join(BUBBLE.fixes),
         next_tools=(
             system_timeline(
                 scope, "which stage does the schedule wait for?", "a staircase of gaps at the ends of each step"

@@ -6,9 +6,10 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
-from profkit.model.finding import Evidence, Finding, severity_of
+from profkit.findings.stragglers import RANK0
+from profkit.model.finding import Evidence, Finding
 from profkit.model.names import short_name
-from profkit.ranks.measure.fingerprints import COVERED, OnlyWork
+from profkit.ranks.measure.fingerprints import OnlyWork
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.units import format_fraction, format_ns
@@ -23,7 +24,9 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
     """Give `rank0.work`; `confidence` is that in rank 0's lateness."""
     recoverable = int(straggler.excess_ns * min(max(alone.covered_fraction, alone.barrier_fraction), 1.0))
     fraction = joint.fraction(recoverable)
-    is_named = bool(alone.names) and alone.covered_fraction >= COVERED  # what covers less is not why it is late
+    is_named = bool(alone.names) and alone.covered_fraction >= RANK0.limit(
+        "covered"
+    )  # what covers less is not why it is late
     covered = alone.covered_fraction if is_named else alone.barrier_fraction
     names = ", ".join(short_name(name, _NAME_WIDTH) for name in alone.names[:3])
     what = f"{names} run on rank 0 only" if is_named else "the others wait for rank 0 at barriers"
@@ -33,7 +36,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
             metric="rank0.covered_fraction",
             value=covered,
             unit="fraction",
-            expected=">= 50 %",
+            expected=f">= {RANK0.thresholds['covered'].shown}",
         ),
         Evidence(
             statement=(
@@ -45,10 +48,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
             unit="ns",
         ),
     ]
-    return Finding(
-        id="rank0.work",
-        title="all ranks wait for work that only rank 0 does",
-        severity=severity_of(fraction),
+    return RANK0.found(
         confidence=min(confidence, _NAMED if is_named else _UNNAMED),
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.analyzers.base import Scope
-from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
+from profkit.findings.tokens import PADDING, TOKEN_SKEW
+from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.tokens import (
-    MIN_CORRELATION,
-    MIN_SKEW,
-    MIN_WASTE,
-    PADDING_WASTE,
-    TOKEN_SKEW,
-    PaddingWaste,
-    TokenSkew,
-)
+from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew
 from profkit.ranks.reduce.work_counts import Level
 from profkit.shell import line_of
 from profkit.units import format_count, format_fraction, format_ns
@@ -46,10 +39,7 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
     fraction = _share(joint, skew.recoverable_ns)
     number, rank, most = skew.largest
     turns = "the latest rank changes from step to step" if skew.is_rotating else "it is mostly the same rank"
-    return Finding(
-        id="token.skew",
-        title="ranks wait for the one with most tokens",
-        severity=severity_of(fraction),
+    return TOKEN_SKEW.found(
         confidence=_sure(joint, 0.85 if skew.level is Level.COUNTED else 0.6),
         recoverable_ns=skew.recoverable_ns,
         fraction=fraction,
@@ -63,7 +53,7 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
                 metric="tokens.skew_fraction",
                 value=skew.skew_fraction,
                 unit="ratio",
-                expected=f"< {format_fraction(MIN_SKEW)}",
+                expected=f"< {format_fraction(TOKEN_SKEW.limit('skew'))}",
             ),
             Evidence(
                 statement=(
@@ -73,7 +63,7 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
                 metric="tokens.correlation",
                 value=skew.correlation,
                 unit="",
-                expected=f"< {MIN_CORRELATION}",
+                expected=f"< {TOKEN_SKEW.limit('correlation')}",
             ),
             Evidence(
                 statement=(
@@ -93,10 +83,8 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
 
 def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
     fraction = _share(joint, waste.recoverable_ns)
-    return Finding(
-        id="padding.waste",
+    return PADDING.found(
         title=f"{format_fraction(waste.waste_fraction)} of the tokens computed are padding",
-        severity=severity_of(fraction),
         confidence=_sure(joint, 0.85),
         recoverable_ns=waste.recoverable_ns,
         fraction=fraction,
@@ -110,7 +98,7 @@ def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
                 metric="padding.waste_fraction",
                 value=waste.waste_fraction,
                 unit="fraction",
-                expected=f"< {format_fraction(MIN_WASTE)}",
+                expected=f"< {format_fraction(PADDING.limit('waste'))}",
             ),
             Evidence(
                 statement=(
@@ -122,7 +110,7 @@ def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
                 unit="ns",
             ),
         ),
-        fix="; or ".join(PADDING_WASTE.fixes),
+        fix="; or ".join(PADDING.fixes),
         next_tools=(_equal_batches(scope),),
     )
 

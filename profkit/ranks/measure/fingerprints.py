@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
 
+from profkit.findings.communication import EXTRA, SKEW
+from profkit.findings.stragglers import RANK0
 from profkit.model.arrays import Bool
 from profkit.ranks.measure.permutation_test import lateness_ns, middle_of_others
 from profkit.ranks.measure.stragglers import Straggler
-from profkit.ranks.measure.waits import MIN_MATCHED, GroupWaits
+from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.collective_kinds import UNKNOWN, CollectiveKind
 from profkit.ranks.reduce.records import PHASES, Group, RankSummary
-
-WAITING: Final = 0.5
-"""Share of waiting in a collective's time, from which it is skew (diagnosis 2.13)."""
-_ONLY_HERE: Final = 0.1
-"""A name counts as one rank's own where the others have less than a tenth of its time in the median. Chosen."""
-COVERED: Final = 0.5
-"""Share of lateness that work on one rank alone, or a barrier, must cover (diagnosis 2.18)."""
-_MIN_EXTRA: Final = 0.1
-"""Share of the group's bytes (without sizes: of its transfer time) from which a collective is worth asking about."""
 
 
 class OnlyWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +57,9 @@ def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankS
         host_before_barriers_fraction=_host_excess_fraction(waits, column, is_barrier),
     )
     # Not by lateness: where ranks crowd the cores each is late somewhere, and that is nobody's work.
-    before_barrier = straggler.phase == "host" and found.host_before_barriers_fraction >= COVERED
-    return found if found.covered_fraction >= COVERED or before_barrier else None
+    least = RANK0.limit("covered")
+    before_barrier = straggler.phase == "host" and found.host_before_barriers_fraction >= least
+    return found if found.covered_fraction >= least or before_barrier else None
 
 
 def _host_excess_fraction(waits: GroupWaits, column: int, chosen: Bool) -> float:
@@ -91,7 +84,7 @@ def _own_names(mine: RankSummary, others: Sequence[RankSummary]) -> tuple[str, .
     own = []
     for code, total in zip(mine.ranges.name, mine.ranges.total_ns, strict=True):
         name = mine.name(int(code))
-        if times and float(np.median([there.get(name, 0) for there in times])) < _ONLY_HERE * int(total):
+        if times and float(np.median([there.get(name, 0) for there in times])) < RANK0.limit("only_here") * int(total):
             own.append(name)
     return tuple(own)
 
@@ -135,8 +128,8 @@ def communication_limit(waits: GroupWaits) -> CommunicationLimit:
         wait_exposed_ns=int((waits.wait_exposed_ns.sum(axis=1) / n_waiting).sum()),
         wait_fraction=fraction,
         bus_bytes_per_s=_weighted_median(waits.bus_bytes_per_s[known], waits.n_bytes[known]) if known.any() else None,
-        is_skew=fraction >= WAITING,
-        is_enough=int(waits.present.all(axis=1).sum()) >= MIN_MATCHED and waits.is_whole,
+        is_skew=fraction >= SKEW.limit("waiting"),
+        is_enough=int(waits.present.all(axis=1).sum()) >= SKEW.limit("matched") and waits.is_whole,
     )
 
 
@@ -203,8 +196,8 @@ def traffic(waits: GroupWaits, summaries: Sequence[RankSummary]) -> tuple[Traffi
                     and code < 0
                     and in_backward
                     and not (repeats and sized)
-                    and share >= _MIN_EXTRA
-                    and 2 * exposed >= spent
+                    and share >= EXTRA.limit("traffic")
+                    and exposed >= EXTRA.limit("exposed") * spent
                 ),
             )
         )

@@ -13,7 +13,7 @@ def compute_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | Non
     """Give how much longer kernels of one name and shape take on this rank than in the middle of the others.
 
     The mean of logarithms of median durations, weighted by this rank's time; None where no kernel is on two ranks.
-    Source: NVIDIA's resiliency extension scores ranks likewise (diagnosis 2.15).
+    Source: NVIDIA's resiliency extension scores ranks likewise (docs/sources.md, rule 19).
     """
     medians: dict[tuple[str, int], list[int]] = {}
     for other, summary in by_rank.items():

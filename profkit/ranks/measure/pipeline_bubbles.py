@@ -2,7 +2,7 @@
 
 Stages are told by who sends to whom: a chain of pairs along which activations go forward and gradients come back. The
 theory is that of GPipe and 1F1B alike: of p stages with m micro-batches and v chunks each, (p - 1) / (m v + p - 1) of
-the step is bubble if all stages take the same time (diagnosis 2.20).
+the step is bubble if all stages take the same time (docs/sources.md, rule 21).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from profkit.model.arrays import I64
-from profkit.model.finding import Explanation
 from profkit.model.intervals import Intervals
 from profkit.ranks.align.match_types import Matching, PairMatch
 from profkit.ranks.reduce.records import PHASES, RankSummary
@@ -196,27 +195,3 @@ def _sends(summary: RankSummary, pair: PairMatch) -> I64:
     inside = step[(step > step.min()) & (step < step.max())] if np.unique(step).size > 2 else step  # edges may be cut
     counts: I64 = np.bincount(inside[inside >= 0]).astype(np.int64)
     return counts[counts > 0]
-
-
-PIPELINE_BUBBLE: Final = Explanation(
-    id="pipeline.bubble",
-    title="pipeline stages stand idle at the ends of each step",
-    meaning="A stage can begin when the first micro-batch has passed the stages before it, and has nothing left while"
-    " the last one goes back through them. What is idle then is the bubble of the schedule.",
-    measured="Stages are a chain of ranks along which sends go forward and, after the first receive, back. Observed is"
-    " 1 - compute / step, the mean over stages; waiting the time a stage stood still for a send or receive alone. The"
-    " theory is (p - 1) / (m v + p - 1): p stages, m micro-batches (sends to the next stage in a step), v chunks.",
-    thresholds=("none of its own: observed and theory stand beside each other (diagnosis 2.20)",),
-    lookalikes=(
-        "stages of unlike length: the last holds the loss; then imbalance, not the bubble, is what to mend",
-        "a slow stage or host: it computes all the time, and the others wait more than the theory has it",
-        "several tensors per micro-batch: only the largest messages are counted, equal ones would count twice",
-        "two stages with chunks look like two with more micro-batches: from three on the way round tells them apart",
-    ),
-    proof="Double the micro-batches: the idle share must fall to what the theory says.",
-    fixes=(
-        "more micro-batches per step",
-        "an interleaved schedule (more chunks per stage), or a zero-bubble one",
-        "move layers from the busiest stage to the others",
-    ),
-)

@@ -3,7 +3,7 @@
 Each rank does its own work in its own time; a collective begins when its last rank has come and then takes what it
 took; a rank that stood still for a collective goes on when that ends. What ranks did beside a collective goes on beside
 it. Nothing else is kept, so that the replay of the job as it was misses what the model does not explain: above 3 %
-there is no answer (diagnosis 3.5).
+there is no answer (docs/sources.md, rule 20).
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from profkit.ranks.measure.windows import steps_in_common
 from profkit.ranks.reduce.records import PHASES, RankSummary
 
 MAX_ERROR: Final = 0.03
-"""Error of the replay of the job as it was, above which it says nothing. Source: diagnosis 3.5; ByteDance's traces
-replay at 0.5 to 1.9 %, Lumos at 3.3 %."""
+"""Error of the replay of the job as it was, above which it says nothing (docs/sources.md, rule 20)."""
 
 _CORES: Final = (
-    "cores are shared: others may use the cores of a waiting rank, so the real gain is smaller (seeds: 32 of 40 ms)"
+    "cores are shared: others may use the cores of a waiting rank, so the real gain is smaller (one study: 32 of 40 ms)"
 )
 _CONTENTION: Final = "compute and communication that overlap slow each other down as before"
 _HIDDEN: Final = "when the result of a hidden collective is first needed: the two step times are the bounds"

@@ -60,7 +60,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     is_tied: Bool
     """Whether its end follows the last arrival; else it lasts as long as it did."""
     transfer_ns: I64
-    """From the last arrival to this rank's end (ByteDance's transfer, diagnosis 3.5); if not tied, its duration."""
+    """From the last arrival to this rank's end (docs/sources.md, rule 17); if not tied, its duration."""
     member: I64
     edges: I64
     n_alone: int

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from profkit.findings.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
 from profkit.ranks.measure.kernel_slowdown import compute_factor
 from profkit.ranks.measure.permutation_test import (
@@ -29,25 +30,12 @@ from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import PHASES, Group, RankSummary
 
-MAX_P: Final = 0.005
-"""Chosen: at 0.01 one of three healthy pairs of gloo ranks on busy cores was named, with p = 0.0095."""
-MIN_EFFECT: Final = 0.03
-"""Share of the time that lateness must cost (diagnosis, rule 7); `MIN_EFFECT_OF_TWO` where there are two ranks only."""
-MIN_EFFECT_OF_TWO: Final = 0.05
-MIN_EFFECT_OF_CORES: Final = 0.15
-"""The same on a CPU for lateness in compute. Chosen from `analyses/ddp`: in 2 of 6 captures of two healthy ranks one
-computed longer for the whole window, by less than this; cores that a machine shares among its programs do that."""
-MIN_SHARE: Final = 0.1
-"""Share of all that lateness costs, below which a rank is named as hidden behind others. Chosen: on the Megatron set
-the two stragglers have 51 and 41 %, the next rank 7 %."""
 _AS_LATE: Final = 0.5
 """Lateness, as a share of the latest rank's, from which a rank is named although it nearly always comes before that
 one: two slow devices are two, not one. Chosen: on the Megatron set the third rank has 25 %."""
-_MIN_EXPLAINED: Final = 0.5
 _MOST_OWN: Final = 0.1
 """Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
 lateness counts in each of some buckets that run beside each other, rarely in ten."""
-_MIN_AGREED: Final = 0.5
 _OWN_PHASE: Final = 0.5
 
 
@@ -100,6 +88,8 @@ class Stragglers(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[Straggler, ...]
     reason: str
     limits: tuple[str, ...]
+    barrier_note: str = ""
+    """What says that barriers alone were looked at, "" where all collectives were."""
 
 
 def find_stragglers(waits: Sequence[GroupWaits], summaries: Sequence[RankSummary]) -> tuple[Stragglers, ...]:
@@ -124,12 +114,12 @@ def _at_barriers(waits: GroupWaits, by_rank: Mapping[int, RankSummary], reason: 
         return None
     answer = _over_all(waits.at(is_barrier), by_rank)
     total = int(own_excess_ns(waits).sum())
-    late = [one for one in answer.named if one.p_value < MAX_P / 2]
+    late = [one for one in answer.named if one.p_value < LATE_RANK.limit("p") / 2]
     named = [replace(one, share=one.excess_ns / total, is_at_barriers=True) for one in late]
     if not named:
         return None
-    limit = f"judged at its {int(is_barrier.sum())} barriers alone; over all collectives, {reason}"
-    return replace(answer, named=tuple(named), limits=(*answer.limits, limit))
+    note = f"judged at its {int(is_barrier.sum())} barriers alone; over all collectives, {reason}"
+    return replace(answer, named=tuple(named), barrier_note=note)
 
 
 def own_excess_ns(waits: GroupWaits) -> I64:
@@ -160,7 +150,7 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
         if reason:
             break
         is_as_late = bool(named) and found.lateness_ns >= _AS_LATE * named[0].lateness_ns
-        (named if found.share >= MIN_SHARE or is_as_late else hidden).append(found)
+        (named if found.share >= LATE_RANK.limit("share") or is_as_late else hidden).append(found)
         present[:, waits.ranks.index(found.rank)] = False
         if len(waits.ranks) == 2:
             break
@@ -235,24 +225,24 @@ def _phase_excess(waits: GroupWaits, spent_ns: I64, late: I64, column: int) -> N
 
 def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: GroupWaits) -> str:
     """Give why the latest rank is no straggler, "" if it is one."""
-    least = MIN_EFFECT_OF_TWO if len(waits.ranks) == 2 else MIN_EFFECT
+    least = LATE_RANK.limit("effect_of_two" if len(waits.ranks) == 2 else "effect")
     if found.effect_fraction < least:
         return _held_up(waits, least) or (
             f"no rank is later than the others by {least:.0%} of the time: rank {found.rank} is by"
             f" {found.effect_fraction:.1%}"
         )
-    if found.p_value >= MAX_P:
+    if found.p_value >= LATE_RANK.limit("p"):
         return (
             f"rank {found.rank} is latest in total, but that may be chance: p = {found.p_value:.2g}"
             f" (permutation test, {found.n_blocks} blocks)"
         )
-    if found.explained_fraction < _MIN_EXPLAINED:
+    if found.explained_fraction < LATE_RANK.limit("own_work"):
         return (
             f"rank {found.rank} is late, but its own work since its last collective explains only"
             f" {found.explained_fraction:.0%} of it: something else held it up"
         )
     free = late_free.sum(axis=0)
-    if free[waits.ranks.index(found.rank)] < _MIN_AGREED * found.lateness_ns:
+    if free[waits.ranks.index(found.rank)] < LATE_RANK.limit("agreed") * found.lateness_ns:
         return (
             f"arrival times name rank {found.rank}, durations name rank {waits.ranks[free_column]}: the clocks are"
             " unreliable"
@@ -261,11 +251,12 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
 
 
 def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
-    if not is_cpu or found.phase != "compute" or found.effect_fraction >= MIN_EFFECT_OF_CORES:
+    least = LATE_RANK.limit("effect_of_cores")
+    if not is_cpu or found.phase != "compute" or found.effect_fraction >= least:
         return ""
     return (
         f"rank {found.rank} computes longer, by {found.effect_fraction:.1%} of the time: on a CPU, other work on its"
-        f" core can cause that, so the threshold is {MIN_EFFECT_OF_CORES:.0%}"
+        f" core can cause that, so the threshold is {least:.0%}"
     )
 
 

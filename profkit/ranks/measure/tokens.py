@@ -10,21 +10,15 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from profkit.findings.tokens import PADDING, TOKEN_SKEW
 from profkit.model.arrays import I64, Bool
-from profkit.model.finding import Explanation, Skipped
+from profkit.model.finding import Skipped
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import RankSummary
 from profkit.ranks.reduce.work_counts import HOW_TO_COUNT, Level, StepTokens, of_steps, step_tokens
 
 Float = NDArray[np.float64]
 
-MIN_SKEW: Final = 0.05
-MIN_CORRELATION: Final = 0.7
-MIN_STEPS: Final = 6
-"""Diagnosis, rule 11: skew, Spearman's correlation and steps from which on tokens are named."""
-MAX_P: Final = 0.01
-MIN_WASTE: Final = 0.1
-"""Share of padding from which on it is named (diagnosis, rule 10)."""
 _N_SHUFFLES: Final = 2_000
 
 
@@ -41,7 +35,7 @@ class TokenSkew(msgspec.Struct, frozen=True, kw_only=True):
     n_steps: int
     n_ranks: int
     rotation: float
-    """Entropy of which rank waits least, 0 (always the same) to 1 (each as often); from 0.8 on it rotates."""
+    """Entropy of which rank waits least, 0 (always the same) to 1 (each as often)."""
     ns_per_token: float
     """Slope of the fit of a rank's own time."""
     explained_fraction: float
@@ -59,8 +53,8 @@ class TokenSkew(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_rotating(self) -> bool:
-        """Whether the latest rank changes from step to step (diagnosis 2.26: 0.8), as data does and hosts do not."""
-        return self.rotation >= 0.8
+        """Whether the latest rank changes from step to step, as data does and hosts do not."""
+        return self.rotation >= TOKEN_SKEW.limit("rotation")
 
 
 class PaddingWaste(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +81,7 @@ class PaddingWaste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) -> TokenSkew | Skipped:
-    """Give whether ranks wait for each other because some have more tokens (diagnosis, rule 11)."""
+    """Give whether ranks wait for each other because some have more tokens (docs/sources.md, rule 11)."""
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
@@ -119,7 +113,7 @@ def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) ->
 
 
 def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
-    """Give how much of the work was padding (diagnosis, rule 10)."""
+    """Give how much of the work was padding (docs/sources.md, rule 10)."""
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
@@ -136,7 +130,8 @@ def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
     compute = of_steps(counts.number, summaries, lambda summary: summary.steps.phase_ns[:, 1])
     needed = compute * counts.tokens / np.maximum(counts.padded_tokens, 1)
     spent_ns = int(counts.step_ns.max(axis=1).sum())
-    reason = "" if waste >= MIN_WASTE else f"{waste:.1%} of the tokens are padding: less than {MIN_WASTE:.0%}"
+    least = PADDING.limit("waste")
+    reason = "" if waste >= least else f"{waste:.1%} of the tokens are padding: less than {least:.0%}"
     return PaddingWaste(
         reason=reason,
         waste_fraction=waste,
@@ -237,61 +232,13 @@ def _least_squares(columns: Sequence[Float], own: Float) -> tuple[float, Float]:
 
 
 def _with_reason(skew: TokenSkew) -> TokenSkew:
-    reason = ""
-    if skew.n_steps < MIN_STEPS:
-        reason = f"{skew.n_steps} steps have counts and collectives; {MIN_STEPS} are needed"
-    elif skew.skew_fraction < MIN_SKEW:
-        reason = f"the rank with most tokens has {skew.skew_fraction:.1%} more than the mean: less than {MIN_SKEW:.0%}"
-    elif not skew.correlation >= MIN_CORRELATION:
-        reason = f"ranks with more tokens do not wait less: Spearman {skew.correlation:.2f}, below {MIN_CORRELATION}"
-    elif skew.p_value >= MAX_P:
+    reason, least, related = "", TOKEN_SKEW.limit("skew"), TOKEN_SKEW.limit("correlation")
+    if skew.n_steps < TOKEN_SKEW.limit("steps"):
+        reason = f"{skew.n_steps} steps have counts and collectives; {TOKEN_SKEW.limit('steps'):g} are needed"
+    elif skew.skew_fraction < least:
+        reason = f"the rank with most tokens has {skew.skew_fraction:.1%} more than the mean: less than {least:.0%}"
+    elif not skew.correlation >= related:
+        reason = f"ranks with more tokens do not wait less: Spearman {skew.correlation:.2f}, below {related}"
+    elif skew.p_value >= TOKEN_SKEW.limit("p"):
         reason = f"the link of tokens and waiting may be chance: p = {skew.p_value:.2g} in {skew.n_steps} steps"
     return replace(skew, reason=reason)
-
-
-TOKEN_SKEW: Final = Explanation(
-    id="token.skew",
-    title="ranks wait for the one with most tokens",
-    meaning="Each step some rank gets more tokens than the others, computes longer, and all wait for it in the next"
-    " collective. Step times of all ranks are alike all the same: the collective makes them so.",
-    measured="Tokens by rank and step are what the script told profkit.capture.step (padded ones, where told: those"
-    " are computed on), or the indices of embeddings where shapes were recorded (then it says estimated). What a rank"
-    " has more than its step's mean is set against how much less it waited, which needs no clocks. Recoverable is what"
-    " a fit of own time, t = a + b tokens + c tokens x length, gives the largest rank more than the mean of ranks.",
-    thresholds=(
-        "mean over steps of largest / mean - 1 from 5 %, Spearman from 0.7, six steps (diagnosis, rule 11)",
-        "p < 0.01 by shuffling ranks within steps. Chosen: two ranks in order six times are chance once in 64",
-    ),
-    lookalikes=(
-        "a slow rank: the same rank is late in every step; with tokens the latest rotates (entropy from 0.8)",
-        "samples of equal length that cost unequal time, images of other size: counts of tokens do not see them",
-        "padding: ranks equal in padded tokens do not wait for each other, however unequal the real ones are",
-    ),
-    proof="Give every rank the same batch: the waiting must go, and the step fall by what is recoverable.",
-    fixes=(
-        "batches by a budget of tokens, not by a count of samples",
-        "sort by length within a window, and deal lengths out over ranks",
-        "pack sequences to equal length; cap outliers",
-    ),
-)
-
-PADDING_WASTE: Final = Explanation(
-    id="padding.waste",
-    title="much of what is computed is padding",
-    meaning="Samples of unlike length are padded to the longest of their batch, and computed like tokens.",
-    measured="1 - real / padded tokens over all steps and ranks, as the script told profkit.capture.step; no trace"
-    " holds it otherwise. Recoverable is the compute of the rank that has most, less what real tokens alone would need"
-    " if compute grew with tokens: attention grows faster and gives more.",
-    thresholds=("a tenth of the tokens (diagnosis, rule 10)",),
-    lookalikes=(
-        "shapes padded on purpose, for captured graphs or kernels that need multiples: then padding buys speed",
-        "attention that skips padding already (variable-length kernels): only the rest of the compute is wasted",
-    ),
-    proof="Run the same samples packed or sorted by length: real tokens per second must rise by up to 1 / (1 - waste),"
-    " with attention beyond it (measured once at 39.5 % waste: x1.71 where that ratio is x1.65).",
-    fixes=(
-        "batches of samples of like length (bucketing)",
-        "pack several samples into one sequence, with attention kept apart",
-        "a budget of padded tokens per batch",
-    ),
-)

@@ -3,7 +3,7 @@
     rank 0  |=====wait=====[transfer]      last = latest start over ranks
     rank 1             |===[transfer]      wait_r = last - start_r,  transfer = first end - last
 
-Beside it the estimate that needs no clocks: a rank's duration minus the shortest over ranks (diagnosis 3.6).
+Beside it the estimate that needs no clocks: a rank's duration minus the shortest over ranks (docs/sources.md, rule 17).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.findings.communication import SKEW
 from profkit.model.arrays import I64, Bool, median
 from profkit.model.table import Aligned
 from profkit.ranks.align.clocks import Clocks
@@ -30,10 +31,8 @@ from profkit.ranks.reduce.records import PHASES, Group, RankSummary
 
 Float = NDArray[np.float64]
 
-MIN_MATCHED: Final = 20
-"""Instances from which waiting and transfer are told apart (diagnosis, rule 6)."""
 _DISPUTED: Final = 0.2
-"""Share of the waiting by which the two estimates may differ (diagnosis 3.6: residual within 20 % of the wait)."""
+"""Share of the waiting by which the two estimates may differ (docs/sources.md, rule 17)."""
 _DISPUTED_NS: Final = 20_000
 """What they may differ by at least: ranks leave an NCCL collective within some 10 us of each other."""
 
@@ -121,7 +120,7 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
     if match.method is Method.ENDS:  # its ends agree, so that a send-receive kernel was an all-to-all
         chosen |= kind == CollectiveKind.SEND_RECV
     on_all = chosen & (match.rows >= 0).all(axis=1)
-    if on_all.sum() >= MIN_MATCHED:  # a rank whose window lacks an instance may be the last to come
+    if on_all.sum() >= SKEW.limit("matched"):  # a rank whose window lacks an instance may be the last to come
         chosen = on_all
     rows, kind = match.rows[chosen], kind[chosen]
     present = rows >= 0

@@ -39,7 +39,8 @@ SYNCHRONISING: Final = frozenset(
         CollectiveKind.BARRIER,
     }
 )
-"""Kinds no rank can leave before every rank has come: their ends tell clocks, their starts waiting (diagnosis 3.6)."""
+"""Kinds no rank can leave before every rank has come: their ends tell clocks, their starts waiting
+(docs/sources.md, rules 16 and 17)."""
 
 POINT_TO_POINT: Final = frozenset({CollectiveKind.SEND, CollectiveKind.RECV})
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers import quality
 from profkit.errors import ProfkitError, blamed
+from profkit.findings.capture import FEW_STEPS
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import read_traces
@@ -19,7 +20,7 @@ from profkit.ranks.reduce.records import RankSummary
 from profkit.ranks.reduce.summary import UNKNOWN_RANK, summarise
 from profkit.verdict import Case
 
-_NOT_FOR_RANKS = frozenset({"steps.few"})
+_NOT_FOR_RANKS = frozenset({FEW_STEPS.id})
 """Checks that limit what one rank says of its steps, not what 80 collectives say of who is late."""
 
 
@@ -57,7 +58,7 @@ def outcome(analysed: Analysed) -> Outcome:
             analysed.rank, rank=rank, findings=tuple(replace(finding, rank=rank) for finding in analysed.rank.findings)
         ),
         verdict=replace(analysed.verdict, rank=rank),
-        case=replace(analysed.case, rank=rank, proofs={}),
+        case=replace(analysed.case, rank=rank),
         summary=summarise(analysed.facts, rank=UNKNOWN_RANK if rank is None else rank),
         confidence_cap=quality.confidence_cap(gate, without=_NOT_FOR_RANKS),
     )

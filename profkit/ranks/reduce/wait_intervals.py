@@ -1,7 +1,7 @@
 """Where a rank's own work stood still for a collective, and when its own work had made each collective ready.
 
 What remains of the rank's time without these waits is its own: it takes as long whenever its peers come, and that is
-what a replay keeps (diagnosis 3.5).
+what a replay keeps (docs/sources.md, rule 20).
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from profkit.analyzers import EXPLANATIONS
 from profkit.analyzers.base import Scope
 from profkit.errors import InternalError, blamed
 from profkit.model.finding import Finding, Skipped
@@ -20,11 +19,7 @@ from profkit.ranks.align.membership import Census, census
 from profkit.ranks.findings import (
     communication as collectives,
 )
-from profkit.ranks.findings import (
-    explanations,
-    lateness,
-    overall,
-)
+from profkit.ranks.findings import lateness, overall
 from profkit.ranks.findings import (
     pipeline_findings as stages,
 )
@@ -77,8 +72,7 @@ def _joined_report(taken: Census, failures: Iterable[Failure], options: Options)
         for rank, (straggler, waits, _) in lateness.stragglers_of(joint).items()
     }
     by_rank = rows.rank_rows(joint, causes)
-    proofs = {item.id: item.proof for item in (*EXPLANATIONS.values(), *explanations.EXPLANATIONS.values())}
-    answer = overall.overall(joint, across, by_rank, proofs=proofs)
+    answer = overall.overall(joint, across, by_rank)
     fleet = replace(_fleet(joint, taken, by_rank, answer.explained), shown=rows.shown_rows(by_rank, causes))
     verdict = replace(answer.verdict, caveats=(*_limits(joint, fleet), *answer.verdict.caveats))
     reports = tuple(item.report for item in taken.present)
@@ -234,7 +228,8 @@ def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
             " at different times, or the clocks are wrong"
         )
     for answer in joint.stragglers:
-        yield from (limit for limit in answer.limits if answer.named and limit.startswith("judged at"))
+        if answer.barrier_note:
+            yield answer.barrier_note
         if answer.hidden:
             late = format_numbers(sorted(item.rank for item in answer.hidden))
             who, they = (f"ranks {late} are", "they") if len(answer.hidden) > 1 else (f"rank {late} is", "it")

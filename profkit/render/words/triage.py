@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from profkit.findings.capture import QUALITY
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.rank_report import Budget, Check, DeviceReport, RankReport
@@ -187,7 +188,7 @@ def is_explained(verdict: Verdict) -> bool:
 
 def other_findings(report: Report) -> list[Finding]:
     """Give the findings that the verdict does not stand on, one of each id, the worst first."""
-    shown = {finding.id for finding in report.verdict.findings} | {"capture.quality"}
+    shown = {finding.id for finding in report.verdict.findings} | {QUALITY.id}
     ordered = sorted(report.findings, key=lambda finding: (finding.severity.rank, -finding.fraction))
     return list({finding.id: finding for finding in reversed(ordered) if finding.id not in shown}.values())[::-1]
 

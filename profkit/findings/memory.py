@@ -1,0 +1,41 @@
+"""Findings on device memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings import parts
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.model.report import Bottleneck
+
+PRESSURE: Final = FindingKind(
+    id="memory.pressure",
+    title="the allocator goes to the driver inside the steps",
+    bottleneck=Bottleneck.MEMORY,
+    part=parts.SYNC,
+    late_phase="host",
+    late_word="allocator",
+    notes=("occupancy is context only: a published case sat at 81 % of memory and was under pressure",),
+    # allocator calls block the host: the same idle time stands under sync
+    supersedes=(Supersedes("host.sync", Way.BEHIND),),
+    meaning="After warm-up PyTorch's allocator serves every request from its cache. cudaMalloc or cudaFree inside steady"
+    " steps means the cache did not fit: it was flushed, which drains every stream, or shapes keep changing.",
+    measured="Calls of cudaMalloc, cudaFree, cuMem* and their HIP twins in the window, the steps that hold one, and the"
+    " idle time of the device inside them, with all of the idle time that begins there: a call under running kernels costs"
+    " nothing.",
+    thresholds={
+        "steps": Threshold(2, "allocator calls in {} steps or more", "chosen; torchtitan warns at the first retry", ""),
+        "window": Threshold(0.02, "and idle time of {} of the window", "chosen; below lies the noise between runs"),
+    },
+    lookalikes=(
+        "varying shapes allocate legitimately",
+        "first steps and autotuning: capture after warm-up",
+    ),
+    proof="Lower memory without changing the work per token (smaller micro-batch, more accumulation): throughput rises.",
+    fixes=(
+        "expandable_segments:True",
+        "bucketed shapes",
+        "activation checkpointing",
+        "smaller prefetch of FSDP",
+    ),
+)
