@@ -149,7 +149,7 @@ def test_findings_across_ranks_are_explained():
         [sys.executable, "-m", "profkit", "explain", "straggler.rank"],
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
-    assert done.stdout.startswith("straggler.rank: all ranks wait for one that comes late")
+    assert done.stdout.startswith("straggler.rank: all ranks wait for one late rank")
     assert "experiment that proves it" in done.stdout
 
 

@@ -275,4 +275,4 @@ def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
     if any(len({trace.meta.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
         yield "step times are those of the slowest rank; all other numbers are means over ranks"
     if sides[0].traces[0].is_cpu:
-        yield "CPU trace: dispatch cost is estimated from the smallest operators, not measured"
+        yield "CPU trace: dispatch cost is estimated, not measured"

@@ -124,7 +124,7 @@ def test_skew_that_follows_the_tokens_is_told_by_them(tmp_path):
     skew = found(report, "token.skew")
     assert metric(skew, "tokens.correlation") > 0.9
     assert report.fleet.explained[0].startswith("comm.skew")
-    assert "waiting follows the tokens" in report.fleet.explained[0]
+    assert "waiting follows token counts" in report.fleet.explained[0]
 
 
 def test_one_rank_may_have_three_times_the_mean_and_more(tmp_path):

@@ -108,7 +108,7 @@ def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
 def test_lateness_that_rotates_names_nobody(tmp_path, n_ranks, has_args):
     report = report_on(tmp_path, Job(n_ranks=n_ranks, slow={0: 6 * MS}, rotates=True), Writing(has_args=has_args))
     assert late(report) == []
-    assert found(report, "comm.skew").title == "ranks wait for each other, now for one and now for another"
+    assert found(report, "comm.skew").title == "ranks wait for each other; which rank is late changes"
 
 
 @pytest.mark.parametrize(("name", "confidence"), [("save_checkpoint", 0.85), ("", 0.7)])

@@ -25,8 +25,8 @@ NSYS: Final = NextTool(
 RECAPTURE: Final = NextTool(
     name="torch.profiler",
     line=line_of("profkit explain capture.quality"),
-    purpose="get a capture that can carry a verdict",
-    look_for="steady steps after warm-up, all checks ok",
+    purpose="record a longer trace of steady steps",
+    look_for="steady steps after warm-up, and all checks ok",
 )
 PY_SPY: Final = NextTool(
     name="py-spy",
@@ -145,7 +145,7 @@ def verdict(bottleneck: Bottleneck, headline: str, *findings: Finding, **changes
         speedup_ceiling=41.2 * MS / (41.2 * MS - top),
         next_tool=NSYS,
         fixes=tuple(finding.fix for finding in findings),
-        caveats=("one run: it shows where time goes, not whether a change helped",),
+        caveats=("one run shows where time goes, not whether a change helps",),
         findings=findings,
         ruled_out=(),
         source="runs/llama_rank0.json.gz",
@@ -203,7 +203,7 @@ SYNC: Final = finding(
 )
 UNFUSED: Final = finding(
     "kernel.unfused",
-    "elementwise kernels hold much of the work",
+    "elementwise kernels take much of the GPU time",
     "58.0 % of compute time is in kernels limited by memory bandwidth",
     fraction=0.061,
     severity=Severity.MEDIUM,
@@ -266,17 +266,17 @@ def inconclusive() -> Report:
     """Give a capture that lost its kernels."""
     lost = "94.7 % of 3,264 kernel launches have no kernel in the trace"
     quality = finding(
-        "capture.quality", "the capture cannot carry a verdict", lost, fraction=0.0, recoverable_ns=0, confidence=0.95
+        "capture.quality", "this trace does not allow a verdict", lost, fraction=0.0, recoverable_ns=0, confidence=0.95
     )
     answer = verdict(
         Bottleneck.INCONCLUSIVE,
-        f"the capture cannot carry a verdict: {lost}",
+        f"this trace does not allow a verdict: {lost}",
         quality,
         confidence=0.0,
         speedup_ceiling=None,
         next_tool=RECAPTURE,
         fixes=(),
-        caveats=(lost, "one run: it shows where time goes, not whether a change helped"),
+        caveats=(lost, "one run shows where time goes, not whether a change helps"),
     )
     checks = (Check(id="launches.lost", ok=False, value=0.947, message=lost), OK_CHECKS[1])
     device = gpu(budget(206 * MS, idle_unknown=200 * MS))
@@ -287,10 +287,10 @@ def healthy() -> Report:
     """Give a GPU that computes."""
     answer = verdict(
         Bottleneck.KERNEL,
-        "healthy: 94.9 % of the window computes, 85.6 % of that in matrix products",
+        "healthy: 94.9 % of the window is compute, 85.6 % of that in matrix products",
         is_healthy=True,
         speedup_ceiling=1.0,
-        fixes=("leave it alone: the next gain is algorithmic, a smaller model or a lower precision",),
+        fixes=("nothing is wrong: only a better algorithm, a smaller model or lower precision makes it faster",),
     )
     return report(answer, rank(gpu(budget(206 * MS, idle_launch=10_506_000))))
 

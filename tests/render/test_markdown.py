@@ -47,7 +47,7 @@ Look for: wide frames below Dataset.\\_\\_getitem\\_\\_ and collate: read() mean
 
 **Caveats**
 
-- one run: it shows where time goes, not whether a change helped
+- one run shows where time goes, not whether a change helps
 
 _llama_rank0.json.gz, CPU, torch 2.9.1, 81,204 events_
 """

@@ -64,7 +64,7 @@ OVERHEAD = """
 
   also found   kernel.unfused (medium)
 
-  caveats      - one run: it shows where time goes, not whether a change helped
+  caveats      - one run shows where time goes, not whether a change helps
                - 1 warning while reading: -v
 
   read         llama_rank0.json.gz, NVIDIA H100 80GB HBM3, torch 2.9.1,
@@ -103,9 +103,9 @@ def test_inconclusive_says_why_and_how_to_capture_again_before_all_else() -> Non
     lines = lines_of(reports.inconclusive())
     assert [line.strip() for line in lines[:5]] == [
         "INCONCLUSIVE",
-        "the capture cannot carry a verdict: 94.7 % of 3,264 kernel launches have no",
+        "this trace does not allow a verdict: 94.7 % of 3,264 kernel launches have no",
         "kernel in the trace",
-        "next tool    torch.profiler: get a capture that can carry a verdict",
+        "next tool    torch.profiler: record a longer trace of steady steps",
         "profkit explain capture.quality",
     ]
     assert "confidence" not in shown(reports.inconclusive())
@@ -114,7 +114,7 @@ def test_inconclusive_says_why_and_how_to_capture_again_before_all_else() -> Non
 
 def test_healthy_promises_nothing() -> None:
     text = shown(reports.healthy())
-    assert "94.9 % of the window computes, 85.6 % of that in matrix products" in text
+    assert "94.9 % of the window is compute, 85.6 % of that in matrix products" in text
     assert "At best" not in text
     assert "A fix saves" not in text
     assert "healthy:" not in text
@@ -275,7 +275,7 @@ def test_verbose_adds_tables_checks_findings_warnings_and_gaps() -> None:
         "  vectorized_elementwise_kernel<CUDAFunctor_add>  elementwise  9,480  12.0 ms  58.0 %\n"
     ) in text
     assert "Times are sums over the window.\n" in text
-    assert "  kernel.unfused: elementwise kernels hold much of the work (medium, 6.1 % of the window)\n" in text
+    assert "  kernel.unfused: elementwise kernels take much of the GPU time (medium, 6.1 % of the window)\n" in text
     assert "    - 12 events of an unknown category were ignored\n" in text
     assert "    - memory: no memory events\n      -> profile_memory=True\n" in text
     for line in ("top kernels", "12 events", "no memory events", "launches.lost"):

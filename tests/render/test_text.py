@@ -129,9 +129,9 @@ def test_other_findings_are_one_per_id_the_worst_first() -> None:
 
 def test_a_failed_check_is_said_once() -> None:
     report = reports.inconclusive()
-    assert text.caveats(report) == ["one run: it shows where time goes, not whether a change helped"]
+    assert text.caveats(report) == ["one run shows where time goes, not whether a change helps"]
     quiet = replace(report, verdict=replace(report.verdict, headline="no"))
     assert text.caveats(quiet) == [
         "check launches.lost fails: 94.7 % of 3,264 kernel launches have no kernel in the trace",
-        "one run: it shows where time goes, not whether a change helped",
+        "one run shows where time goes, not whether a change helps",
     ]

@@ -80,7 +80,7 @@ def _title(result: Launches, *, mostly_host: bool) -> str:
     return (
         "the GPU waits for the host, mostly outside operators"
         if mostly_host
-        else "the device waits for the host to launch work"
+        else "the GPU waits for the host to launch work"
     )
 
 

@@ -150,8 +150,9 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     longer = straggler.phase_excess_ns[PHASES.index(main)]
     yield Evidence(
         statement=(
-            f"before these, it spends {format_ns(joint.per_step(longer))} {per} longer {_SPENT[main]} than the median"
-            f" rank: this explains {_part(longer / max(straggler.lateness_ns, 1))} of the delay"
+            f"before these {straggler.instances}, it spends {format_ns(joint.per_step(longer))} {per} longer"
+            f" {_SPENT[main]} than the median rank: this explains"
+            f" {_part(longer / max(straggler.lateness_ns, 1))} of the delay"
         ),
         metric=f"straggler.phase_excess_ns.{main}",
         value=float(longer),

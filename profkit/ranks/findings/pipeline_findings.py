@@ -25,7 +25,7 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
     caps = [joint.outcome_of(stage.rank).confidence_cap for stage in found.stages]
     alike = f" ({n_alike} more pipelines like it)" if n_alike else ""
     return BUBBLE.found(
-        title="pipeline stages stand idle for each other",
+        title="pipeline stages wait for each other",
         confidence=min(0.85 if found.theoretical_fraction is not None else 0.6, *caps),
         recoverable_ns=found.recoverable_ns,
         fraction=found.waiting_fraction,
