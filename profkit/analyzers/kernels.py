@@ -16,7 +16,8 @@ from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
-from profkit.timeline.launch_order import LaunchOrder, asked_ns, step_of
+from profkit.timeline.launch_order import LaunchOrder, asked_ns
+from profkit.timeline.steps import step_of
 from profkit.units import format_count, format_fraction, format_ns
 
 MIN_MEMORY_SHARE = 0.3
@@ -111,7 +112,7 @@ def _device_work(facts: Facts) -> _Work:
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     low, high = facts.trace.window_ns
     duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
-    step = step_of(asked_ns(facts.trace, rows), facts.trace)
+    step = step_of(asked_ns(facts.trace, rows), facts.trace.steps)
     return _Work(gpu.name[rows], gpu.stream[rows], step, np.maximum(duration, 0), is_cpu=False)
 
 
@@ -124,7 +125,7 @@ def _cpu_work(facts: Facts) -> _Work:
     keep = (ops.start_ns >= low) & (ops.end_ns <= high) & ~facts.cpu.data.contains(ops.start_ns)
     own = np.maximum(own - facts.cpu.op_cost_ns, 0)
     keep &= own > 0
-    step = step_of(ops.start_ns[keep], trace)
+    step = step_of(ops.start_ns[keep], trace.steps)
     return _Work(ops.name[keep], ops.thread[keep].astype(np.int64), step, own[keep], is_cpu=True)
 
 

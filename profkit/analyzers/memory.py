@@ -12,7 +12,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 MIN_STEPS_WITH_CALLS = 2
@@ -76,10 +76,8 @@ def _cost_ns(busy: Intervals, idle: Intervals) -> int:
 
 
 def _steps_with(facts: Facts, at_ns: np.ndarray) -> int:
-    steps = [facts.trace.steps[index] for index in steps_in_window(facts.trace)]
-    edges = np.array([(step.start_ns, step.end_ns) for step in steps], np.int64).reshape(-1, 2)
-    counts = np.searchsorted(at_ns, edges[:, 1]) - np.searchsorted(at_ns, edges[:, 0])
-    return int((counts > 0).sum())
+    start, end = edges(steps_in_window(facts.trace))
+    return int((np.searchsorted(at_ns, end) > np.searchsorted(at_ns, start)).sum())
 
 
 def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int], ...]:

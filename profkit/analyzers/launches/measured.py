@@ -10,8 +10,8 @@ from profkit.model.arrays import median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
 from profkit.timeline.host import os_waits
+from profkit.timeline.steps import edges, steps_in_window
 
 FEW_GAPS = 3
 """So many of the longest stretches are looked at together."""
@@ -145,9 +145,8 @@ def _concentration(
 
 def _worst_step_share(facts: Facts, late: Intervals) -> float:
     """Give the share that the worst step has, with what follows it until the next begins."""
-    steps = [facts.trace.steps[index] for index in steps_in_window(facts.trace)]
-    edges = np.array([step.start_ns for step in steps] + [facts.trace.window_ns[1]], np.int64)
-    per_step = late.covered_ns(edges[:-1], edges[1:])
+    start, _ = edges(steps_in_window(facts.trace))
+    per_step = late.covered_ns(start, np.append(start[1:], facts.trace.window_ns[1:])[: start.size])
     return float(per_step.max() / late.total_ns) if per_step.size and late.total_ns else 0.0
 
 

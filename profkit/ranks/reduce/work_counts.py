@@ -18,6 +18,7 @@ from profkit.model.arrays import I64, Bool, rows_by_value
 from profkit.model.finding import Skipped
 from profkit.model.trace import EMBEDDED, Trace
 from profkit.ranks.reduce.records import RankSummary
+from profkit.timeline.steps import step_of
 
 HOW_TO_COUNT: Final = "call profkit.capture.step(tokens=..., padded_tokens=..., samples=...) at the end of each step"
 
@@ -34,10 +35,8 @@ def told(trace: Trace) -> dict[str, I64]:
     work = trace.work
     if len(work) == 0 or not trace.steps:
         return out
-    start = np.array([step.start_ns for step in trace.steps], np.int64)
-    end = np.array([step.end_ns for step in trace.steps], np.int64)
-    place = np.searchsorted(start, work.start_ns, "right") - 1
-    inside = np.flatnonzero((place >= 0) & (work.start_ns < end[np.maximum(place, 0)]))
+    place = step_of(work.start_ns, trace.steps)
+    inside = np.flatnonzero(place >= 0)
     for code, mine in rows_by_value(work.name[inside]):
         rows = inside[mine]
         there, of_row = np.unique(place[rows], return_inverse=True)
