@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import recapture, system_timeline
+from profkit.model.budget import Budget
 from profkit.model.finding import ONCE, Finding, NextTool, Severity
-from profkit.model.rank_report import Budget
 from profkit.model.report import Bottleneck, Verdict
 from profkit.units import format_fraction
 

@@ -56,7 +56,7 @@ def warnings_of(path: Path) -> Iterator[str]:
 
 def test_every_warning_is_explained() -> None:
     told = (ROOT / "docs" / "method.md").read_text()
-    made = {name for path in (ROOT / "profkit" / "ingest").glob("*.py") for name in warnings_of(path)}
+    made = {name for path in (ROOT / "profkit" / "ingest").rglob("*.py") for name in warnings_of(path)}
     assert {"ts.zero", "names.cut", "metadata.range", "nsys.open", "trace.truncated"} <= made
     assert sorted(name for name in made if name not in told and not name.startswith("nsys.")) == []
 

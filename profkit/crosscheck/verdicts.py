@@ -9,6 +9,7 @@ import msgspec
 from profkit.analyzers.tools import operators, recapture, system_timeline
 from profkit.crosscheck.agreement import FLOOR, PARTS_OF, part_agreement
 from profkit.crosscheck.trace_profile import Portrait
+from profkit.model.budget import words
 from profkit.model.finding import NextTool
 from profkit.model.handover import HandoverStatus, PartAgreement
 from profkit.model.report import Bottleneck
@@ -19,18 +20,6 @@ DOUBT: Final = 0.45
 """The most confidence in a verdict that the second tool contradicts and does not overturn. Chosen: below "medium"."""
 SAME_STEP: Final = 0.02
 """By so much a step may be longer and count as no slower: run-to-run noise of a quiet machine, as in `severity_of`."""
-
-_CAUSES: Final = {
-    Bottleneck.DATA: "waiting for data",
-    Bottleneck.COPY: "exposed copies",
-    Bottleneck.SYNC: "idle after synchronisation",
-    Bottleneck.OVERHEAD: "idle for late launches and other host work",
-    Bottleneck.KERNEL: "compute",
-    Bottleneck.COMM: "exposed communication",
-    Bottleneck.STRAGGLER: "exposed communication",
-    Bottleneck.MEMORY: "idle after synchronisation and allocation",
-}
-
 
 _MADE_BY_PROFILERS: Final = frozenset({Bottleneck.OVERHEAD, Bottleneck.SYNC})
 """Causes that a profiler's own cost on the host can make; where another is gone in the second run, the runs differ."""
@@ -50,7 +39,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 
 def cause_words(bottleneck: Bottleneck) -> str:
     """Give what a bottleneck's parts of the budget are called in a sentence."""
-    return _CAUSES[bottleneck]
+    return words(*PARTS_OF[bottleneck])
 
 
 def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from profkit.allocator import return_free_memory
 from profkit.model.arrays import I64, is_one_of
+from profkit.model.budget import Budget
 from profkit.model.intervals import Intervals
-from profkit.model.rank_report import Budget
 from profkit.model.trace import CallKind, GpuWork, Kind, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity, device_activity
 from profkit.timeline.cpu import CpuBudget, cpu_budget
