@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analyses.rank_runs import captured, fingerprint, timed
-from profkit.compare.stats.change import Change, Sample
-from profkit.compare.stats.judge import judge
+from profkit.compare.stats.judge import Judgement, Sample, judge
 from workloads.rank_cases import Case
 
 Row = dict[str, Any]
@@ -113,7 +112,7 @@ def sample(rows: Iterable[Mapping[str, str]], case: Case, column: str, *, unit: 
     return Sample(name=case.title, values=values, unit=unit, higher_is_better=True, blocks=tuple(range(len(values))))
 
 
-def change(baseline: Sample, candidate: Sample) -> Change:
+def change(baseline: Sample, candidate: Sample) -> Judgement:
     """Gives by how much the candidate's throughput differs from the baseline's, with its interval."""
     return judge(baseline, candidate)
 

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from profkit.compare.scaling.study import scale
-from profkit.compare.stats.change import Change, Sample
-from profkit.compare.stats.judge import judge
+from profkit.compare.stats.judge import Judgement, Sample, judge
 from profkit.compare.tables.result_tables import read_table
 from profkit.render.json import scaling as scaling_json
 from profkit.render.terminal import scaling
@@ -96,7 +95,7 @@ def _pairs(cells: dict[Setup, Sample], *, switch: int) -> Iterable[tuple[Setup, 
             yield setup, sample, cells[on]
 
 
-def _changes(what: str, pairs: Iterable[tuple[Setup, Sample, Sample]]) -> list[tuple[str, Setup, Change]]:
+def _changes(what: str, pairs: Iterable[tuple[Setup, Sample, Sample]]) -> list[tuple[str, Setup, Judgement]]:
     return [(what, setup, judge(baseline, candidate)) for setup, baseline, candidate in pairs]
 
 
