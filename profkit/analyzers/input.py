@@ -85,11 +85,11 @@ def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) 
     return "workers" if any("MultiProcessing" in name for name in names) else "custom"
 
 
-def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `input.starved` when the device idles for its input at least `min_fraction` of the window."""
+def judge(result: InputWaits) -> tuple[Finding, ...]:
+    """Give `input.starved` when the device idles for its input at least `MIN_FRACTION` of the window."""
     scope = result.scope
     fraction = scope.fraction(result.idle_ns)
-    if fraction < min_fraction:
+    if fraction < MIN_FRACTION:
         return ()
     per_step = scope.per_step(result.idle_ns)
     who = "the training thread waits" if scope.is_cpu else "the device is idle while the host waits"
@@ -99,7 +99,7 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
             metric="budget_ns.idle_data",
             value=float(result.idle_ns),
             unit="ns",
-            expected=f"< {format_fraction(min_fraction)} of the window",
+            expected=f"< {format_fraction(MIN_FRACTION)} of the window",
         ),
         Evidence(
             statement=f"{result.n_waits:,} waits took {format_ns(result.waited_ns)} in all, the longest {format_ns(result.longest_ns)}"

@@ -34,7 +34,6 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     mean_ns: int
-    max_ns: int
     typical_launch: int | None = None
     """Launches of the same function before the typical one of this name, in its step; None on a CPU, without steps."""
 
@@ -138,8 +137,6 @@ def _top(
     work: _Work, names: list[str], family: dict[int, str], total: NDArray[np.int64], order: LaunchOrder | None
 ) -> tuple[KernelUse, ...]:
     counts = np.bincount(work.name)
-    longest = np.zeros(counts.size, np.int64)
-    np.maximum.at(longest, work.name, work.duration_ns)
     ranked = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
     return tuple(
         KernelUse(
@@ -148,7 +145,6 @@ def _top(
             count=int(counts[code]),
             total_ns=int(total[code]),
             mean_ns=int(total[code] // counts[code]),
-            max_ns=int(longest[code]),
             typical_launch=None if order is None else order.typical(code),
         )
         for code in ranked

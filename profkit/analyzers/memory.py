@@ -27,7 +27,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     n_steps_with_calls: int
     n_steps: int
     """Steps that lie wholly in the window."""
-    calls_ns: int
     cost_ns: int
     by_name: tuple[tuple[str, int, int], ...]
     peak_allocated_bytes: int | None
@@ -58,7 +57,6 @@ def measure(facts: Facts) -> Memory | Skipped:
         n_calls=int(rows.size),
         n_steps_with_calls=_steps_with(facts, calls.start_ns[rows]),
         n_steps=len(steps_in_window(trace)),
-        calls_ns=busy.total_ns,
         cost_ns=_cost_ns(busy, main.activity.any.gaps(*trace.window_ns)) if busy else 0,
         by_name=_by_name(facts, rows),
         peak_allocated_bytes=int(allocated.max()) if allocated.size else None,

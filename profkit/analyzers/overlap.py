@@ -79,12 +79,12 @@ def _top(facts: Facts, codes: np.ndarray, duration: np.ndarray, n: int = 5) -> t
     return tuple((facts.trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
 
 
-def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `comm.exposed` when communication stands alone at least `min_fraction` of the window."""
+def judge(result: Overlap) -> tuple[Finding, ...]:
+    """Give `comm.exposed` when communication stands alone at least `MIN_FRACTION` of the window."""
     scope = result.scope
     blocking_ns = result.exposed_ns - result.unasked_ns
     fraction = scope.fraction(result.exposed_ns)
-    if fraction < min_fraction:
+    if fraction < MIN_FRACTION:
         return ()
     hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
     biggest = short_name(result.top[0][0]) if result.top else ""
@@ -104,7 +104,7 @@ def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Findi
                     metric="budget_ns.comm_exposed",
                     value=float(result.exposed_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(min_fraction)} of the window",
+                    expected=f"< {format_fraction(MIN_FRACTION)} of the window",
                 ),
                 Evidence(
                     statement=f"{format_fraction(hidden)} of {format_ns(scope.per_step(result.comm_ns))} communication {scope.each} is hidden;"

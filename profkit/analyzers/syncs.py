@@ -81,11 +81,11 @@ def _callers(
     )
 
 
-def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `host.sync` when waiting calls leave the device idle at least `min_fraction` of the window."""
+def judge(result: Syncs) -> tuple[Finding, ...]:
+    """Give `host.sync` when waiting calls leave the device idle at least `MIN_FRACTION` of the window."""
     scope = result.scope
     fraction = scope.fraction(result.cost_ns)
-    if fraction < min_fraction or result.n_calls < scope.n_steps:
+    if fraction < MIN_FRACTION or result.n_calls < scope.n_steps:
         return ()
     if result.worst_share >= ONE_OFF_SHARE:
         return ()  # one stretch of all steps: a start-up or a checkpoint, reported as host.stall
@@ -105,7 +105,7 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
                     metric="budget_ns.idle_sync",
                     value=float(result.cost_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(min_fraction)} of the window",
+                    expected=f"< {format_fraction(MIN_FRACTION)} of the window",
                     span_ns=result.longest_span_ns,
                 ),
                 Evidence(

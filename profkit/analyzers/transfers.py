@@ -97,15 +97,15 @@ def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int, int],
     return tuple(sorted(out, key=lambda row: -row[3]))
 
 
-def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `h2d.exposed` and `d2h.exposed` when copies of that direction stand alone `min_fraction` of the window."""
+def judge(result: Transfers) -> tuple[Finding, ...]:
+    """Give `h2d.exposed` and `d2h.exposed` when copies of that direction stand alone `MIN_FRACTION` of the window."""
     found = []
     for finding_id, way, direction in (
         ("h2d.exposed", result.to_device, "to"),
         ("d2h.exposed", result.from_device, "from"),
     ):
         fraction = result.scope.fraction(way.exposed_ns)
-        if fraction >= min_fraction:
+        if fraction >= MIN_FRACTION:
             found.append(
                 Finding(
                     id=finding_id,
@@ -114,7 +114,7 @@ def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Fin
                     confidence=0.8,
                     recoverable_ns=result.scope.per_step(way.exposed_ns),
                     fraction=fraction,
-                    evidence=tuple(_evidence(result, way, direction, min_fraction)),
+                    evidence=tuple(_evidence(result, way, direction)),
                     fix=_fix_to(result.scope, way) if direction == "to" else _fix_from(result.scope, way),
                     next_tools=(
                         system_timeline(
@@ -129,7 +129,7 @@ def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Fin
     return tuple(found)
 
 
-def _evidence(result: Transfers, way: Way, direction: str, min_fraction: float) -> Iterator[Evidence]:
+def _evidence(result: Transfers, way: Way, direction: str) -> Iterator[Evidence]:
     scope = result.scope
     fraction = scope.fraction(way.exposed_ns)
     others = scope.fraction(result.exposed_ns) - fraction
@@ -140,7 +140,7 @@ def _evidence(result: Transfers, way: Way, direction: str, min_fraction: float) 
         metric=f"transfers.exposed_{direction}_device_ns",
         value=float(way.exposed_ns),
         unit="ns",
-        expected=f"< {format_fraction(min_fraction)} of the window",
+        expected=f"< {format_fraction(MIN_FRACTION)} of the window",
     )
     yield Evidence(
         statement=f"{format_fraction(way.pageable_fraction)} of {way.n_copies:,} copies"

@@ -38,7 +38,6 @@ class HostSide(msgspec.Struct, frozen=True, kw_only=True):
 
     waits: tuple[tuple[str, int], ...]
     """Calls of the operating system in which the launching threads were while the device idled."""
-    has_waits: bool
     calls: dict[str, CallTimes]
     """Of the launching threads: "launch", "sync", "copy", "alloc"."""
     idle_by_range: tuple[tuple[str, int], ...]
@@ -131,14 +130,13 @@ def _capability(trace: Trace, device: int) -> str:
 
 def _host(facts: Facts, main: DeviceFacts | None, steps: Sequence[Step]) -> HostSide:
     if main is None or not steps:
-        return HostSide(waits=(), has_waits=False, calls={}, idle_by_range=())
+        return HostSide(waits=(), calls={}, idle_by_range=())
     inside = Intervals.pairs((step.start_ns, step.end_ns) for step in steps)
     idle = inside - main.activity.any
     n = len(steps)
     waits = os_waits(facts.trace, facts.host.threads, idle)
     return HostSide(
         waits=tuple((name, total // n) for name, total in waits),
-        has_waits=len(facts.trace.waits) > 0,
         calls=_calls(facts, inside, n),
         idle_by_range=_idle_by_range(facts.trace, facts.host.threads, idle, n),
     )

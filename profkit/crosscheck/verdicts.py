@@ -69,13 +69,13 @@ def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:
     return _contradicted(first, second, cause, differs)
 
 
-def _open(first: Portrait, sentence: str, tool: NextTool, cause: PartAgreement | None = None) -> Ruling:
+def _open(first: Portrait, sentence: str, tool: NextTool) -> Ruling:
     return Ruling(
         status=HandoverStatus.OPEN,
         sentence=sentence,
         confidence=first.verdict.confidence,
         why="",
-        cause=cause,
+        cause=None,
         next_tool=tool,
     )
 

@@ -23,15 +23,15 @@ def is_one_off(result: Launches) -> bool:
     return result.few_gaps_share >= ONE_OFF_SHARE and (is_short or result.worst_step_share >= ONE_OFF_SHARE)
 
 
-def judge(result: Launches, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
+def judge(result: Launches) -> tuple[Finding, ...]:
     """Give `host.launch_bound`, or `host.stall` where a few stretches hold most of the time."""
     scope = result.scope
     late = result.launch_idle_ns + result.host_idle_ns
     fraction = scope.fraction(late)
     if is_one_off(result):
         stalled = late + result.sync_idle_ns
-        return (_stall(result, stalled, scope.fraction(stalled)),) if scope.fraction(stalled) >= min_fraction else ()
-    if fraction < min_fraction:
+        return (_stall(result, stalled, scope.fraction(stalled)),) if scope.fraction(stalled) >= MIN_FRACTION else ()
+    if fraction < MIN_FRACTION:
         return ()
     before = scope.fraction(late + result.data_idle_ns + result.sync_idle_ns)
     if not scope.is_cpu and (result.rho_time or 0) < MIN_RHO and before < MIN_BEFORE_LAUNCH:

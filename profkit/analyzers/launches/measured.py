@@ -150,7 +150,7 @@ def _worst_step_share(facts: Facts, late: Intervals) -> float:
     return float(per_step.max() / late.total_ns) if per_step.size and late.total_ns else 0.0
 
 
-def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]:
+def _top_operators(facts: Facts) -> tuple[tuple[str, int, int], ...]:
     main = facts.main_device
     assert main is not None  # noqa: S101
     trace = facts.trace
@@ -161,5 +161,5 @@ def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]
     names = trace.ops.name[op[known]]
     counts = np.bincount(names, minlength=1)
     device_ns = np.bincount(names, weights=(trace.gpu.end_ns - trace.gpu.start_ns)[rows[known]], minlength=1)
-    order = np.argsort(-counts, kind="stable")[:n]
+    order = np.argsort(-counts, kind="stable")[:3]
     return tuple((trace.name(code), int(counts[code]), int(device_ns[code])) for code in order if counts[code])

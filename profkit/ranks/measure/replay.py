@@ -72,16 +72,6 @@ class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
         """What the step would lose at most: replay against replay, so that the model's error is on both sides."""
         return max(self.replayed_ns - self.predicted_ns, 0)
 
-    @property
-    def gain_least_ns(self) -> int:
-        """What it would lose at least."""
-        return max(self.replayed_ns - self.predicted_most_ns, 0)
-
-    @property
-    def gain_fraction(self) -> float:
-        """`gain_ns` as a share of the replayed step."""
-        return self.gain_ns / self.replayed_ns if self.replayed_ns else 0.0
-
 
 class ReplayRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no prediction; `error_fraction` where the job as it was could be replayed."""

@@ -91,17 +91,6 @@ class StepTokens(msgspec.Struct, frozen=True, kw_only=True):
         return np.where(self.samples > 0, self.padded_tokens / samples, np.nan)
 
 
-class RankTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's row for a table, per step; None where not told."""
-
-    rank: int
-    tokens: float | None
-    padded_tokens: float
-    padding_fraction: float | None
-    max_length: float | None
-    tokens_per_s: float
-
-
 def step_tokens(summaries: Sequence[RankSummary]) -> StepTokens | Skipped:
     """Give the counts of the steps that all ranks have."""
     ranks = sorted(summaries, key=lambda summary: summary.rank)
@@ -116,27 +105,6 @@ def step_tokens(summaries: Sequence[RankSummary]) -> StepTokens | Skipped:
     return Skipped(
         analyzer="tokens", reason=reason, how_to_get=f"{HOW_TO_COUNT}; or record with shapes, for an estimate"
     )
-
-
-def rank_tokens(counts: StepTokens) -> tuple[RankTokens, ...]:
-    """Give a row for each rank: means per step."""
-    has_real = counts.level is Level.COUNTED and bool(counts.tokens.any())
-    worked = counts.tokens if has_real else counts.padded_tokens
-    rows = []
-    for column, rank in enumerate(counts.ranks):
-        real, padded = int(counts.tokens[:, column].sum()), int(counts.padded_tokens[:, column].sum())
-        length = counts.max_length[:, column]
-        rows.append(
-            RankTokens(
-                rank=rank,
-                tokens=real / len(counts.number) if has_real else None,
-                padded_tokens=padded / len(counts.number),
-                padding_fraction=1 - real / padded if counts.has_padding else None,
-                max_length=float(length.max()) if not np.isnan(length).any() else None,
-                tokens_per_s=int(worked[:, column].sum()) / max(int(counts.step_ns[:, column].sum()), 1) * 1e9,
-            )
-        )
-    return tuple(rows)
 
 
 def _known(summary: RankSummary, kinds: tuple[str, ...]) -> Bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from profkit.model.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
 from profkit.render.words import triage as text
 from profkit.shell import clean
 from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns, format_signed_ns
 
+_MAX_NAMES: Final = 3
 WATERFALL_HEADERS = ("where the time went", "baseline", "candidate", "change")
 WORK_HEADERS = ("change", "by count", "by duration", "calls", "baseline", "candidate")
 """Columns of `work_rows` after the name; a narrow terminal shows the first four."""
@@ -186,7 +188,7 @@ def limits(comparison: Comparison) -> list[str]:
     return [*unlike_sentences(comparison), *(clean(line) for line in (*failures, *comparison.caveats, *notes))]
 
 
-def source_names(sources: Sequence[str], at_most: int = 3) -> str:
+def source_names(sources: Sequence[str]) -> str:
     """Give the file names of a side, the first few of many."""
     names = [text.source_name(source) for source in sources]
-    return ", ".join(names[:at_most]) + (f" and {len(names) - at_most} more" if len(names) > at_most else "")
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
