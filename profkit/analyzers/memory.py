@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import operators
 from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
 from profkit.model.intervals import Intervals
@@ -58,7 +58,7 @@ def measure(facts: Facts) -> Memory | Skipped:
         n_steps_with_calls=_steps_with(facts, calls.start_ns[rows]),
         n_steps=len(steps_in_window(trace)),
         cost_ns=_cost_ns(busy, main.activity.any.gaps(*trace.window_ns)) if busy else 0,
-        by_name=_by_name(facts, rows),
+        by_name=by_name(trace, calls.name[rows], calls.end_ns[rows] - calls.start_ns[rows]),
         peak_allocated_bytes=int(allocated.max()) if allocated.size else None,
         peak_reserved_bytes=int(reserved.max()) if reserved.size else None,
         capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None)
@@ -76,17 +76,6 @@ def _cost_ns(busy: Intervals, idle: Intervals) -> int:
 def _steps_with(facts: Facts, at_ns: np.ndarray) -> int:
     start, end = edges(steps_in_window(facts.trace))
     return int((np.searchsorted(at_ns, end) > np.searchsorted(at_ns, start)).sum())
-
-
-def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int], ...]:
-    calls = facts.trace.calls
-    counts = np.bincount(calls.name[rows], minlength=1)
-    total = np.bincount(calls.name[rows], weights=calls.end_ns[rows] - calls.start_ns[rows], minlength=1)
-    return tuple(
-        (facts.trace.name(int(code)), int(counts[code]), int(total[code]))
-        for code in np.argsort(-total)
-        if counts[code]
-    )
 
 
 def judge(result: Memory) -> tuple[Finding, ...]:

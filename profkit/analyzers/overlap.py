@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Explanation, Finding, NextTool, Skipped, severity_of
@@ -17,6 +17,7 @@ from profkit.units import format_fraction, format_ns
 MIN_FRACTION = 0.05
 WORTH_SAYING = 0.01
 LONE_SHARE = 0.5
+_MAX_SHOWN = 5
 LONE_RATIO = 10
 """Chosen: one call of a kernel this many times as long as its others is start-up, a late peer or another size."""
 
@@ -60,7 +61,7 @@ def measure(facts: Facts) -> Overlap | Skipped:
         exposed_ns=facts.budget.comm_exposed,
         unasked_ns=main.unasked.total_ns if main is not None else 0,
         compute_ns=facts.budget.compute,
-        top=_top(facts, names, durations),
+        top=by_name(facts.trace, names, durations)[:_MAX_SHOWN],
         longest_ns=longest_ns,
         usual_ns=usual_ns,
     )
@@ -70,13 +71,6 @@ def _longest(codes: np.ndarray, durations: np.ndarray) -> tuple[int, int]:
     worst = int(np.argmax(durations))
     others = np.delete(durations, worst)[np.delete(codes, worst) == codes[worst]]
     return int(durations[worst]), median(others) if others.size >= 3 else 0
-
-
-def _top(facts: Facts, codes: np.ndarray, duration: np.ndarray, n: int = 5) -> tuple[tuple[str, int, int], ...]:
-    counts = np.bincount(codes)
-    total = np.bincount(codes, weights=duration)
-    order = np.argsort(-total, kind="stable")[:n]
-    return tuple((facts.trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
 
 
 def judge(result: Overlap) -> tuple[Finding, ...]:
