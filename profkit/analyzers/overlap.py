@@ -49,8 +49,10 @@ def measure(facts: Facts) -> Overlap | Skipped:
             reason="no communication in this trace",
             how_to_get="profile a distributed job; on a single process there is nothing to overlap",
         )
-    names, durations = table.name[rows], table.end_ns[rows] - table.start_ns[rows]
-    longest_ns, usual_ns = _longest(names, durations)
+    names, start, end = table.name[rows], table.start_ns[rows], table.end_ns[rows]
+    low, high = facts.trace.window_ns
+    inside = np.minimum(end, high) - np.maximum(start, low)  # what lies outside is no part of `comm_ns` either
+    longest_ns, usual_ns = _longest(names, end - start)
     busy, main = facts.busy, facts.main_device
     return Overlap(
         scope=scope_of(facts),
@@ -61,7 +63,7 @@ def measure(facts: Facts) -> Overlap | Skipped:
         exposed_ns=facts.budget.comm_exposed,
         unasked_ns=main.unasked.total_ns if main is not None else 0,
         compute_ns=facts.budget.compute,
-        top=by_name(facts.trace, names, durations)[:_MAX_SHOWN],
+        top=by_name(facts.trace, names, inside)[:_MAX_SHOWN],
         longest_ns=longest_ns,
         usual_ns=usual_ns,
     )

@@ -6,12 +6,18 @@ import msgspec
 import pytest
 
 from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, Budget, column, label, words
+from profkit.render.terminal import page
 
 
 def test_every_part_of_the_budget_has_words_and_no_other():
     assert list(PARTS) == [name for name in Budget.__struct_fields__ if name != "window_ns"]
     assert {*WORK_PARTS, *IDLE_PARTS} == set(PARTS)
     assert all(label(name, is_cpu=is_cpu) and words(name, is_cpu=is_cpu) for name in PARTS for is_cpu in (True, False))
+
+
+def test_every_part_has_a_glyph_of_its_own():
+    assert list(page.PARTS) == list(PARTS)
+    assert len({glyph for glyph, _ in page.PARTS.values()}) == len(PARTS)
 
 
 def test_a_cpu_has_words_of_its_own():
