@@ -20,6 +20,11 @@ def format_ns(duration_ns: float) -> str:
     return f"{duration_ns:.0f} ns"
 
 
+def format_signed_ns(change_ns: float) -> str:
+    """A change of a duration with its sign: `+1.20 ms`, `-3 ns`, `0`."""
+    return "0" if change_ns == 0 else f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
+
+
 def format_fraction(fraction: float) -> str:
     """Give a fraction (0-1) as a percentage: `46.1 %`; what is not zero never prints as zero: `<0.1 %`."""
     if 0 < abs(fraction) < 0.0005:

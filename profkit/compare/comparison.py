@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,12 +13,13 @@ from profkit.compare.captures.pair import Pair, moved
 from profkit.compare.captures.readings import readings
 from profkit.compare.captures.sides import Run, Side, shared_work
 from profkit.compare.captures.waterfall import account, per_step, waterfall
-from profkit.compare.stats.change import Answer, Change, Sample
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
+from profkit.compare.stats.sample import Sample
 from profkit.errors import UnsupportedTraceError
 from profkit.findings.capture import QUALITY
 from profkit.findings.comparison import WORK_CHANGED
 from profkit.model.comparison import (
+    Answer,
     Comparison,
     FindingChange,
     Judgement,
@@ -48,12 +49,11 @@ def compare(
     samples = [_sample(side, unit, is_unprofiled=is_unprofiled) for side in sides]
     if kind:
         samples = [_throughput(side, sample, kind) for side, sample in zip(sides, samples, strict=True)]
-    change = judge(*samples, margin=margin, alpha=alpha)
     pair = _pair(baseline, candidate) if len(kinds) == 1 else None
     why = readings(pair) if pair is not None and _same_kind_of_device(sides) else ()
     metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
     metric = f"{kind} per second" if kind else metric
-    judgement = judgement_of(metric, samples, change)
+    judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
     return Comparison(
         judgement=judgement if kind else _withheld(judgement, _not_comparable(why, pair, unit)),
         baseline=_report(baseline, samples[0]),
@@ -108,32 +108,6 @@ def _same_kind_of_device(sides: Iterable[Side]) -> bool:
     return len({trace.is_cpu for side in sides for trace in side.traces}) == 1
 
 
-def judgement_of(metric: str, samples: Sequence[Sample], change: Change) -> Judgement:
-    """Give a judged change with what it is about, as renderers show it."""
-    baseline, candidate = samples
-    return Judgement(
-        metric=metric,
-        unit=baseline.unit,
-        higher_is_better=baseline.higher_is_better,
-        baseline_mean=baseline.mean,
-        candidate_mean=candidate.mean,
-        answer=change.answer.value,
-        sentence=change.sentence,
-        is_comparable=True,
-        ratio=change.ratio,
-        effect=change.effect,
-        interval=change.interval,
-        p_value=change.p_value,
-        test=change.test,
-        n=change.n,
-        unit_of_replication=change.unit_of_replication,
-        margin=change.margin,
-        minimum_detectable_effect=change.minimum_detectable_effect,
-        runs_to_settle=change.runs_to_settle,
-        method_note=change.method_note,
-    )
-
-
 def _not_comparable(why: tuple[Finding, ...], pair: Pair | None, unit: str) -> str:
     """Give why the two means are of different things, "" where they are not."""
     work = next((item for item in why if item.id == WORK_CHANGED.id), None)
@@ -157,7 +131,7 @@ def _withheld(judgement: Judgement, sentence: str) -> Judgement:
         return judgement
     return replace(
         judgement,
-        answer=Answer.INCONCLUSIVE.value,
+        answer=Answer.INCONCLUSIVE,
         sentence=sentence,
         is_comparable=False,
         interval=None,

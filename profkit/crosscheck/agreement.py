@@ -9,6 +9,7 @@ import numpy as np
 from profkit.compare.stats.inference import welch
 from profkit.crosscheck.trace_profile import Portrait
 from profkit.findings.crosscheck import CONFIRMED
+from profkit.model.budget import HOST_PARTS
 from profkit.model.handover import PartAgreement
 from profkit.model.report import Bottleneck
 
@@ -18,7 +19,7 @@ PARTS_OF: Final = {
     Bottleneck.DATA: ("idle_data",),
     Bottleneck.COPY: ("copy_exposed",),
     Bottleneck.SYNC: ("idle_sync",),
-    Bottleneck.OVERHEAD: ("idle_launch", "idle_host"),
+    Bottleneck.OVERHEAD: HOST_PARTS,
     Bottleneck.KERNEL: ("compute",),
     Bottleneck.COMM: ("comm_exposed",),
     Bottleneck.STRAGGLER: ("comm_exposed",),

@@ -43,11 +43,6 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     ns_by_key: I64
 
     @property
-    def launch_share(self) -> float:
-        """Matched launches as a share of all, 0-1."""
-        return self.n_matched / self.n if self.n else 0.0
-
-    @property
     def time_share(self) -> float:
         """Matched kernel time as a share of all, 0-1."""
         return self.matched_ns / self.total_ns if self.total_ns else 0.0

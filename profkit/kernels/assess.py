@@ -63,8 +63,8 @@ def assess(profile: KernelProfile) -> KernelAssessment:
     )
 
 
-def _evidence(statement: str, metric: str, value: float, unit: str, expected: str | None = None) -> Evidence:
-    return Evidence(statement=statement, metric=metric, value=value, unit=unit, expected=expected)
+def _evidence(statement: str, metric: str, value: float, unit: str) -> Evidence:
+    return Evidence(statement=statement, metric=metric, value=value, unit=unit)
 
 
 def _speed_evidence(speed: SpeedOfLight, profile: KernelProfile) -> Iterable[Evidence]:

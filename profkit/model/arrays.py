@@ -240,10 +240,3 @@ def contains(a: IntervalArrays, at: I64) -> Bool:
     row = np.searchsorted(a[0], at, "right")
     inside: Bool = (row > 0) & (at < a[1][np.maximum(row - 1, 0)])
     return inside
-
-
-def enclosing_row(a: IntervalArrays, at: I64) -> I64:
-    """Give, for each time, the row of set `a` that holds it, or -1."""
-    row = np.searchsorted(a[0], at, "right") - 1
-    row[~contains(a, at)] = -1
-    return row.astype(np.int64)

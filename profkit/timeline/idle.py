@@ -46,11 +46,6 @@ class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
         """Give the causes of no time."""
         return _none_known(Intervals.empty())
 
-    @property
-    def before_launch_ns(self) -> int:
-        """Idle time in which the host had not issued the next operation yet."""
-        return self.data.total_ns + self.sync.total_ns + self.launch.total_ns + self.host.total_ns
-
 
 class _Gaps(msgspec.Struct, frozen=True):
     start_ns: I64

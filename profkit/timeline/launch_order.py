@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, distinct
 from profkit.model.names import function_name
 from profkit.model.table import NO_ROW
-from profkit.model.trace import I32, Kind, Trace
+from profkit.model.trace import Kind, Trace
+from profkit.timeline.steps import step_of
 
 
 class LaunchOrder:
@@ -20,7 +21,7 @@ class LaunchOrder:
         asked = asked_ns(trace, rows)
         order = np.argsort(asked, kind="stable")
         asked, rows = asked[order], rows[order]
-        self._step = step_of(asked, trace)
+        self._step = step_of(asked, trace.steps)
         self._name = gpu.name[rows]
         self._duration = gpu.end_ns[rows] - gpu.start_ns[rows]
         functions: dict[str, int] = {}
@@ -51,13 +52,3 @@ def asked_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:
     has_call = gpu.launch_row[rows] != NO_ROW
     asked[has_call] = trace.calls.start_ns[gpu.launch_row[rows][has_call]]
     return asked
-
-
-def step_of(times_ns: I64, trace: Trace) -> I32:
-    """Give the step that each time lies in, -1 for none."""
-    if not trace.steps:
-        return np.full(times_ns.size, -1, np.int32)
-    starts = np.array([step.start_ns for step in trace.steps], np.int64)
-    ends = np.array([step.end_ns for step in trace.steps], np.int64)
-    step = (np.searchsorted(starts, times_ns, side="right") - 1).astype(np.int32)
-    return np.where((step >= 0) & (times_ns < ends[step]), step, np.int32(-1))

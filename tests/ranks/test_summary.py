@@ -127,6 +127,15 @@ def test_gloo_ranges_are_what_was_asked_for():
     assert longest == {"aten::mm": 200 * US, "save_checkpoint": 70 * US}
 
 
+def test_a_functional_collective_is_asked_for_once():
+    """torch.compile calls _c10d_functional, which calls c10d, and waits by an operator of the same family."""
+    around = span("_c10d_functional::reduce_scatter_tensor", 396 * US, 415 * US, cat="cpu_op")
+    wait = span("_c10d_functional::wait_tensor", 430 * US, 700 * US, cat="cpu_op")
+    found = summarise(Facts.of(trace_of([*GLOO, around, wait])))
+    assert found.collectives.kind.tolist() == [CollectiveKind.REDUCE_SCATTER]
+    assert found.collectives.issued_ns.tolist() == [400 * US]
+
+
 def test_gloo_ranges_without_requests_stand_for_themselves():
     found = summarise(Facts.of(trace_of([row for row in GLOO if "c10d" not in row.name])))
     assert found.collectives.kind.tolist() == [CollectiveKind.ALL_REDUCE]

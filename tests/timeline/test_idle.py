@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profkit.model.rank_report import Budget
+from profkit.model.budget import Budget
 from profkit.testing import Row, draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profkit.analyzers.launches.measured import Launches
 from profkit.findings.host import LAUNCH_BOUND
+from profkit.model.budget import label
 from profkit.model.finding import Evidence
 from profkit.units import format_count, format_fraction, format_ns
 
@@ -23,7 +24,7 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
         Evidence(
             statement=f"{format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} idle before launches:"
             f" {format_fraction(scope.fraction(result.launch_idle_ns))} {'dispatching' if result.has_ops else 'in CUDA calls'},"
-            f" {format_fraction(scope.fraction(result.host_idle_ns))} {'other host work' if result.has_ops else 'outside them (no operators recorded: Python or dispatch)'}",
+            f" {format_fraction(scope.fraction(result.host_idle_ns))} {label('idle_host', is_cpu=False) if result.has_ops else 'outside them (no operators recorded: Python or dispatch)'}",
             metric="budget_ns.idle_launch+idle_host-launches.turnaround_ns",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",

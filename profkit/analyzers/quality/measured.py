@@ -12,8 +12,8 @@ from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.facts import steps_in_window
 from profkit.timeline.overhead import profiler_work
+from profkit.timeline.steps import steps_in_window
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,11 +16,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.compare.bench.process import Outcome
-from profkit.compare.stats.change import Answer, Change, Sample
 from profkit.compare.stats.distributions import two_sided_p
 from profkit.compare.stats.inference import paired
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, MIN_RUNS, judge
+from profkit.compare.stats.sample import Sample
 from profkit.model.bench import Arm, BenchReport, Drift
+from profkit.model.comparison import Answer, Judgement
 
 ARMS: Final = ("A", "B")
 _FIRST_LOOK: Final = 4
@@ -127,7 +128,7 @@ def measure_of(trials: Sequence[Trial]) -> tuple[str, str, bool]:
     return next(one for one in _MEASURES if all(getattr(trial.outcome, one[0]) is not None for trial in trials))
 
 
-def judged(trials: Sequence[Trial], design: Design) -> Change | None:
+def judged(trials: Sequence[Trial], design: Design) -> Judgement | None:
     """Give the change between the arms, None before there is a whole block."""
     pair = samples(trials, design)
     return judge(*pair, margin=design.margin, alpha=design.alpha) if pair is not None else None

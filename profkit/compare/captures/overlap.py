@@ -74,7 +74,7 @@ def _step(pair: Pair) -> Evidence:
     change = pair.waterfall.delta_ns
     exposed = pair.waterfall.bar("comm_exposed").delta_ns
     return Evidence(
-        statement=f"the step {_moved(change)}, exposed communication {_moved(exposed)}",
+        statement=f"the step {_moved(change)}, {part_name(pair, 'comm_exposed')} {_moved(exposed)}",
         metric="compare.step_change_ns",
         value=float(change),
         unit="ns",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Final
 
 import msgspec
 
@@ -13,6 +12,7 @@ from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.sides import Side
 from profkit.compare.captures.waterfall import Runs, per_step
 from profkit.findings.kind import FindingKind
+from profkit.model.budget import words
 from profkit.model.comparison import Account, Waterfall
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_count, format_ns
@@ -98,28 +98,9 @@ def moved(before: str, after: str) -> str:
     return f"{before} on both" if before == after else f"{before} -> {after}"
 
 
-def signed(change_ns: float) -> str:
-    """Give a change with its sign: `+1.20 ms`."""
-    return f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
-
-
-_PARTS: Final = {
-    "compute": "compute",
-    "comm_exposed": "exposed communication",
-    "copy_exposed": "exposed copies",
-    "idle_data": "waiting for data",
-    "idle_sync": "idle after synchronisation",
-    "idle_launch": "idle for late launches",
-    "idle_host": "idle for other host work",
-    "idle_dependency": "idle for dependencies",
-    "idle_unknown": "idle, cause unknown",
-}
-_CPU_PARTS: Final = {**_PARTS, "idle_launch": "dispatch (estimated)", "idle_host": "between operators"}
-
-
-def part_name(pair: Pair, part: str) -> str:
-    """Give the words for a part of the budget."""
-    return (_CPU_PARTS if pair.is_cpu else _PARTS)[part]
+def part_name(pair: Pair, *parts: str) -> str:
+    """The words for parts of the budget."""
+    return words(*parts, is_cpu=pair.is_cpu)
 
 
 def part_shown(pair: Pair, name: str) -> Evidence:

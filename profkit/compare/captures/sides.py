@@ -76,9 +76,7 @@ def shared_work(sides: Iterable[Side]) -> str:
     return next((kind for kind in KINDS if all(run.work.get(kind, 0) > 0 for run in runs)), "")
 
 
-def read_side(
-    name: str, paths: Sequence[str], *, lenient: bool = False, jobs: int = 1, progress: Progress | None = None
-) -> Side:
+def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progress: Progress | None = None) -> Side:
     """Give a side read from traces, folders and capture folders; raises the last error if nothing can be read.
 
     What cannot be read beside what can is a `Failure` of the side.
@@ -90,7 +88,7 @@ def read_side(
         read: list[tuple[str, Measured]] = []
         for source in find_sources([path]):
             try:
-                traces = read_traces(source, lenient=lenient, jobs=jobs, progress=progress)
+                traces = read_traces(source, lenient=lenient, progress=progress)
                 with blamed("measuring it", source):
                     read.extend((shown_url(source), one) for one in map(measured, traces))
             except ProfkitError as error:

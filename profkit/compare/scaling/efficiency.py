@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from profkit.model.rank_report import Budget, RankReport
+from profkit.model.budget import Budget
+from profkit.model.rank_report import RankReport
 from profkit.model.scaling import Decomposition, Held, Point, Series, Share
 
 WORK_PART = "work per compute second"

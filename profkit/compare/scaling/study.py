@@ -219,9 +219,7 @@ def _against(point: Point, base: Point) -> Point:
     )
 
 
-def efficiency_interval(
-    runs: Sequence[float], base: Sequence[float], growth: float, alpha: float = ALPHA
-) -> tuple[float, float] | None:
+def efficiency_interval(runs: Sequence[float], base: Sequence[float], growth: float) -> tuple[float, float] | None:
     """Give the interval of E from Welch on logs; None where a side has one run, or nothing varies.
 
     It holds the quotient of the means, which is what is printed: where runs vary manyfold that is far from the quotient
@@ -232,7 +230,7 @@ def efficiency_interval(
     estimate = welch(list(np.log(base)), list(np.log(runs)))
     if estimate is None:
         return None
-    low, high = (math.exp(end) / growth for end in estimate.interval(alpha))
+    low, high = (math.exp(end) / growth for end in estimate.interval(ALPHA))
     of_means = float(np.mean(runs)) / float(np.mean(base)) / growth
     return min(low, of_means), max(high, of_means)
 

@@ -23,10 +23,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.compare.stats import sentences
-from profkit.compare.stats.change import Answer, Change, Sample
 from profkit.compare.stats.inference import Estimate, paired, permutation_p, welch
+from profkit.compare.stats.sample import Sample
+from profkit.model.comparison import Answer, Judgement
 
-__all__ = ["DEFAULT_ALPHA", "DEFAULT_MARGIN", "MIN_RUNS", "Answer", "Change", "Sample", "judge"]
+__all__ = ["DEFAULT_ALPHA", "DEFAULT_MARGIN", "MIN_RUNS", "Answer", "Judgement", "Sample", "judge"]
 
 DEFAULT_MARGIN: Final = 0.02
 """Changes below it do not matter: about the run-to-run noise of a quiet machine (chosen; say yours before looking)."""
@@ -39,8 +40,13 @@ _SMALL_CHANGE: Final = math.log(1.05)
 
 
 def judge(
-    baseline: Sample, candidate: Sample, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
-) -> Change:
+    baseline: Sample,
+    candidate: Sample,
+    *,
+    margin: float = DEFAULT_MARGIN,
+    alpha: float = DEFAULT_ALPHA,
+    metric: str = "",
+) -> Judgement:
     """Give the answer, with at most `alpha` false alarms where nothing changed.
 
     `equivalent` means that the 1 - 2 alpha interval lies within a factor 1 + margin of no change (two one-sided tests,
@@ -53,7 +59,7 @@ def judge(
     if (baseline.unit, baseline.higher_is_better) != (candidate.unit, candidate.higher_is_better):
         raise ValueError(f"samples of different kinds: {baseline.unit!r} and {candidate.unit!r}")
     arms = _arms(baseline, candidate)
-    draft = _draft(baseline, candidate, arms, margin)
+    draft = _draft(baseline, candidate, arms, margin, metric)
     if min(arms.n) == 1:
         return replace(draft, sentence=sentences.verdict(draft, baseline, candidate, alpha))
     logs = _Arms(baseline=_logs(arms.baseline), candidate=_logs(arms.candidate), is_paired=arms.is_paired)
@@ -128,10 +134,15 @@ def _logs(values: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(math.log(value) for value in values)
 
 
-def _draft(baseline: Sample, candidate: Sample, arms: _Arms, margin: float) -> Change:
+def _draft(baseline: Sample, candidate: Sample, arms: _Arms, margin: float, metric: str) -> Judgement:
     """Give what holds for any number of runs."""
     ratio = float(np.mean(arms.candidate)) / arms.mean_baseline
-    return Change(
+    return Judgement(
+        metric=metric,
+        unit=baseline.unit,
+        higher_is_better=baseline.higher_is_better,
+        baseline_mean=baseline.mean,
+        candidate_mean=candidate.mean,
         answer=Answer.INCONCLUSIVE,
         ratio=ratio,
         effect=ratio - 1 if baseline.higher_is_better else 1 - ratio,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.compare.stats.change import Answer, Change, Sample
 from profkit.compare.stats.inference import batch_means_error
+from profkit.compare.stats.sample import Sample
+from profkit.model.comparison import Answer, Judgement
 from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
 NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values tell nothing of noise"
@@ -30,7 +31,7 @@ def method(n: tuple[int, int], *, is_paired: bool, permuted: float | None) -> st
     return "; ".join(parts)
 
 
-def verdict(change: Change, baseline: Sample, candidate: Sample, alpha: float) -> str:
+def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float) -> str:
     """Give the change in one sentence: the means, the difference with its interval, n, and what would settle it.
 
     Percentages are of the value that was measured: a step that takes longer is `+2.9 %`.
@@ -63,14 +64,14 @@ def _mean(sample: Sample, other: Sample) -> str:
     return number if after.endswith(f" {unit}") else text
 
 
-def _runs(change: Change) -> str:
+def _runs(change: Judgement) -> str:
     first, second = change.n
     if _is_blocked(change):
         return f"{first} block" + "s" * (first != 1)
     return f"{first} run{'s' * (first != 1)} each" if first == second else f"{first} and {second} runs"
 
 
-def _is_blocked(change: Change) -> bool:
+def _is_blocked(change: Judgement) -> bool:
     return change.test == test(is_paired=True, is_permuted=False)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from profkit import files
-from profkit.compare.stats.change import LARGEST, Sample, is_plausible
+from profkit.compare.stats.sample import LARGEST, Sample, is_plausible
 from profkit.compare.tables import headings
 from profkit.compare.tables.headings import Metric
 from profkit.compare.tables.records import MAX_BYTES, ROW_KEYS, Cells, read_records

@@ -245,7 +245,7 @@ def _by_ends(columns: Sequence[_Sequence]) -> list[Pairing]:
     for place, (sequence, mine) in enumerate(zip(columns, sync, strict=True)):
         if place == most:
             everything = np.arange(rows.size, dtype=np.int64)
-            out.append(Pairing(row=everything, n_paired=rows.size, n_rival=0, tolerance_ns=0.0, is_checked=True))
+            out.append(Pairing(row=everything, n_paired=rows.size, n_rival=0, is_checked=True))
             continue
         out.append(paired(reference.end_ns[rows], reference.symbol[rows], sequence.end_ns[mine], sequence.symbol[mine]))
     return out

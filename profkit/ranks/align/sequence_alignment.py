@@ -49,14 +49,13 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     """Per collective of the reference its row on the other rank, or `NO_ROW`; how sure that is.
 
-    `is_checked`: the ends of at least `MIN_CHECKED` pairs agree within `tolerance_ns`, and no other pairing has nearly
+    `is_checked`: the ends of at least `MIN_CHECKED` pairs agree within its tolerance, and no other pairing has nearly
     as many. `n_rival` is the number of agreeing ends of the best other pairing.
     """
 
     row: I64
     n_paired: int
     n_rival: int
-    tolerance_ns: float
     is_checked: bool
 
 
@@ -72,9 +71,7 @@ def paired(end_ns: I64, symbol: I64, other_end_ns: I64, other_symbol: I64) -> Pa
     ]
     found = [row for row, _ in tried]
     if not found:
-        return Pairing(
-            row=np.full(end_ns.size, NO_ROW, np.int64), n_paired=0, n_rival=0, tolerance_ns=0.0, is_checked=False
-        )
+        return Pairing(row=np.full(end_ns.size, NO_ROW, np.int64), n_paired=0, n_rival=0, is_checked=False)
     counts = [int((row >= 0).sum()) for row in found]
     best = int(np.argmax(counts))
     row = found[best]
@@ -90,7 +87,6 @@ def paired(end_ns: I64, symbol: I64, other_end_ns: I64, other_symbol: I64) -> Pa
         row=_filled(row, symbol, other_symbol),
         n_paired=counts[best],
         n_rival=rival,
-        tolerance_ns=tolerance,
         is_checked=counts[best] >= max(needed, _LEAST) and rival < _RIVAL * counts[best],
     )
 

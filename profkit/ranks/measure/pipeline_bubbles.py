@@ -26,10 +26,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage, over all its steps. Fractions are shares of its steps' time."""
 
     rank: int
-    busy_fraction: float
-    """With compute."""
     idle_fraction: float
-    """Without: the bubble, and whatever else keeps the stage from computing."""
+    """Without compute: the bubble, and whatever else keeps the stage from computing."""
     waiting_fraction: float
     """Standing still for a send or a receive alone."""
     busy_ns: int
@@ -58,11 +56,6 @@ class PipelineBubbles(msgspec.Struct, frozen=True, kw_only=True):
     recoverable_ns: int
     """Per step and at most: the mean waiting for other stages, all of it. More micro-batches give the difference of
     `theoretical_fraction` and `doubled_fraction`, even stages what lies above the theory."""
-
-    @property
-    def excess_fraction(self) -> float | None:
-        """What lies above the theory: stages of unlike length, transfers, or the host; None without theory."""
-        return None if self.theoretical_fraction is None else self.observed_fraction - self.theoretical_fraction
 
     @property
     def busiest(self) -> Stage:
@@ -166,7 +159,6 @@ def _stage(summary: RankSummary, hops: Mapping[tuple[int, int], PairMatch]) -> S
     waiting = Intervals.of(blocks.start_ns[waits], blocks.end_ns[waits])
     return Stage(
         rank=summary.rank,
-        busy_fraction=busy / total,
         idle_fraction=1 - busy / total,
         waiting_fraction=int(waiting.covered_ns(steps.start_ns, steps.end_ns).sum()) / total,
         busy_ns=round(busy / len(steps)),

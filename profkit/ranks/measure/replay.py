@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
+from profkit.model.fleet import Prediction
 from profkit.model.table import NO_ROW
 from profkit.ranks.align.clocks import Clocks
 from profkit.ranks.align.match_types import Matching
@@ -47,39 +48,15 @@ class Equalised(msgspec.Struct, frozen=True, kw_only=True):
     removed_ns: int
 
 
-class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
-    """The predicted step. Times in ns, mean step over all ranks.
+class Counterfactual(Prediction, frozen=True, kw_only=True):
+    """The predicted step, and what it was predicted from.
 
     `predicted_ns` is the least step time the model allows, `predicted_most_ns` the greatest: the one where nothing
     waits for a collective that compute had hidden, the other where each was needed at the moment it ended.
     """
 
-    observed_ns: int
-    replayed_ns: int
-    """The step as it was, run again."""
-    error_fraction: float
-    """How far that is from the observed, of the worst rank."""
-    predicted_ns: int
-    predicted_most_ns: int
     equalised: tuple[Equalised, ...]
-    n_steps: int
     n_instances: int
-    unmodelled: tuple[str, ...]
-
-    @property
-    def gain_ns(self) -> int:
-        """What the step would lose at most: replay against replay, so that the model's error is on both sides."""
-        return max(self.replayed_ns - self.predicted_ns, 0)
-
-    @property
-    def gain_least_ns(self) -> int:
-        """What it would lose at least."""
-        return max(self.replayed_ns - self.predicted_most_ns, 0)
-
-    @property
-    def gain_fraction(self) -> float:
-        """`gain_ns` as a share of the replayed step."""
-        return self.gain_ns / self.replayed_ns if self.replayed_ns else 0.0
 
 
 class ReplayRefusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +91,7 @@ def counterfactual(
         return ReplayRefusal(reason="collectives would end in another order than they did", error_fraction=error)
     lines = graph.ranks
     return Counterfactual(
+        ranks=tuple(sorted(lines[place].summary.rank for place in cuts)),
         observed_ns=round(observed.mean()),
         replayed_ns=round(as_it_was.mean()),
         error_fraction=error,

@@ -14,6 +14,7 @@ from profkit.model.trace import I32, Kind, SpanKind, Spans, Trace
 from profkit.ranks.reduce.collective_rows import Collected
 from profkit.ranks.reduce.records import LeadRanges, NameRows
 from profkit.timeline import Facts
+from profkit.timeline.collectives import is_call
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import launching_threads, nesting
 
@@ -22,7 +23,6 @@ _MAX_NAMES: Final = 64
 _MAX_LEADS: Final = 3
 _MIN_RANGE_NS: Final = 20_000
 """A host range shorter than this before a collective explains no lateness worth a report."""
-_ASKING: Final = ("c10d::", "_c10d_functional::", "c10d_functional::", "record_param_comms")
 _NOT_WORK: Final = (SpanKind.STEP, SpanKind.COMM, SpanKind.LOADER)
 
 
@@ -44,8 +44,7 @@ def host_ranges(facts: Facts) -> Spans:
     """
     trace = facts.trace
     ops, spans = trace.ops.take(_top_ops(trace)), trace.spans
-    asks = np.array([name.startswith(_ASKING) for name in trace.strings], np.bool_)
-    ops = ops.take(~asks[ops.name]) if len(ops) else ops
+    ops = ops.take(~is_call(trace, ops.name))
     own = spans.take(np.isin(spans.thread, _threads(trace)) & ~np.isin(spans.kind, _NOT_WORK))
     parts: dict[str, NDArray[Any]] = {
         "start_ns": np.concatenate((ops.start_ns, own.start_ns)),
@@ -94,8 +93,7 @@ def names_of_work(facts: Facts) -> NameRows:
     rows = np.sort(nested.order[nested.is_leaf])
     rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
     rows = rows[np.isin(ops.thread[rows], _threads(trace))]
-    asks = np.array([name.startswith(_ASKING) for name in trace.strings], np.bool_)
-    rows = rows[~asks[ops.name[rows]]]
+    rows = rows[~is_call(trace, ops.name[rows])]
     return _by_name(ops.name[rows], np.zeros(rows.size, np.int64), ops.end_ns[rows] - ops.start_ns[rows])
 
 
@@ -122,10 +120,8 @@ def issuers(facts: Facts, rows: Collected) -> I32:
     trace = facts.trace
     out = np.full(rows.issued_ns.size, NO_CODE, np.int32)
     ops = trace.ops.take(_top_ops(trace))
-    if len(ops) == 0:
-        return out
-    asks = np.array([name.startswith(_ASKING) for name in trace.strings], np.bool_)
-    of_thread = dict(rows_by_value(ops.thread[asked := np.flatnonzero(~asks[ops.name])]))
+    asked = np.flatnonzero(~is_call(trace, ops.name))
+    of_thread = dict(rows_by_value(ops.thread[asked]))
     for thread, wanted in rows_by_value(rows.thread):
         mine = asked[of_thread[thread]] if thread in of_thread else asked[:0]
         around = Intervals(ops.start_ns[mine], ops.end_ns[mine])

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from profkit.analyzers import quality
 from profkit.errors import ProfkitError, blamed
 from profkit.findings.capture import FEW_STEPS
-from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import read_traces
 from profkit.model.rank_report import RankReport
@@ -38,13 +37,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     confidence_cap: float
 
 
-def outcomes_of(
-    source: str, options: Options, *, jobs: int = 1, progress: Progress | None = None
-) -> tuple[Outcome, ...]:
+def outcomes_of(source: str, options: Options) -> tuple[Outcome, ...]:
     """Give the outcomes of a source: one of torch.profiler's JSON, one for each process of an nsys export."""
-    return tuple(
-        _outcome(trace, options) for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress)
-    )
+    return tuple(_outcome(trace, options) for trace in read_traces(source, lenient=options.lenient))
 
 
 def outcome(analysed: Analysed) -> Outcome:

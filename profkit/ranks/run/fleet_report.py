@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profkit.analyzers.base import Scope
 from profkit.errors import InternalError, blamed
 from profkit.model.finding import Finding, Skipped
-from profkit.model.fleet import Fleet, Prediction, RankRow
+from profkit.model.fleet import Fleet, RankRow
 from profkit.model.rank_report import RankReport
 from profkit.model.report import Bottleneck, Failure, Report
 from profkit.ranks.align.membership import Census, census
@@ -178,17 +178,7 @@ def _prediction(joint: Joint) -> dict[str, Any]:
         return {}
     if isinstance(found, ReplayRefusal):
         return {"prediction_note": f"no prediction by replay: {found.reason}"}
-    prediction = Prediction(
-        ranks=tuple(sorted(item.rank for item in found.equalised)),
-        observed_ns=found.observed_ns,
-        replayed_ns=found.replayed_ns,
-        predicted_ns=found.predicted_ns,
-        predicted_most_ns=found.predicted_most_ns,
-        error_fraction=found.error_fraction,
-        n_steps=found.n_steps,
-        unmodelled=found.unmodelled,
-    )
-    return {"prediction": prediction}
+    return {"prediction": found}
 
 
 def _refusals(joint: Joint) -> tuple[str, ...]:

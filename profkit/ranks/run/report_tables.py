@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from profkit.model.arrays import median
+from profkit.model.budget import Budget
 from profkit.model.fleet import ClockRow, GroupRow, RankRow
-from profkit.model.rank_report import Budget, RankReport
+from profkit.model.rank_report import RankReport
 from profkit.ranks.align.clocks import MIN_ENDS
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import own_excess_ns

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from profkit.model.budget import WORK_PARTS
 from profkit.model.finding import Finding, confidence_label
 from profkit.model.handover import Handover
 from profkit.model.rank_report import RankReport
@@ -102,7 +103,7 @@ def _budget(rank: RankReport) -> str:
     labels, shares = text.labels_of(device), text.shares_of(device.budget)
     per_step = max(rank.steps.n, 1)
     rows = [
-        (labels[name] if name in text.WORK_PARTS else f"idle: {labels[name]}", format_ns(part / per_step), shares[name])
+        (labels[name] if name in WORK_PARTS else f"idle: {labels[name]}", format_ns(part / per_step), shares[name])
         for name, part in device.budget.parts.items()
         if part
     ]

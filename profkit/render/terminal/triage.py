@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from profkit.model.budget import IDLE_PARTS, WORK_PARTS
 from profkit.model.finding import Finding, confidence_label
 from profkit.model.rank_report import DeviceReport, RankReport, TableView
 from profkit.model.report import Bottleneck, Report
@@ -106,9 +107,8 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     if _is_joint(report):
         of = f"rank {text.rank_label(rank)}" + (f", {of}" if of else "")
     shares = text.shares_of(device.budget)
-    work = {name: shares[name] for name in text.WORK_PARTS}
-    idle = {name: share for name, share in shares.items() if name not in work}
-    idle = dict(sorted(idle.items(), key=lambda item: -item[1]))
+    work = {name: shares[name] for name in WORK_PARTS}
+    idle = {name: shares[name] for name in sorted(IDLE_PARTS, key=lambda name: -shares[name])}
     bar = layout.bar(((share, *PARTS[name]) for name, share in (work | idle).items()), width)
     head: Line = ((MARGIN + title, "label"), (f"   {clean(of)}" if of else "", "dim"))
     if sum(layout.cell_width(content) for content, _ in head) > width:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from profkit.model.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
 from profkit.render.words import triage as text
 from profkit.shell import clean
-from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns
+from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns, format_signed_ns
 
+_MAX_NAMES: Final = 3
 WATERFALL_HEADERS = ("where the time went", "baseline", "candidate", "change")
 WORK_HEADERS = ("change", "by count", "by duration", "calls", "baseline", "candidate")
 """Columns of `work_rows` after the name; a narrow terminal shows the first four."""
@@ -47,11 +49,6 @@ def captures_title(comparison: Comparison) -> str:
     return f"what happened in {of}, {per(comparison)}{once}"
 
 
-def signed(change_ns: int) -> str:
-    """Give a change with its sign: `+1.20 ms`, `0`."""
-    return "0" if change_ns == 0 else f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
-
-
 CONFIGURATION_HEADERS = ("configuration", "answer", "effect", "95 % interval", "n")
 
 
@@ -74,13 +71,13 @@ def waterfall_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
         return []
     labels = text.part_labels(is_cpu=comparison.baseline.is_cpu)
     rows = [
-        (labels[bar.name], format_ns(bar.baseline_ns), format_ns(bar.candidate_ns), signed(bar.delta_ns))
+        (labels[bar.name], format_ns(bar.baseline_ns), format_ns(bar.candidate_ns), format_signed_ns(bar.delta_ns))
         for bar in waterfall.bars
         if bar.baseline_ns or bar.candidate_ns
     ]
     whole = "step" if comparison.baseline.n_steps else "window"
     times = format_ns(waterfall.baseline_ns), format_ns(waterfall.candidate_ns)
-    return [*rows, (whole, *times, signed(waterfall.delta_ns))]
+    return [*rows, (whole, *times, format_signed_ns(waterfall.delta_ns))]
 
 
 def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
@@ -130,15 +127,8 @@ def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
     if n_others:
         counts = [sum(getattr(row, name) for row in others) for name in ("by_count_ns", "by_duration_ns")]
         times = [sum(getattr(row, name) for row in others) for name in ("baseline_ns", "candidate_ns")]
-        rows.append(
-            (
-                f"{n_others} other{'s' * (n_others != 1)}",
-                signed(sum(counts)),
-                *map(signed, counts),
-                "",
-                *map(format_ns, times),
-            )
-        )
+        changes = map(format_signed_ns, (sum(counts), *counts))
+        rows.append((f"{n_others} other{'s' * (n_others != 1)}", *changes, "", *map(format_ns, times)))
     aside = account.side_by_side
     if aside.baseline_ns or aside.candidate_ns:
         rows.append(_sum_row("side by side, counted twice", aside))
@@ -146,12 +136,16 @@ def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
 
 
 def _work_row(name: str, row: WorkChange, calls: str) -> tuple[str, ...]:
-    times = format_ns(row.baseline_ns), format_ns(row.candidate_ns)
-    return name, signed(row.delta_ns), signed(row.by_count_ns), signed(row.by_duration_ns), calls, *times
+    changes = map(format_signed_ns, (row.delta_ns, row.by_count_ns, row.by_duration_ns))
+    return name, *changes, calls, *_times(row)
 
 
 def _sum_row(name: str, change: Account | Bar) -> tuple[str, ...]:
-    return name, signed(change.delta_ns), "", "", "", format_ns(change.baseline_ns), format_ns(change.candidate_ns)
+    return name, format_signed_ns(change.delta_ns), "", "", "", *_times(change)
+
+
+def _times(change: Account | Bar | WorkChange) -> tuple[str, str]:
+    return format_ns(change.baseline_ns), format_ns(change.candidate_ns)
 
 
 def _calls(row: WorkChange) -> str:
@@ -194,7 +188,7 @@ def limits(comparison: Comparison) -> list[str]:
     return [*unlike_sentences(comparison), *(clean(line) for line in (*failures, *comparison.caveats, *notes))]
 
 
-def source_names(sources: Sequence[str], at_most: int = 3) -> str:
+def source_names(sources: Sequence[str]) -> str:
     """Give the file names of a side, the first few of many."""
     names = [text.source_name(source) for source in sources]
-    return ", ".join(names[:at_most]) + (f" and {len(names) - at_most} more" if len(names) > at_most else "")
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")

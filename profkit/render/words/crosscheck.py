@@ -65,7 +65,7 @@ def part_rows(timeline: TimelineHandover) -> list[tuple[str, ...]]:
     ]
 
 
-def function_rows(timeline: TimelineHandover, *, n_rows: int = _MAX_FUNCTIONS) -> list[tuple[str, ...]]:
+def function_rows(timeline: TimelineHandover) -> list[tuple[str, ...]]:
     """Give the kernels that take most time in either tool: launches and time per step, and the median ratio."""
     return [
         (
@@ -77,7 +77,7 @@ def function_rows(timeline: TimelineHandover, *, n_rows: int = _MAX_FUNCTIONS) -
             format_ns(row.second_ns),
             "-" if row.ratio is None else format_speedup(row.ratio),
         )
-        for row in timeline.functions[:n_rows]
+        for row in timeline.functions[:_MAX_FUNCTIONS]
     ]
 
 

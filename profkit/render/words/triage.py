@@ -10,30 +10,14 @@ from typing import Final
 import msgspec
 
 from profkit.findings.capture import QUALITY
+from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, Budget, column, label
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
-from profkit.model.rank_report import Budget, Check, DeviceReport, RankReport
+from profkit.model.rank_report import Check, DeviceReport, RankReport
 from profkit.model.report import Bottleneck, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, clean
 from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_speedup
 
-WORK_PARTS: Final = ("compute", "comm_exposed", "copy_exposed")
-"""The parts of the budget in which the device works; the others are idle."""
-
-_LABELS: Final = {
-    "compute": "compute",
-    "comm_exposed": "exposed comm",
-    "copy_exposed": "exposed copies",
-    "idle_data": "data",
-    "idle_sync": "sync",
-    "idle_launch": "launch",
-    "idle_host": "other host work",
-    "idle_dependency": "dependency",
-    "idle_unknown": "unknown",
-}
-_CPU_LABELS: Final = {**_LABELS, "idle_launch": "dispatch (estimated)", "idle_host": "between operators"}
-_SHORT_LABELS: Final = {"idle_host": "host", "idle_launch": "launch"}
-"""The longer words in a table, where the columns of many ranks call them so."""
 _MAX_MAIN_EVIDENCE: Final = 4
 _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
 _MIN_LABEL: Final = 16
@@ -49,13 +33,13 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def labels_of(device: DeviceReport) -> Mapping[str, str]:
-    """Give the words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
+    """The words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
     return part_labels(is_cpu=device.kind == "cpu")
 
 
 def part_labels(*, is_cpu: bool) -> Mapping[str, str]:
-    """Give the words for the parts of a budget, of a CPU's or of a GPU's."""
-    return _CPU_LABELS if is_cpu else _LABELS
+    """The words for the parts of a budget, of a CPU's or of a GPU's."""
+    return {name: label(name, is_cpu=is_cpu) for name in PARTS}
 
 
 def shares_of(budget: Budget) -> dict[str, int]:
@@ -243,10 +227,9 @@ def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
 def device_shares(device: DeviceReport) -> tuple[str, ...]:
     """Give compute, exposed communication, copies and idle in percent, and the largest cause of idle time."""
     shares = shares_of(device.budget)
-    idle = {name: share for name, share in shares.items() if name not in WORK_PARTS}
+    idle = {name: shares[name] for name in IDLE_PARTS}
     worst = max(idle, key=lambda name: idle[name])
-    said = _SHORT_LABELS.get(worst, labels_of(device)[worst])
-    cause = f"{said} {percent(idle[worst])}" if idle[worst] else "-"
+    cause = f"{column(worst, is_cpu=device.kind == 'cpu')} {percent(idle[worst])}" if idle[worst] else "-"
     return (*(percent(shares[name]) for name in WORK_PARTS), percent(sum(idle.values())), cause)
 
 
