@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from profkit.errors import RAISE
 
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema loads its grammar for 3 s, for a format that no schema has
 
 settings.register_profile("profkit", deadline=None)  # a busy machine is no failure: speed is `make bench`'s
-settings.load_profile("profkit")
+settings.register_profile(  # of a wrong program one needs to know that it is wrong, each time alike
+    "mutants", deadline=None, database=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
+)
+settings.load_profile(os.environ.get("PROFKIT_HYPOTHESIS", "profkit"))
 
 os.environ[RAISE] = "1"  # a fault is raised as it comes: what a user is spared must not be hidden from us
 

@@ -190,6 +190,19 @@ def test_a_slow_first_run_of_the_base_is_seen(tmp_path: Path) -> None:
     assert "warm-up?" in clue.statement
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "third", "is_slow"),
+    [(94, 100, 100, True), (96, 100, 100, False), (90, 91, 130, True), (90, 90, 130, False)],
+)
+def test_a_first_run_is_slow_by_a_twentieth_and_slower_than_each_later_one(
+    first: int, second: int, third: int, is_slow: bool, tmp_path: Path
+) -> None:
+    rows = "".join(f"1,{value}\n" for value in (first, second, third))
+    (series,) = scaled(tmp_path, f"gpus,tokens_per_s\n{rows}2,400\n2,401\n").series
+    clue = {clue.id: clue for clue in series.clues}["baseline.warmup"]
+    assert clue.bearing is (Bearing.SUGGESTS if is_slow else Bearing.CLEARS)
+
+
 def test_a_smaller_batch_per_gpu_at_the_base_is_seen(tmp_path: Path) -> None:
     text = "gpus,per_gpu_batch,grad_accum,tokens_per_s\n1,1,8,100\n2,4,1,260\n"
     (series,) = scaled(tmp_path, text).series
