@@ -72,7 +72,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
 
 def draw(seed: str, count: int) -> list[Mutant]:
-    """The first `count` mutants in the order that the seed gives; what is moved or changed elsewhere keeps its place."""
+    """The first `count` mutants in the order that the seed gives, which no change of another line alters."""
     found = [mutant for path in rule_files() for mutant in mutants_of(path, seed)]
     return sorted(found, key=lambda mutant: mutant.id)[:count]
 

@@ -62,10 +62,15 @@ class Finder:
 class Chosen:
     """A pytest plugin: of the collected tests those wanted, the quick first; notes each test's outcome and time."""
 
-    def __init__(self, wanted: dict[str, float]) -> None:
+    def __init__(self, wanted: dict[str, float], finder: Finder) -> None:
         self._wanted = wanted
+        self._finder = finder
         self.failed = ""
         self.n_run = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        sys.meta_path.insert(0, self._finder)  # before pytest's own, which takes `permutation_test` for a test file
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = sorted(
@@ -127,12 +132,24 @@ def _quiet(folder: Path) -> None:
         os.dup2(said, stream)
     os.environ["PROFKIT_HYPOTHESIS"] = "mutants"
     os.chdir(ROOT)
-    sys.addaudithook(_hide_shared)
+    _hide_shared()
 
 
-def _hide_shared(event: str, args: tuple[Any, ...]) -> None:
-    if event in {"open", "os.listdir", "os.scandir"} and str(args[0]).startswith(_SHARED):
-        raise FileNotFoundError(2, "hidden from the tests", str(args[0]))
+def _hide_shared() -> None:
+    """Let the real traces beside the repository look absent: what guards a rule must be in the repository."""
+    stat = os.stat
+
+    def seen(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(_SHARED):
+            raise FileNotFoundError(2, "hidden from the tests", str(path))
+        return stat(path, *args, **options)
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        if event in {"open", "os.listdir", "os.scandir"} and str(args[0]).startswith(_SHARED):
+            raise FileNotFoundError(2, "hidden from the tests", str(args[0]))
+
+    os.stat = seen
+    sys.addaudithook(audit)
 
 
 def run(
@@ -142,8 +159,7 @@ def run(
 
     `texts` holds (path, text) by module; `wanted` the tests with their order.
     """
-    sys.meta_path.insert(0, Finder(texts))
-    chosen = Chosen(wanted)
+    chosen = Chosen(wanted, Finder(texts))
     files = files or sorted({node.split("::")[0] for node in wanted})
     stop = () if plugins else ("-x",)
     code = pytest.main([*_OPTIONS, *stop, "-m", "not shared and not torch and not hta", *files], [chosen, *plugins])
