@@ -12,11 +12,11 @@ from typing import Any
 from tests.conftest import ROOT
 from tests.mutants import trial
 from tests.mutants.mutations import Mutant, draw, module_of
-from tests.mutants.reach import Reach
+from tests.mutants.reach import Reach, Seen
 
 _ENOUGH = 0.9
-_FIRST_S = 5.0
-"""Seconds of quick tests that are run before all others that reach a mutant: most are killed there."""
+_FIRST, _FIRST_S = 40, 2.0
+"""So many tests, of so many seconds, are run before all others that reach a mutant: most are killed there."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     for number, mutant in enumerate(mutants, 1):
         killed = results.of(mutant)
         if killed is None:
-            killed = results.add(mutant, _killer(mutant, reach.tests_of(mutant)))
+            killed = results.add(mutant, _killer(mutant, reach.tests_of(mutant), options.most_s))
         _say(f"{number:>4} {mutant.path}:{mutant.line} {mutant.kind}: {killed or 'SURVIVED'}\n")
     survivors = [mutant for mutant in mutants if not results.of(mutant)]
     _say("".join(f"\n{_shown(mutant)}\n" for mutant in survivors))
@@ -56,28 +56,29 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=60, help="how many are drawn")
     parser.add_argument("--only", metavar="ID,PATH", help="of these the ones with such an id or path")
     parser.add_argument("--again", action="store_true", help="try those that survived earlier once more")
+    parser.add_argument("--most-s", type=float, default=300.0, help="seconds of tests that a mutant is tried against")
     parser.add_argument("--list", action="store_true", help="print the mutants, try none")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants", help="where results are kept")
     return parser.parse_args(arguments)
 
 
-def _killer(mutant: Mutant, tests: dict[str, float]) -> str:
-    """The test that fails with a mutant, "" for none; the quick ones are tried first."""
+def _killer(mutant: Mutant, tests: dict[str, Seen], most_s: float) -> str:
+    """The test that fails with a mutant, "" for none; those that reach little else than its function come first."""
     texts = {module_of(mutant.path): (str(ROOT / mutant.path), mutant.source())}
-    quick: dict[str, float] = {}
-    for test in sorted(tests, key=tests.__getitem__):
-        if sum(quick.values()) + tests[test] > _FIRST_S:
+    pieces: list[dict[str, float]] = [{}, {}]
+    total_s = 0.0
+    for test, seen in sorted(tests.items(), key=lambda item: item[1].seconds * item[1].n_reached):
+        total_s += seen.seconds
+        if total_s > most_s and pieces[0]:
             break
-        quick[test] = tests[test]
-    rest = {test: seconds for test, seconds in tests.items() if test not in quick}
-    for wanted in (quick, rest):
-        if wanted:
-            limit_s = 60 + 5 * sum(wanted.values())
-            result = trial.in_process(lambda wanted=wanted: trial.run(texts, wanted), cpu_s=limit_s)
-            if result is None:
-                return "took too long, or ended the process"
-            if result[0]:
-                return str(result[0])
+        pieces[total_s > _FIRST_S or len(pieces[0]) >= _FIRST][test] = seen.seconds
+    for wanted in filter(None, pieces):
+        limit_s = 60 + 5 * sum(wanted.values())
+        result = trial.in_process(lambda wanted=wanted: trial.run(texts, wanted), cpu_s=limit_s)
+        if result is None:
+            return "took too long, or ended the process"
+        if result[0]:
+            return str(result[0])
     return ""
 
 

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.conftest import ROOT
 from tests.mutants import trial
@@ -17,6 +17,13 @@ from tests.mutants.mutations import Mutant, module_of, rule_files
 UNFIT = ("capture", "fuzz", "mutants", "workloads", "ingest", "analyses", "ranks/test_labs.py", "ranks/test_workers.py")
 """Tests of other code, and those that start processes: the processes load the code as it stands."""
 _CPU_S = 1800
+
+
+class Seen(NamedTuple):
+    """What one test takes, and how many functions of the rule code it reaches."""
+
+    seconds: float
+    n_reached: int
 
 
 class Reach:
@@ -50,11 +57,11 @@ class Reach:
             with self._notes.open("a", encoding="utf-8") as out:
                 out.write(json.dumps({"file": file, "print": _print_of(file), "tests": tests}) + "\n")
 
-    def tests_of(self, mutant: Mutant) -> dict[str, float]:
-        """The tests that may see a mutant, with their seconds; what is no function's is seen by the module's users."""
+    def tests_of(self, mutant: Mutant) -> dict[str, Seen]:
+        """The tests that may see a mutant; what is no function's is seen by all that reach the module or its users."""
         keys = {f"{mutant.path}::{mutant.scope}"} if mutant.scope else set(_users(mutant.path))
         return {
-            note["test"]: note["s"]
+            note["test"]: Seen(note["s"], len(note["calls"]))
             for tests in self._known.values()
             for note in tests
             if any(call in keys or call.split("::")[0] in keys for call in note["calls"])

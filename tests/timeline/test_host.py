@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+from msgspec.structs import replace
+
 from profkit.model.intervals import Intervals
+from profkit.model.trace import Spans
 from profkit.testing import draw, kernel, launch, span, trace_of
-from profkit.timeline.host import host_states
+from profkit.timeline.host import host_states, launching_threads, os_waits
 
 US = 1000
 ORIGIN = 10**9
@@ -52,3 +56,24 @@ def test_the_thread_that_marks_the_steps_waits_for_the_step_though_another_launc
     found = host_states(trace_of(rows))
     assert in_us(found.loader) == [(5, 15)]
     assert in_us(found.loader_elsewhere) == []
+
+
+def test_waits_in_the_operating_system_are_summed_by_call_the_longest_first() -> None:
+    trace = draw("""
+        steps  | 0...................
+        gpu s7 | .....KKKKK.....KKKKK
+        main   | ..L..........L......
+        other  | .........O..........
+    """)
+    (thread,) = launching_threads(trace)
+    waits = Spans(
+        start_ns=ORIGIN + US * np.array([0, 3, 5, 9, 10]),
+        end_ns=ORIGIN + US * np.array([2, 4, 8, 11, 19]),
+        name=np.array([0, 1, 1, 0, 1], np.int32),
+        kind=np.zeros(5, np.int8),
+        thread=np.array([thread, thread, thread, thread, thread + 1], np.int32),
+    )
+    during = Intervals.pairs([(ORIGIN, ORIGIN + 10 * US)])
+    trace = replace(trace, waits=waits, strings=("poll", "futex", *trace.strings))
+    assert os_waits(trace, (thread,), during) == (("futex", 4 * US), ("poll", 3 * US))
+    assert os_waits(trace, (thread + 1,), during) == ()
