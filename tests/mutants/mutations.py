@@ -212,8 +212,8 @@ class _Sites(ast.NodeVisitor):
             for keyword in node.keywords:
                 if keyword.arg == "value":
                     self.visit(keyword)
-            return
-        self.generic_visit(node)
+        elif not (isinstance(function, ast.Name) and function.id.startswith("format_")):  # these make text
+            self.generic_visit(node)
 
 
 def _with(node: ast.AST, field: str, value: object) -> ast.AST:
