@@ -73,7 +73,7 @@ def _killer(mutant: Mutant, tests: dict[str, Seen], most_s: float) -> str:
             break
         pieces[total_s > _FIRST_S or len(pieces[0]) >= _FIRST][test] = seen.seconds
     for wanted in filter(None, pieces):
-        limit_s = 60 + 5 * sum(wanted.values())
+        limit_s = 20 + 5 * sum(wanted.values())
         result = trial.in_process(lambda wanted=wanted: trial.run(texts, wanted), cpu_s=limit_s)
         if result is None:
             return "took too long, or ended the process"
