@@ -181,7 +181,7 @@ def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bo
     is_loader = spans.kind == SpanKind.LOADER
     driving = {*threads, *distinct_codes(spans.thread[spans.kind == SpanKind.STEP]).tolist()}
     mine = is_loader & is_one_of(spans.thread, tuple(driving)) if driving else is_loader
-    return mine, is_loader & ~mine if not mine.any() else np.zeros(len(spans), np.bool_)
+    return mine, np.zeros(len(spans), np.bool_) if mine.any() else is_loader
 
 
 def blocking_calls(trace: Trace) -> NDArray[np.bool_]:

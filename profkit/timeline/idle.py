@@ -147,5 +147,5 @@ def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
     inside = (row >= 0) & (blocked.end_ns[np.maximum(row, 0)] >= gaps.start_ns)
     row = row[inside]
     released = blocked.end_ns[row]
-    held = busy.covered_ns(blocked.start_ns[row], np.minimum(released, gaps.start_ns[inside]))
+    held = busy.covered_ns(blocked.start_ns[row], released)
     return Intervals.of(released, np.minimum(released + held, gaps.issued_ns[inside]))

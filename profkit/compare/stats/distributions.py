@@ -91,7 +91,7 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
             upper = _not_zero(1 + term / upper)
             change = lower * upper
             value *= change
-        if abs(change - 1) < 1e-16:
+        if change == 1:
             break
     return value
 
