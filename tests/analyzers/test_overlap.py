@@ -1,4 +1,4 @@
-"""What communication costs alone: the window, and when one collective that holds most of what is exposed makes a verdict doubtful: at the limits themselves."""
+"""Communication alone: what counts in the window, and one collective that holds most of it, at the limits."""
 
 from __future__ import annotations
 
