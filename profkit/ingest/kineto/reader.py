@@ -19,8 +19,8 @@ from profkit.ingest.kineto import split
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
 from profkit.ingest.kineto.parallel_reader import Decode, Task, read_quick
-from profkit.ingest.kineto.source import traits
 from profkit.ingest.kineto.split import Document, NotAsUsualError
+from profkit.ingest.kineto.traits import traits
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
     from profkit.model.trace import Trace

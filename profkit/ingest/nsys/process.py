@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Process, Rows
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
-from profkit.ingest.nsys.source import traits
+from profkit.ingest.nsys.traits import traits
 from profkit.model.arrays import constant
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import TraceWarning
