@@ -92,11 +92,11 @@ def error_of(result: Finished) -> ProfkitError:
     failure = result.failure
     if failure is None:
         return UnsupportedTraceError(
-            f"{shown_url(result.source)} holds no trace", hint="profkit info tells what is in a file"
+            f"{shown_url(result.source)} holds no trace", hint="profkit info shows what is in a file"
         )
     named = getattr(errors, failure.error, None)
     kind = named if isinstance(named, type) and issubclass(named, ProfkitError) else TraceError
-    hint = result.hint or "profkit triage -v on that file alone tells more"
+    hint = result.hint or "profkit triage -v on that file alone shows more"
     error: ProfkitError = kind(failure.message, hint=hint)
     return error
 

@@ -107,7 +107,7 @@ def fault(error: BaseException, doing: str, source: str) -> InternalError:
     where = f"{source}: " if source else ""
     return InternalError(
         f"{where}profkit itself failed while {doing} ({said})",
-        hint="please report it with the file, or what `profkit info` says of it; -v prints the traceback to send",
+        hint="please report this with the file, or with the output of `profkit info`; -v prints the traceback to send",
     )
 
 

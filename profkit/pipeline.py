@@ -190,8 +190,8 @@ def _notes(facts: Facts) -> tuple[str, ...]:
         return ()
     unasked = main.unasked.total_ns / facts.window_ns if facts.window_ns else 0.0
     said = (
-        f"under {format_fraction(unasked)} of the window communication runs alone because the host had not launched the"
-        " next kernel: there neither alone is the limit"
+        f"for {format_fraction(unasked)} of the window, communication runs alone because the host had not launched the"
+        " next kernel: there, neither host nor communication alone is the limit"
     )
     return (*((said,) if unasked >= UNASKED else ()), *_other_devices(facts, main))
 
@@ -204,7 +204,7 @@ def _other_devices(facts: Facts, main: DeviceFacts) -> tuple[str, ...]:
     busy = reduce(or_, (device.activity.any for device in others)) & idle
     share = format_fraction(busy.total_ns / idle.total_ns if idle else 0.0)
     return (
-        f"device {main.device} is judged, the busiest of {len(others) + 1}: others work in {share} of its idle time",
+        f"the verdict is on device {main.device}, busiest of {len(others) + 1}; others work {share} of its idle time",
     )
 
 
@@ -216,8 +216,8 @@ def _hottest_tool(kernels: Kernels | None) -> NextTool | None:
     return kernel_profile(
         kernels.scope,
         kernels.top[0].name,
-        "why is the hottest kernel as slow as it is?",
-        "Speed of Light: memory or compute above 80 % is near the roof; both below 60 % is latency or occupancy",
+        "what limits the hottest kernel?",
+        "Speed of Light: memory or compute above 80 % means near the roof, both below 60 % mean latency or occupancy",
         launch=kernels.top[0].typical_launch,
     )
 

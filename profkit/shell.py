@@ -97,7 +97,7 @@ def _fault(text: str) -> str:
     if len(text) > MAX_COMMAND_LENGTH:
         return f"has more than {MAX_COMMAND_LENGTH:,} characters"
     if not text.isprintable():
-        return "holds characters that cannot be printed"
+        return "has characters that cannot be printed"
     try:
         words = shlex.split(text)
     except ValueError:
@@ -105,7 +105,7 @@ def _fault(text: str) -> str:
     if not words or not words[0]:
         return "names no program"
     if _NO_PROGRAM.match(words[0]):
-        return f"begins with {words[0]!r}, which is no program"
+        return f"begins with {words[0]!r}, which is not a program"
     if _OPERATOR.search(_QUOTED.sub("_", text)) or _substitutes(text):
         return "is more than one program and its arguments"
     return f"has more than {MAX_COMMAND_LENGTH:,} characters" if len(shlex.join(words)) > MAX_COMMAND_LENGTH else ""

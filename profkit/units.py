@@ -50,8 +50,13 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def format_speedup(ratio: float) -> str:
-    """Give a speed-up: `1.74x`."""
-    return f"{ratio:.2f}x" if ratio <= _MOST_SHOWN else f"more than {_MOST_SHOWN:,.0f}x"
+    """A ratio of speeds or times with three significant digits: `1.74x`, `16.6x`."""
+    return f"{_three_digits(ratio)}x" if ratio <= _MOST_SHOWN else f"more than {_MOST_SHOWN:,.0f}x"
+
+
+def format_ceiling(ratio: float) -> str:
+    """How much faster at best, an estimate: one decimal from 2x on (`7.8x`), below that two (`1.16x`)."""
+    return f"{ratio:.1f}x" if 2 <= ratio < 10 else format_speedup(ratio)
 
 
 def format_numbers(numbers: Sequence[int]) -> str:
@@ -80,7 +85,7 @@ def format_change(fraction: float) -> str:
 
 
 def format_effect(fraction: float) -> str:
-    """Give the size of a change: as a percentage, and as a factor where it doubles the value: `7.1 %`, `20.38x`."""
+    """Give the size of a change: as a percentage, and as a factor where it doubles the value: `7.1 %`, `20.4x`."""
     return format_fraction(fraction) if fraction < 1 else format_speedup(1 + fraction)
 
 

@@ -153,7 +153,7 @@ def test_a_huge_world_is_said_in_a_few_words(tmp_path):
         bad_rank(tmp_path, f"rank{rank}", distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2**20})
     report = triage([str(tmp_path)])
     assert (len(report.fleet.missing), report.fleet.n_missing) == (MOST_MISSING, 2**20 - 3)
-    assert any("1,048,573 of 1,048,576 ranks are not here (3-1026" in caveat for caveat in report.verdict.caveats)
+    assert any("1,048,573 of 1,048,576 ranks are missing (3-1026" in caveat for caveat in report.verdict.caveats)
     document = report_to_dict(report)
     assert document["fleet"]["n_missing"] == 2**20 - 3
     import jsonschema

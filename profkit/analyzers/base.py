@@ -62,14 +62,14 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def each(self) -> str:
         """What `per_step` is per, in a sentence."""
-        return "per step" if self.has_steps else "per window"
+        return "per step" if self.has_steps else "in the window"
 
     def fraction(self, total_ns: int) -> float:
         """Give a total as a share of the window (0-1)."""
         return total_ns / self.window_ns if self.window_ns else 0.0
 
     def per_step(self, total: int) -> int:
-        """Give a total per step; without steps, per window."""
+        """A total per step; without steps, of the window."""
         return total // self.n_steps
 
 

@@ -53,9 +53,9 @@ def measure(facts: Facts) -> InputWaits | Skipped:
     if not waits:
         return Skipped(
             analyzer="input",
-            reason="only threads that neither launch nor mark steps wait in a DataLoader: whether the step waits for them"
-            " is not in this trace",
-            how_to_get="put record_function('get_batch') around what the training loop itself waits in",
+            reason="the threads that wait in a DataLoader neither launch work nor mark steps: the trace does not show"
+            " whether the step waits for them",
+            how_to_get="mark where the training loop waits for a batch: with record_function('get_batch')",
         )
     worst = int(waits.lengths_ns.argmax()) if waits else 0
     per_step = _per_step(trace, facts)
@@ -92,19 +92,22 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
     if fraction < STARVED.limit("window"):
         return ()
     per_step = scope.per_step(result.idle_ns)
-    who = "the training thread waits" if scope.is_cpu else "the device is idle while the host waits"
+    idle = f"{format_ns(per_step)} {scope.each}"
+    who = (
+        f"the training thread waits {idle} for" if scope.is_cpu else f"the GPU is idle {idle} while the host waits for"
+    )
     evidence = [
         Evidence(
-            statement=f"{who} for the DataLoader {format_ns(per_step)} {scope.each}: {format_fraction(fraction)} of the window",
+            statement=f"{who} the DataLoader ({format_fraction(fraction)} of the window)",
             metric="budget_ns.idle_data",
             value=float(result.idle_ns),
             unit="ns",
             expected=f"< {format_fraction(STARVED.limit('window'))} of the window",
         ),
         Evidence(
-            statement=f"{result.n_waits:,} waits took {format_ns(result.waited_ns)} in all, the longest {format_ns(result.longest_ns)}"
+            statement=f"{result.n_waits:,} waits take {format_ns(result.waited_ns)} in total; the longest takes {format_ns(result.longest_ns)}"
             if result.n_waits != 1
-            else f"one wait took {format_ns(result.waited_ns)}",
+            else f"one wait takes {format_ns(result.waited_ns)}",
             metric="input.waited_ns",
             value=float(result.waited_ns),
             unit="ns",
@@ -129,11 +132,11 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
 
 def _pattern(result: InputWaits) -> Evidence:
     kinds = {
-        "single-process": "the DataLoader runs in the training process (num_workers=0): every batch is made inside the step",
-        "workers": "the DataLoader has worker processes: they do not keep up",
-        "custom": "the ranges are the script's own",
+        "single-process": "num_workers=0: the training process makes each batch itself, inside the step",
+        "workers": "the worker processes of the DataLoader do not keep up",
+        "custom": "the script itself marks these waits",
     }
-    where = f"; {result.n_steps_waiting} of {result.n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
+    where = f"; {result.n_steps_waiting} of {result.n_steps} steps wait; the step that waits longest has {format_fraction(result.top_step_share)} of all waiting"
     return Evidence(
         statement=kinds[result.loader] + (where if result.n_steps > 1 else ""),
         metric="input.top_step_share",
@@ -147,11 +150,13 @@ def _fix(result: InputWaits) -> str:
     if result.loader == "single-process":
         wanted = -(-result.waited_ns // max(busy, 1)) + 1
         return (
-            f"num_workers={min(wanted, 64)} or more (fetching takes {format_speedup(result.waited_ns / max(busy, 1))} "
-            "the rest of the step), persistent_workers=True" + ("" if result.scope.is_cpu else ", pin_memory=True")
+            f"set num_workers={min(wanted, 64)} or more (fetching takes {format_speedup(result.waited_ns / max(busy, 1))} "
+            "as long as the rest of the step), persistent_workers=True"
+            + ("" if result.scope.is_cpu else ", pin_memory=True")
         )
     return (
-        "more workers or cheaper batches: prefetch_factor, decode once and cache, larger sequential reads, GPU decoding"
+        "use more workers or make batches cheaper: higher prefetch_factor, cached decoding, larger sequential reads,"
+        " GPU decoding"
     )
 
 

@@ -191,20 +191,20 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
         else kernel_profile(
             scope,
             memory[0].name,
-            "is it at the memory roof?",
-            "memory throughput above 80 % of peak, compute far below",
+            "does this kernel reach the memory bandwidth limit?",
+            "memory throughput above 80 % of peak, compute throughput far below",
             launch=memory[0].typical_launch,
         )
     )
     return (
         UNFUSED.found(
-            title=f"elementwise, norm and reduction {what} hold much of the work",
+            title=f"elementwise, norm and reduction {what} take much of the {'CPU' if scope.is_cpu else 'GPU'} time",
             confidence=0.7,
             recoverable_ns=scope.per_step(saved),
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_fraction(result.memory_share)} of the work is in {what} that memory traffic limits,"
+                    statement=f"{format_fraction(result.memory_share)} of compute time is in {what} limited by memory bandwidth,"
                     f" {format_fraction(result.matrix_share)} in matrix products",
                     metric="kernels.memory_share",
                     value=result.memory_share,
@@ -212,9 +212,9 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
                     expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
                 ),
                 Evidence(
-                    statement=f"they come in {format_count(result.n_runs / scope.n_steps)} unbroken"
-                    f" run{'' if result.n_runs == scope.n_steps else 's'} {scope.each}; fused, each costs at"
-                    f" least its longest member: {format_ns(scope.per_step(saved))} {scope.each} to win at most",
+                    statement=f"they run back to back in {format_count(result.n_runs / scope.n_steps)}"
+                    f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}; fusing each group saves"
+                    f" at most {format_ns(scope.per_step(saved))} {scope.each}",
                     metric="kernels.fusable_ns",
                     value=float(result.fusable_ns),
                     unit="ns",
@@ -235,8 +235,11 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
 def _fix(memory: list[KernelUse]) -> str:
     """Give what to do about memory-bound kernels, the longest first: inductor's are fused already."""
     if memory and all(use.name.startswith("triton_") for use in memory[:3]):
-        return "compiled already: fewer graph breaks, half-precision activations, hand-written kernels (Triton, Liger)"
-    return "fuse: torch.compile, or hand-written kernels (Triton, Liger); half-precision activations; in-place where allowed"
+        return "already compiled: remove graph breaks, use half-precision activations or hand-written kernels (Triton, Liger)"
+    return (
+        "fuse them with torch.compile or hand-written kernels (Triton, Liger); use half-precision activations, and"
+        " in-place operations where allowed"
+    )
 
 
 def present(result: Kernels) -> Section:

@@ -92,8 +92,8 @@ def judge(result: Memory) -> tuple[Finding, ...]:
             expected="0 after warm-up",
         ),
         Evidence(
-            statement=f"inside them, and after those that drained it, the device is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each}:"
-            f" {format_fraction(fraction)} of the window",
+            statement=f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} during these calls and right after"
+            f" them ({format_fraction(fraction)} of the window)",
             metric="memory.cost_ns",
             value=float(result.cost_ns),
             unit="ns",
@@ -103,7 +103,7 @@ def judge(result: Memory) -> tuple[Finding, ...]:
         of = f" of {format_bytes(result.capacity_bytes)}" if result.capacity_bytes else ""
         evidence.append(
             Evidence(
-                statement=f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at most; the reserve shrank {result.n_reserved_drops} times",
+                statement=f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at peak; reserved memory shrank {result.n_reserved_drops} times",
                 metric="memory.peak_reserved_bytes",
                 value=float(result.peak_reserved_bytes),
                 unit="bytes",
@@ -115,12 +115,12 @@ def judge(result: Memory) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(result.cost_ns),
             fraction=fraction,
             evidence=tuple(evidence),
-            fix="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; a smaller micro-batch with more accumulation; activation"
-            " checkpointing; fixed shapes",
+            fix="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; use a smaller micro-batch with more accumulation, activation"
+            " checkpointing or fixed shapes",
             next_tools=(
                 operators(
                     scope,
-                    "with every allocation: who allocates, and does the reserve shrink?",
+                    "record every allocation: which operator allocates, and does reserved memory shrink?",
                     "[memory] events whose Total Reserved falls: the cache was flushed",
                     flags="--memory",
                 ),

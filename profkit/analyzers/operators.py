@@ -68,7 +68,7 @@ def present(result: Operators) -> Section:
 
 ANALYZER = Analyzer(
     name="operators",
-    question="which operators stand behind the device time?",
+    question="which operators cause the device time?",
     needs="operators, runtime calls and device rows",
     measure=measure,
     present=present,

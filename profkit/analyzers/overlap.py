@@ -89,30 +89,30 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_ns(scope.per_step(result.exposed_ns))} {scope.each} of communication with no compute under it:"
-                    f" {format_fraction(scope.fraction(result.exposed_ns))} of the window" + _unasked_part(result),
+                    statement=f"communication runs {format_ns(scope.per_step(result.exposed_ns))} {scope.each} while no compute runs"
+                    f" ({format_fraction(scope.fraction(result.exposed_ns))} of the window)" + _unasked_part(result),
                     metric="budget_ns.comm_exposed",
                     value=float(result.exposed_ns),
                     unit="ns",
                     expected=f"< {format_fraction(EXPOSED.limit('window'))} of the window",
                 ),
                 Evidence(
-                    statement=f"{format_fraction(hidden)} of {format_ns(scope.per_step(result.comm_ns))} communication {scope.each} is hidden;"
-                    f" most time in {biggest}" + (_lone_part(result) if is_lone else ""),
+                    statement=f"compute hides {format_fraction(hidden)} of the {format_ns(scope.per_step(result.comm_ns))} of communication {scope.each};"
+                    f" most time is in {biggest}" + (_lone_part(result) if is_lone else ""),
                     metric="comm_hidden_fraction",
                     value=hidden,
                     unit="fraction",
                 ),
                 Evidence(
-                    statement="one rank's trace cannot tell transfer from waiting for a slower rank: of the exposed time between"
-                    f" 0 and {format_ns(scope.per_step(blocking_ns))} {scope.each} is this rank's to win",
+                    statement="one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
+                    f" between 0 and {format_ns(scope.per_step(blocking_ns))} {scope.each}",
                     metric="comm.recoverable_interval_ns",
                     value=float(scope.per_step(blocking_ns)),
                     unit="ns",
                 ),
             ),
-            fix="find out first who is late: triage all ranks together; then bucket sizes, prefetch, gradient accumulation,"
-            " lower-precision communication",
+            fix="first triage all ranks together to find a late rank; then tune bucket sizes, prefetch, gradient accumulation,"
+            " and communication precision",
             next_tools=(_all_ranks(scope),),
         ),
     )
@@ -127,20 +127,22 @@ def _is_lone(result: Overlap) -> bool:
 
 def _lone_part(result: Overlap) -> str:
     return (
-        f"; a single call takes {format_ns(result.longest_ns)}, its like {format_ns(result.usual_ns)} in the median:"
-        " whether that recurs, these steps cannot tell"
+        f"; one call takes {format_ns(result.longest_ns)}, the median of similar calls is {format_ns(result.usual_ns)}:"
+        " too few steps to tell whether this recurs"
     )
 
 
 def _all_ranks(scope: Scope) -> NextTool:
     """Give what shows all ranks at once: nsys knows NCCL; of gloo and MPI it sees nothing, torch.profiler does."""
-    who = "who arrives last at each collective?"
+    who = "which rank arrives last at each collective?"
     if scope.is_cpu:
-        return recapture(scope, f"all ranks in one folder: {who}", "`profkit triage profkit-capture/`: is a rank late?")
+        return recapture(
+            scope, f"record all ranks into one folder: {who}", "a late rank in `profkit triage profkit-capture/`"
+        )
     return system_timeline(
         scope,
-        f"all ranks in one report: {who}",
-        "the NCCL rows of all ranks: short on one rank and long on the others means that rank is late",
+        f"record all ranks into one report: {who}",
+        "the NCCL rows of all ranks: a rank with short rows, where the others have long ones, is late",
     )
 
 
@@ -148,7 +150,7 @@ def _unasked_part(result: Overlap) -> str:
     share = result.scope.fraction(result.unasked_ns)
     if share < WORTH_SAYING:
         return ""
-    return f"; under {format_fraction(share)} the host had not launched the next compute, which held nothing up"
+    return f"; for {format_fraction(share)} it delayed nothing, because the host had not launched the next compute"
 
 
 def present(result: Overlap) -> Section:
@@ -169,7 +171,7 @@ def present(result: Overlap) -> Section:
                 headers=("operation", "count", "time"),
                 units=("text", "count", "ns"),
                 rows=result.top,
-                note="A collective's time holds waiting for the other ranks.",
+                note="The time of a collective includes waiting for the other ranks.",
             ),
         ),
     )

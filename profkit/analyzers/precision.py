@@ -48,7 +48,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         return Skipped(
             analyzer="precision",
             reason="no kernels in this trace",
-            how_to_get="profile on a GPU: CPU operators do not tell their format",
+            how_to_get="profile on a GPU: CPU operators do not show their number format",
         )
     gpu = facts.trace.gpu
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
@@ -99,29 +99,29 @@ def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_fraction(fp32)} of matrix-kernel time in fp32, {format_fraction(tf32)} in tf32,"
-                    f" {format_fraction(half)} in half precision or less"
-                    + (f", {format_fraction(others)} in others or unknown" if others >= 0.0005 else ""),
+                    statement=f"{format_fraction(fp32)} of matrix-kernel time is in fp32, {format_fraction(tf32)} in tf32,"
+                    f" {format_fraction(half)} in half precision or lower"
+                    + (f", {format_fraction(others)} in other or unknown formats" if others >= 0.0005 else ""),
                     metric="precision.full_share",
                     value=full,
                     unit="fraction",
-                    expected=f"< {format_fraction(min_share)} if bf16 or fp16 is meant",
+                    expected=f"< {format_fraction(min_share)} if bf16 or fp16 is intended",
                 ),
                 Evidence(
-                    statement=f"hottest: {short_name(result.hottest_full)}",
+                    statement=f"hottest kernel: {short_name(result.hottest_full)}",
                     metric="precision.full_ns",
                     value=float(full_ns),
                     unit="ns",
                 ),
             ),
             fix="cast the module at load (torch_dtype=torch.bfloat16) or widen torch.autocast"
-            + ("; for fp32 on purpose: torch.set_float32_matmul_precision('high')" if fp32 >= min_share else ""),
+            + ("; if fp32 is intentional: torch.set_float32_matmul_precision('high')" if fp32 >= min_share else ""),
             next_tools=(
                 kernel_profile(
                     result.scope,
                     result.hottest_full,
                     "does the kernel use tensor cores at all?",
-                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions: the FP32 path",
+                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
                 ),
             ),
         ),
@@ -150,7 +150,7 @@ def present(result: MatmulPrecision) -> Section:
 
 ANALYZER = Analyzer(
     name="precision",
-    question="do the matrix kernels run in the format that was meant?",
+    question="do the matrix kernels run in the intended number format?",
     needs="kernel names",
     measure=measure,
     judge=judge,

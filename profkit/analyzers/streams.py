@@ -116,7 +116,7 @@ def present(result: Streams) -> Section:
 
 ANALYZER = Analyzer(
     name="streams",
-    question="which streams carry what, and how busy are they?",
+    question="what does each stream run, and how busy is it?",
     needs="device activity (kernel, gpu_memcpy, gpu_memset rows)",
     measure=measure,
     present=present,

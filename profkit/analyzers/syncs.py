@@ -96,8 +96,8 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"the device is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} because the host had waited"
-                    f" for it: {format_fraction(fraction)} of the window",
+                    statement=f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} after the host waited for it"
+                    f" ({format_fraction(fraction)} of the window)",
                     metric="budget_ns.idle_sync",
                     value=float(result.cost_ns),
                     unit="ns",
@@ -112,13 +112,13 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
                     unit="count",
                 ),
             ),
-            fix="keep metrics on the device and read them every N steps; non_blocking=True copies from pinned memory;"
-            " torch.where instead of boolean indexing",
+            fix="keep metrics on the GPU and read them every N steps; copy from pinned memory with non_blocking=True;"
+            " use torch.where instead of boolean indexing",
             next_tools=(
                 system_timeline(
                     scope,
-                    "which call waits, for what work, and how long does the device idle behind it?",
-                    "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, with the gap behind them",
+                    "which call waits for which work, and how long is the GPU idle after it?",
+                    "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, and the gap after each",
                 ),
             ),
         ),
@@ -137,7 +137,7 @@ def present(result: Syncs) -> Section:
                 headers=("call", "from operator", "count", "blocked"),
                 units=("text", "text", "count", "ns"),
                 rows=result.callers,
-                note="A long wait is no loss while the device works; the budget's sync part is what it cost.",
+                note="A long wait costs nothing while the GPU works. The sync part of the budget is what it costs.",
             ),
         )
         if result.callers

@@ -25,8 +25,8 @@ def steps_alone(source: str, n_steps: int) -> NextTool:
     return NextTool(
         name="profkit",
         line=line_of("profkit triage", path_word(source), "--steps", f"0:{n_steps}"),
-        purpose="judge the steps without the start-up around them",
-        look_for="the same steps, a window that holds nothing else, and a verdict",
+        purpose="judge the steps alone, without start-up",
+        look_for="a verdict over these steps only",
     )
 
 
@@ -45,8 +45,8 @@ def py_spy_loader(command: CommandLine) -> NextTool:
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
-        purpose="see what the input pipeline does while the step waits: decoding, reading or waiting for locks",
-        look_for="wide frames below Dataset.__getitem__ and collate; read() means storage, numpy or PIL means CPU",
+        purpose="what does the input pipeline do while the step waits: decode, read or wait for locks?",
+        look_for="wide frames below Dataset.__getitem__ and collate: read() means storage, numpy or PIL means CPU",
     )
 
 
@@ -55,7 +55,7 @@ def py_spy_main(command: CommandLine) -> NextTool:
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --native --rate 500 --duration 30 --output host.svg"),
-        purpose="see which Python and C++ frames fill the time between operators",
+        purpose="which Python and C++ frames take the time between operators?",
         look_for="wide frames outside torch operators: logging, hooks, list and dict work, locks",
     )
 
@@ -64,8 +64,8 @@ def py_spy_operators(command: CommandLine) -> NextTool:
     """Give a sampling of the main process for where operators themselves spend their time."""
     return replace(
         py_spy_main(command),
-        purpose="see in which native code the hottest operators spend their time",
-        look_for="wide frames below the hottest operators of -v: matrix libraries compute, loops and copies move memory",
+        purpose="in which native code do the hottest operators spend their time?",
+        look_for="wide frames below the hottest operators (-v lists them): matrix libraries compute, loops and copies move memory",
     )
 
 

@@ -112,8 +112,8 @@ def judge(result: Transfers) -> tuple[Finding, ...]:
                         system_timeline(
                             result.scope,
                             "are the copies slow, or issued at the wrong time?",
-                            f"memcpy {'HtoD' if direction == 'to' else 'DtoH'} rows against the kernels: same stream in"
-                            " sequence, or a stream of their own",
+                            f"memcpy {'HtoD' if direction == 'to' else 'DtoH'} rows and kernels: in sequence on one stream,"
+                            " or copies on a stream of their own",
                         ),
                     ),
                 )
@@ -126,9 +126,9 @@ def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) ->
     fraction = scope.fraction(way.exposed_ns)
     others = scope.fraction(result.exposed_ns) - fraction
     yield Evidence(
-        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} with nothing under"
-        f" them: {format_fraction(fraction)} of the window"
-        + (f"; other copies a further {format_fraction(others)}" if others >= 0.02 else ""),
+        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while nothing"
+        f" else runs ({format_fraction(fraction)} of the window)"
+        + (f"; other copies take a further {format_fraction(others)}" if others >= 0.02 else ""),
         metric=f"transfers.exposed_{direction}_device_ns",
         value=float(way.exposed_ns),
         unit="ns",
@@ -165,7 +165,7 @@ def _fix_to(scope: Scope, way: Way) -> str:
     if small := _small(scope, way, TO_DEVICE):
         return f"{small}: collate into one tensor and copy once"
     if way.pageable_fraction > 0.5:
-        return "pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
+        return "use pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
     return "copy one batch ahead on a side stream; send uint8 or ids and expand on the device"
 
 
@@ -173,8 +173,8 @@ def _fix_from(scope: Scope, way: Way) -> str:
     if small := _small(scope, way, FROM_DEVICE):
         return f"{small}: keep results on the device, stack them and copy once"
     if way.pageable_fraction > 0.5:
-        return "copy into pinned memory with non_blocking=True on a side stream; reduce on the device before"
-    return "copy on a side stream while the next kernels run; reduce on the device before, keep what nobody reads"
+        return "copy into pinned memory with non_blocking=True on a side stream; reduce on the device first"
+    return "copy on a side stream while the next kernels run; reduce on the device first; do not copy what nobody reads"
 
 
 def present(result: Transfers) -> Section:

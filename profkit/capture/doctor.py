@@ -112,7 +112,7 @@ def _torch_checks(facts: dict[str, Any], program: str) -> list[Check]:
         seen = "a GPU, but torch cannot use it"
         found.append(Check(name="gpu", is_ok=False, seen=seen, fix="nvidia-smi; echo $CUDA_VISIBLE_DEVICES"))
     else:
-        found.append(Check(name="gpu", is_ok=None, seen="none: captures hold the host's side only"))
+        found.append(Check(name="gpu", is_ok=None, seen="none: captures hold only the host side"))
     if devices:
         has_cupti = "CUDA" in facts["activities"]
         seen = "torch's profiler records the device" if has_cupti else "missing: traces would hold no kernels"

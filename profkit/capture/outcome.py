@@ -36,7 +36,7 @@ def _outcomes(
     if export.is_taken(options, folder):
         place = work_folder(options.folder, options.capture_id)
         raise FileExistsError(
-            f"another capture was written into {options.folder} meanwhile; this one's recording is in {place}"
+            f"another capture was written into {options.folder} meanwhile; this recording is in {place}"
         )
     facts = export.finish(
         work,
@@ -89,5 +89,5 @@ def _line(one: dict[str, Any], folder: Path) -> str:
         times = f"{format_ns(baseline['median_ns'])} a step before, {format_ns(profiled['median_ns'])} profiled"
         parts.append(f"{times} (x{ratio:.2f})" + (f", {format_ns(after['median_ns'])} after" if after["n"] else ""))
     parts.append(f"stalled {format_ns(one['stop_ns'] + one['export_ns'])} to write")
-    cut = "; CUT: the run ended inside the window" if one.get("is_cut") else ""
+    cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
     return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"

@@ -62,7 +62,7 @@ def checked_folder(folder: Path) -> str:
     except OSError as error:
         return f"cannot write to {folder}: {error.strerror}"
     if free_bytes < _MIN_FREE_BYTES:
-        return f"{folder} has {free_bytes >> 20} MiB left, a trace may need more"
+        return f"{folder} has {free_bytes >> 20} MiB left, which may be too little for a trace"
     return ""
 
 

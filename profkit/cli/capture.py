@@ -23,14 +23,18 @@ DEFAULT_FOLDER = "profkit-capture"
 def window_options(function: Any) -> Any:
     """Add the options that say what is recorded, which `capture` and `run` share."""
     options = (
-        click.option("--baseline", type=click.IntRange(1), help="Unprofiled steps timed before (10)."),
+        click.option("--baseline", type=click.IntRange(1), help="Steps timed without the profiler first (10)."),
         click.option(
-            "--warmup", type=click.IntRange(1), help="Steps with the profiler prepared (1, or the loader's queue)."
+            "--warmup", type=click.IntRange(1), help="Steps that warm up the profiler (1, or the loader's queue)."
         ),
         click.option(
             "--steps", type=click.IntRange(1), help="Steps recorded (5, or whole rounds of the loader's workers)."
         ),
-        click.option("--shapes", is_flag=True, help="Record operator shapes: needed for FLOPs; doubles the stall."),
+        click.option(
+            "--shapes",
+            is_flag=True,
+            help="Record operator shapes: needed for FLOPs; doubles the stall while the trace is written.",
+        ),
         click.option("--stacks", is_flag=True, help="Record Python stacks."),
         click.option("--memory", is_flag=True, help="Record every allocation."),
         click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to capture (all)."),
@@ -44,10 +48,12 @@ def window_options(function: Any) -> Any:
             "--device",
             type=click.Choice(["auto", "cpu", "cuda"]),
             default="auto",
-            help="What to record; cuda refuses a run that uses none.",
+            help="What to record; cuda fails if the run does not use CUDA.",
         ),
-        click.option("--strict", is_flag=True, help="Stop instead of running the script without a capture."),
-        click.option("--overwrite", is_flag=True, help="Replace the capture that lies in -o."),
+        click.option(
+            "--strict", is_flag=True, help="Stop if nothing can be recorded, instead of running the script anyway."
+        ),
+        click.option("--overwrite", is_flag=True, help="Replace the capture in -o."),
     )
     for option in reversed(options):
         function = option(function)
@@ -148,7 +154,7 @@ def _outcome(options: Any, ran: Any) -> Captured:
     try:
         facts = outcomes_of(options, folder, details=details)
     except OSError as error:
-        say(f"the traces could not be put together ({error})")
+        say(f"the traces could not be merged ({error})")
         return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
     for line in [*told(facts, folder), *_unused_gpus(facts, len(details["gpus"]))]:
         head, _, trace = line.partition("\n")
@@ -166,7 +172,7 @@ def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
     if not n_gpus or kinds != {"cpu"}:
         return []
     return [
-        f"no CUDA was used, though this machine has {n_gpus} GPU(s): the trace holds the host alone; profkit doctor"
+        f"no CUDA was used, though this machine has {n_gpus} GPU(s): the trace shows the host only; see profkit doctor"
     ]
 
 
@@ -183,7 +189,7 @@ def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_F
     folder = (output or Path(default)).absolute()
     there = "" if overwrite else _what_lies_in(folder)
     if there and output is not None:
-        raise UsageError(f"{output} holds {there} already", hint="name another folder with -o, or add --overwrite")
+        raise UsageError(f"{output} already holds {there}", hint="name another folder with -o, or add --overwrite")
     if not there and place.is_busy(folder):
         there = f"another capture is writing into {folder}"
         if is_strict:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from profkit.model.trace import Trace
 
 
-@click.command("info", short_help="What is in a trace, and what it can tell.")
+@click.command("info", short_help="What is in a trace, and what it can show.")
 @click.argument("path", type=click.Path(allow_dash=True), metavar="TRACE")
 @click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
-@click.option("--lenient", is_flag=True, help="Read what is whole of a damaged file.")
+@click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
 def command(path: str, fmt: str, lenient: bool) -> None:
     """Say what a trace or an nsys export holds (events, devices, steps, options of the profiler), whether the capture
     is sound, and which analyses it can feed; for the others, what is missing and how to get it.

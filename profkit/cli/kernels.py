@@ -12,9 +12,9 @@ from profkit.model.kernel import KernelReport
 
 @click.command("kernels", short_help="What limits a kernel, from Nsight Compute's profiles.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE...")
-@click.option("-f", "--format", "fmt", type=FormatChoice("kernels"), help="By default, as the suffix of -o says.")
+@click.option("-f", "--format", "fmt", type=FormatChoice("kernels"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
-@click.option("-v", "--verbose", is_flag=True, help="Every launch at length.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every launch in full.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(paths: tuple[str, ...], fmt: str | None, output: Path | None, verbose: bool, color: bool | None) -> int:
     """Read ncu's profiles and say for each kernel what limits it, on which numbers, and what to change.

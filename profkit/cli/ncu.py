@@ -27,19 +27,19 @@ from profkit.redact import shown_url
 from profkit.shell import CommandLine, line_of, path_word, recorded
 
 DEFAULT_FOLDER = "profkit-ncu"
-_NO_MATCH = "name and launch index are those of a steady step; try --skip 0, or --whole"
-_IN_USE = "another tool reads the GPU's counters: dcgmi profiling --pause, or end the other ncu"
+_NO_MATCH = "name and launch index come from a steady step; try --skip 0, or --whole"
+_IN_USE = "another tool reads the GPU's counters: run dcgmi profiling --pause, or end the other ncu"
 _MOST_LOG_BYTES: Final = 16 * 2**20  # chosen: ncu writes a line for each pass
 _STEPS = 2  # the launch counted in one step, and one more where an early one was skipped (chosen)
 
 
 @click.command("ncu", short_help="Profile a hot kernel with Nsight Compute.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the report ({DEFAULT_FOLDER}).")
-@click.option("--kernel", metavar="NAME", help="The kernel, as torch, nsys or ncu call it, or regex:...")
-@click.option("--from", "trace", type=click.Path(), metavar="TRACE", help="Take the hottest kernel of this trace.")
-@click.option("--run-recorded", is_flag=True, help="With --from: run the command that the trace was recorded with.")
-@click.option("--skip", type=click.IntRange(0), help="Matching launches passed over (from the trace, or 0).")
-@click.option("--count", type=click.IntRange(1), help="Launches profiled (1; 50 where no kernel is named).")
+@click.option("--kernel", metavar="NAME", help="The kernel's name in torch, nsys or ncu, or regex:...")
+@click.option("--from", "trace", type=click.Path(), metavar="TRACE", help="Profile the hottest kernel of this trace.")
+@click.option("--run-recorded", is_flag=True, help="With --from: run the command that recorded the trace.")
+@click.option("--skip", type=click.IntRange(0), help="Matching launches to skip (from the trace, or 0).")
+@click.option("--count", type=click.IntRange(1), help="Launches to profile (1; 50 if no kernel is named).")
 @click.option("--set", "section_set", metavar="basic|full", help="ncu's metrics (full for a named kernel).")
 @click.option("--ranks", default="0", metavar="0|all", help="Ranks to profile under torchrun or srun (0).")
 @tool_options
@@ -139,7 +139,7 @@ def _hottest(trace: str) -> tuple[str, int | None, CommandLine | None]:
     kernels = analyse(read).results.get("kernels")
     if kernels is None or kernels.scope.is_cpu or not kernels.top:
         raise UsageError(
-            f"{shown} holds no kernels", hint="ncu looks at a GPU's kernels; profkit triage says what it is"
+            f"{shown} holds no kernels", hint="ncu profiles GPU kernels; profkit triage analyses this trace"
         )
     top = kernels.top[0]
     say(f"hottest in {shown}: {top.name[:100]}, {top.count} launches")
@@ -159,10 +159,10 @@ def _recorded(trace: str, known: CommandLine | None, *, may_run: bool) -> tuple[
         raise UsageError(f"{shown} names no command that can be run", hint=f"give it: {yours} COMMAND")
     say(f"{shown} was recorded with: {known.text}")
     if any(REDACTED in word for word in known.words):
-        raise UsageError("secrets were taken out of that command", hint=f"give it whole: {yours} COMMAND")
+        raise UsageError("secrets were removed from that command", hint=f"give the whole command: {yours} COMMAND")
     if not may_run:
         raise UsageError(
-            "a command in a trace is run only if you say so",
+            "profkit runs a command from a trace only with --run-recorded",
             hint=f"read it, then add --run-recorded, or: {yours} COMMAND",
         )
     return known.words
@@ -177,7 +177,7 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
         raise counters_error()
     if not done.reports:
         errors = [line for line in said.splitlines() if line.startswith("==ERROR==")] or [
-            "no launch matched" if log is not None else "see what each ncu said above"
+            "no launch matched" if log is not None else "see the output of ncu above"
         ]
         say(f"ncu left no report in {folder}: {errors[0]}")
         say_below(f"hint: {_IN_USE if 'driver resource' in errors[0] else _NO_MATCH}")

@@ -28,8 +28,10 @@ DEFAULT_FOLDER = "profkit-nsys"
 @click.command("nsys", short_help="Record steady steps with Nsight Systems.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the reports ({DEFAULT_FOLDER}).")
 @click.option("--steps", type=click.IntRange(1), help="Steps recorded (5, or whole rounds of the loader's workers).")
-@click.option("--also", default="", metavar="waits,python,...", help="More to record; --also help lists it.")
-@click.option("--trace", metavar="cuda-sw,nvtx", help="What nsys traces, in its own words.")
+@click.option(
+    "--also", default="", metavar="waits,python,...", help="What else to record; --also help lists the words."
+)
+@click.option("--trace", metavar="cuda-sw,nvtx", help="What nsys traces, passed on as --trace.")
 @click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to record under torchrun or srun (all).")
 @tool_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
@@ -94,7 +96,7 @@ def _wanted(also: str) -> tuple[str, ...]:
     unknown = [name for name in wanted if name not in ALSO]
     if unknown:
         known = "; ".join(f"{name}: {meaning}" for name, meaning in ALSO.items())
-        raise UsageError(f"--also {unknown[0]} is not known", hint=known)
+        raise UsageError(f"--also {unknown[0]} is unknown", hint=known)
     return wanted
 
 
@@ -105,7 +107,7 @@ def _finish(done: Done, folder: Path, tool: Any) -> int:
 
     if not done.reports:
         say(f"nsys left no report in {folder}")
-        say_below("hint: --whole records without looking for steps; nsys status --environment")
+        say_below("hint: --whole records without looking for steps; nsys status --environment checks the machine")
         return done.code or 4
     exporter = flags_of(tool, EXPORT_HELP)
     exported = []

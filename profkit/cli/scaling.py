@@ -24,16 +24,20 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
         """Give bytes."""
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b)", str(value).strip().lower())
         if match is None or match[2] not in _SIZES or float(match[1]) == 0:
-            self.fail(f"{value!r} is no amount of memory: write 16GB", param, ctx)
+            self.fail(f"{value!r} is not an amount of memory: write 16GB", param, ctx)
         return float(match[1]) * _SIZES[match[2]]
 
 
-@click.command("scaling", short_help="Does it scale, and is the baseline fit to say so?")
+@click.command("scaling", short_help="Does the job scale, and is the baseline sound?")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="TABLE|DIRS...")
-@click.option("--held", type=click.Choice(["strong", "weak"]), help="What stays the same: work per step, or per GPU.")
-@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not tell.")
-@click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, where no column says.")
-@click.option("-f", "--format", "fmt", type=FormatChoice("scaling"), help="By default, as the suffix of -o says.")
+@click.option(
+    "--held",
+    type=click.Choice(["strong", "weak"]),
+    help="What stays the same: work per step (strong) or per GPU (weak).",
+)
+@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it.")
+@click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, if no column has it.")
+@click.option("-f", "--format", "fmt", type=FormatChoice("scaling"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
@@ -45,11 +49,11 @@ def command(
     output: Path | None,
     color: bool | None,
 ) -> int:
-    """Give strong and weak scaling efficiency with intervals, and judge the baseline they stand on.
+    """Compute strong and weak scaling efficiency with intervals, and check the baseline.
 
     TABLE is CSV or JSON, one row per run: gpus or world_size, tokens_per_sec or step_ms, batch and memory where known.
-    DIRS are capture folders, one per run; beside a table they say where its efficiency went. An efficiency above 1
-    accuses the baseline until it is explained.
+    DIRS are capture folders, one per run; given with a table, they show where efficiency is lost. An efficiency
+    above 1 means that the baseline is suspect until it is explained.
 
     \b
     Examples:

@@ -76,7 +76,7 @@ def _sample(side: Side, unit: str, *, is_unprofiled: bool) -> Sample:
     for run, lengths in zip(side.runs, steps, strict=True):
         if not any(lengths):
             lasting = "steps last" if unit == "ns/step" else "window lasts"
-            raise UnsupportedTraceError(f"{run.name}: its {lasting} 0 ns: there is nothing to compare")
+            raise UnsupportedTraceError(f"{run.name}: its {lasting} 0 ns: nothing to compare")
     values = tuple(sum(run) / len(run) for run in steps)
     return Sample(name=side.name, values=values, unit=unit, higher_is_better=False, steps=steps)
 
@@ -114,14 +114,14 @@ def _not_comparable(why: tuple[Finding, ...], pair: Pair | None, unit: str) -> s
     if work is not None:
         return f"{work.title} ({work.seen('compare.time_per_work_ratio').statement})"
     if pair is None:
-        return "steps were found on one side only: a step cannot be compared with a window"
+        return "steps were found on one side only: a step and a window cannot be compared"
     counts = pair.rates(lambda trace: trace.counts.operators)
     if unit != "ns/window" or min(counts) >= (1 - SAME_WORK) * max(counts):
         return ""
     told = moved(*(format_count(round(count, 1)) for count in counts))
     return (
-        f"no steps on either side, and the windows hold other work ({told} operations per window): their length is the"
-        " recording's, not the job's"
+        f"no steps on either side, and the windows hold different work ({told} operations per window): their length"
+        " shows the recording, not the job"
     )
 
 
@@ -238,7 +238,7 @@ def _said(values: Iterable[object]) -> str:
 
 def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
     if {trace.report.source for trace in sides[0].traces} & {trace.report.source for trace in sides[1].traces}:
-        yield "the same file is on both sides"
+        yield "both sides have the same file"
     for side in sides:
         for trace in side.traces:
             for check in trace.report.checks:
@@ -247,6 +247,6 @@ def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
     if not is_unprofiled:
         yield "step times were taken with the profiler on; profkit capture also times steps without it"
     if any(len({trace.meta.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
-        yield "of several ranks, the slowest is judged; shares and accounts are means over ranks"
+        yield "step times are those of the slowest rank; all other numbers are means over ranks"
     if sides[0].traces[0].is_cpu:
-        yield "CPU trace: dispatch cost is estimated from the smallest operators, not measured"
+        yield "CPU trace: dispatch cost is estimated, not measured"

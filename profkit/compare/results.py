@@ -25,9 +25,9 @@ def compare_tables(paths: Sequence[str], *, metric: str | None = None, margin: f
     ]
     _, worst, old, new = min(judged, key=lambda item: item[1].effect)
     caveats = [warning for table in tables for warning in table.warnings]
-    caveats.append("tables hold no traces: they say whether it changed, not why")
+    caveats.append("tables hold no traces: they show whether it changed, not why")
     if len(judged) > 1:
-        caveats.append(f"{len(judged)} configurations, each judged by itself: of many, one may alarm by chance")
+        caveats.append(f"{len(judged)} configurations, each judged alone: one of many can look changed by chance")
     return Comparison(
         judgement=worst,
         baseline=_side(old, tables[0].source),

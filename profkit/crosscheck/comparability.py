@@ -26,7 +26,7 @@ def unpairable(first: Portrait, second: Portrait) -> str:
             return f"{side.possessive} trace has no kernels of a GPU"
         if not side.step_ns.size:
             return (
-                f"no steps are known in {side.possessive} trace, so that nothing is per step (profkit nsys marks them)"
+                f"{side.possessive} trace has no steps, so nothing can be compared per step (profkit nsys marks them)"
             )
         if not side.launches.key.size:
             return f"no kernels were launched inside the steps of {side.possessive} trace"
@@ -45,8 +45,8 @@ def not_the_same(first: Portrait, second: Portrait, found: Match, *, has_shapes:
     if USUAL_RATIO[0] <= ratio <= USUAL_RATIO[1]:
         return ""
     return (
-        f"the same kernels take {format_speedup(ratio)} as long under {second.tool} (median): another batch size in the"
-        " same grids, or other clocks"
+        f"the same kernels take {format_speedup(ratio)} as long under {second.tool} (median): another batch size with"
+        " the same grids, or other clocks"
     )
 
 
@@ -79,10 +79,10 @@ def _unmatched(first: Portrait, second: Portrait, found: Match, limit: float, *,
     shares = f"{format_fraction(found.first.time_share)} of {first.possessive} kernel time and"
     shares += f" {format_fraction(found.second.time_share)} of {second.possessive} has a partner"
     by = "function, grid, block and order in the step" if has_shapes else "function and order in the step alone"
-    why = f"not the same workload: by {by}, {shares}; {format_fraction(limit)} is asked of both"
+    why = f"not the same workload: by {by}, {shares}; both need {format_fraction(limit)}"
     graphs = [side.tool for side in (first, second) if side.launches.n_graphs]
     if len(graphs) == 1:
-        return f"{why} ({graphs[0]} recorded CUDA graphs as wholes: record again with --also graphs)"
+        return f"{why} ({graphs[0]} recorded CUDA graphs without their kernels: record again with --also graphs)"
     if has_shapes:
         pairs, _ = paired_steps(first.step_numbers, second.step_numbers)
         by_name = match(first.launches.named(), second.launches.named(), pairs).time_share

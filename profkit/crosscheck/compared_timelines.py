@@ -20,7 +20,7 @@ from profkit.model.handover import FunctionMatch, HandoverStatus, MatchedSide, P
 from profkit.model.names import family_of, kind_of
 from profkit.model.report import Verdict
 from profkit.model.trace import Kind
-from profkit.units import format_fraction, format_ns, format_speedup
+from profkit.units import format_ceiling, format_fraction, format_ns, format_speedup
 
 _MAX_NAMED: Final = 4
 
@@ -94,7 +94,7 @@ def _same_job(first: Portrait) -> NextTool:
     return NextTool(
         name="nsys",
         line=first.scope.command.under("profkit nsys"),
-        purpose="record the same job, the same way, under the other tool",
+        purpose="record the same job in the same way with the other tool",
         look_for="the same batch size, device and number of ranks; steps are marked by profkit",
     )
 
@@ -160,7 +160,7 @@ def _evidence(first: Portrait, second: Portrait, found: Match, ruled: Ruling) ->
 def _matched(found: Match) -> Evidence:
     n = f"{found.first.n_matched:,} of {found.first.n:,} and {found.second.n:,} launches"
     return Evidence(
-        statement=f"{format_fraction(found.time_share)} of the kernel time is the same kernels in both ({n})",
+        statement=f"{format_fraction(found.time_share)} of the kernel time is in kernels that both traces have ({n})",
         metric="handover.matched_time_fraction",
         value=found.time_share,
         unit="fraction",
@@ -172,10 +172,10 @@ def _cause(ruled: Ruling) -> Evidence:
     assert cause is not None  # noqa: S101 - asked by the caller
     noise = f"{100 * CONFIRMED.limit('floor'):.1f} points of noise between runs"
     if cause.allowed is None:
-        scatter = f"one step on a side knows no scatter ({noise})"
+        scatter = f"one step on a side does not show the variation ({noise})"
     else:
         word = "within" if cause.agrees else "more than"
-        scatter = f"{word} what the scatter of steps ({100 * cause.allowed:.1f} points) and {noise} allow"
+        scatter = f"{word} the variation of steps ({100 * cause.allowed:.1f} points) and {noise}"
     return Evidence(
         statement=f"its share differs by {100 * cause.difference:+.1f} points: {scatter}",
         metric="handover.cause_difference",
@@ -191,7 +191,7 @@ def _ceilings(first: Portrait, second: Portrait) -> list[Evidence]:
         return []
     return [
         Evidence(
-            statement=f"fixing it could give at most {_gain(theirs)} by {second.tool}, {_gain(ours)} by {first.tool}",
+            statement=f"a fix saves at most {_gain(theirs)} by {second.tool}, {_gain(ours)} by {first.tool}",
             metric="handover.second_recoverable_ns",
             value=float(theirs.recoverable_ns),
             unit="ns",
@@ -200,8 +200,9 @@ def _ceilings(first: Portrait, second: Portrait) -> list[Evidence]:
 
 
 def _gain(verdict: Verdict) -> str:
-    saved = f"-{format_ns(verdict.recoverable_ns)} per step"
-    return saved if verdict.speedup_ceiling is None else f"{format_speedup(verdict.speedup_ceiling)} ({saved})"
+    saved = f"{format_ns(verdict.recoverable_ns)} per step"
+    ceiling = verdict.speedup_ceiling
+    return saved if ceiling is None else f"{saved} (at best {format_ceiling(ceiling)} faster)"
 
 
 def _step_times(first: Portrait, second: Portrait) -> Evidence:
@@ -224,7 +225,7 @@ def _parts(parts: tuple[PartAgreement, ...]) -> Evidence:
     named = ", ".join(f"{_words(part.part)} {100 * part.difference:+.1f}" for part in apart)
     n = f"{len(parts) - len(apart)} of {len(parts)} parts of the budget agree"
     return Evidence(
-        statement=f"{n}; points of the step that differ: {named}" if apart else n,
+        statement=f"{n}; differences in points: {named}" if apart else n,
         metric="handover.parts_apart",
         value=float(len(apart)),
         unit="count",

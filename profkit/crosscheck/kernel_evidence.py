@@ -156,7 +156,7 @@ def _status(portrait: Portrait, told: KernelHandover, device: str) -> tuple[Hand
     per, whole = _per(portrait)
     if not told.by_class or not told.kernel_ns:
         named = ", ".join(told.unmatched[:_MAX_NAMED])
-        why = f"the trace launches none of its kernels in their grid and block ({named})"
+        why = f"the trace launches none of the profiled kernels with this grid and block ({named})"
         why = f"the kernels of the trace last 0 ns {per}" if told.by_class else why
         why = f"taken on another device ({device})" if device else why
         return HandoverStatus.REFUSED, f"ncu's profiles are not merged: {why}"
@@ -167,12 +167,12 @@ def _status(portrait: Portrait, told: KernelHandover, device: str) -> tuple[Hand
     )
     covered = f"{format_fraction(told.covered_ns / told.kernel_ns)} of the kernel time is profiled"
     said = f"{shares} of the {whole}{_side_by_side(told, per)}; {covered}" if shares else covered
-    said += "" if shares else ", none of it with both throughputs"
+    said += "" if shares else ", but never with both throughputs"
     bottleneck = portrait.verdict.bottleneck
     if bottleneck is not Bottleneck.KERNEL:
-        return HandoverStatus.OPEN, f"ncu runs kernels alone and cannot speak on {bottleneck.value}: {said}"
+        return HandoverStatus.OPEN, f"ncu runs kernels alone, so it says nothing about {bottleneck.value}: {said}"
     if not shares or told.covered_ns < CONFIRMED.limit("covered") * told.kernel_ns:
-        asked = f"{format_fraction(CONFIRMED.limit('covered'))} is asked"
+        asked = f"{format_fraction(CONFIRMED.limit('covered'))} is needed"
         return HandoverStatus.OPEN, f"ncu cannot confirm kernel-bound yet: {said}, {asked}"
     doubted_ns = sum(kernel.kernel_ns for kernel in told.kernels if _is_doubted(kernel))
     if told.covered_ns - doubted_ns < CONFIRMED.limit("covered") * told.kernel_ns:
@@ -191,7 +191,7 @@ def _side_by_side(told: KernelHandover, per: str) -> str:
     """Give how shares of the step come of kernels that run side by side, "" where hardly any do."""
     if told.kernel_ns <= (1 + _SIDE_BY_SIDE) * told.busy_ns:
         return ""
-    return f" ({format_ns(told.kernel_ns)} of kernels run side by side in {format_ns(told.busy_ns)} {per})"
+    return f" ({format_ns(told.kernel_ns)} of kernels overlap in {format_ns(told.busy_ns)} {per})"
 
 
 def _evidence(told: KernelHandover, portrait: Portrait) -> Iterable[Evidence]:
@@ -210,7 +210,7 @@ def _evidence(told: KernelHandover, portrait: Portrait) -> Iterable[Evidence]:
     if known:
         won = min(sum(known), told.busy_ns)  # kernels side by side give back no more than the time that any runs
         yield Evidence(
-            statement=f"at the peak of their busier roofs they would take at most {format_ns(won)} {per} less"
+            statement=f"at the peak of their busier roofs, these kernels would save at most {format_ns(won)} {per}"
             f" ({format_fraction(won / told.step_ns if told.step_ns else 0.0)} of the {whole})",
             metric="handover.kernel_recoverable_ns",
             value=float(won),
@@ -220,9 +220,9 @@ def _evidence(told: KernelHandover, portrait: Portrait) -> Iterable[Evidence]:
     if ratios:
         ratio = float(np.median(ratios))
         low, high = _USUAL_RATIO
-        doubt = "" if low <= ratio <= high else ": other clocks or a cold cache, so its class may not hold in the job"
+        doubt = "" if low <= ratio <= high else ": other clocks or a cold cache, so its class may differ in the job"
         yield Evidence(
-            statement=f"under ncu they take {format_speedup(ratio)} as long as in the trace (median){doubt}",
+            statement=f"under ncu, these kernels take {format_speedup(ratio)} as long as in the trace (median){doubt}",
             metric="handover.ncu_duration_ratio",
             value=ratio,
             unit="ratio",

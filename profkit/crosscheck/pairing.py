@@ -55,4 +55,4 @@ def _other_rank(first: Portrait, second: Portrait) -> tuple[str, ...]:
     ranks = first.rank.rank, second.rank.rank
     if None in ranks or ranks[0] == ranks[1]:
         return ()
-    return (f"rank {ranks[0]} of {first.tool} is set against rank {ranks[1]} of {second.tool}: one trace each",)
+    return (f"rank {ranks[0]} of {first.tool} is compared with rank {ranks[1]} of {second.tool}: one trace each",)

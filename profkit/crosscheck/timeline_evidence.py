@@ -43,7 +43,7 @@ def _waits(second: Portrait) -> Iterable[Evidence]:
         return
     named = ", ".join(f"{name} {format_ns(spent)}" for name, spent in second.host.waits[:_MAX_NAMED])
     yield Evidence(
-        statement=f"while the device idled, the launching thread was in the operating system: {named} per step",
+        statement=f"while the GPU was idle, the launching thread was in the operating system: {named} per step",
         metric="handover.os_wait_ns",
         value=float(total),
         unit="ns",
@@ -56,7 +56,7 @@ def _ranges(second: Portrait) -> Iterable[Evidence]:
         return
     named = ", ".join(f"{name} {format_ns(spent)}" for name, spent in big[:_MAX_NAMED])
     yield Evidence(
-        statement=f"idle device time inside ranges, per step: {named}",
+        statement=f"GPU idle time inside ranges, per step: {named}",
         metric="handover.idle_in_range_ns",
         value=float(big[0][1]),
         unit="ns",

@@ -49,13 +49,13 @@ def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:
         said = f"{other} cannot tell either" if ours.bottleneck is nothing else f"{other} cannot confirm it"
         return _open(first, f"{said}: {theirs.headline}", theirs.next_tool)
     if ours.bottleneck is nothing and differs:
-        return _open(first, f"{other} says {theirs.bottleneck.value}, and cannot answer: {differs}", _again(first))
+        return _open(first, f"{other} says {theirs.bottleneck.value}, but this is no answer: {differs}", _again(first))
     if ours.bottleneck is nothing:
         return Ruling(
             status=HandoverStatus.ANSWERED,
             sentence=f"{other} answers what {first.tool} left open: {theirs.bottleneck.value}, {theirs.headline}",
             confidence=theirs.confidence,
-            why=f"{second.possessive} own; {first.tool} could not tell",
+            why=f"from {second.tool}; {first.tool} could not tell",
             cause=None,
             next_tool=None,
         )
@@ -91,7 +91,7 @@ def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement, differs:
     if doubt:
         return Ruling(
             status=HandoverStatus.CONFIRMED,
-            sentence=f"{confirmed}: {shares}; {doubt}, which makes it no surer",
+            sentence=f"{confirmed}: {shares}; {doubt}, so the confidence stays",
             confidence=ours,
             why="",
             cause=cause,
@@ -99,8 +99,8 @@ def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement, differs:
         )
     if theirs > ours:
         why = (
-            f"{ours:.2f} -> {theirs:.2f}: that of {second.tool}, whose capture allows more;"
-            " two tools that agree are as sure as the surer of them"
+            f"{ours:.2f} -> {theirs:.2f}: from {second.tool}, whose capture allows more;"
+            " where two tools agree, the higher confidence holds"
         )
     return Ruling(
         status=HandoverStatus.CONFIRMED,
@@ -123,27 +123,27 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement, diffe
             status=HandoverStatus.OVERTURNED,
             sentence=f"{second.tool} overturns {ours.value}: {shares}; it is {theirs.value}",
             confidence=second.verdict.confidence,
-            why=f"{second.possessive} own: its verdict stands instead",
+            why=f"from {second.tool}: its verdict replaces the other",
             cause=cause,
             next_tool=None,
         )
     if differs:
         reason, tool = differs, _again(first)
     elif cause.agrees is None:
-        reason = "with one step on a side, scatter is not known"
+        reason = "with one step on a side, the variation of steps is unknown"
         tool = _longer_capture(first, second)
     elif slower:
         reason = f"{slower}, so {second.tool} disturbs the job more"
         tool = operators(first.scope, *_UNDISTURBED)
     elif is_gone:
-        reason = f"no profiler makes {cause_words(ours)}: the runs differ, record both again"
+        reason = f"a profiler cannot cause {cause_words(ours)}: the runs differ, record both again"
         tool = _again(first)
     elif cause.agrees and abs(cause.difference) > OPEN.limit("floor"):
-        reason = "the steps scatter more than the shares differ"
+        reason = "the steps vary more than the shares differ"
         tool = _longer_capture(first, second)
     elif cause.agrees:
         reason = "the shares agree: the causes are close to each other"
-        tool = system_timeline(first.scope, "a longer look at the same steps", "which of both causes stays")
+        tool = system_timeline(first.scope, "record the same steps for longer", "which of the two causes stays")
     else:
         reason = f"the cause stays above {format_fraction(limit)} in {second.tool} too"
         tool = operators(first.scope, *_UNDISTURBED)
@@ -153,19 +153,19 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement, diffe
         status=HandoverStatus.OPEN,
         sentence=f"{second.tool} says {theirs.value}, {first.tool} {ours.value}: {shares}; {reason}",
         confidence=after,
-        why=f"{before:.2f} -> {after:.2f}: contradicted, and not settled" if after < before else "",
+        why=f"{before:.2f} -> {after:.2f}: contradicted, not resolved" if after < before else "",
         cause=cause,
         next_tool=tool,
     )
 
 
 _AGAIN: Final = (
-    "see whether the cause comes back in another run",
-    "the same part of the budget, in each of a few captures",
+    "record again: does the cause come back?",
+    "the same part of the budget in each of several captures",
 )
 _UNDISTURBED: Final = (
-    "time steps without any profiler: the tool whose steps come closer is the one to believe",
-    "profiler.cost among the checks, and unprofiled_step_ns of both captures",
+    "time steps without any profiler: trust the tool whose steps come closer",
+    "the check profiler.cost, and unprofiled_step_ns of both captures",
 )
 
 
@@ -175,7 +175,9 @@ def _again(first: Portrait) -> NextTool:
 
 def _longer_capture(first: Portrait, second: Portrait) -> NextTool:
     short = first if first.step_ns.size <= second.step_ns.size else second
-    return recapture(short.scope, "record more steps: so few know no scatter", "5 steps or more in each capture")
+    return recapture(
+        short.scope, "record more steps: so few do not show the variation", "5 steps or more in each capture"
+    )
 
 
 def _is_more_disturbed(first: Portrait, second: Portrait) -> str:
@@ -189,7 +191,7 @@ def _is_more_disturbed(first: Portrait, second: Portrait) -> str:
         away = [abs(mean - plain) / plain for mean in means]
         if away[1] > away[0] + OVERTURNED.limit("same_step"):
             return (
-                f"its steps are {format_fraction(away[1])} away from those without a profiler, {first.possessive}"
+                f"its steps are {format_fraction(away[1])} away from steps without a profiler, {first.possessive} are"
                 f" {format_fraction(away[0])}"
             )
         return ""

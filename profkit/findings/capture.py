@@ -41,7 +41,7 @@ OUTRUN: Final = CheckKind(
     id="steps.outrun",
     allows=Threshold(
         0.1,
-        "the device gains at most {} of the window in being behind",
+        "the lag of the device behind the host grows by at most {} of the window",
         "chosen; sound reference traces show up to 6 %",
     ),
     cap=0.6,
@@ -58,7 +58,7 @@ OVERHEAD: Final = CheckKind(
 WHOLE_GRAPHS: Final = CheckKind(
     id="graphs.whole",
     allows=Threshold(
-        0.5, "CUDA graphs as wholes <= {} of the window", "chosen; above, the step's largest part is not known"
+        0.5, "CUDA graphs without their kernels <= {} of the window", "chosen; above, most of the step is unknown"
     ),
     cap=0.4,
 )
@@ -70,30 +70,28 @@ IMPOSSIBLE: Final = CheckKind(
 )
 DAMAGED: Final = CheckKind(
     id="input.damaged",
-    allows=Threshold(0, "parts of the file that could not be read <= {}", "what they held is not known", ""),
+    allows=Threshold(0, "parts of the file that could not be read <= {}", "what was in them is unknown", ""),
     cap=0.4,
     is_refusing=True,
 )
 FEW_STEPS: Final = CheckKind(
     id="steps.few",
-    allows=Threshold(3, "marked steps >= {}", "chosen; fewer show nothing of what varies", ""),
+    allows=Threshold(3, "marked steps >= {}", "chosen; fewer do not show the variation", ""),
     cap=0.6,
 )
 STARTUP: Final = CheckKind(
     id="steps.startup",
     allows=Threshold(
         0.25,
-        "beside steps found by their period <= {} of the window",
-        "chosen; two steps' worth of edges are free",
+        "outside the steps found by their period <= {} of the window",
+        "chosen; the length of two steps is allowed",
     ),
     cap=0.4,
     is_refusing=True,
 )
 NO_OPERATORS: Final = CheckKind(
     id="operators.none",
-    allows=Threshold(
-        1, "with a CPU as the device, operators at work in the window >= {}", "without any nothing is known", ""
-    ),
+    allows=Threshold(1, "on a CPU trace, operators in the window >= {}", "without operators nothing is known", ""),
     cap=0.2,
     is_refusing=True,
 )
@@ -121,30 +119,29 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
 
 QUALITY: Final = FindingKind(
     id="capture.quality",
-    title="the capture limits or forbids a verdict",
-    meaning="Traces can be silently incomplete or impossible: kernels dropped at the start of a session, rows that"
-    " begin before their launch, durations that wrapped, a single step that shows nothing of what varies.",
+    title="the trace limits or forbids a verdict",
+    meaning="Traces can be silently incomplete or impossible: kernels dropped at the start of a session, rows that begin before their launch, durations that overflowed, a single step that does not show any variation.",
     measured="Launch calls in the window without a device row of their correlation (stream capture excluded, last"
     " tenth ignored); device rows without a launch call; rows that start before their call; rows of one stream that"
-    " overlap; zero timestamps and overflowed durations; marked steps; p5 of launch-to-start on a drained device;"
+    " overlap; zero timestamps and overflowed durations; marked steps; 5th percentile of launch latency on an idle device;"
     " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones; the share of the window in"
-    " CUDA graphs of which nsys recorded the whole alone; idle time under the profiler's own rows (buffers flushed,"
-    " requested); how much further the device is behind the host at the end of the steps than at their start.",
+    " CUDA graphs that nsys recorded without their kernels; idle time under the profiler's own rows (buffers flushed,"
+    " requested); how much more the device lags behind the host at the end of the steps than at their start.",
     thresholds={
         **{check.id: check.allows for check in CHECKS.values()},
         "no_cause": Threshold(
             0.1,
-            "rows before their launch > {} set what the host did against the wrong moments, idle time has no cause",
-            "chosen; sound captures have none, the one known with clocks apart 63 %",
+            "with rows before their launch > {}, the cause of idle time is unknown",
+            "chosen; sound captures have none, the one known with wrong clocks 63 %",
         ),
-        "high_cost": Threshold(0.5, "profiler cost > {} leaves less confidence", "chosen"),
+        "high_cost": Threshold(0.5, "profiler cost > {} lowers the confidence", "chosen"),
     },
     lookalikes=(
         "launches recorded into a CUDA graph run nothing: they are not lost",
         "kernels launched before the profiler started have no launch call: the first step only",
         "programmatic dependent launch on Hopper lets rows of one stream overlap on purpose",
     ),
-    proof="Capture again as below; the check passes, and the verdict stays or changes.",
+    proof="Record again as below: the check passes, and the verdict stays or changes.",
     fixes=(
         "profkit capture --baseline 10 --warmup 5 --steps 12 -- python train.py",
         "or paste this into the training script:\n" + _RECAPTURE,

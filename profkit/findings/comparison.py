@@ -21,10 +21,8 @@ _SAME_WORK: Final = {
 
 BOUGHT_NOTHING: Final = FindingKind(
     id="compare.overlap_bought_nothing",
-    title="the overlap is real and bought nothing",
-    meaning="More communication runs under compute than before, and the step is no shorter. The gain went into kernels that"
-    " run slower beside communication, into collectives that take longer, into idle time, or the link was busy"
-    " all along. No schedule can take more off the step than T - max(compute, communication).",
+    title="more communication is hidden, but the step gains nothing",
+    meaning="More communication runs under compute than before, and the step is no shorter. The gain is lost in kernels that run slower during communication, in collectives that take longer or in idle time; or the link was already busy. No schedule can save more than T - max(compute, communication).",
     measured="Hidden share of communication on both sides; kernels of the same name, grid and block (on a CPU: name and"
     " place in the step) under communication against alone; the same collectives on both sides.",
     thresholds={
@@ -40,9 +38,9 @@ BOUGHT_NOTHING: Final = FindingKind(
         "rows": Threshold(10, "{} rows of each", "chosen, one odd row moves fewer", ""),
     },
     lookalikes=(
-        "a slower clock: kernels that run alone on both sides are as much slower, and are divided out",
-        "a slower loader: its wait is taken off the step first",
-        "a late peer stretches a collective as contention does; one rank cannot tell",
+        "a slower clock: kernels that run alone are slower by the same factor, which is removed",
+        "a slower loader: its wait is subtracted from the step first",
+        "a late peer makes a collective longer, as contention does; one rank cannot tell which",
     ),
     proof=_PROOF,
     fixes=(),
@@ -51,7 +49,7 @@ BOUGHT_NOTHING: Final = FindingKind(
 GAINED: Final = FindingKind(
     id="compare.overlap_gained",
     title="more communication runs under compute, and the step is shorter for it",
-    meaning="At least half of what was hidden came off the step.",
+    meaning="The step is shorter by at least half of the time that is now hidden.",
     measured="Hidden share of communication, and the step less the wait for data, on both sides.",
     thresholds={"effect": _EFFECT},
     lookalikes=("less communication altogether also raises the hidden share: look at the collectives",),
@@ -62,10 +60,10 @@ GAINED: Final = FindingKind(
 LOST: Final = FindingKind(
     id="compare.overlap_lost",
     title="less communication runs under compute",
-    meaning="Collectives that ran beside compute now run alone.",
+    meaning="Collectives that overlapped compute now run alone.",
     measured="Hidden share of communication on both sides.",
     thresholds={"effect": _EFFECT},
-    lookalikes=("less compute to hide it under: then the step need not be longer",),
+    lookalikes=("less compute to hide it under: then the step is not always longer",),
     proof=_PROOF,
     fixes=(),
 )
@@ -74,9 +72,11 @@ INPUT: Final = FindingKind(
     id="compare.input",
     title="waiting for data changed",
     meaning="The step waits more, or less, for its DataLoader; or another kind of loader changed nothing.",
-    measured="Idle time while the host was in the loader, on both sides; the loader's class tells where batches are made.",
+    measured="Idle time while the host was in the loader, on both sides; the loader's class shows where batches are made.",
     thresholds={"effect": _EFFECT},
-    lookalikes=("a shorter step leaves workers less time: the wait rises although the loader is as fast as before",),
+    lookalikes=(
+        "a shorter step leaves the workers less time: the wait is longer although the loader is as fast as before",
+    ),
     proof=_PROOF,
     fixes=(),
 )
@@ -85,7 +85,7 @@ PRECISION: Final = FindingKind(
     id="compare.precision",
     title="matrix products run in another precision",
     meaning="The number format of matrix kernels changed.",
-    measured="Time of matrix kernels by the format that their names tell.",
+    measured="Time of matrix kernels by the format in their names.",
     thresholds={
         "shift": Threshold(
             0.2, "{} of matrix time changed its format", "chosen, a module or more and not one kernel", "points"
@@ -99,9 +99,8 @@ PRECISION: Final = FindingKind(
 
 CASTS: Final = FindingKind(
     id="compare.casts",
-    title="tensors are cast on their way",
-    meaning="On a CPU no kernel name tells a number format. Casts that the backward pass differentiates, on one side only,"
-    " are what mixed precision leaves in a trace.",
+    title="tensors are cast to another number format",
+    meaning="On a CPU, kernel names do not show the number format. Mixed precision shows as casts in the backward pass, on one side only.",
     measured="ToCopyBackward0 nodes and aten::_to_copy operators per step.",
     thresholds={"casts": Threshold(1, "none on one side, {} per step or more on the other", "chosen", "")},
     lookalikes=("moving a tensor that needs a gradient to another device, which a CPU job does not do",),
@@ -116,13 +115,13 @@ COMPILED: Final = FindingKind(
     measured="Kernels named triton_*, calls of compiled graphs on a CPU, graph launches; operations and launches per step.",
     thresholds={
         "generated": Threshold(
-            0.01, "{} of the step in generated kernels", "chosen, one generated helper kernel is no compiled model"
+            0.01, "{} of the step in generated kernels", "chosen, one generated helper kernel is not a compiled model"
         ),
         "launches": Threshold(
             0.1, "replays that save {} of the launches", "chosen, a graph that replaces fewer is not how the step runs"
         ),
     },
-    lookalikes=("one generated helper kernel (below 1 % of the step) is no compiled model",),
+    lookalikes=("one generated helper kernel (below 1 % of the step) is not a compiled model",),
     proof=_PROOF,
     fixes=(),
 )
@@ -140,8 +139,8 @@ RECOMPUTE: Final = FindingKind(
 
 WORK_CHANGED: Final = FindingKind(
     id="compare.work_changed",
-    title="a step does another amount of work",
-    meaning="Batch, sequence length or resolution differ. Then steps must not be compared, only time per unit of work.",
+    title="a step does a different amount of work",
+    meaning="Batch, sequence length or resolution differ. Then compare only time per unit of work, not steps.",
     measured="Grids of kernels that both sides launch equally often, launch by launch; bytes copied to the device.",
     thresholds={
         "matched": Threshold(
@@ -185,7 +184,7 @@ LAUNCHES: Final = FindingKind(
     id="compare.launches",
     title="the device waits longer or less for the host",
     meaning="Idle time because launches came late, or the host did other work.",
-    measured="Idle time put down to launching and other host work; launches per step.",
+    measured="Idle time caused by launches and other host work; launches per step.",
     thresholds={"effect": _EFFECT},
     lookalikes=("a faster device makes the same host look slower",),
     proof=_PROOF,
@@ -206,7 +205,7 @@ SLOWER: Final = FindingKind(
 FASTER: Final = FindingKind(
     id="compare.same_work_faster",
     title="the same kernels take less time, across the board",
-    meaning="The mirror of compare.same_work_slower.",
+    meaning="The opposite of compare.same_work_slower.",
     measured="As compare.same_work_slower.",
     thresholds={"effect": _EFFECT, **_SAME_WORK},
     lookalikes=("a smaller batch: that is compare.work_changed",),

@@ -10,7 +10,7 @@ from profkit.model.report import Bottleneck
 
 _SMALL: Final = {
     "small_bytes": Threshold(64 * 1024, "a copy is small below {} in the median", "docs/method.md", "KiB"),
-    "small_copies": Threshold(20, "small copies are many above {} per step", "docs/method.md", ""),
+    "small_copies": Threshold(20, "small copies count as many above {} per step", "docs/method.md", ""),
 }
 
 TO_DEVICE: Final = FindingKind(
@@ -20,7 +20,7 @@ TO_DEVICE: Final = FindingKind(
     part=parts.COPIES,
     late_phase="copy",
     late_word="to device",
-    meaning="Batches travel to the device while it has nothing else to do. Copies under kernels are free.",
+    meaning="Batches are copied to the device while it does nothing else. Copies that overlap kernels cost nothing.",
     measured="The union of host-to-device copies without compute or communication.",
     thresholds={
         "window": Threshold(
@@ -30,9 +30,9 @@ TO_DEVICE: Final = FindingKind(
     },
     lookalikes=(
         "a copy that waits for its batch is loader time: see input.starved",
-        "default-stream copies serialise by order, not by bandwidth",
+        "copies on the default stream wait for the work before them, not for bandwidth",
     ),
-    proof="Keep one batch resident on the device and skip .to(): the step falls by the exposed time.",
+    proof="Keep one batch on the device and skip .to(): the step becomes shorter by the exposed time.",
     fixes=(
         "pin_memory=True, non_blocking=True",
         "prefetch one batch ahead on a side stream",
@@ -47,7 +47,7 @@ FROM_DEVICE: Final = FindingKind(
     part=parts.COPIES,
     late_phase="copy",
     late_word="from device",
-    meaning="Results, activations or weights travel to the host while the device has nothing else to do: logging,"
+    meaning="Results, activations or weights are copied to the host while the device does nothing else: logging,"
     " evaluation, offloading, a checkpoint inside the step.",
     measured="The union of device-to-host copies without compute or communication.",
     thresholds={
@@ -56,9 +56,9 @@ FROM_DEVICE: Final = FindingKind(
     },
     lookalikes=(
         ".item() and .cpu() of small tensors: the copy is short, the waiting is host.sync",
-        "a checkpoint or an evaluation that this capture happened to hold",
+        "a checkpoint or an evaluation that happens to be in this trace",
     ),
-    proof="Leave the copies out for some steps: the step falls by the exposed time.",
+    proof="Leave the copies out for some steps: the step becomes shorter by the exposed time.",
     fixes=(
         "non_blocking=True into pinned memory, on a side stream",
         "reduce on the device, copy the result",

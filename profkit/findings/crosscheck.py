@@ -18,7 +18,7 @@ _SHARES: Final = {
     "named": Threshold(0.8, "{} of it where grids are not known and names alone are compared", _MATCHED_SOURCE),
     "floor": Threshold(
         0.02,
-        "a share may differ by what the scatter of steps allows (95 % interval of Welch's t), and by {} in any case",
+        "a share may differ by the variation of steps (95 % interval of Welch's t), and by {} in any case",
         "runs differ more than the steps of one run",
         "points",
     ),
@@ -28,10 +28,7 @@ _SAME_STEP: Final = Threshold(0.02, "steps are longer from {} on", "run-to-run n
 CONFIRMED: Final = FindingKind(
     id="handover.confirmed",
     title="the second tool sees the same bottleneck",
-    meaning="Both tools come to the same verdict on the same kernels. The confidence becomes that of the surer "
-    "tool; where the second tool's steps are longer it disturbs the job more, and makes nothing surer. "
-    "ncu confirms kernel-bound only, where it profiled half of the kernel time, and says which roof the "
-    "kernels are under.",
+    meaning="Both tools give the same verdict on the same kernels. The higher confidence of the two holds. If the second tool's steps are longer, it disturbs the job more, and the confidence stays. ncu can confirm only kernel-bound, if it profiled half of the kernel time, and it shows which roof limits the kernels.",
     measured=_IDENTITY + "Both budgets are taken step by step and compared as shares of the step.",
     thresholds={
         **_SHARES,
@@ -40,9 +37,7 @@ CONFIRMED: Final = FindingKind(
     },
     lookalikes=(
         (
-            "both tools add their own cost to each launch: an overhead-bound verdict of both can be"
-            " theirs; steps timed"
-            " without a profiler (profkit capture --baseline 10) tell"
+            "both tools add their own cost to each launch, which can make both verdicts overhead-bound; steps timed without a profiler (profkit capture --baseline 10) show this"
         ),
     ),
     proof="the experiment of the confirmed finding: profkit explain with its id prints it",
@@ -51,19 +46,18 @@ CONFIRMED: Final = FindingKind(
 
 OVERTURNED: Final = FindingKind(
     id="handover.overturned",
-    title="the second tool contradicts the first, and disturbs the job no more",
+    title="the second tool contradicts the first, and disturbs the job no more than it",
     notes=(
-        "the cause is host overhead or synchronisation, which a profiler's own cost can make; another one that is gone in the second run says that the runs differ",
+        "the cause is host overhead or synchronisation, which a profiler itself can cause; if another cause is gone in the second run, the runs differ",
         "or its steps are no farther from steps timed without a profiler, where these are known",
     ),
-    meaning="The cause that the first tool named is no longer dominant in the second one, although its steps are no"
-    " longer: the first tool made the gaps it saw. The report speaks from the second tool.",
+    meaning="The cause that the first tool named is no longer dominant in the second one, although its steps are not longer: the first tool itself caused the gaps. The report uses the second tool.",
     measured=_IDENTITY + "The share of the cause in both budgets, and the mean steps.",
     thresholds={
         **_SHARES,
         "dominant": Threshold(
             SEVERITY_FROM[Severity.HIGH],
-            "the cause holds less than {} of the second tool's step",
+            "the cause is less than {} of the second tool's step",
             "as for the verdict itself",
         ),
         "same_step": _SAME_STEP,
@@ -77,11 +71,9 @@ OVERTURNED: Final = FindingKind(
 
 OPEN: Final = FindingKind(
     id="handover.open",
-    title="the second tool does not settle it",
+    title="the second tool does not resolve it",
     meaning="The second tool is inconclusive, or it contradicts the first while it disturbs the job more, or "
-    "shows one step only; or it is ncu, which runs kernels alone and knows nothing of a step that waits. "
-    "The report names the capture that would settle it; a contradicted verdict has a low confidence until"
-    " then.",
+    "shows one step only; or it is ncu, which runs kernels alone and cannot see a step that waits. The report names the recording that would resolve it; until then, a contradicted verdict has low confidence.",
     measured=_IDENTITY + "Verdicts, shares of the step and mean steps of both.",
     thresholds={
         **_SHARES,
@@ -95,8 +87,7 @@ OPEN: Final = FindingKind(
 ANSWERED: Final = FindingKind(
     id="handover.answered",
     title="the second tool answers what the first could not",
-    meaning="The first tool was inconclusive, the second is not, on the same kernels. The report speaks from the "
-    "second.",
+    meaning="The first tool was inconclusive, the second is not, on the same kernels. The report uses the second.",
     measured=_IDENTITY,
     thresholds={**_SHARES},
     lookalikes=(),
@@ -106,17 +97,15 @@ ANSWERED: Final = FindingKind(
 
 REFUSED: Final = FindingKind(
     id="handover.refused",
-    title="what was given is not of the same workload, and not merged",
-    meaning="Too little of the kernel time has a partner, the devices differ, or one side has no steps: nothing "
-    "can be said per step of both. The report is that of the first tool alone.",
+    title="the recordings are of different workloads, and are not merged",
+    meaning="Too little of the kernel time has a partner, the devices differ, or one side has no steps: the two cannot be compared per step. The report uses the first tool only.",
     measured=_IDENTITY + "Matched kernel time as a share of each side's.",
     thresholds={**_SHARES},
     lookalikes=(
         (
-            "another batch size or sequence length: the functions are the same, the grids are not, and the report"
-            " says so"
+            "another batch size or sequence length: the functions are the same but the grids differ, and the report says so"
         ),
-        "CUDA graphs that nsys recorded as wholes: profkit nsys --also graphs records the kernels in them",
+        "CUDA graphs that nsys recorded without their kernels: profkit nsys --also graphs records the kernels in them",
         "kernels chosen anew on each run (cudnn.benchmark, max-autotune): fewer match",
     ),
     proof="profkit nsys -- COMMAND with the command of the trace",

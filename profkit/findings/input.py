@@ -15,10 +15,9 @@ STARVED: Final = FindingKind(
     part=parts.DATA,
     late_phase="data",
     late_word="loader",
-    meaning="The host sits in DataLoader.__next__ and has nothing to launch; the device runs dry. Waits that hide"
-    " under queued device work cost nothing and are not counted.",
+    meaning="The host waits in DataLoader.__next__ and has nothing to launch, so the GPU becomes idle. Waits that are hidden under queued GPU work cost nothing and are not counted.",
     measured="The union of loader ranges intersected with the device's idle time before the next launch, over the"
-    " whole window: with workers the stall comes once per num_workers steps, so a per-step median hides it. On a"
+    " whole window: with workers the wait comes once per num_workers steps, so a median per step hides it. On a"
     " CPU-only trace: the loader ranges themselves, with the operators that run inside them.",
     thresholds={
         "window": Threshold(
@@ -26,16 +25,16 @@ STARVED: Final = FindingKind(
         ),
         "once": Threshold(
             0.8,
-            "one step with {} of the waiting is said to wait once",
+            "if one step has {} of the waiting, the finding says 'once'",
             "chosen; the end of an epoch or a first batch is such a step",
         ),
     },
     lookalikes=(
-        "the end of an epoch or the first batch: the wait sits in one step (the worst step's share says so)",
-        "another rank is slow and this one waits in a collective: that is communication, not loader time",
+        "the end of an epoch or the first batch: then one step has most of the waiting",
+        "another rank is slow and this rank waits in a collective: that is communication, not loader time",
         "a synchronising call hidden in the batch's collate or copy",
     ),
-    proof="Fetch one batch before the loop and reuse it. If the step falls by at least 0.7 of the idle time, proven.",
+    proof="Fetch one batch before the loop and reuse it. If 70 % of the idle time disappears, this is the cause.",
     fixes=(
         "num_workers > 0, persistent_workers=True, prefetch_factor=4, pin_memory=True",
         "decode or tokenise once, store the result; larger sequential reads",

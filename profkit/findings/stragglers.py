@@ -15,49 +15,46 @@ chance, that is its share; of transfer it is nothing, for the traces do not say 
 
 LATE_RANK: Final = FindingKind(
     id="straggler.rank",
-    title="all ranks wait for one that comes late",
+    title="all ranks wait for one late rank",
     bottleneck=Bottleneck.STRAGGLER,
     supersedes=(_VICTIMS, _TURNS, _BEFORE_TRANSFER),
-    meaning="A synchronising collective begins when its last rank comes. One rank is late, more than chance makes"
-    " ranks late, by its own doing since the last collective; the others stand in the collective meanwhile. The"
-    " ranks with most time in communication are the victims: the late one has the least.",
-    measured="The same collective is found on all ranks (sequence numbers, else order checked by ends), clocks are"
-    " brought together by the ends of collectives, which all ranks leave nearly at once, and each rank's arrival is"
-    " compared with the middle of the others. Recoverable is what one would win if it alone came with the second"
-    " last. The phase is what it spent longer on than the others since the collective before.",
+    meaning="A synchronising collective begins when its last rank arrives. One rank is significantly late because of its own work since the last collective, and the others wait in the collective. The ranks with the most communication time are the ones that wait; the late rank has the least.",
+    measured="The same collective is found on all ranks (sequence numbers, else order checked by ends), clocks are aligned by the ends of collectives, which all ranks leave nearly at the same time, and the arrival of each rank is compared with the median of the others. Recoverable is the time saved if this rank were no later than the next-slowest rank. The phase is what it spent longer on than the others since the previous collective.",
     thresholds={
-        "effect": Threshold(0.03, "lateness beyond the middle rank's from {} of the time", "docs/sources.md, rule 7"),
-        "effect_of_two": Threshold(0.05, "{} of two ranks", "docs/sources.md, rule 7"),
+        "effect": Threshold(0.03, "a delay against the median rank from {} of the time", "docs/sources.md, rule 7"),
+        "effect_of_two": Threshold(0.05, "with two ranks from {}", "docs/sources.md, rule 7"),
         "effect_of_cores": Threshold(
             0.15,
-            "on a CPU, lateness in compute from {}",
+            "on a CPU, a delay in compute from {}",
             "chosen from analyses/ddp, shared cores differ by less for a whole capture",
         ),
         "p": Threshold(
             0.005,
-            "p < {}, shuffling ranks within blocks of time",
+            "p < {} (permutation test, ranks shuffled within blocks of time)",
             "chosen; at 0.01 a healthy pair of gloo ranks was named, with p = 0.0095",
             "",
         ),
-        "own_work": Threshold(0.5, "{} of the lateness is its own work since its last collective", "chosen"),
+        "own_work": Threshold(0.5, "its own work since its last collective explains {} of the delay", "chosen"),
         "agreed": Threshold(0.5, "durations alone, without clocks, give {} of it", "chosen"),
         "share": Threshold(
             0.1,
-            "a rank with less than {} of what lateness costs is named as hidden behind others",
+            "a rank with less than {} of the cost of all delays is named as hidden behind others",
             "chosen; on the Megatron set the two stragglers have 51 and 41 %, the next rank 7 %",
         ),
         "slow_kernels": Threshold(
-            1.05, "the same kernels take {} as long: the device is slow, not the work", "docs/sources.md, rule 19", "x"
+            1.05,
+            "the same kernels take {} as long: the device is slow, not the work larger",
+            "docs/sources.md, rule 19",
+            "x",
         ),
     },
     lookalikes=(
         "pipeline stages differ by design: the last one holds the loss",
         "more tokens on one rank in every step: its kernels are more or larger, not slower",
         "a rank held up by another group's late rank is not blamed: its own work does not explain it",
-        "clocks that are apart: waits by clocks and by durations disagree then, and the report says so",
+        "wrong clocks: then waits from clocks and waits from durations disagree, and the report says so",
     ),
-    proof="Swap the data shards of the late rank and a peer, then their hosts: what the lateness follows is the"
-    " cause. Or give that rank one cached batch: the step must fall by what is recoverable.",
+    proof="Swap the data shards of the late rank and a peer, then their hosts: if the delay moves too, that is the cause. Or give that rank one cached batch: the step must become shorter by the time shown.",
     fixes=(
         "data: as many workers, shards and storage as the peers",
         "host: affinity, other processes, garbage collection",
@@ -70,13 +67,12 @@ RANK0: Final = FindingKind(
     title="all ranks wait for work that only rank 0 does",
     bottleneck=Bottleneck.STRAGGLER,
     supersedes=(Supersedes("straggler.rank", Way.JOINED), _VICTIMS, _BEFORE_TRANSFER),
-    meaning="Rank 0 logs, evaluates, saves or downloads, and the others stand in the next collective meanwhile.",
-    measured="Host ranges before collectives that rank 0 is late for, and that the other ranks do not have; or its"
-    " lateness at barriers.",
+    meaning="Rank 0 logs, evaluates, saves or downloads while the others wait in the next collective.",
+    measured="Host ranges that only rank 0 has, before collectives to which it is late; or its delay at barriers.",
     thresholds={
         "covered": Threshold(
             0.5,
-            "rank 0 is a named straggler, and such ranges or barriers hold {} of its lateness",
+            "rank 0 is a named straggler, and such ranges or barriers explain {} of its delay",
             "docs/sources.md, rule 13",
         ),
         "only_here": Threshold(
@@ -84,6 +80,6 @@ RANK0: Final = FindingKind(
         ),
     },
     lookalikes=("the profiler itself, if it runs on rank 0 only: capture all ranks or none",),
-    proof="Let another rank do the work: the lateness must move with it.",
+    proof="Let another rank do the work: the delay must move with it.",
     fixes=("save and log asynchronously, or every n-th step", "give each rank its share", "no barrier after it"),
 )

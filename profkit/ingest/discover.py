@@ -80,7 +80,7 @@ def _ordered(names: Iterable[str], where: str) -> list[str]:
     if not found:
         raise TraceNotFoundError(
             f"{shown_url(where)} holds no traces ({', '.join(TRACE_SUFFIXES)})",
-            hint="name the folder that export_chrome_trace or tensorboard_trace_handler wrote into",
+            hint="give the folder that export_chrome_trace or tensorboard_trace_handler wrote to",
         )
     return sorted(found, key=lambda name: (rank_in_name(PurePath(name).name), name))
 

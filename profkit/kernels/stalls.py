@@ -51,7 +51,7 @@ MEANINGS: Final = {
     "branch_resolving": ("waiting for branches", "fewer divergent branches"),
     "drain": ("waiting for stores at the end", "coalesce the last stores"),
     "gmma": ("waiting for tensor cores", "nothing: tensor cores are the limit"),
-    "sleeping": ("asleep on purpose", "look for spinning on other blocks"),
+    "sleeping": ("asleep on purpose", "check for spinning on other blocks"),
     "dispatch_stall": ("the dispatcher held the warp back", "fewer conflicting register accesses"),
 }  # fmt: skip
 """Reason to (what it means, what helps); after NVIDIA's Kernel Profiling Guide, "Warp Stall Reasons"."""

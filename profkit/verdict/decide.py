@@ -31,14 +31,14 @@ def decide(case: Case) -> Verdict:
     """The verdict of a case."""
     causes = compete.ranked_causes(case.findings)
     if case.refusals:
-        return _inconclusive(case, causes, "the capture cannot carry a verdict: " + case.refusals[0], None)
+        return _inconclusive(case, causes, "this trace does not allow a verdict: " + case.refusals[0], None)
     stall = next((finding for finding in case.findings if finding.id == STALL.id), None)
     top = causes[0] if causes else None
     unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
     if stall is not None and stall.fraction >= max(UNEXPLAINED, top.fraction if top else 0):
-        return _inconclusive(case, causes, f"{stall.title}: start-up or steady state, this capture cannot tell", stall)
+        return _inconclusive(case, causes, f"{stall.title}; this trace cannot show whether that is start-up", stall)
     if unexplained >= max(UNEXPLAINED, top.fraction if top else 0):
-        why = f"{format_fraction(unexplained)} of the window is idle time whose cause the trace does not show"
+        why = f"{format_fraction(unexplained)} of the window is idle time of unknown cause"
         return _inconclusive(case, causes, why, None)
     is_mostly_work = case.budget.fraction("compute") >= NEARLY_ALL_WORK
     # lateness is tested against chance, not by share alone
@@ -49,7 +49,9 @@ def decide(case: Case) -> Verdict:
         return _kernel_bound(case, causes)
     if top is not None:
         return _bound(case, compete.put_first(causes))
-    return _inconclusive(case, causes, f"no cause reaches its threshold: {shown.largest_part(case.budget)}", None)
+    return _inconclusive(
+        case, causes, f"no cause is large enough for a verdict: {shown.largest_part(case.budget)}", None
+    )
 
 
 def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
@@ -69,7 +71,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         speedup_ceiling=shown.ceiling(case, top),
         next_tool=top.next_tools[0]
         if top.next_tools
-        else recapture(case.scope, "more evidence", "the same finding, sharper"),
+        else recapture(case.scope, "more evidence", "the same finding, with more certainty"),
         fixes=tuple(dict.fromkeys(finding.fix for finding in causes[:MAX_HEADLINE])),
         proof=kind.proof,
         caveats=shown.caveats(case, top),
@@ -90,13 +92,13 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     what = "operators" if case.is_cpu else "kernels"
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
-        headline = f"healthy: {format_fraction(compute)} of the window computes, {matrix} of that in matrix products"
+        headline = f"healthy: {format_fraction(compute)} of the window is compute, {matrix} of that in matrix products"
     elif top is not None:
-        headline = f"{format_fraction(compute)} of the window computes; {top.title}"
+        headline = f"{format_fraction(compute)} of the window is compute; {top.title}"
     elif work:
-        headline = f"{format_fraction(compute)} of the window computes; {work[0].title}: is that meant?"
+        headline = f"{format_fraction(compute)} of the window is compute; {work[0].title}. Is that intentional?"
     else:
-        headline = f"{what} themselves take {format_fraction(compute)} of the window"
+        headline = f"the {what} themselves take {format_fraction(compute)} of the window"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
     return Verdict(
         bottleneck=Bottleneck.KERNEL,
@@ -107,7 +109,12 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         recoverable_ns=top.recoverable_ns if top is not None else 0,
         speedup_ceiling=shown.ceiling(case, top) if top is not None else 1.0,
         next_tool=tool
-        or recapture(case.scope, "which kernels, with shapes?", "the hottest names of --verbose", flags="--shapes"),
+        or recapture(
+            case.scope,
+            "which kernels take the time, with which shapes?",
+            "the hottest names in --verbose",
+            flags="--shapes",
+        ),
         fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE] or (shown.fix_of_work(case),),
         proof=kind_of(top.id).proof if top is not None else "",
         caveats=shown.caveats(case, top),
@@ -126,13 +133,13 @@ def _inconclusive(case: Case, causes: Sequence[Finding], why: str, stall: Findin
         tool = case.instead
     elif case.refusals or stall is not None or case.is_unlinked:
         tool = recapture(
-            case.scope, "get a capture that can carry a verdict", "steady steps after warm-up, all checks ok"
+            case.scope, "record a longer trace of steady steps", "steady steps after warm-up, and all checks ok"
         )
     else:
         tool = system_timeline(
             case.scope,
-            "resolve what the idle device waits for: events, streams, other processes",
-            "CUDA event waits and OS runtime rows under the gaps of the kernel row",
+            "what does the idle GPU wait for: events, streams, other processes?",
+            "CUDA event waits and OS runtime rows below the gaps in the kernel row",
         )
     listed = [finding for finding in (quality if case.refusals else None, stall, *causes) if finding is not None]
     return Verdict(

@@ -17,9 +17,9 @@ from profkit.model.report import Bottleneck
 from profkit.units import format_fraction
 from profkit.verdict.case import HEALTHY_WORK, MANY_GAPS, Case
 
-LEAVE_IT: Final = "leave it alone: the next gain is algorithmic, a smaller model or a lower precision"
-CHEAPER_WORK: Final = "make the work itself cheaper, what takes longest first: lower precision, fusing, less of it"
-FEWER_KERNELS: Final = "fewer and longer kernels: fuse them, or give each more to do (a larger batch)"
+LEAVE_IT: Final = "nothing is wrong: only a better algorithm, a smaller model or lower precision makes it faster"
+CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
+FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
 MAX_HEADLINE: Final = 3
 
 
@@ -89,16 +89,16 @@ def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
     said = [*case.failed_checks, *case.notes]
     if case.turnaround_fraction >= MANY_GAPS:
         share = format_fraction(case.turnaround_fraction)
-        said.append(f"{share} of the window lies between operations that were queued in time: many short kernels")
+        said.append(f"{share} of the window is gaps between operations that were queued in time: many short kernels")
     if case.is_cpu:
-        said.append("CPU trace: dispatch cost is estimated from the smallest operators, not measured")
+        said.append("CPU trace: dispatch cost is estimated, not measured")
         if top is not None:  # measured: analyses/data_removal
-            said.append("on a CPU the ceiling is soft: a core that waits works slower in between")
+            said.append("on CPUs the real gain can differ from this estimate")
     if case.step_ns is None:
-        said.append("no steps found: all numbers are of the whole recorded window")
+        said.append("no steps found: all numbers are for the whole recorded window")
     if top is not None and case.is_alone and kind_of(top.id).alone_caveat:
         said.append(kind_of(top.id).alone_caveat)
-    said.append("one run: it shows where time goes, not whether a change helped; that takes repeated runs of both")
+    said.append("one run shows where time goes, not whether a change helps")
     return tuple(dict.fromkeys(said))
 
 

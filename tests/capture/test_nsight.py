@@ -125,7 +125,7 @@ def test_nsys_of_every_age_gets_what_it_knows(machine, version):
     assert export[4:] == [f"--output={out}/profile.sqlite", f"{out}/profile.nsys-rep"]
     assert (done.returncode, done.stdout) == (3, "job --lr 3\n")
     assert f"profkit triage {out}/profile.sqlite" in done.stderr
-    assert ("do not pass them on" in done.stderr) == (version == "2020.3")
+    assert ("do not share them" in done.stderr) == (version == "2020.3")
 
 
 @pytest.mark.parametrize("version", NCU)
@@ -377,7 +377,7 @@ def test_a_command_in_a_trace_is_run_on_demand_as_words(machine):
     [
         ("job 0; touch PWN", "names no command that can be run"),
         ("job \x1b]52;c;x\x07", "names no command that can be run"),
-        ("job --token '[redacted]'", "secrets were taken out"),
+        ("job --token '[redacted]'", "secrets were removed"),
         (None, "names no command that can be run"),
     ],
 )
@@ -411,8 +411,11 @@ def test_a_command_that_anybody_may_have_written_is_shown_and_not_repeated(machi
     assert not [command for command in commands if "rm" in command.split()]
     shown = machine.run("triage", "t.json").stdout
     shown = " ".join(shown.split())
-    assert "the file gives this command: rm -r data - profkit cannot tell if that is your command" in shown
-    assert "so the commands above say python train.py; --command sets yours" in shown
+    assert (
+        "the file gives this command: rm -r data - the commands above use python train.py, since profkit cannot"
+        in shown
+    )
+    assert "tell whether that is your command; --command sets yours" in shown
 
 
 AS_ON_CUDA = """

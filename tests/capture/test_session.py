@@ -120,7 +120,7 @@ def test_a_rank_not_asked_for_is_left_alone(tmp_path):
         WORLD_SIZE="4",
     )
     assert done.code == 0
-    assert "rank 3: no trace: rank 3 was not asked for" in done.err
+    assert "rank 3: no trace: rank 3 was not selected" in done.err
 
 
 def test_importing_the_capture_loads_no_torch():
@@ -161,7 +161,7 @@ def test_moves_of_host_tensors_to_a_device_are_a_phase(ended):
 def test_a_device_that_is_not_used_is_said_and_the_script_runs_on(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "plain.py"), options=("--device", "cuda"))
     assert (done.code, done.out[:4]) == (4, "loss")
-    assert "this process uses no CUDA" in done.err
+    assert "this process does not use CUDA" in done.err
     strict = capture(
         tmp_path / "strict", sys.executable, str(SCRIPTS / "plain.py"), options=("--device", "cuda", "--strict")
     )

@@ -95,7 +95,7 @@ def test_a_failure_of_the_capture_is_a_harmless_line(error, before, tmp_path):
     script = FAILING.format(odd=ODD, error=error, before=before)
     done = run(sys.executable, "-c", script, cwd=tmp_path)
     assert done.code == 0, done.err
-    assert done.out.startswith("done the capture failed, the script runs on (")
+    assert done.out.startswith("done the capture failed, but the script runs on (")
     assert_harmless(done.out + done.err)
     assert done.out.count("\n") == 1
     assert done.err.count("profkit: the capture failed") == (not before)

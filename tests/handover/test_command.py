@@ -149,7 +149,7 @@ def test_without_steps_profiles_speak_of_the_window(tmp_path):
     assert "memory-bound kernels 77.4 % of the window;" in told["sentence"]
     kernel, ceiling, _ = (item["statement"] for item in told["kernels"]["evidence"])
     assert kernel.endswith("480 us in the window (77.4 % of the window)")
-    assert ceiling.endswith("48.0 us in the window less (7.7 % of the window)")
+    assert ceiling.endswith("at most 48.0 us in the window (7.7 % of the window)")
 
 
 @pytest.mark.parametrize("fmt", ["terminal", "markdown"])
@@ -157,7 +157,7 @@ def test_people_read_the_sentence_and_its_numbers(tmp_path, fmt):
     trace, export = kineto(tmp_path / "a.json.gz", OVERHEAD), nsys(tmp_path / "b.sqlite", OVERHEAD.but(host_us=12))
     text = " ".join(triaged(trace, export, fmt=fmt).split())
     assert "nsys confirms overhead-bound" in text
-    assert "100.0 % of the kernel time is the same kernels in both" in text.replace("\\", "")
+    assert "100.0 % of the kernel time is in kernels that both traces have" in text.replace("\\", "")
     if fmt == "terminal":
         assert text.index("second tool") < text.index("where the step goes")
     else:

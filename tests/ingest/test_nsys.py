@@ -291,7 +291,7 @@ def test_open_ranges_end_with_their_thread(tmp_path: Path) -> None:
     trace = only(export.write(tmp_path / "x.sqlite"))
     (row,) = [row for row, name in enumerate(names(trace, "spans")) if name == "forward"]
     assert int(trace.spans.end_ns[row]) == 11_500_000
-    assert "1 NVTX ranges were still open at the end; closed with their thread" in [w.message for w in trace.warnings]
+    assert "1 NVTX ranges were still open at the end; they end with their thread" in [w.message for w in trace.warnings]
 
 
 def test_registered_strings_marks_domains_and_thread_names(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_what_an_export_says_of_itself(tmp_path: Path) -> None:
     assert trace.origin_unix_ns == 1_779_630_014_975_716_426
     assert trace.meta.metadata["profkit_command"] == "torchrun train.py '--api-key=[redacted]' 'last arg'"
     assert [warning.message for warning in trace.warnings] == [
-        "export schema 3.99 is newer than 3.28: what it added is not read",
+        "export schema 3.99 is newer than 3.28: what is new in it is not read",
         "nsys: Not all CUDA events might have been collected.",
     ]
     shown = json.dumps(describe(trace)) + terminal.render(triage([str(path)]), width=200, color=False, verbose=True)
@@ -503,7 +503,7 @@ def test_what_runs_inside_whole_graphs_is_not_known_and_the_verdict_says_so(tmp_
     assert graphs.whole_graph_fraction == 51 * 90_000 / 6_000_000
     (failed,) = [check for check in checks(graphs) if not check.ok]
     assert failed.id == "graphs.whole"
-    assert failed.message.startswith("76.5 % of the window is CUDA graphs recorded as wholes")
+    assert failed.message.startswith("76.5 % of the window is in CUDA graphs without their kernels")
     assert confidence_cap(graphs) == 0.4
     plain = measure(Facts.of(only(training().write(tmp_path / "y.sqlite"))))
     assert plain.whole_graph_fraction is None

@@ -36,7 +36,7 @@ def test_an_sqlite_database_of_another_kind(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE runs (id INTEGER)")
     connection.close()
-    assert "none that nsys exported" in refusal(path).message
+    assert "not an nsys export" in refusal(path).message
 
 
 def test_bytes_that_only_begin_like_sqlite(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_generated_columns_are_not_computed(tmp_path: Path) -> None:
         ("start = x'00ff'", "where a whole number is expected"),
         ("demangledName = 'gemm'", "demangledName holds 'gemm' where a whole number is expected"),
         ("start = -9223372036854775808", "times that cannot be nanoseconds"),
-        ("deviceId = 99999999999", "which is no id"),
+        ("deviceId = 99999999999", "which is not an id"),
     ],
 )
 def test_values_of_a_wrong_type(tmp_path: Path, update: str, says: str) -> None:
@@ -138,7 +138,7 @@ def test_a_kernel_of_many_without_its_name_is_said(tmp_path: Path) -> None:
     (trace,) = read_traces(str(training(n_steps=20).write(tmp_path / "x.sqlite", sql=sql)))
     assert {trace.name(int(code)) for code in trace.gpu.name} == {"gemm_0", "gemm_1", "string 999"}
     (told,) = [warning for warning in trace.warnings if warning.id == "nsys.names"]
-    assert (told.count, told.message) == (1, "1 of 160 kernels has no name in StringIds: taken for compute")
+    assert (told.count, told.message) == (1, "1 of 160 kernels has no name in StringIds: treated as compute")
 
 
 def test_what_lies_beside_the_file_in_a_log_is_not_passed_over(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_rows_that_share_one_long_text_come_to_an_end(tmp_path: Path, monkeypatc
     monkeypatch.setattr("profkit.ingest.nsys.sqlite._BYTES_PER_S", 10**9)
     begun = time.thread_time()
     assert len(rows) > 900
-    assert "does not come to an end" in refusal(path).message
+    assert "does not end" in refusal(path).message
     assert time.thread_time() - begun < 5
 
 

@@ -246,5 +246,5 @@ def test_without_steps_no_sentence_speaks_of_them() -> None:
     report = triage([str(path)])
     said = [item.statement for finding in report.findings for item in finding.evidence]
     assert report.verdict.step_ns is None
-    assert any(line.startswith("652 ms per window idle before launches") for line in said)
+    assert any(line.startswith("the GPU is idle 652 ms in the window before launches") for line in said)
     assert not [line for line in said if "per step" in line]

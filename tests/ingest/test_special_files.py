@@ -60,7 +60,7 @@ def test_a_table_that_is_a_pipe_or_endless_is_refused(tmp_path, monkeypatch):
     assert "a named pipe" in str(within(5, lambda: read_table(pipe)))
     monkeypatch.setattr("profkit.compare.tables.records.MAX_BYTES", 1000)
     (tmp_path / "large.csv").write_bytes(b"a" * 1001)
-    with pytest.raises(TraceFormatError, match=r"large\.csv has more than 1000 bytes: no table"):
+    with pytest.raises(TraceFormatError, match=r"large\.csv has more than 1000 bytes: too large for a table"):
         read_table(tmp_path / "large.csv")
 
 
@@ -182,7 +182,7 @@ def test_a_stream_leaves_room_in_the_temporary_folder(monkeypatch, temporary):
 
 def test_a_stream_of_ncus_pages_is_no_device_either(monkeypatch, temporary):
     stream = Endless(b"", b"\0")
-    with pytest.raises(TraceFormatError, match="standard input is no text and no ncu report"):
+    with pytest.raises(TraceFormatError, match="standard input is neither text nor an ncu report"):
         from_stdin(monkeypatch, stream, lambda source: read_profiles(source).profiles)
     assert stream.given <= 2 * 2**20
 
@@ -192,7 +192,7 @@ def test_standard_input_that_is_a_device_is_refused_at_once(command):
     with Path("/dev/zero").open("rb") as zero:
         done = profkit(command, "-", stdin=zero)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.splitlines()[0] == "profkit: standard input is a device: no trace comes from it"
+    assert done.stderr.splitlines()[0] == "profkit: standard input is a device, not a trace"
 
 
 def test_an_endless_pipe_that_is_named_is_refused_after_its_first_megabyte(tmp_path, temporary):

@@ -234,6 +234,6 @@ def test_peers_that_are_not_here_are_named():
     found = matched([first, second])
     assert [(pair.sender, pair.receiver, len(pair.rows)) for pair in found.pairs] == [(0, 1, 12), (1, 0, 12)]
     assert {(refusal.ranks, refusal.reason) for refusal in found.refusals} == {
-        ((1, 2), "point to point: rank 2 is not here"),
-        ((2, 1), "point to point: rank 2 is not here"),
+        ((1, 2), "point to point: rank 2 is missing"),
+        ((2, 1), "point to point: rank 2 is missing"),
     }

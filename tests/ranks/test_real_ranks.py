@@ -77,7 +77,7 @@ def test_megatron_with_a_rank_missing(shared_traces):
     summaries = [rank for rank in ranks_of(shared_traces, "megatron-tp8-8xA100/*.json.gz") if rank.rank != 3]
     _, _, (found,) = analysed(summaries)
     assert {straggler.rank for straggler in found.named} == {0, 6}
-    assert "1 of 8 ranks are not here" in found.limits[0]
+    assert "1 of 8 ranks are missing" in found.limits[0]
 
 
 @pytest.mark.shared

@@ -115,7 +115,7 @@ def without_steps(summary):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda ranks: [rank for rank in ranks if rank.rank != 3], "1 ranks are not here"),
+        (lambda ranks: [rank for rank in ranks if rank.rank != 3], "1 ranks are missing"),
         (lambda ranks: [without_steps(rank) for rank in ranks], "has no steps"),
         (lambda ranks: [without(rank, *range(12, 48)) for rank in ranks], "too few common collectives"),
     ],

@@ -93,7 +93,7 @@ def test_equal_tokens_are_no_skew():
     found = skew_of(job(np.full((12, 4), 1024)))
     assert not found.is_found
     assert found.skew_fraction == 0.0
-    assert "0.0% more tokens" in found.reason
+    assert "0.0% more than the mean" in found.reason
     assert found.recoverable_ns == 0
 
 
@@ -153,7 +153,7 @@ def test_little_padding_is_no_finding():
 def test_padding_that_cannot_be_known():
     tokens = lengths(12, 2)
     assert "padded tokens only" in padding_waste(job(tokens, level="embedded")).reason
-    assert "counts all" in padding_waste(job(tokens, padded=tokens // 2)).reason
+    assert "must count all tokens" in padding_waste(job(tokens, padded=tokens // 2)).reason
     ranks = [replace(s, steps=replace(s.steps, padded_tokens=np.zeros(12, np.int64))) for s in job(tokens)]
     assert "missing" in padding_waste(ranks).reason
     assert skew_of(ranks).is_found  # what is not padded is what was computed on

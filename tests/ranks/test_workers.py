@@ -132,7 +132,7 @@ class Broken(Executor):
 
 
 def test_an_executor_that_is_broken_ends_the_run(sources):
-    with pytest.raises(TraceError, match="the executor that was handed over is broken"):
+    with pytest.raises(TraceError, match="the given executor is broken"):
         triage_ranks(sources, executor=Broken(), n_workers=2)
 
 

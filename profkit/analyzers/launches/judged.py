@@ -50,7 +50,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         if scope.is_cpu or mostly_host
         else system_timeline(
             scope,
-            "is it Python, the dispatcher or the driver?",
+            "what takes the host's time: Python, the dispatcher or the driver?",
             "the CPU row between cuda API calls: Python frames, futex waits, or back-to-back API calls",
         )
     )
@@ -67,22 +67,20 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
 
 def _fix(*, is_cpu: bool, mostly_host: bool) -> str:
     if mostly_host:
-        return "take the Python work out of the loop: hooks, logging, metrics, per-item loops; or give it to another process"
+        return "move Python work out of the loop (hooks, logging, metrics, per-item loops), or into another process"
     compiled = "torch.compile" + ("" if is_cpu else " (mode='reduce-overhead') or CUDA graphs")
-    return f"{compiled} for the hot blocks, foreach/fused optimizer, larger batch, fewer Python-level operators"
+    return (
+        f"use {compiled} for the hot blocks, a foreach or fused optimizer, a larger batch, fewer Python-level operators"
+    )
 
 
 def _title(result: Launches, *, mostly_host: bool) -> str:
     if result.scope.is_cpu:
-        return (
-            "Python between operators takes more than dispatching them"
-            if mostly_host
-            else "dispatching operators and the Python between them hold the step up"
-        )
+        return "Python between operators slows the step" if mostly_host else "operator overhead slows the step"
     return (
-        "the device waits for the host, mostly outside operators"
+        "the GPU waits for the host, mostly outside operators"
         if mostly_host
-        else "the device waits for the host to launch work"
+        else "the GPU waits for the host to launch work"
     )
 
 
@@ -94,12 +92,12 @@ def _stall(result: Launches, late: int, fraction: float) -> Finding:
         fraction=fraction,
         evidence=(
             Evidence(
-                statement=f"{format_fraction(result.few_gaps_share)} of the late time sits in {STALL.limit('stretches'):g} stretches at most, the longest"
-                f" {format_ns(high - low)}"
+                statement=f"{format_fraction(result.few_gaps_share)} of the idle time that the host causes is in at most {STALL.limit('stretches'):g} gaps;"
+                f" the longest takes {format_ns(high - low)}"
                 + (
-                    ": start-up, compilation, loading of modules or a checkpoint look like this"
+                    ", as in start-up, compilation, module loading or a checkpoint"
                     if high - low >= _EVENT_NS
-                    else ": too few to tell the cost of launching from that of single events"
+                    else ", too few to separate the cost of launches from single events"
                 ),
                 metric="launches.few_gaps_share",
                 value=result.few_gaps_share,
@@ -108,7 +106,7 @@ def _stall(result: Launches, late: int, fraction: float) -> Finding:
                 span_ns=result.longest_gap_ns,
             ),
         ),
-        fix="capture steady steps (wait 10, warm up 5, record 12): a stall that stays is real",
+        fix="record steady steps (wait 10, warm up 5, record 12): a stall that recurs is real",
     )
 
 

@@ -43,42 +43,42 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             q.early_fraction,
             "of device rows start before their launch call"
             + (
-                ": the clocks are apart, idle time has no cause"
+                ": the clocks disagree, so the cause of idle time is unknown"
                 if (q.early_fraction or 0) > QUALITY.limit("no_cause")
                 else ""
             ),
         ),
-        _share(capture.OVERLAPPED, q.overlapped_fraction, "of rows overlap their predecessor on one stream"),
+        _share(capture.OVERLAPPED, q.overlapped_fraction, "of rows overlap the row before them on the same stream"),
         _at_most(
             capture.LAG_FLOOR,
             None if q.lag_floor_ns is None else float(q.lag_floor_ns),
-            "no launch onto an idle device shows how long one takes to start"
+            "launch latency could not be measured"
             if not q.lag_floor_ns
-            else f"launch to start on an idle device takes {format_ns(q.lag_floor_ns)} or more"
+            else f"launch latency is at least {format_ns(q.lag_floor_ns)}"
             + (
                 ""
                 if q.lag_floor_ns <= _limit(capture.LAG_FLOOR)
-                else ": WSL2, Windows, a remote device or heavy instrumentation do that"
+                else ", as with WSL2, Windows, a remote device or heavy instrumentation"
             ),
         ),
         _at_most(
             capture.OUTRUN,
             q.outrun_fraction,
-            "the device keeps up with the marked steps"
+            "the GPU keeps up with the marked steps"
             if (q.outrun_fraction or 0) <= _limit(capture.OUTRUN)
-            else f"the host runs ahead: the device takes {format_ns(q.device_step_ns)} for the work of a step, the markers"
-            " are the host's pace",
+            else f"the host runs ahead: the GPU takes {format_ns(q.device_step_ns)} for the work of a step, but the step"
+            " markers show the pace of the host",
         ),
         _share(
             capture.OVERHEAD,
             q.overhead_fraction,
-            "of the window the device idles while the profiler works on its own buffers",
+            "of the window is idle time in which the profiler handles its own buffers",
         ),
         _share(
             capture.WHOLE_GRAPHS,
             q.whole_graph_fraction,
-            "of the window is CUDA graphs recorded as wholes: kernels, collectives and gaps inside are not known"
-            " (profkit nsys --also graphs)",
+            "of the window is in CUDA graphs without their kernels: collectives and gaps inside them are unknown"
+            " (profkit nsys --also graphs records them)",
         ),
     )
 
@@ -103,14 +103,14 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             ok=q.n_steps_marked >= least,
             value=float(q.n_steps_marked),
             message=f"{q.n_steps_marked} marked step{'' if q.n_steps_marked == 1 else 's'}"
-            + ("" if q.n_steps_marked >= least else f"; fewer than {least:g} cannot show what varies"),
+            + ("" if q.n_steps_marked >= least else ": variation unknown"),
         ),
         _share(
             capture.STARTUP,
             q.startup_fraction,
-            "of the window lies beside the steps found by their period"
+            "of the window is outside the steps found by their period"
             + (
-                f" ({n}); --steps 0:{n} judges these alone"
+                f" ({n} steps); --steps 0:{n} judges these alone"
                 if (q.startup_fraction or 0) > _limit(capture.STARTUP)
                 else ""
             ),
@@ -119,20 +119,24 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             id=capture.NO_OPERATORS.id,
             ok=q.n_cpu_ops is None or q.n_cpu_ops >= _limit(capture.NO_OPERATORS),
             value=None if q.n_cpu_ops is None else float(q.n_cpu_ops),
-            message=f"{q.n_cpu_ops or 0:,} operators at work in the window"
-            + ("" if q.n_cpu_ops else ": what the CPU did in it was not recorded"),
+            message=f"{q.n_cpu_ops or 0:,} operators ran in the window"
+            + ("" if q.n_cpu_ops else ": the work of the CPU was not recorded"),
         ),
         Check(
             id=capture.TINY.id,
             ok=not is_tiny,
             value=float(q.n_rows),
             message=f"{q.n_rows:,} row{'' if q.n_rows == 1 else 's'} of activity recorded"
-            + (f": fewer than {least_rows:g}, and no step, show nothing of a job" if is_tiny else ""),
+            + (
+                f": too little for a verdict (at least {least_rows:g} rows, or a marked step, are needed)"
+                if is_tiny
+                else ""
+            ),
         ),
         _at_most(
             capture.COST,
             q.perturbation,
-            f"profiled steps take {1 + (q.perturbation or 0):.2f}x the unprofiled ones of the same run",
+            f"profiled steps take {1 + (q.perturbation or 0):.2f}x as long as unprofiled steps of the same run",
         ),
     )
 

@@ -19,7 +19,7 @@ def judge(result: Quality) -> tuple[Finding, ...]:
     refuses = any(check.id in REFUSING for check in failed)
     return (
         QUALITY.found(
-            title="the capture cannot carry a verdict" if refuses else "the capture limits how sure one can be",
+            title="the trace does not allow a verdict" if refuses else "the trace limits the confidence",
             severity=Severity.HIGH if refuses else Severity.INFO,
             confidence=0.95,
             recoverable_ns=0,
@@ -32,7 +32,7 @@ def judge(result: Quality) -> tuple[Finding, ...]:
             next_tools=(
                 recapture(
                     result.scope,
-                    "get a capture that can carry a verdict",
+                    "record a longer trace of steady steps",
                     "all checks of `profkit info` pass",
                 ),
             ),
@@ -56,7 +56,7 @@ def present(result: Quality) -> Section:
 
 ANALYZER = Analyzer(
     name="quality",
-    question="can this capture be trusted?",
+    question="can this trace be trusted?",
     needs="any trace",
     measure=measure,
     judge=judge,

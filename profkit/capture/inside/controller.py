@@ -158,7 +158,7 @@ class Controller:
         recorder, self._recorder = self._recorder, None
         self._close_phases()
         recorder.stop()
-        self._end("the script started its own profiler inside the window; profkit gave way to it")
+        self._end("the script started its own profiler during the recording, so profkit stopped")
 
     @_guarded
     def profiler_ended(self, profiler: Any) -> None:
@@ -219,13 +219,13 @@ class Controller:
         if len(rows) < window.settling + window.baseline + 1:
             return
         if not self.options.wants_rank(store.rank()):
-            self._end(f"rank {store.rank()} was not asked for (--ranks {self.options.ranks})")
+            self._end(f"rank {store.rank()} was not selected (--ranks {self.options.ranks})")
             return
         if self._others or torch.autograd._profiler_enabled():  # noqa: SLF001
             self._waited_for_profiler = True
             return
         if self.options.device == "cuda" and not clock.cuda_in_use():
-            raise RuntimeError("--device cuda was asked for, and this process uses no CUDA; see profkit doctor")
+            raise RuntimeError("--device cuda was given, but this process does not use CUDA; see profkit doctor")
         self._window = window
         self._finder.freeze()
         self._times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
@@ -324,7 +324,7 @@ class Controller:
             if recorder is not None:
                 recorder.stop()
         self.stage = "done"
-        self.reason = f"the capture failed, the script runs on ({raised(error)})"
+        self.reason = f"the capture failed, but the script runs on ({raised(error)})"
         with suppress(Exception):
             self._end(self.reason, is_failure=True)
         with suppress(Exception):
@@ -350,14 +350,14 @@ class Controller:
         seen = (len(self._finder.step_rows()) or self._finder.n_candidates) + self._n_boundaries
         window = self._window or window_for(self.options, n_workers=self._n_workers, n_queued=self._n_queued)
         if self._waited_for_profiler:
-            return "the script's own profiler was running all the time; triage the trace that it writes"
+            return "the script's own profiler ran all the time; triage the trace that it writes"
         if seen == 0:
             return (
                 "no training step was seen (no optimizer, DataLoader or module was used);"
-                " call profkit.capture.step() where a step ends"
+                " call profkit.capture.step() at the end of a step"
             )
         return (
-            f"the run ended after {seen} of the {window.n_needed} steps a capture needs; try fewer --baseline, --steps"
+            f"the run ended after {seen} of the {window.n_needed} steps that a capture needs; lower --baseline, --steps"
         )
 
     def _write_facts(self) -> None:

@@ -100,7 +100,7 @@ def _publish(made: Path, target: Path, *, overwrites: bool) -> None:
             raise
         except OSError:  # a file system without such links
             if os.path.lexists(target):
-                raise FileExistsError(errno.EEXIST, "something else lies there", str(target)) from None
+                raise FileExistsError(errno.EEXIST, "another file is in its place", str(target)) from None
         else:
             made.unlink()
             return

@@ -65,7 +65,7 @@ class Recorder:
         """Write the trace as plain JSON; raises OSError if it did not arrive whole (a full disk is silent in C++)."""
         self._quietly(lambda: self._profiler.export_chrome_trace(str(path)))
         if not _is_whole(path):
-            raise OSError("the profiler's export was not written whole: is the disk full?")
+            raise OSError("the profiler's export is incomplete; perhaps the disk is full")
 
     def _quietly(self, act: Any) -> None:
         self.is_busy = True

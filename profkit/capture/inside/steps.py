@@ -174,7 +174,7 @@ class StepFinder:
         if len(self.calls) == 1:
             return "the optimizer's step"
         place = list(self.calls).index(self._leader) + 1 if self._leader in self.calls else 0
-        return f"the step of optimizer {place} of {len(self.calls)} (called least, then last)"
+        return f"the step of optimizer {place} of {len(self.calls)} (the least often called, then the last)"
 
     # ------------------------------------------------------------------------------------------------- inside
 

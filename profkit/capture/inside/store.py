@@ -115,7 +115,7 @@ def claim_label(options: Options) -> str:
     for label in (f"rank{rank()}", f"rank{rank()}_pid{os.getpid()}"):
         if _is_first(options, f"{label}.claim"):
             return label
-    raise FileExistsError(f"{folder} holds a capture already")
+    raise FileExistsError(f"{folder} already holds a capture")
 
 
 def _is_first(options: Options, name: str) -> bool:

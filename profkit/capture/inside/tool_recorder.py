@@ -27,7 +27,9 @@ class ToolRecorder:
 
     def __init__(self, options: Options, *, first_step: int, n_warmup: int) -> None:
         if not clock.cuda_in_use():
-            raise RuntimeError("this process uses no CUDA, and there is nothing to record; --whole records the host")
+            raise RuntimeError(
+                "this process does not use CUDA, so there is nothing to record; --whole records the host"
+            )
         self.is_busy = False
         self._starts_early = options.tool == _STARTS_EARLY
         self._step = first_step

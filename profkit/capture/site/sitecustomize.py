@@ -37,7 +37,7 @@ def _complain(error: Exception) -> None:
         _make_package(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         from _profkit_capture.command import raised, tell  # type: ignore[import-not-found]
 
-        tell(f"no capture, the script runs on ({raised(error)})")
+        tell(f"no capture, but the script runs on ({raised(error)})")
     except Exception:  # noqa: BLE001, S110 - profkit's own files are gone: nothing is left to say it with
         pass
 

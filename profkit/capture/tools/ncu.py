@@ -40,10 +40,10 @@ def target_of(kernel: str | None, *, skip: int | None, count: int | None) -> Tar
         return Target(pattern=kernel.removeprefix("regex:"), skip=skip or 0, count=count or 1)
     function = function_name(kernel)
     if not function:
-        raise UsageError(f"{kernel!r} is no kernel's name", hint="copy one of: profkit triage TRACE -v")
+        raise UsageError(f"{kernel!r} is not a kernel name", hint="copy one of: profkit triage TRACE -v")
     if kind_of(kernel, is_copy=False) is not Kind.COMPUTE:
         raise UsageError(
-            f"{function} is communication or a copy: ncu runs a kernel alone and again, and this one waits for others",
+            f"{function} is communication or a copy: ncu runs it alone, but it waits for others",
             hint="profkit nsys shows collectives on the timeline; ncu is for kernels that compute",
         )
     end = r"(\[|$)" if f"{function}[" in kernel else "$"  # Numba's names go on in brackets
@@ -56,7 +56,7 @@ def ncu_line(tool: Tool, *, target: Target, output: str, log: Path | None, secti
         wish("follow the launcher to the process that has the GPU", "--target-processes all"),
         *(() if is_whole else (wish("only inside the calls that profkit makes", "--profile-from-start off"),)),
         wish("run each kernel again with its memory put back", "--replay-mode kernel"),
-        wish("which metrics: basic takes about 10 passes, full about 40", f"--set {section_set}"),
+        wish("which metrics: basic needs about 10 passes, full about 40", f"--set {section_set}"),
         wish("no sources in the report", "--import-source no"),
         wish("match bare function names", "--kernel-name-base function", "--kernel-regex-base function"),
         Wish(
@@ -64,13 +64,17 @@ def ncu_line(tool: Tool, *, target: Target, output: str, log: Path | None, secti
             why="the kernel; never a collective, which would wait for its peers",
         ),
         wish("the launch that is typical of a step", f"--launch-skip {target.skip}"),
-        wish("so many launches", f"--launch-count {target.count}"),
+        wish("how many launches", f"--launch-count {target.count}"),
         wish("names as torch and nsys write them", "--rename-kernels off"),
-        wish("the clocks that training has, not the base clock", "--clock-control none"),
+        wish("the clocks of the training run, not the base clock", "--clock-control none"),
         wish("note the ranges a kernel was launched in", "--nvtx"),
-        wish("the script's exit code is the script's business", "--check-exit-code no"),
-        wish("no config.ncu-cfg that changes defaults unseen", "--config-file off"),
-        *(() if log is None else (Wish(ways=(("--log-file", str(log)),), why="ncu's words, apart from the script's"),)),
+        wish("the script's own exit code counts", "--check-exit-code no"),
+        wish("ignore a config.ncu-cfg that changes defaults", "--config-file off"),
+        *(
+            ()
+            if log is None
+            else (Wish(ways=(("--log-file", str(log)),), why="ncu's output, apart from the script's"),)
+        ),
         wish("a second run replaces the first", "--force-overwrite"),
         Wish(ways=(("--export", output),), why="where the report goes"),
     ]

@@ -105,11 +105,11 @@ def wish(why: str, *ways: str) -> Wish:
 def require(tool: Tool, *, needs_gpu: bool, needs_counters: bool) -> None:
     """Raise MissingCapabilityError for what is not here: the tool, a GPU, the right to read its counters."""
     if not tool.path:
-        hint = f"{INSTALL[tool.name]}; --dry-run prints the command for a machine that has it"
+        hint = f"{INSTALL[tool.name]}; --dry-run prints the command for another machine"
         raise MissingCapabilityError(f"there is no {tool.name} on PATH", hint=hint)
     if needs_gpu and not has_gpu():
         raise MissingCapabilityError(
-            f"{tool.name} needs an NVIDIA GPU, and this machine shows none",
+            f"{tool.name} needs an NVIDIA GPU, but this machine has none",
             hint="run it where the job runs; --dry-run prints the command; in docker: --gpus all",
         )
     if needs_counters and counters_are_closed():

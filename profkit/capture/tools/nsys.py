@@ -32,14 +32,14 @@ def nsys_line(
     traced = trace or ",".join(["cuda", "nvtx", *(name for name in more if name != "python-gil" or tool.names(name))])
     graphs = "node" if "graphs" in also else "graph"
     wishes = [
-        wish("what is recorded: said, since the default moved", f"--trace={traced}"),
+        wish("what is recorded (the default depends on the version)", f"--trace={traced}"),
         wish("no CPU sampling: it needs permissions and costs time", "--sample=none"),
-        wish("no thread switches: the same", "--cpuctxsw=none"),
+        wish("no thread switches, for the same reason", "--cpuctxsw=none"),
         *(() if is_whole else _WINDOW),
-        wish("when the recording ends, the job goes on (the default is SIGTERM)", "--kill=none"),
-        wish("do not wait for what the job leaves behind (loader workers, wandb)", "--wait=primary"),
+        wish("the job goes on when the recording ends (the default is SIGTERM)", "--kill=none"),
+        wish("do not wait for processes that the job leaves behind (loader workers, wandb)", "--wait=primary"),
         wish("CUDA graphs as a whole, or by node", f"--cuda-graph-trace={graphs}"),
-        wish("reports would hold every environment variable, secrets too", "--discard-environment=true"),
+        wish("reports would hold every environment variable, including secrets", "--discard-environment=true"),
         *_also(also),
         wish("a second run replaces the first", "--force-overwrite=true"),
         Wish(ways=((f"--output={target}",),), why="where the report goes"),
@@ -49,7 +49,7 @@ def nsys_line(
 
 _WINDOW: Final = (
     wish("record between the calls that profkit makes around steady steps", "--capture-range=cudaProfilerApi"),
-    wish("at its end stop recording, no more", "--capture-range-end=stop", "--stop-on-range-end=true"),
+    wish("at its end, stop recording and nothing else", "--capture-range-end=stop", "--stop-on-range-end=true"),
 )
 
 

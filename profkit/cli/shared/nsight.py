@@ -44,11 +44,13 @@ def tool_options(function: Any) -> Any:
             "--step-on", type=click.Choice(["auto", "optimizer", "loader", "forward", "time"]), default="auto"
         ),
         click.option("--baseline", type=click.IntRange(1), help="Steps timed before the recorded ones (10)."),
-        click.option("--warmup", type=click.IntRange(1), help="Steps between those and the recorded ones."),
-        click.option("--whole", is_flag=True, help="Record the whole run: look for no steps."),
-        click.option("--overwrite", is_flag=True, help="Replace what lies in -o."),
+        click.option("--warmup", type=click.IntRange(1), help="Steps between the timed and the recorded ones."),
+        click.option("--whole", is_flag=True, help="Record the whole run; do not look for steps."),
+        click.option("--overwrite", is_flag=True, help="Replace what is in -o."),
         click.option(
-            "--dry-run", is_flag=True, help="Print the command line, and on stderr why each flag; run nothing."
+            "--dry-run",
+            is_flag=True,
+            help="Print the command line, and on stderr the reason for each flag; run nothing.",
         ),
     )
     for option in reversed(options):
@@ -88,11 +90,11 @@ def show(job: Job) -> None:
     click.echo(f"{made} && {variables} {redacted_command(job.words)}")
     name = job.tool.name
     if not job.tool.path:
-        say(f"no {name} on PATH: these are the flags of the newest; run it where {name} is")
+        say(f"no {name} on PATH: these are the flags of the newest version; run it where {name} is installed")
     elif job.tool.flags is None:
-        say(f"{name} did not tell its flags: these are those of the newest")
+        say(f"{name} did not list its flags: these are the flags of the newest version")
     else:
-        say(f"flags as {name} {job.tool.version} knows them")
+        say(f"flags of {name} {job.tool.version}")
     for flag, why in job.line.reasons:
         say_below(f"{flag:44} {why}")
     tell_left_out(job)
@@ -112,7 +114,7 @@ def tell_left_out(job: Job) -> None:
         names = ", ".join(job.line.left_out)
         say(f"{job.tool.name} {job.tool.version} has no {names}: left out")
     if "--discard-environment" in job.line.left_out:
-        say("its reports hold the environment, secrets too: do not pass them on")
+        say("its reports hold the environment, including secrets: do not share them")
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,7 +85,7 @@ def deliver(text: str, output: Path | None) -> None:
     try:
         files.write_out(output, text.encode(errors="replace"))
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another place for -o") from None
+        raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another path for -o") from None
     say(f"wrote {output}")
 
 

@@ -65,7 +65,7 @@ def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
     except KeyboardInterrupt:
         telling.clear()
         if keeping is not None and telling.n_done:
-            say(f"{telling.n_done} of {len(sources)} sources are kept; run it again to go on")
+            say(f"{telling.n_done} of {len(sources)} sources are kept; run the command again to continue")
         raise
     finally:
         telling.clear()

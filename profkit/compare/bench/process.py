@@ -65,7 +65,7 @@ def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -
         text = output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
         if code:
             raise ProfkitError(
-                f"{_shown(command)} {_ending(code)}: {_last_line(text)}", hint="run it by itself until it works"
+                f"{_shown(command)} {_ending(code)}: {_last_line(text)}", hint="run it alone until it works"
             )
         return _outcome(wall_ns, text, command, metric, sorted(folder.glob("*.steps")))
 
@@ -127,7 +127,7 @@ def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> floa
     found = list(pattern.finditer(text))
     if not found:
         raise ProfkitError(
-            f"the output of {_shown(command)} holds nothing like {pattern.pattern!r}; it ends: {_last_line(text)}",
+            f"the output of {_shown(command)} has no match of {pattern.pattern!r}; it ends: {_last_line(text)}",
             hint="--metric is a regular expression with one group, the number: --metric 'tok/s: ([0-9.]+)'",
         )
     try:

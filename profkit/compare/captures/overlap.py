@@ -62,7 +62,7 @@ def _shares(pair: Pair, overlap: Overlap) -> Evidence:
     first, second = overlap.shares
     return Evidence(
         statement=f"hidden communication {format_fraction(first)} -> {format_fraction(second)}:"
-        f" {format_ns(overlap.hidden[0])} -> {format_ns(overlap.hidden[1])} {pair.per} lie under compute",
+        f" {format_ns(overlap.hidden[0])} -> {format_ns(overlap.hidden[1])} {pair.per} run under compute",
         metric="compare.comm_hidden_fraction_change",
         value=second - first,
         unit="fraction",
@@ -93,7 +93,7 @@ def _gained(pair: Pair, overlap: Overlap) -> Finding:
         "more communication runs under compute, and the step is shorter for it",
         fraction=pair.fraction(overlap.hidden[1] - overlap.hidden[0]),
         evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=1)),
-        fix="keep it; what overlap can still give is bounded by the larger of compute and communication",
+        fix="keep it; more overlap cannot make the step shorter than compute or communication alone",
         confidence=0.7,
     )
 
@@ -104,7 +104,7 @@ def _lost(pair: Pair, overlap: Overlap) -> Finding:
         "less communication runs under compute",
         fraction=pair.fraction(overlap.hidden[0] - overlap.hidden[1]),
         evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=0)),
-        fix="look at what orders the collectives: prefetch, bucket sizes, streams that wait for each other",
+        fix="check what orders the collectives: prefetch, bucket sizes, streams that wait for each other",
         confidence=0.7,
     )
 
@@ -128,14 +128,14 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
     if not causes:
         return None
     gained = -pair.waterfall.delta_ns / more_hidden_ns
-    bought = f"{format_fraction(gained)} of what it hides" if gained >= _WORTH_A_NUMBER else "nothing"
+    bought = f"{format_fraction(gained)} of the time it hides" if gained >= _WORTH_A_NUMBER else "nothing"
     return reading(
         BOUGHT_NOTHING,
-        f"the overlap is real and bought {bought}",
+        f"more communication is hidden, but the step gains {bought}",
         fraction=pair.fraction(more_hidden_ns),
         evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
-        fix="fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows) or fewer"
-        " NCCL channels (NCCL_MAX_CTAS); another schedule cannot give more than the bound",
+        fix="send fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows) or use"
+        " fewer NCCL channels (NCCL_MAX_CTAS); another schedule cannot beat the bound above",
         confidence=0.7 if known else 0.5,
     )
 
@@ -157,8 +157,8 @@ def _kernels_slowed(pair: Pair) -> Evidence | None:
     if had is not None and pair.fraction(slowed.cost_ns - had.cost_ns) < BOUGHT_NOTHING.limit("effect"):
         return None
     return Evidence(
-        statement=f"kernels take {slowed.factor:.2f}x as long under communication as alone ({slowed.n_rows:,} rows of"
-        f" {slowed.n_twins:,} kinds): contention, {format_ns(slowed.cost_ns)} {pair.per}",
+        statement=f"kernels take {slowed.factor:.2f}x as long under communication as alone ({slowed.n_rows:,} kernels"
+        f" of {slowed.n_twins:,} kinds): contention costs {format_ns(slowed.cost_ns)} {pair.per}",
         metric="compare.contention_factor",
         value=slowed.factor,
         unit="ratio",
@@ -169,7 +169,8 @@ def _kernels_slowed(pair: Pair) -> Evidence | None:
 def _stretched(pair: Pair, stretched: Slowdown) -> Evidence:
     return Evidence(
         statement=f"the same collectives take {stretched.factor:.2f}x as long ({stretched.n_rows:,} of them),"
-        f" {format_ns(stretched.cost_ns)} {pair.per}: contention, or waiting for a peer; one rank cannot tell",
+        f" which costs {format_ns(stretched.cost_ns)} {pair.per}: contention or waiting for a peer; one rank cannot"
+        " tell which",
         metric="compare.stretch_factor",
         value=stretched.factor,
         unit="ratio",
@@ -180,7 +181,7 @@ def _stretched(pair: Pair, stretched: Slowdown) -> Evidence:
 def _busy_link(pair: Pair, overlap: Overlap) -> Evidence:
     busy = pair.fraction(overlap.busy[0])
     return Evidence(
-        statement=f"communication ran {format_fraction(busy)} of the baseline's step already: the link is the limit,"
+        statement=f"communication already took {format_fraction(busy)} of the baseline's step: the link is the limit,"
         " and no schedule moves bytes faster",
         metric="compare.link_busy_fraction",
         value=busy,
@@ -197,7 +198,7 @@ def _went_to_idle(pair: Pair) -> list[Evidence]:
         return []
     return [
         Evidence(
-            statement=f"what was won went to {part_name(pair, worst.name)}: +{format_ns(worst.delta_ns)} {pair.per}",
+            statement=f"the gain is lost in {part_name(pair, worst.name)}: +{format_ns(worst.delta_ns)} {pair.per}",
             metric="compare.largest_rise_ns",
             value=float(worst.delta_ns),
             unit="ns",
@@ -214,7 +215,7 @@ def _bound(pair: Pair, overlap: Overlap, *, side: int) -> Evidence:
     what = "communication" if overlap.busy[side] > overlap.compute[side] else "compute"
     share = format_fraction(left / step if step else 0.0)
     return Evidence(
-        statement=f"no schedule can take more than {format_ns(left)} ({share}) off the {of}'s step: {what} alone takes"
+        statement=f"no schedule can save more than {format_ns(left)} ({share}) of the {of}'s step: {what} alone takes"
         f" {format_ns(limit)}",
         metric="compare.overlap_bound_ns",
         value=left,

@@ -40,8 +40,8 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def per(self) -> str:
-        """What times are counted by: "per step", or "per window" where no steps were found."""
-        return "per step" if self.baseline.traces[0].has_steps else "per window"
+        """What times are counted by: "per step", or "in the window" where no steps were found."""
+        return "per step" if self.baseline.traces[0].has_steps else "in the window"
 
     @property
     def each(self) -> str:

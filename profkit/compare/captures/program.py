@@ -51,7 +51,7 @@ def precision(pair: Pair) -> Finding | None:
                 unit="ns",
             ),
         ),
-        fix="compare the loss as well: a number format is a change of the result, not only of the speed",
+        fix="compare the loss as well: a number format changes the result, not only the speed",
         confidence=0.8,
     )
 
@@ -76,14 +76,14 @@ def casts(pair: Pair) -> Finding | None:
     is_on = nodes[1] > nodes[0]
     return reading(
         comparison.CASTS,
-        f"tensors are {'' if is_on else 'no longer '}cast to another number format on their way",
+        f"tensors are {'' if is_on else 'no longer '}cast to another number format",
         fraction=pair.fraction(pair.waterfall.bar("compute").delta_ns),
         evidence=(
             counted(pair, "casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
             counted(pair, "casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
             part_shown(pair, "compute"),
         ),
-        fix="compare the loss as well: a number format is a change of the result; shapes and types need --shapes",
+        fix="compare the loss as well: a number format changes the result; record types and shapes with --shapes",
         confidence=0.6,
     )
 
@@ -188,7 +188,7 @@ def recomputed(pair: Pair) -> Finding | None:
         evidence=tuple(evidence),
         fix="use the memory it frees (a larger batch), or leave it off where the activations fit"
         if is_on
-        else "make sure that the activations fit with room to spare: a full allocator costs more than recomputing",
+        else "make sure that the activations fit with room to spare: memory pressure costs more than recomputing",
         confidence=0.8,
     )
 

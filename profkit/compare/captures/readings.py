@@ -40,27 +40,27 @@ def _loader(pair: Pair) -> Finding | None:
         return None
     waits = "falls" if bar.delta_ns < 0 else "rises"
     words = {"single-process": "the training process (num_workers=0)", "workers": "worker processes"}
-    told = [" or ".join(words.get(kind, "a loader of its own") for kind in sorted(kind)) for kind in kinds]
+    told = [" or ".join(words.get(kind, "a custom loader") for kind in sorted(kind)) for kind in kinds]
     evidence = [part_shown(pair, "idle_data")]
     if is_other_kind:
         evidence.append(
             Evidence(
-                statement=f"batches were made in {told[0]}, now in {told[1]}",
+                statement=f"batches are made in {told[1]}, before in {told[0]}",
                 metric="compare.loader_kind_changed",
                 value=1.0,
                 unit="flag",
             )
         )
     data = part_name(pair, "idle_data")
-    title = f"{data} {waits}" if has_effect else f"another kind of loader, and no less {data}"
+    title = f"{data} {waits}" if has_effect else f"another kind of loader, but no less {data}"
     return reading(
         comparison.INPUT,
         title,
         fraction=pair.fraction(bar.delta_ns),
         evidence=tuple(evidence),
-        fix="a wait that is left calls for more workers, or for less work per sample"
+        fix="to reduce the remaining wait, use more workers or less work per sample"
         if bar.candidate_ns
-        else "the input pipeline keeps up now: look elsewhere",
+        else "the input pipeline keeps up now: look for another cause",
         confidence=0.8 if is_other_kind and has_effect else 0.6,
     )
 
@@ -98,7 +98,8 @@ def _host(pair: Pair) -> Finding | None:
             part_shown(pair, "idle_host"),
             counted(pair, "launches", "launches", lambda trace: trace.counts.launches),
         ),
-        fix="with fewer launches: fused kernels, CUDA graphs; with as many: what else did the host do?",
+        fix="reduce launches with fused kernels or CUDA graphs; if their number is the same, check what else the host"
+        " does",
         confidence=0.6,
     )
 
@@ -124,8 +125,8 @@ def _slower(pair: Pair) -> Finding | None:
         evidence=(
             Evidence(
                 statement=f"the same {what} take {change.factor:.2f}x as long ({change.n_rows:,} rows of"
-                f" {change.n_twins:,} kinds), {format_fraction(change.shared_direction)} of their time in kinds that"
-                " moved this way",
+                f" {change.n_twins:,} kinds); {format_fraction(change.shared_direction)} of their time changed in the"
+                " same direction",
                 metric="compare.same_work_factor",
                 value=change.factor,
                 unit="ratio",
@@ -137,7 +138,7 @@ def _slower(pair: Pair) -> Finding | None:
                 unit="ns",
             ),
         ),
-        fix="clocks, power limits, another device, cores taken by other processes: run both sides in turns on one"
+        fix="check clocks, power limits, the device and other processes on the cores; run both sides in turns on one"
         " machine",
         confidence=0.7,
     )

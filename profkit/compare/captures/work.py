@@ -31,7 +31,7 @@ def work_changed(pair: Pair) -> Finding | None:
 
 
 def _told(pair: Pair, kind: str) -> Finding | None:
-    """By what the script told of each step: the best witness, and the end of the matter."""
+    """By what the script told of each step: the best evidence, and final."""
     before, after = (
         sum(run.work[kind] for run in side.runs) / len(side.runs) for side in (pair.baseline, pair.candidate)
     )
@@ -39,7 +39,7 @@ def _told(pair: Pair, kind: str) -> Finding | None:
         return None
     counts = moved(format_count(round(before, 1)), format_count(round(after, 1)))
     told = Evidence(
-        statement=f"the script told {counts} {kind} per step",
+        statement=f"the script reports {counts} {kind} per step",
         metric=f"compare.{kind}_ratio",
         value=after / before,
         unit="ratio",
@@ -61,7 +61,7 @@ def _seen(pair: Pair) -> Finding | None:
     ratio_of_work = after / before if is_copied else ratio
     evidence = [
         Evidence(
-            statement=f"kernels launched equally often on both sides have grids {ratio:.2f}x the size (median by time)",
+            statement=f"kernels launched equally often on both sides have grids {ratio:.2f}x as large (median by time)",
             metric="compare.grid_ratio",
             value=ratio,
             unit="ratio",
@@ -80,7 +80,7 @@ def _seen(pair: Pair) -> Finding | None:
                 expected="1.00",
             ),
         )
-    title = f"{pair.each} does {ratio_of_work:.2f}x the work: only time per sample may be compared"
+    title = f"{pair.each} does {ratio_of_work:.2f}x the work: compare only the time per sample"
     return _finding(pair, ratio_of_work, evidence, title, confidence=0.8 if is_copied else 0.7)
 
 
@@ -89,7 +89,7 @@ def _finding(pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, 
     per_work = steps[1] / steps[0] / ratio if steps[0] else 0.0
     times = f"{format_ns(steps[0])} -> {format_ns(steps[1])} {pair.per}"
     time = Evidence(
-        statement=f"{times}: per unit of work {per_work:.2f}x the time",
+        statement=f"{times}: {per_work:.2f}x the time per unit of work",
         metric="compare.time_per_work_ratio",
         value=per_work,
         unit="ratio",

@@ -64,13 +64,13 @@ def scale(
     if not found:
         sizes = sorted({run.row.gpus for run in runs if run.row.gpus})
         raise UsageError(
-            f"nothing to scale: sizes {', '.join(map(str, sizes))} in {len(runs)} runs, none of them comparable",
-            hint="a study needs two numbers of GPUs of one configuration, with the same work per step or per GPU",
+            f"nothing to scale: sizes {', '.join(map(str, sizes))} in {len(runs)} runs, no two comparable",
+            hint="give two GPU counts of one configuration, with the same work per step or per GPU",
         )
     names = list(dict.fromkeys(series.name for series in found))
     if traces and len(names) > 1:
         raise UsageError(
-            f"the traces belong to one of {len(names)} configurations, and nothing says which",
+            f"the traces belong to one of {len(names)} configurations, but which one is unknown",
             hint=f"keep one in the table: {'; '.join(names[:3])}",
         )
     context = suspicion.Context(series=tuple(found), capacity_bytes=capacity_bytes, traces=traces or {})
@@ -131,11 +131,9 @@ def _series_runs(
     """Give the sets of runs that hold work constant, and what was left out and why."""
     if any(run.row.work is None for run in runs):
         if len({run.row.gpus for run in runs}) < 2:
-            return [], [f"{name}: one size only, nothing to scale"]
+            return [], [f"{name}: only one size, nothing to scale"]
         assumed = (
-            []
-            if held
-            else [f"{name}: nothing tells the work of a step; that it is the same at every size is taken on trust"]
+            [] if held else [f"{name}: the work per step is unknown; profkit assumes it is the same at every size"]
         )
         return [(held or Held.UNKNOWN, list(runs))], assumed
     chosen: list[tuple[Held, list[SizedRun]]] = []
@@ -150,7 +148,7 @@ def _series_runs(
     used = {id(run) for _, group in chosen for run in group}
     left = sorted({run.row.gpus or 0 for run in runs if id(run) not in used})
     sizes = ", ".join(map(str, left))
-    return chosen, [f"{name}: no other size has the work per step of the runs on {sizes} GPUs"] if left else []
+    return chosen, [f"{name}: no other size has the same work per step as the runs on {sizes} GPUs"] if left else []
 
 
 def _series(name: str, kind: Held, unit: str, runs: Sequence[SizedRun]) -> Series:

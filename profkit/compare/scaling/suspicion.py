@@ -80,7 +80,7 @@ def publishable(series: Series) -> str:
     if series.standing is not Standing.DOUBTFUL:
         return said
     worst = max(series.points[1:-1], key=lambda point: point.efficiency or 0)
-    said += f"; in doubt, for {_gpus(worst.gpus)} give {worst.speedup:.2f}x of the same base"
+    said += f"; in doubt, because {_gpus(worst.gpus)} give {worst.speedup:.2f}x of the same base"
     return f"{said}, {told_efficiency(worst)}"
 
 
@@ -101,21 +101,21 @@ def _memory_share(series: Series, context: Context) -> Clue:
     base = series.base
     peaks = [p.memory_bytes for s in context.series for p in s.points if p.memory_bytes is not None]
     if base.memory_bytes is None:
-        says = f"no column of peak memory: whether {base.gpus} GPUs were short of it is open"
+        says = f"no column of peak memory: whether {base.gpus} GPUs were short of memory is unknown"
         return Clue(id="memory.share", bearing=Bearing.UNKNOWN, statement=says)
     told = base.capacity_bytes or context.capacity_bytes
     guessed = next((card for card in _CARDS_BYTES if card >= max(peaks)), None)
     capacity = told or guessed
     if capacity is None:
-        says = f"peak memory {format_bytes(base.memory_bytes)}, capacity unknown: say it with --capacity"
+        says = f"peak memory {format_bytes(base.memory_bytes)}, capacity unknown: set it with --capacity"
         return Clue(id="memory.share", bearing=Bearing.UNKNOWN, statement=says)
     share = base.memory_bytes / capacity
-    size = f"{capacity / 1e9:g} GB" + ("" if told else " (taken as the smallest card that fits; --capacity says it)")
+    size = f"{capacity / 1e9:g} GB" + ("" if told else " (assumed: the smallest card that fits; --capacity sets it)")
     others = [p for p in series.points[1:] if p.memory_bytes is not None]
     rest = f", {format_bytes(others[-1].memory_bytes or 0)} on {others[-1].gpus}" if others else ""
     says = (
         f"the {base.gpus}-GPU base peaks at {_gigabytes(base.memory_bytes)} of {size}, {format_fraction(share)}{rest};"
-        " a share is a hint, allocator calls in steady steps are the proof"
+        " this is a hint; allocator calls in steady steps are the proof"
     )
     bearing = Bearing.SUGGESTS if share >= HIGH_MEMORY else Bearing.UNKNOWN
     return Clue(id="memory.share", bearing=bearing, statement=says)
@@ -129,16 +129,16 @@ def _allocator(series: Series, context: Context) -> Clue:
     base = series.base.gpus
     ranks = context.traces.get(base)
     if ranks is None:
-        says = f"no trace of the {base}-GPU base: whether its allocator went to the driver in steady steps is open"
+        says = f"no trace of the {base}-GPU base: whether its allocator calls the driver in steady steps is unknown"
         return Clue(id="memory.allocator", bearing=Bearing.UNKNOWN, statement=says)
     found = [finding for rank in ranks for finding in rank.findings if finding.id == PRESSURE.id]
     if found:
         return Clue(id="memory.allocator", bearing=Bearing.ACCUSES, statement=found[0].measure.statement)
     looked = all(any(section.analyzer == "memory" for section in rank.sections) for rank in ranks)
     if not looked:
-        says = f"the trace of {base} GPUs has no device, so nothing of its allocator"
+        says = f"the trace of {base} GPUs has no device rows: its allocator is unknown"
         return Clue(id="memory.allocator", bearing=Bearing.UNKNOWN, statement=says)
-    says = f"the allocator of the {base}-GPU base leaves the driver alone in steady steps"
+    says = f"the allocator of the {base}-GPU base does not call the driver in steady steps"
     return Clue(id="memory.allocator", bearing=Bearing.CLEARS, statement=says)
 
 
@@ -164,11 +164,12 @@ def _cross_check(series: Series, other: Series) -> Clue:
     told = ", ".join(f"{format_change(costs[size] - 1)} on {size}" for size in sorted(costs, reverse=True))
     says = f"{other.name} changes throughput by {told}"
     if slow < _CROSS_CHECK_FROM:
-        says += ": alike at both ends, which clears the base"
+        says += ": the same at both ends, which speaks for the base"
         return Clue(id="baseline.cross_check", bearing=Bearing.CLEARS, statement=says)
     healthy = series.base.mean * slow
-    says += f": at the rate of {_gpus(top)} the {base}-GPU base would do {format_quantity(healthy, series.unit)}, so"
-    says += f" it runs at {format_fraction(1 / slow)} of its speed; {series.largest.mean / healthy:.2f}x from there"
+    says += f": at the rate of {_gpus(top)} the {base}-GPU base would reach {format_quantity(healthy, series.unit)};"
+    says += f" it runs at {format_fraction(1 / slow)} of that."
+    says += f" From there, the speed-up is {series.largest.mean / healthy:.2f}x"
     return Clue(id="baseline.cross_check", bearing=Bearing.ACCUSES, statement=says)
 
 
@@ -176,7 +177,7 @@ def _where(series: Series, rebased: Series | None) -> Iterable[Clue]:
     if rebased is None:
         return
     base, top = rebased.base.gpus, rebased.largest
-    says = f"from {base} GPUs on nothing is superlinear (E = {top.efficiency or 0:.2f} on {top.gpus}): the excess lies"
+    says = f"from {base} GPUs on, nothing is superlinear (E = {top.efficiency or 0:.2f} on {top.gpus}): the excess is"
     says += f" between {series.base.gpus} and {base}"
     yield Clue(id="baseline.alone", bearing=Bearing.ACCUSES, statement=says)
 
@@ -185,7 +186,7 @@ def _work(series: Series) -> Clue:
     """Say what else changed with the size: other shapes of work explain some excess, fewer optimizer steps none."""
     base, top = series.base, series.largest
     if base.micro_batch is None or top.micro_batch is None:
-        says = "no column of the batch per GPU: whether both sizes ran the same shapes is open"
+        says = "no column of the batch per GPU: whether both sizes ran the same shapes is unknown"
         return Clue(id="work.shape", bearing=Bearing.UNKNOWN, statement=says)
     if base.micro_batch != top.micro_batch:
         says = f"batch per GPU {base.micro_batch:g} on {base.gpus}, {top.micro_batch:g} on {top.gpus} GPUs:"
@@ -195,8 +196,10 @@ def _work(series: Series) -> Clue:
         return Clue(id="work.shape", bearing=bearing, statement=says)
     says = f"batch per GPU is {base.micro_batch:g} at both sizes: same shapes"
     if base.accumulation is not None and top.accumulation is not None and base.accumulation != top.accumulation:
-        says += f"; accumulation {base.accumulation:g} on {base.gpus} and {top.accumulation:g} on {top.gpus} spares the"
-        says += " base optimizer steps, which would make it faster, not slower"
+        says += (
+            f"; accumulation {base.accumulation:g} on {base.gpus} and {top.accumulation:g} on {top.gpus} GPUs saves the"
+        )
+        says += " base optimizer steps, which makes it faster, not slower"
     return Clue(id="work.shape", bearing=Bearing.CLEARS, statement=says)
 
 
@@ -204,11 +207,11 @@ def _first_runs(series: Series) -> Clue:
     """Look for a base that was still warming up: a first run slower than all later ones."""
     base = series.base
     if base.n < 2:
-        says = f"one run on {base.gpus} GPUs: a slow start or bad luck cannot be told from the base's own speed"
+        says = f"one run on {base.gpus} GPUs cannot rule out noise or a slow start"
         return Clue(id="baseline.warmup", bearing=Bearing.UNKNOWN, statement=says)
     first, rest = base.runs[0], base.runs[1:]
     lost = 1 - first / (math.fsum(rest) / len(rest))
-    spread = f"cv {format_fraction(base.cv or 0)} over {base.n} runs"
+    spread = f"{base.n} runs vary by {format_fraction(base.cv or 0)}"
     if lost > 0.05 and first < min(rest):
         says = (
             f"the first run on {base.gpus} GPUs is {format_fraction(lost)} slower than the others ({spread}): warm-up?"

@@ -27,7 +27,7 @@ def traced_table(source: str, runs: Sequence[Run]) -> tuple[ResultTable, Mapping
     for number, run in enumerate(runs, 1):
         steps = run.steps_ns(is_unprofiled=is_unprofiled)
         if not steps:
-            raise TraceFormatError(f"{run.name} has no steps to take a throughput of", hint="capture whole steps")
+            raise TraceFormatError(f"{run.name} has no steps to compute a throughput from", hint="capture whole steps")
         gpus = _world_size(run)
         traces.setdefault(gpus, [trace.report for trace in run.traces])
         rows.append(

@@ -9,7 +9,7 @@ from profkit.compare.stats.sample import Sample
 from profkit.model.comparison import Answer, Judgement
 from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
-NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values tell nothing of noise"
+NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values do not show the noise"
 
 
 def test(*, is_paired: bool, is_permuted: bool) -> str:
@@ -23,9 +23,9 @@ def method(n: tuple[int, int], *, is_paired: bool, permuted: float | None) -> st
     """Give what a reader who checks needs to know of the test."""
     parts = []
     if is_paired:
-        parts.append("runs were interleaved: compared within blocks, n counts blocks")
+        parts.append("runs were interleaved: they are compared within blocks, and n counts blocks")
     if min(n) == 2:
-        parts.append("a pilot: two runs on a side give an interval, no answer")
+        parts.append("a pilot: two runs on a side give an interval, but no answer")
     if permuted is not None:
         parts.append(f"exact permutation p = {permuted:.2g}; both tests must see a change")
     return "; ".join(parts)
@@ -40,7 +40,7 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
     moved = f"{means}, {format_change(change.ratio - 1)}"
     runs = _runs(change)
     if min(change.n) == 1:
-        return f"{moved}, {runs}: one run cannot tell a change from the next run's luck"
+        return f"{moved}: {runs} cannot rule out noise"
     if change.interval is None or change.p_value is None or change.minimum_detectable_effect is None:
         return f"{moved}, {runs}: {change.method_note}"
     level = f"{100 * (1 - alpha):g} % interval"
@@ -51,10 +51,10 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
         return f"no change beyond {format_fraction(change.margin)}: {seen}"
     if change.answer is not Answer.INCONCLUSIVE:
         return seen
-    sees = f"this design sees changes of {format_effect(change.minimum_detectable_effect)} or more"
+    sees = f"these runs can show changes of {format_effect(change.minimum_detectable_effect)} or more"
     target = max(abs(change.ratio - 1), change.margin)
     more = f"{change.runs_to_settle} {'blocks' if _is_blocked(change) else 'runs each'}"
-    return f"{seen}; {sees}, {more} would settle {format_fraction(target)}"
+    return f"{seen}; {sees}; {more} would show {format_fraction(target)}"
 
 
 def _mean(sample: Sample, other: Sample) -> str:
@@ -86,6 +86,6 @@ def spread_of_steps(baseline: Sample, candidate: Sample) -> str:
     if not known:
         return ""
     return (
-        f"within a run the mean step is known to {format_fraction(max(known))} (batch means); "
-        "what the next run would give is not known"
+        f"within a run, the mean step is known to within {format_fraction(max(known))} (batch means); "
+        "how much runs differ is unknown"
     )

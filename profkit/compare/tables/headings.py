@@ -80,7 +80,7 @@ def metric_of(headings: Sequence[str], wanted: str | None, source: str) -> Metri
     if not found:
         raise TraceFormatError(
             f"{source} has no column that measures speed; its columns: {', '.join(headings) or 'none'}",
-            hint="name one tokens_per_sec, samples_per_s, step_ms or wall_s, or choose one with --metric",
+            hint="call one tokens_per_sec, samples_per_s, step_ms or wall_s, or choose one with --metric",
         )
     return found[0][1]
 

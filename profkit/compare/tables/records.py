@@ -38,7 +38,7 @@ def _text(file: Path) -> str:
         raise TraceNotFoundError(f"there is no file {file}") from None
     except files.TooLargeError:
         most = files.size_of(MAX_BYTES)
-        raise TraceFormatError(f"{file.name} has more than {most}: no table of runs is so large") from None
+        raise TraceFormatError(f"{file.name} has more than {most}: too large for a table of runs") from None
     except OSError as error:
         raise TraceNotFoundError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -123,7 +123,7 @@ def _refuse_endless(tables: Mapping[str, Any], source: str) -> None:
         raise TraceFormatError(
             f"{source}: the durations of {duration.size:,} {WHAT.get(name, 'device rows')} add up to more than 146"
             f" years: event {event!r} lasts {int(duration[longest]):,} ns",
-            hint="times are microseconds in these files: were nanoseconds written?",
+            hint="times in these files are microseconds; perhaps they were written as nanoseconds",
         )
 
 
@@ -244,7 +244,7 @@ def _number(given: Mapping[str, Any], key: str, limits: tuple[int, int], warning
     number = whole(value, *limits)
     if number is None and value is not None:
         low, high = limits
-        said = f"{key} of the metadata is {trimmed(repr(value), 40)}, no whole number from {low:,} to {high:,}"
+        said = f"{key} of the metadata is {trimmed(repr(value), 40)}, not a whole number from {low:,} to {high:,}"
         warnings.append(TraceWarning(id="metadata.range", message=f"{said}: it counts as missing"))
     return number
 

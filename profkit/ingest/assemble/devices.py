@@ -126,7 +126,7 @@ def _mtia(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]
     warnings.append(
         TraceWarning(
             id="device.mtia",
-            message=f"{int((kinds > 0).sum()):,} of {kinds.size:,} MTIA rows taken as activity, by name",
+            message=f"{int((kinds > 0).sum()):,} of {kinds.size:,} MTIA rows counted as activity, by name",
         )
     )
     columns = {name: column[kinds > 0] for name, column in columns.items()}
@@ -167,9 +167,7 @@ def linked(gpu: GpuWork, calls: RuntimeCalls, pids: Sequence[str], warnings: lis
     found = (sorted_ids[position] == gpu.correlation) if sorted_ids.size else np.zeros(len(gpu), np.bool_)
     shared = is_member(gpu.correlation, _shared_numbers(calls, pids)) & found
     if shared.any():
-        message = (
-            f"{int(shared.sum()):,} device rows whose launch is not known: calls of several processes have its number"
-        )
+        message = f"{int(shared.sum()):,} device rows have no known launch: calls of several processes share its number"
         warnings.append(TraceWarning(id="launches.shared", message=message, count=int(shared.sum())))
     row = np.where(found & ~shared, order[position] if order.size else 0, NO_ROW)
     return GpuWork(**{**gpu.columns(), "launch_row": row.astype(np.int64)})

@@ -71,7 +71,7 @@ class Merged:
     def _in_range(self, name: str, column: NDArray[Any]) -> NDArray[Any]:
         column, n_outside = within_range(name, column)
         if n_outside:
-            said = f"{n_outside:,} values of {name} cannot be true and count as missing"
+            said = f"{n_outside:,} values of {name} are impossible and count as missing"
             self.warnings.append(TraceWarning(id="args.range", message=said, count=n_outside))
         return column
 

@@ -43,7 +43,7 @@ def find_window(
             low = min(int(column["start_ns"].min()) for column in columns)
             return low, max(int(column["end_ns"].max()) for column in columns)
     raise UnsupportedTraceError(
-        f"{source} holds neither host nor device ranges that torch.profiler writes",
+        f"{source} has neither host nor device ranges of torch.profiler",
         hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and export_chrome_trace;"
         " traces of other frameworks are not read",
     )

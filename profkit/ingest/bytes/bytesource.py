@@ -233,7 +233,7 @@ def _open_zstd(raw: BinaryIO, source: str) -> _ZstdStream:
         except ImportError:
             continue
     raise MissingCapabilityError(
-        f"{source} is zstd-compressed and this Python has no zstd decoder",
+        f"{source} is zstd-compressed but this Python has no zstd decoder",
         hint=f"pip install backports.zstd, or: zstd -dc {quoted_path(source)} | profkit triage -",
     )
 
@@ -242,5 +242,5 @@ def _refuse_bomb(n_plain: int, n_read: int, source: str) -> None:
     if n_plain > FREE_EXPANSION_BYTES and n_plain > MAX_EXPANSION * max(n_read, 1):
         raise TraceFormatError(
             f"{source} expands to more than {MAX_EXPANSION} times its {n_read:,} compressed bytes",
-            hint="this is not what a profiler writes; decompress it yourself if you trust it",
+            hint="a profiler does not write such a file; decompress it yourself if you trust it",
         )

@@ -140,11 +140,11 @@ def _fetch(url: str, local: Path) -> None:
         if n_bytes > most:
             raise too_much(shown_url(url), most)
         if now - begun > bounds.whole_s:
-            raise _late(f"{shown_url(url)} is not here after {bounds.whole_s:g} s")
+            raise _late(f"{shown_url(url)} was not complete after {bounds.whole_s:g} s")
         if max(n_bytes, counting.value) - n_before >= bounds.least_bytes:
             looked, n_before = now, max(n_bytes, counting.value)
         elif now - looked > bounds.stall_s:
-            raise _late(f"{shown_url(url)} gives fewer than {bounds.least_bytes:,} bytes in {bounds.stall_s:g} s")
+            raise _late(f"{shown_url(url)} sent fewer than {bounds.least_bytes:,} bytes in {bounds.stall_s:g} s")
 
     try:
         _watched(copy, look)
@@ -214,7 +214,7 @@ def _watched(act: Callable[[], T], look: Callable[[], None]) -> T:
 
 
 def _late(message: str) -> TraceNotFoundError:
-    return TraceNotFoundError(message, hint="fetch it yourself; or give it time: PROFKIT_URL_STALL_S=600 profkit ...")
+    return TraceNotFoundError(message, hint="download it yourself, or wait longer: PROFKIT_URL_STALL_S=600 profkit ...")
 
 
 def _is_web(url: str) -> bool:
@@ -251,7 +251,7 @@ def _fsspec(url: str, name: str) -> Any:
         return import_module(name)
     except ImportError:
         raise MissingCapabilityError(
-            f"{shown_url(url)} is a URL, which takes fsspec", hint="pip install 'profkit[remote]'"
+            f"{shown_url(url)} is a URL, which needs fsspec", hint="pip install 'profkit[remote]'"
         ) from None
 
 

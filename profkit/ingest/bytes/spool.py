@@ -21,7 +21,7 @@ _FREE_SHARE: Final = 0.9
 _LOOKED_AT_BYTES: Final = 2**20
 """So much of a stream is looked at before more is taken: what can never become a trace need not be waited for."""
 _HOW_TO_PIPE: Final = "pipe in what torch.profiler wrote: ssh node cat trace.json.gz | profkit triage -"
-_MORE_ROOM: Final = "save it as a file, and give its name; or set TMPDIR to a folder with more room"
+_MORE_ROOM: Final = "save it as a file and give its name, or set TMPDIR to a folder with more space"
 
 
 def refuse_no_trace(head: bytes, source: str) -> None:
@@ -29,7 +29,7 @@ def refuse_no_trace(head: bytes, source: str) -> None:
     refuse_other_formats(head, source)
     plain = first_plain_bytes(head)
     if plain.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in {b"{", b"["}:
-        raise TraceFormatError(f"{source} is not a trace: it begins like no JSON", hint=_HOW_TO_PIPE)
+        raise TraceFormatError(f"{source} is not a trace: it does not begin like JSON", hint=_HOW_TO_PIPE)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def most_spooled(folder: Path) -> int:
 def too_much(source: str, most_bytes: int) -> UnsupportedTraceError:
     """Give the refusal of a source that would fill the temporary folder."""
     return UnsupportedTraceError(
-        f"{source} has more than {files.size_of(most_bytes)}, the most that the temporary folder takes of one source",
+        f"{source} has more than {files.size_of(most_bytes)}, the limit of the temporary folder for one source",
         hint=_MORE_ROOM,
     )
 
@@ -90,7 +90,7 @@ def _pipe(source: str, shown: str) -> Iterator[BinaryIO]:
     if source == "-":
         kind = _kind_of_stdin()
         if kind:
-            raise TraceNotFoundError(f"{shown} is {kind}: no trace comes from it", hint=_HOW_TO_PIPE)
+            raise TraceNotFoundError(f"{shown} is {kind}, not a trace", hint=_HOW_TO_PIPE)
         yield sys.stdin.buffer
         return
     try:

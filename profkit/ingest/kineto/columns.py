@@ -132,7 +132,7 @@ def _lanes(rows: list[Event], args: list[Any]) -> Columns:
         stream = np.where(stream < 0, tid, stream)
     if device.size and not (_INT32.min <= int(device.min()) and int(device.max()) <= _INT32.max):
         row = int(np.argmax((device < _INT32.min) | (device > _INT32.max)))
-        raise bad_event(rows[row], f"device {device[row]} is no device number")
+        raise bad_event(rows[row], f"device {device[row]} is not a device number")
     return {"device": device.astype(np.int32), "stream": stream}
 
 

@@ -122,7 +122,7 @@ def _refuse_repeated_keys(array: bytes) -> None:
     repeated = np.flatnonzero(split.count_members(array) > np.maximum(distinct, 1))
     if repeated.size:
         row = int(repeated[0])
-        raise BadEventError(f"key {_repeated_key(split.elements(array)[row])!r} stands there twice", row)
+        raise BadEventError(f"key {_repeated_key(split.elements(array)[row])!r} appears twice", row)
 
 
 def _repeated_key(event: bytes) -> str:

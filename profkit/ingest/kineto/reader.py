@@ -114,7 +114,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {twice[:60]!r} stands there twice")
+        raise ValueError(f"key {twice[:60]!r} appears twice")
     return dict(pairs)
 
 
@@ -184,7 +184,7 @@ def _salvage(array: bytes, raw: RawTrace, decode: Decode, error: BadEventError, 
     if n_bad == 0:  # every element is whole, what joins them is not
         message = f"between events {n_before + 1:,} and {raw.n_events:,} a comma is missing or one too many ({error})"
         if not lenient:
-            raise TraceFormatError(f"{raw.source}: {message}", hint="--lenient reads the events all the same")
+            raise TraceFormatError(f"{raw.source}: {message}", hint="--lenient reads the events anyway")
         raw.warn("events.separators", message)
     return n_bad
 
@@ -207,7 +207,7 @@ def _note_cut(raw: RawTrace, where: str, lenient: bool) -> None:
     n_whole = raw.n_events
     if not lenient:
         raise _cut_error(raw.source, n_whole, where)
-    message = f"the file is cut after event {n_whole:,}; what follows is missing from every number here"
+    message = f"the file is cut after event {n_whole:,}; what follows is missing from all numbers"
     raw.warn("trace.truncated", message, count=n_whole)
 
 

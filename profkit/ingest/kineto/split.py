@@ -95,7 +95,7 @@ def not_a_trace(source: str, buffer: bytes) -> TraceFormatError:
     """Give the error for content that cannot be a trace, with its first characters."""
     shown = buffer[:24].decode("utf-8", "replace").replace("\n", " ")
     return TraceFormatError(
-        f"{source} is not a trace: expected JSON, it begins with {shown!r}",
+        f"{source} is not a trace: expected JSON, but it begins with {shown!r}",
         hint="pass the .json or .json.gz that torch.profiler wrote, or a folder of them",
     )
 
@@ -106,7 +106,7 @@ def _no_array(buffer: bytes, source: str) -> TraceError:
     if depths(buffer)[1] > 0:
         return TruncatedTraceError(
             f"{source} ends before its first event (byte {len(buffer):,})",
-            hint="the export was cut; capture again",
+            hint="the export is incomplete; record again",
         )
     return TraceFormatError(
         f"{source} is JSON but not a trace: no traceEvents array",
@@ -279,5 +279,5 @@ def _refuse_giant(buffer: bytes, source: str) -> None:
     if len(buffer) > MAX_ELEMENT_BYTES:
         raise TraceFormatError(
             f"{source}: one element is larger than {MAX_ELEMENT_BYTES // 2**20} MB",
-            hint="no profiler writes such an event; is this really a trace?",
+            hint="no profiler writes such an event; check that this is a trace",
         )

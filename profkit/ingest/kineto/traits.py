@@ -27,5 +27,5 @@ def traits() -> Traits:
         how_to_mark_steps="call prof.step() at the end of every iteration, with a schedule",
         how_to_mark_input="use torch's DataLoader, or wrap your own in record_function('data_loader')",
         how_to_have_operators="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
-        how_to_be_steady="capture again: wait 10 steps, warm up 5, record 12, stop before the job's end",
+        how_to_be_steady="record again: wait 10 steps, warm up 5, record 12, and stop before the job ends",
     )

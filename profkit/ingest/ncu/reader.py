@@ -26,7 +26,7 @@ _REPORT: Final = (b"NVR\x00",)
 _REPORT_SUFFIXES: Final = (".ncu-rep", ".ncu-repz")
 _CHUNK_BYTES: Final = 2**20
 _MAX_LINE: Final = 4 * 2**20  # chosen: a raw page's header of 2000 metrics takes 0.1 MB
-_HOW: Final = "give an .ncu-rep, or what ncu --csv (--page details or raw) or plain ncu has printed"
+_HOW: Final = "give an .ncu-rep, or the output of ncu --csv (--page details or raw) or of plain ncu"
 
 
 class ReadProfiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ def _in_folder(folder: Path) -> list[str]:
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in SUFFIXES)
     reports = [path for path in found if path.suffix in _REPORT_SUFFIXES]
     if not found:
-        raise TraceNotFoundError(f"{folder} holds nothing of ncu's ({', '.join(SUFFIXES)})", hint=_HOW)
+        raise TraceNotFoundError(f"{folder} holds no files of ncu ({', '.join(SUFFIXES)})", hint=_HOW)
     return [str(path) for path in reports or found]
 
 
@@ -82,11 +82,11 @@ def _read(source: str) -> ReadProfiles:
         head = _head(path, source)
         if head.startswith(_REPORT) or Path(source).suffix in _REPORT_SUFFIXES:
             if not head.startswith((*_REPORT, b"\x28\xb5\x2f\xfd")):
-                raise TraceFormatError(f"{source} is named like an ncu report and is none", hint=_HOW)
+                raise TraceFormatError(f"{source} has the name of an ncu report, but is not one", hint=_HOW)
             return ReadProfiles(profiles=_refuse_none(read_rep(path, source), source))
         if _is_csv(path, source):
             page = read_csv(_lines(path, source), source)
-            told = f"{source}: {page.n_skipped} line{'s' * (page.n_skipped != 1)} among the rows were not ncu's"
+            told = f"{source}: {page.n_skipped} line{'s' * (page.n_skipped != 1)} among the rows are not from ncu"
             return ReadProfiles(
                 profiles=_refuse_none(page.profiles, source), warnings=(told,) if page.n_skipped else ()
             )
@@ -124,13 +124,14 @@ def _refusal(path: Path, source: str, head: bytes) -> TraceFormatError | Unsuppo
     if "ERR_NVGPUCTRPERM" in "".join(line for line in _lines(path, source) if "ERR_NVGPU" in line):
         return UnsupportedTraceError(
             f"{source}: ncu was not allowed to read the GPU's counters (ERR_NVGPUCTRPERM)",
-            hint="run it as root, in docker with --cap-add=SYS_ADMIN, or have the driver opened: profkit doctor",
+            hint="run it as root, in docker with --cap-add=SYS_ADMIN, or open the counters: profkit doctor",
         )
     if b"==PROF==" in head or b"==WARNING== No kernels" in head:
         return UnsupportedTraceError(
-            f"{source}: ncu ran and printed no kernel", hint="with -o it prints nothing: give the .ncu-rep it wrote"
+            f"{source}: ncu ran and printed no kernel",
+            hint="with -o, ncu prints nothing: give the .ncu-rep that it wrote",
         )
-    return TraceFormatError(f"{source} is nothing that ncu writes", hint=_HOW)
+    return TraceFormatError(f"{source} is not an output of ncu", hint=_HOW)
 
 
 def _lines(path: Path, source: str) -> Iterator[str]:
@@ -143,7 +144,7 @@ def _lines(path: Path, source: str) -> Iterator[str]:
         lines = (rest + decoder.decode(chunk)).split("\n")
         rest = lines.pop()
         if len(rest) > _MAX_LINE:
-            raise TraceFormatError(f"{source} is nothing that ncu writes: a line of over {_MAX_LINE >> 20} MiB")
+            raise TraceFormatError(f"{source} is not an output of ncu: it has a line of over {_MAX_LINE >> 20} MiB")
         for line in lines:
             yield line.rstrip("\r")
     if rest:
@@ -154,5 +155,5 @@ def _decoder_for(head: bytes, source: str) -> codecs.IncrementalDecoder:
     is_wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # what PowerShell's > writes
     name = "utf-16" if is_wide else "utf-8-sig"
     if b"\0" in head and not is_wide:
-        raise TraceFormatError(f"{source} is no text and no ncu report", hint=_HOW)
+        raise TraceFormatError(f"{source} is neither text nor an ncu report", hint=_HOW)
     return codecs.getincrementaldecoder(name)(errors="replace")

@@ -37,7 +37,7 @@ def read_rep(path: Path, source: str) -> list[KernelProfile]:
     if find_spec("ncu_report") is None:
         raise MissingCapabilityError(
             f"{source} needs NVIDIA's reader of .ncu-rep files, which is not installed",
-            hint="pip install ncu-report; or where ncu is: ncu --import FILE --csv --page raw --print-units base",
+            hint="pip install ncu-report; or, with ncu: ncu --import FILE --csv --page raw --print-units base",
         )
     known = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     # -P: the folder one stands in is no place to import from.

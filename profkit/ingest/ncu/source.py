@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def no_trace(source: str) -> UnsupportedTraceError:
     """The refusal of a report where a trace is wanted."""
     return UnsupportedTraceError(
-        f"{source} is an ncu report: it knows single kernels, and no step",
-        hint=f"profkit kernels {quoted_path(source)}; or triage it together with the trace that it belongs to",
+        f"{source} is an ncu report: it holds single kernels, no steps",
+        hint=f"profkit kernels {quoted_path(source)}; or triage it together with its trace",
     )
 
 

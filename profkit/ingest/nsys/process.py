@@ -233,13 +233,13 @@ def _warnings(export: Export, key: int, process: Process, n_open: int) -> list[T
     if n := export.n_unnamed.get(key, 0):
         total = sum(part["name"].size for part in process.parts("kernels"))
         verb = "have" if n > 1 else "has"
-        warn("nsys.names", f"{n:,} of {total:,} kernels {verb} no name in StringIds: taken for compute", n)
+        warn("nsys.names", f"{n:,} of {total:,} kernels {verb} no name in StringIds: treated as compute", n)
     if n_open:
-        warn("nsys.open", f"{n_open:,} NVTX ranges were still open at the end; closed with their thread", n_open)
+        warn("nsys.open", f"{n_open:,} NVTX ranges were still open at the end; they end with their thread", n_open)
     if process.counts.get("graph"):
         warn(
             "nsys.graphs",
-            f"{process.counts['graph']:,} CUDA graphs were recorded as wholes: no kernels inside them"
+            f"{process.counts['graph']:,} CUDA graphs were recorded without the kernels inside them"
             " (--cuda-graph-trace=node records them)",
         )
     return found

@@ -57,8 +57,8 @@ def _read(database: Database, path: Path) -> Export:
     source = database.source
     if not any(database.has(table) for table in (*TABLES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU")):
         raise TraceFormatError(
-            f"{source} is an SQLite database, but none that nsys exported",
-            hint="nsys export --type=sqlite x.nsys-rep makes one",
+            f"{source} is an SQLite database, but not an nsys export",
+            hint="nsys export --type=sqlite x.nsys-rep writes one",
         )
     database.expect(TABLES)
     session = read_session(database)
@@ -121,7 +121,7 @@ def _unnamed(export: Export) -> dict[int, int]:
         raise TraceFormatError(
             f"{export.source}: {format_count(n_unnamed)} of {format_count(n_kernels)} kernels have no name in"
             " StringIds",
-            hint="without names collectives cannot be told from compute: export it again, whole",
+            hint="without names, collectives and compute look alike: export it again, whole",
         )
     return unnamed
 

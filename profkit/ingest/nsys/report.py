@@ -24,8 +24,8 @@ def exported(report: Path, source: str) -> Iterator[Path]:
         *words, name = _command("nsys", report, report.with_suffix(".sqlite"))
         command = line_of(*words, path_word(name)).text
         raise MissingCapabilityError(
-            f"{source} is an nsys report, and nsys is not installed here",
-            hint=f"where nsys is, run: {command} and triage what it writes",
+            f"{source} is an nsys report, but nsys is not installed here",
+            hint=f"where nsys is installed, run: {command} and triage the result",
         )
     with files.temporary_folder("nsys") as folder:
         sqlite = folder / "export.sqlite"
@@ -36,10 +36,10 @@ def exported(report: Path, source: str) -> Iterator[Path]:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise MissingCapabilityError(
-                f"{nsys} does not run ({error})", hint="nsys --version should answer"
+                f"{nsys} does not run ({error})", hint="check that nsys --version works"
             ) from None
         if done.returncode != 0 or not sqlite.is_file():
-            said = (done.stderr.strip() or done.stdout.strip() or "it says nothing").splitlines()[-1]
+            said = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
             raise TraceFormatError(
                 f"{source}: nsys export failed with exit code {done.returncode}: {said[:200]}",
                 hint="a report of a newer nsys needs that nsys: run the export where it was recorded",

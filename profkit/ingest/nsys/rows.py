@@ -117,5 +117,7 @@ def times_of(chunk: dict[str, Any], database: Database, table: str) -> Columns:
 def small(values: I64, database: Database, table: str, name: str) -> NDArray[np.int32]:
     """Give ids as int32; raises TraceFormatError for what is none."""
     if values.size and not (_INT32.min < int(values.min()) and int(values.max()) < _INT32.max - 2):
-        raise TraceFormatError(f"{database.source}: {table}.{name} holds {int(np.abs(values).max())}, which is no id")
+        raise TraceFormatError(
+            f"{database.source}: {table}.{name} holds {int(np.abs(values).max())}, which is not an id"
+        )
     return values.astype(np.int32)

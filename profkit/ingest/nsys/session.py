@@ -126,12 +126,12 @@ def _schema_warnings(version: str, source: str) -> tuple[TraceWarning, ...]:
     major, minor = int(match[1]), int(match[2])
     if major > KNOWN_MAJOR:
         raise UnsupportedTraceError(
-            f"{source} has export schema {version[:20]}, and profkit knows those up to {KNOWN_MAJOR}.x",
+            f"{source} has export schema {version[:20]}, but profkit knows versions up to {KNOWN_MAJOR}.x",
             hint="export with an older nsys, or use a newer profkit",
         )
     if (major, minor) <= (KNOWN_MAJOR, KNOWN_MINOR):
         return ()
-    message = f"export schema {major}.{minor} is newer than {KNOWN_MAJOR}.{KNOWN_MINOR}: what it added is not read"
+    message = f"export schema {major}.{minor} is newer than {KNOWN_MAJOR}.{KNOWN_MINOR}: what is new in it is not read"
     return (TraceWarning(id="nsys.schema", message=message),)
 
 

@@ -170,7 +170,7 @@ def opened(path: Path, source: str, progress: Progress | None = None) -> Iterato
             yield Database(connection, source, _Progress(progress or Progress(), size), allowance)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where an error would quote a damaged schema
         if "interrupted" in str(error):
-            raise TraceFormatError(f"{source}: reading it does not come to an end", hint=_DAMAGE) from None
+            raise TraceFormatError(f"{source}: reading it does not end", hint=_DAMAGE) from None
         reason = error if isinstance(error, sqlite3.Error) else "malformed database schema"
         raise TraceFormatError(f"{source}: SQLite cannot read it ({reason})", hint=_DAMAGE) from None
 
@@ -194,8 +194,8 @@ def _refuse_unfinished(path: Path, source: str) -> None:
             continue
         if has_changes:
             raise TraceFormatError(
-                f"{source}: {beside.name} holds changes that are not in the file yet",
-                hint="close what has it open, or wait for the export to end; else export it again",
+                f"{source}: {beside.name} has changes that are not yet in the file",
+                hint="close the program that has it open, or wait for the export to end; else export it again",
             )
 
 

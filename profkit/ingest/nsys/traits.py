@@ -25,7 +25,7 @@ def traits() -> Traits:
         is_system_wide=True,
         recapture="profkit nsys --warmup 5 --steps 12 --also waits",
         how_to_mark_steps="open an NVTX range around every iteration: torch.cuda.nvtx.range('step 7')",
-        how_to_mark_input="put torch.cuda.nvtx.range('data_loader') around the fetching of a batch",
+        how_to_mark_input="wrap the code that fetches a batch in torch.cuda.nvtx.range('data_loader')",
         how_to_have_operators="run the job under torch.autograd.profiler.emit_nvtx()",
         how_to_be_steady=(
             "record again: a window of steady steps, each in an NVTX range named step N, well before the job's end"

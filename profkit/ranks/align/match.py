@@ -89,9 +89,9 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
     by_seq = _by_seq(columns)
     if by_seq is not None and by_seq.agreeing >= _MIN_AGREEING:
         return [_match(group, sequences, Method.SEQ, by_seq.place)], []
-    note = "" if group.name else "the trace names no process groups: all its collectives are taken for one's"
+    note = "" if group.name else "the trace names no process groups: all its collectives are treated as one group"
     if by_seq is not None:
-        note = f"sequence numbers pair equal sizes in {by_seq.agreeing:.0%} only: not used"
+        note = f"sequence numbers pair equal sizes in only {by_seq.agreeing:.0%} of cases: not used"
     checked = _by_ends(columns)
     good = [place for place, pairing in enumerate(checked) if pairing.is_checked]
     if len(good) > 1:
@@ -149,7 +149,7 @@ def _unchecked(group: Group, sequences: Mapping[int, _Sequence], note: str) -> t
         return [], [Refusal(group=group, ranks=ranks, reason=reason, n_rows=n_rows)]
     together = _together_fraction(place, columns)
     if together < _MIN_TOGETHER:
-        reason = f"matched by {method.value}, only {together:.0%} would have run at one time: not the same collectives"
+        reason = f"matched by {method.value}, only {together:.0%} would overlap in time: not the same collectives"
         return [], [Refusal(group=group, ranks=ranks, reason=reason, n_rows=n_rows)]
     return [_match(group, sequences, method, place, note)], []
 
@@ -167,8 +167,8 @@ def _together_fraction(place: I64, columns: Sequence[_Sequence], *, are_aligned:
 
 def _unplaced(group: Group, sequences: Mapping[int, Any], rank: int, pairing: Pairing) -> Refusal:
     reason = (
-        f"ends of rank {rank} fit the others' in {pairing.n_paired} places, and shifted otherwise in {pairing.n_rival}:"
-        " which is which cannot be told"
+        f"the ends of rank {rank} fit the others' in {pairing.n_paired} places, and with another shift in"
+        f" {pairing.n_rival}: the match is ambiguous"
     )
     return Refusal(group=group, ranks=(rank,), reason=reason, n_rows=int(sequences[rank].row.size))
 

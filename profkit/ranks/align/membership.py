@@ -58,7 +58,7 @@ def _left(outcomes: Iterable[Outcome], reason: str) -> list[LeftOut]:
 
 def _with_rank(outcomes: Sequence[Outcome], left_out: list[LeftOut]) -> list[Outcome]:
     unknown = [outcome for outcome in outcomes if outcome.summary.rank == UNKNOWN_RANK]
-    left_out += _left(unknown, "neither the trace nor its name (rank3) says which rank it is")
+    left_out += _left(unknown, "neither the trace nor its file name (as in rank3) says which rank it is")
     return [outcome for outcome in outcomes if outcome.summary.rank != UNKNOWN_RANK]
 
 
@@ -74,7 +74,7 @@ def _of_one_job(outcomes: list[Outcome], left_out: list[LeftOut]) -> tuple[int |
         if size in (0, usual):
             kept.append(outcome)
         else:
-            left_out += _left([outcome], f"of another job: its world has {size} ranks, the others' {usual}")
+            left_out += _left([outcome], f"from another job: its world has {size} ranks, the others' world has {usual}")
     return usual, kept
 
 
@@ -106,7 +106,7 @@ def _of_one_recording(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[
     for place, recording in enumerate(recordings):
         if place != chosen:
             when = "earlier" if place < chosen else "later"
-            left_out += _left(recording, f"of another recording, {when} than the one compared here")
+            left_out += _left(recording, f"from another recording, {when} than the one analysed here")
     return recordings[chosen]
 
 
@@ -129,7 +129,7 @@ def _of_one_set(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcom
         return outcomes
     chosen = max(whole, key=lambda found: sum(outcome.report.n_events for outcome in found))
     others = [outcome for outcome in outcomes if outcome not in chosen]
-    left_out += _left(others, f"its rank is there twice: compared are {_name(chosen[0])} and those named like it")
+    left_out += _left(others, f"its rank appears twice: {_name(chosen[0])} and files named like it are used")
     return chosen
 
 
@@ -143,7 +143,7 @@ def _in_known_groups(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[O
         asked = [group for group in outcome.summary.groups if len(_others(group, outcome.summary, groups)) > 1]
         is_known = any(group in groups[rank] for group in asked for rank in _others(group, outcome.summary, groups))
         if asked and not is_known and len(outcomes) > 2:
-            left_out += _left([outcome], "of another job: no other rank knows its process groups")
+            left_out += _left([outcome], "from another job: no other rank has its process groups")
         else:
             kept.append(outcome)
     return kept

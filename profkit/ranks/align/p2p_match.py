@@ -56,7 +56,7 @@ def _reason_against(hop: tuple[int, int], mine: I64, theirs: I64, members: Mappi
     sender, receiver = hop
     away = [rank for rank in hop if rank not in members]
     if away:
-        return f"point to point: rank {away[0]} is not here"
+        return f"point to point: rank {away[0]} is missing"
     given, taken = members[sender].collectives.in_elements[mine], members[receiver].collectives.out_elements[theirs]
     if np.array_equal(given, taken):
         return ""

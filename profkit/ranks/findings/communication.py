@@ -59,7 +59,7 @@ def group_name(group: Group, n_ranks: int) -> str:
 
 
 def _alike(n_alike: int) -> str:
-    return f" ({n_alike} more group{'s' if n_alike > 1 else ''} alike)" if n_alike else ""
+    return f" ({n_alike} more group{'s' if n_alike > 1 else ''} like it)" if n_alike else ""
 
 
 def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: int) -> Evidence:
@@ -94,15 +94,15 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
     last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
     mostly = _mostly(waits)
     return SKEW.found(
-        title="" if mostly is None else f"ranks wait, mostly for rank {mostly}, which is not shown to be a straggler",
+        title="" if mostly is None else f"ranks wait, mostly for rank {mostly}, which is not a proven straggler",
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(limit.wait_exposed_ns),
         fraction=fraction,
         evidence=(
             Evidence(
                 statement=(
-                    f"{format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per} of exposed waiting on a rank"
-                    f" that is not the last: {format_fraction(fraction)} of the window"
+                    f"a rank that is not the last waits {format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per}"
+                    f" without compute to hide it ({format_fraction(fraction)} of the window)"
                 ),
                 metric="comm.wait_exposed_ns",
                 value=float(limit.wait_exposed_ns),
@@ -111,7 +111,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             ),
             _split(limit, waits, joint, n_alike),
             Evidence(
-                statement=f"late by their own doing: {last}, of {limit.n_instances:,}",
+                statement=f"the ranks that caused the waiting: {last}, of {limit.n_instances:,} collectives",
                 metric="comm.n_instances",
                 value=float(limit.n_instances),
                 unit="count",
@@ -119,7 +119,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             *_not_a_straggler(mostly, waits, joint),
             *_not_tokens(joint),
         ),
-        fix="make the ranks' work even in every step: batches of equal tokens, no work on some ranks only, garbage"
+        fix="give all ranks the same work in every step: batches of equal tokens, no work on some ranks only, garbage"
         " collection at the same step",
         next_tools=(_skew_tool(mostly, scope),),
     )
@@ -141,7 +141,7 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
     # by identity: two groups may be of the same ranks
     reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
     yield Evidence(
-        statement=f"rank {rank} has {format_fraction(share)} of the lateness; no straggler: {reason}",
+        statement=f"rank {rank} has {format_fraction(share)} of the delay, but is not a proven straggler: {reason}",
         metric="comm.largest_share",
         value=share,
         unit="fraction",
@@ -151,11 +151,9 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
 
 def _skew_tool(rank: int | None, scope: Scope) -> NextTool:
     if rank is None:
-        return system_timeline(
-            scope, "what makes now one rank late and now another?", "gaps before the late rank's calls"
-        )
+        return system_timeline(scope, "why does the late rank change?", "gaps before the late rank's calls")
     return recapture(
-        scope, f"more steps of all ranks: is rank {rank} late by chance?", "12 steps or more on every rank"
+        scope, f"record more steps of all ranks: is rank {rank} late by chance?", "12 steps or more on every rank"
     )
 
 
@@ -164,7 +162,7 @@ def _not_tokens(joint: Joint) -> Iterable[Evidence]:
     skew = joint.token_skew
     if isinstance(skew, TokenSkew) and not skew.is_found:
         yield Evidence(
-            statement=f"tokens are not shown to be why: {skew.reason}",
+            statement=f"token counts do not explain it: {skew.reason}",
             metric="tokens.skew_fraction",
             value=skew.skew_fraction,
             unit="ratio",
@@ -184,8 +182,8 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
     evidence = [
         Evidence(
             statement=(
-                f"{format_ns(joint.per_step(won))} {joint.per} of transfer that no compute hides:"
-                f" {format_fraction(fraction)} of the window"
+                f"compute does not hide {format_ns(joint.per_step(won))} {joint.per} of transfer"
+                f" ({format_fraction(fraction)} of the window)"
             ),
             metric="comm.transfer_exposed_ns",
             value=float(won),
@@ -198,8 +196,8 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
         evidence.append(
             Evidence(
                 statement=(
-                    f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s in the median by size (as nccl-tests"
-                    " counts); whether that is what the links can do, only a test on them tells"
+                    f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s, median by size (nccl-tests definition);"
+                    " only a link test shows whether the links can do more"
                 ),
                 metric="comm.bus_bytes_per_s",
                 value=limit.bus_bytes_per_s,
@@ -224,8 +222,8 @@ def _link_test(waits: GroupWaits, scope: Scope) -> NextTool:
     return NextTool(
         name="nccl-tests",
         line=line_of("all_reduce_perf -b 1M -e 1G -f 2 -g", str(max(len(waits.ranks), 2))),
-        purpose="what can these links do? while the job is stopped, with the same ranks",
-        look_for="busbw at the job's message size: reached, the bytes are the problem; far above, the job's setting is",
+        purpose="what can these links do? run it on the same ranks while the job is stopped",
+        look_for="busbw at the job's message size: if the job reaches it, send fewer bytes; else tune the job",
     )
 
 
@@ -235,14 +233,14 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
     size = f" of {format_bytes(row.n_bytes)}" if row.n_bytes >= 0 else ""
     often = f"{row.per_step:g} per step" if row.per_step is not None else f"{row.n_instances:,} in the window"
     return EXTRA.found(
-        title=f"an {kind}{size} that the backward pass does not ask for",
+        title=f"extra {kind}{size}, not part of the backward pass",
         confidence=0.6,
         recoverable_ns=joint.per_step(row.exposed_ns),
         fraction=fraction,
         evidence=(
             Evidence(
                 statement=(
-                    f"{often}, asked for by the script itself: {format_ns(joint.per_step(row.exposed_ns))}"
+                    f"the script itself issues it, {often}: {format_ns(joint.per_step(row.exposed_ns))}"
                     f" {joint.per} exposed, {format_fraction(row.share)} of the group's traffic"
                 ),
                 metric="collective.exposed_ns",
@@ -250,7 +248,9 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
                 unit="ns",
             ),
         ),
-        fix="if it is a metric or a loss: reduce it every n-th step, asynchronously, or together with others; if it is"
-        " gradients: they are reduced twice",
-        next_tools=(system_timeline(scope, "which line asks for it?", "the Python frame under the collective's call"),),
+        fix="a metric or a loss: reduce it every n-th step, asynchronously, or together with others; gradients: they"
+        " are reduced twice",
+        next_tools=(
+            system_timeline(scope, "which line of the script issues it?", "the Python frame that calls the collective"),
+        ),
     )

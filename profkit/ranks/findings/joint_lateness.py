@@ -16,11 +16,11 @@ from profkit.ranks.measure.stragglers import Straggler, Stragglers
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.units import format_ns, format_numbers
 
-_WHERE: Final = {
-    "data": "in their input pipelines",
-    "compute": "in compute",
-    "host": "on their hosts",
-    "copy": "in copies",
+_WHY: Final = {
+    "data": "which wait for their DataLoaders",
+    "compute": "which compute longer",
+    "host": "which are held up by their CPUs",
+    "copy": "which spend longer in copies",
 }
 
 
@@ -58,13 +58,18 @@ def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Straggle
     won, is_replayed = together_ns(joint, ranks)
     fraction = joint.fraction(won)
     phases = {straggler.phase for straggler, _, _ in late}
-    where = _WHERE.get(phases.pop() or "", "in several phases") if len(phases) == 1 else "in different phases"
+    why = (
+        _WHY.get(phases.pop() or "", "which are late in several phases")
+        if len(phases) == 1
+        else "which are late for different reasons"
+    )
     n_others = len({rank for _, waits, _ in late for rank in waits.ranks} - set(ranks))
     waiting = f"{n_others} ranks wait" if n_others > 1 else "the other rank waits"
     said = Evidence(
         statement=(
-            f"with ranks {named} like their peers, {format_ns(joint.per_step(won))} {joint.per} would be won"
-            f"{', by replay' if is_replayed else ''}; with rank {first.rank} alone {format_ns(first.recoverable_ns)}"
+            f"if ranks {named} were as fast as their peers, this would save"
+            f" {format_ns(joint.per_step(won))} {joint.per}{', by replay' if is_replayed else ''};"
+            f" rank {first.rank} alone would save {format_ns(first.recoverable_ns)}"
         ),
         metric="straggler.recoverable_together_ns",
         value=float(won),
@@ -72,7 +77,7 @@ def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Straggle
     )
     return replace(
         first,
-        title=f"{waiting} for ranks {named}, which are late {where}",
+        title=f"{waiting} for ranks {named}, {why}",
         severity=severity_of(fraction),
         recoverable_ns=joint.per_step(won),
         fraction=fraction,

@@ -26,7 +26,13 @@ from profkit.ranks.reduce.records import PHASES, RankSummary
 from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_speedup
 
-_WHERE: Final = {"data": "in its input pipeline", "compute": "in compute", "host": "on its host", "copy": "in copies"}
+_WHY: Final = {
+    "data": "which waits for its DataLoader",
+    "compute": "which computes longer",
+    "host": "which is held up by its CPU",
+    "copy": "which spends longer in copies",
+}
+_SPENT: Final = {"data": "on input data", "compute": "in compute", "host": "in host work", "copy": "in copies"}
 _SURE: Final = 0.9
 _NAME_WIDTH: Final = 40
 
@@ -89,9 +95,9 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
     fraction = joint.fraction(recoverable)
     n_others = len(waits.ranks) - 1
     waiting = f"{n_others} ranks wait" if n_others > 1 else f"rank {_other(waits, straggler.rank)} waits"
-    where = _WHERE.get(straggler.phase or "", "in several phases")
+    why = _WHY.get(straggler.phase or "", "which is late in several phases")
     return LATE_RANK.found(
-        title=f"{waiting} for rank {straggler.rank}, which is late {where}",
+        title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
@@ -133,8 +139,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     rank, per = straggler.rank, joint.per
     yield Evidence(
         statement=(
-            f"rank {rank} comes {format_ns(joint.per_step(straggler.lateness_ns))} {per} after the middle of the"
-            f" others, last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
+            f"rank {rank} arrives {format_ns(joint.per_step(straggler.lateness_ns))} {per} later than the median rank;"
+            f" it is last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
         ),
         metric="straggler.lateness_ns",
         value=float(straggler.lateness_ns),
@@ -144,8 +150,9 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     longer = straggler.phase_excess_ns[PHASES.index(main)]
     yield Evidence(
         statement=(
-            f"before those it spends {format_ns(joint.per_step(longer))} {per} more in {main} than the middle rank:"
-            f" {format_fraction(min(longer / max(straggler.lateness_ns, 1), 1.0))} of its lateness"
+            f"before these {straggler.instances}, it spends {format_ns(joint.per_step(longer))} {per} longer"
+            f" {_SPENT[main]} than the median rank: this explains"
+            f" {_part(longer / max(straggler.lateness_ns, 1))} of the delay"
         ),
         metric=f"straggler.phase_excess_ns.{main}",
         value=float(longer),
@@ -153,17 +160,16 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     )
     yield Evidence(
         statement=(
-            f"if it alone came with the second last, {format_ns(joint.per_step(straggler.excess_ns))} {per} would be"
-            f" won; by durations alone, without clocks, it is late by"
-            f" {format_ns(joint.per_step(straggler.free_lateness_ns))}"
+            f"if it were no later than the next-slowest rank, this would save"
+            f" {format_ns(joint.per_step(straggler.excess_ns))} {per}; from durations alone, without clocks, it is"
+            f" {format_ns(joint.per_step(straggler.free_lateness_ns))} late"
         ),
         metric="straggler.excess_ns",
         value=float(straggler.excess_ns),
         unit="ns",
     )
     yield Evidence(
-        statement=f"chance makes a rank as late in {straggler.p_value:.2g} of shuffles of {straggler.n_blocks}"
-        f" blocks{_few_steps(waits)}",
+        statement=f"p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks){_few_steps(waits)}",
         metric="straggler.p_value",
         value=straggler.p_value,
         unit="",
@@ -175,14 +181,14 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     name, longer_ns = _longer_range(rank, waits, joint)
     if joint.per_step(longer_ns):
         yield Evidence(
-            statement=f"{name} takes {format_ns(joint.per_step(longer_ns))} {per} more before collectives here",
+            statement=f"before collectives, {name} takes {format_ns(joint.per_step(longer_ns))} {per} longer here",
             metric="straggler.range_excess_ns",
             value=float(longer_ns),
             unit="ns",
         )
     if straggler.compute_factor is not None:
         yield Evidence(
-            statement=f"the same kernels take {format_speedup(straggler.compute_factor)} the time of the middle rank's",
+            statement=f"the same kernels take {format_speedup(straggler.compute_factor)} as long as on the median rank",
             metric="straggler.compute_factor",
             value=straggler.compute_factor,
             unit="",
@@ -190,12 +196,16 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         )
 
 
+def _part(share: float) -> str:
+    return "all" if share >= 0.9995 else format_fraction(share)
+
+
 def _few_steps(waits: GroupWaits) -> str:
     """Give what blocks of few steps cannot show, "" from six steps on."""
     if waits.n_steps >= MIN_STEPS:
         return ""
     seen = {0: "no step is marked", 1: "all in one step"}.get(waits.n_steps, f"all in {waits.n_steps} steps")
-    return f", {seen}: whether it is late in others too they cannot show"
+    return f", {seen}: whether the rank is late in other steps is unknown"
 
 
 def _main_phase(straggler: Straggler) -> str:
@@ -230,21 +240,21 @@ def _fix(straggler: Straggler) -> str:
     """Give the way out, without the rank's number: of two late ranks it is said once."""
     if straggler.phase == "data":
         return (
-            "give the late rank what its peers have: as many loader workers, shards as large, storage as near;"
-            " a cached batch on that rank alone shows what there is to win"
+            "give the late rank what its peers have: the same number of loader workers, shard size and storage;"
+            " one cached batch on that rank alone shows how much this saves"
         )
     if straggler.phase == "compute":
         if _is_slow(straggler):
-            return "the late rank's device is slow: look at its clocks, power cap and temperature, or drain the node"
+            return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"
         return "the late rank has more work, not a slower device: balance its share (tokens, lengths, layers, experts)"
     if straggler.phase == "copy":
-        return "pinned memory, and a core near the device, for the late rank as for its peers"
+        return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
     if straggler.phase == "host":
         return (
-            "see what the late rank's host does beside: logging, checkpoints, garbage collection, other processes;"
+            "check what else that rank's CPU is doing: logging, checkpoints, garbage collection, other processes;"
             " pin it to cores of its device's socket"
         )
-    return "compare the late rank with a peer: no phase holds half of its lateness"
+    return "compare the late rank with a peer: no phase explains half of the delay"
 
 
 def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> NextTool:
@@ -254,8 +264,8 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
     if straggler.phase == "host":
         return system_timeline(
             scope,
-            f"what holds the host of rank {rank} up?",
-            f"rank {rank}'s thread off its core, or in calls others lack",
+            f"what delays the CPU of rank {rank}?",
+            f"times when the thread of rank {rank} does not run, or calls that only this rank makes",
         )
     if straggler.phase == "compute" and _is_slow(straggler) and not scope.is_cpu:
         return NextTool(
@@ -269,7 +279,7 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
         name="profkit compare",
         line=line_of("profkit compare", *map(path_word, pair)),
         purpose=f"what does rank {rank} do that a peer does not?",
-        look_for="the bar of the waterfall that grew, and the kernels or operators under it",
+        look_for="the part of the waterfall that grew, and the kernels or operators under it",
     )
 
 

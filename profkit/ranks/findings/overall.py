@@ -88,8 +88,8 @@ def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Findin
     step_ns = joint.step_ns or joint.window_ns
     kept = [one for one in across if one.recoverable_ns <= _LONGEST * step_ns]
     notes = [
-        f"{one.id} is left out: it comes to {format_ns(one.recoverable_ns)} in a step of {format_ns(step_ns)}, so its"
-        " collectives lie beside the steps, or a clock jumps"
+        f"{one.id} is left out: it adds up to {format_ns(one.recoverable_ns)} in a step of {format_ns(step_ns)}, so its"
+        " collectives lie outside the steps, or a clock jumps"
         for one in across
         if one not in kept
     ]
@@ -130,7 +130,7 @@ def _without_shadows(
         why = (
             _explained(max((one for one in explaining if _share(one) >= CONTAINED), key=_excess_ns), joint)
             if by.rank is not None
-            else f"waiting follows the tokens: {by.seen('tokens.correlation').statement}"
+            else f"waiting follows token counts: {by.seen('tokens.correlation').statement}"
         )
         said.append(f"{finding.id} ({format_fraction(finding.fraction)}): {why}")
     return kept, said
@@ -149,7 +149,7 @@ def _explained(answer: Stragglers, joint: Joint) -> str:
     late = sorted(item.rank for item in (*answer.named, *answer.hidden))
     n_members = next(len(waits.ranks) for waits in joint.waits if waits.group == answer.group)
     where = f" in {group_name(answer.group, n_members)}" if len(joint.waits) > 1 else ""
-    return f"{format_fraction(_share(answer))} of the lateness{where} is of {_ranks(late)}"
+    return f"{_ranks(late)} caused {format_fraction(_share(answer))} of the delay{where}"
 
 
 def _without_victims(
@@ -188,11 +188,11 @@ def _without_victims(
 
 
 def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Finding:
-    """Give a rank's exposed communication less what of it is waiting for a late rank."""
+    """Give a rank's exposed communication less the part that is waiting for a late rank."""
     fraction = finding.fraction * (1 - share)
     said = Evidence(
-        statement=f"{format_fraction(share)} of it is waiting for {_ranks(late)}; {format_fraction(fraction)} of the"
-        " window is left",
+        statement=f"{format_fraction(share)} of it is waiting for {_ranks(late)}; the rest is"
+        f" {format_fraction(fraction)} of the window",
         metric="comm.wait_share",
         value=share,
         unit="fraction",
@@ -266,19 +266,21 @@ def _unsplit(finding: Finding, joint: Joint) -> Finding:
     least = int(SKEW.limit("matched"))
     n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
     why = (
-        f"{n_matched} collectives are matched on all ranks, and it takes {least} to tell waiting from transfer"
+        f"{n_matched} collectives are matched on all ranks, but {least} are needed to separate waiting from transfer"
         if n_matched < least
-        else "not all ranks are here, and one of the others may be the late one"
+        else "some ranks are missing, and one of them may be the late one"
         if not any(limit.is_enough for limit in joint.limits)
         else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
     )
     said = Evidence(statement=why, metric="comm.n_matched", value=float(n_matched), unit="count")
     scope = joint.outcomes[0].case.scope
-    tool = recapture(scope, "more steps of all ranks: who is late?", f"{least} collectives or more on every rank")
+    tool = recapture(
+        scope, "record more steps of all ranks: which rank is late?", f"{least} collectives or more on every rank"
+    )
     return replace(
         finding,
         evidence=(*(item for item in finding.evidence if item.metric != "comm.recoverable_interval_ns"), said),
-        fix="bucket sizes, prefetch, gradient accumulation, lower-precision communication; first capture more steps of"
-        " all ranks, which tells waiting from transfer",
+        fix="first record more steps of all ranks, to separate waiting from transfer; then tune bucket sizes, prefetch,"
+        " gradient accumulation and communication precision",
         next_tools=(tool,),
     )

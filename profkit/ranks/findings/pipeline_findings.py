@@ -23,18 +23,18 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     caps = [joint.outcome_of(stage.rank).confidence_cap for stage in found.stages]
-    alike = f" ({n_alike} more pipelines alike)" if n_alike else ""
+    alike = f" ({n_alike} more pipelines like it)" if n_alike else ""
     return BUBBLE.found(
-        title="pipeline stages stand idle for each other",
+        title="pipeline stages wait for each other",
         confidence=min(0.85 if found.theoretical_fraction is not None else 0.6, *caps),
         recoverable_ns=found.recoverable_ns,
         fraction=found.waiting_fraction,
         evidence=(
             Evidence(
                 statement=(
-                    f"{len(found.stages)} stages{alike} stand still for sends and receives"
-                    f" {format_fraction(found.waiting_fraction)} of a step of {format_ns(found.step_ns)}; without"
-                    f" compute {format_fraction(found.observed_fraction)}"
+                    f"{len(found.stages)} stages{alike} wait for sends and receives during"
+                    f" {format_fraction(found.waiting_fraction)} of a step of {format_ns(found.step_ns)}; no compute"
+                    f" runs during {format_fraction(found.observed_fraction)}"
                 ),
                 metric="pipeline.waiting_fraction",
                 value=found.waiting_fraction,
@@ -44,7 +44,8 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
             _theory(found),
             Evidence(
                 statement=(
-                    f"the busiest stage, rank {found.busiest.rank}, computes {format_speedup(found.imbalance)} the mean"
+                    f"the busiest stage, rank {found.busiest.rank}, computes {format_speedup(found.imbalance)}"
+                    " as long as the mean stage"
                 ),
                 metric="pipeline.imbalance",
                 value=found.imbalance,
@@ -62,11 +63,11 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
 
 def _theory(found: PipelineBubbles) -> Evidence:
     if found.theoretical_fraction is None or found.doubled_fraction is None:
-        said, value = "how many micro-batches a step has cannot be told: no theory stands beside it", 0.0
+        said, value = "the number of micro-batches is unknown, so there is no theoretical bubble to compare with", 0.0
     else:
         value = found.theoretical_fraction
         said = (
-            f"{found.n_microbatches} micro-batches in {found.n_chunks} chunk(s) must leave"
-            f" {format_fraction(value)} idle; twice as many {format_fraction(found.doubled_fraction)}"
+            f"with {found.n_microbatches} micro-batches in {found.n_chunks} chunk(s), the schedule must leave"
+            f" {format_fraction(value)} idle; with twice as many, {format_fraction(found.doubled_fraction)}"
         )
     return Evidence(statement=said, metric="pipeline.theoretical_fraction", value=value, unit="fraction")

@@ -32,7 +32,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
     what = f"{names} run on rank 0 only" if is_named else "the others wait for rank 0 at barriers"
     evidence = [
         Evidence(
-            statement=f"{what}; that covers {format_fraction(min(covered, 1.0))} of its lateness",
+            statement=f"{what}; this explains {format_fraction(min(covered, 1.0))} of the delay",
             metric="rank0.covered_fraction",
             value=covered,
             unit="fraction",
@@ -40,7 +40,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
         ),
         Evidence(
             statement=(
-                f"the other ranks win {format_ns(joint.per_step(recoverable))} {joint.per} at most without it; rank 0"
+                f"without it, the other ranks save at most {format_ns(joint.per_step(recoverable))} {joint.per}; rank 0"
                 f" is last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
             ),
             metric="rank0.recoverable_ns",
@@ -53,7 +53,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(evidence),
-        fix="make it asynchronous or rarer, give every rank its share of it, or take the barrier after it away",
+        fix="make it asynchronous or less frequent, split it among the ranks, or remove the barrier after it",
         next_tools=(
             system_timeline(
                 scope, "what does rank 0 do alone?", "rank 0's main thread between its last two collectives"

@@ -46,9 +46,9 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
         evidence=(
             Evidence(
                 statement=(
-                    f"the largest rank has {format_fraction(skew.skew_fraction)} more tokens than the mean"
-                    f" ({skew.level.value}, {skew.n_steps} steps); the worst, step {number}: rank {rank} with"
-                    f" {format_count(most)}, the mean {format_count(round(skew.largest_mean))}"
+                    f"the rank with the most tokens has {format_fraction(skew.skew_fraction)} more than the mean"
+                    f" ({skew.level.value}, {skew.n_steps} steps); in step {number}, the worst, rank {rank} has"
+                    f" {format_count(most)} and the mean is {format_count(round(skew.largest_mean))}"
                 ),
                 metric="tokens.skew_fraction",
                 value=skew.skew_fraction,
@@ -67,9 +67,9 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
             ),
             Evidence(
                 statement=(
-                    f"a token more costs {format_ns(skew.ns_per_token)} of a rank's own time; the fit explains"
-                    f" {format_fraction(skew.explained_fraction)} of how it varies. With equal tokens the step loses"
-                    f" {format_ns(skew.recoverable_ns)} at most"
+                    f"each extra token costs {format_ns(skew.ns_per_token)} of a rank's own time; the fit explains"
+                    f" {format_fraction(skew.explained_fraction)} of the variation. Equal tokens would save at most"
+                    f" {format_ns(skew.recoverable_ns)} per step"
                 ),
                 metric="tokens.recoverable_ns",
                 value=float(skew.recoverable_ns),
@@ -91,8 +91,8 @@ def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
         evidence=(
             Evidence(
                 statement=(
-                    f"{format_count(waste.tokens)} real of {format_count(waste.padded_tokens)} padded tokens in"
-                    f" {waste.n_steps} steps: {format_count(round(waste.tokens_per_s))} real tokens a second,"
+                    f"{format_count(waste.tokens)} of {format_count(waste.padded_tokens)} computed tokens are real in"
+                    f" {waste.n_steps} steps: {format_count(round(waste.tokens_per_s))} real tokens per second,"
                     f" {format_count(round(waste.padded_tokens_per_s))} computed"
                 ),
                 metric="padding.waste_fraction",
@@ -102,8 +102,8 @@ def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
             ),
             Evidence(
                 statement=(
-                    f"{format_ns(waste.compute_ns)} of compute per step on the rank that has most; without padding"
-                    f" {format_ns(waste.recoverable_ns)} less, if compute grows with tokens"
+                    f"the rank with the most compute spends {format_ns(waste.compute_ns)} per step on it; without"
+                    f" padding it would save {format_ns(waste.recoverable_ns)}, if compute grows with tokens"
                 ),
                 metric="padding.recoverable_ns",
                 value=float(waste.recoverable_ns),
@@ -120,6 +120,6 @@ def _equal_batches(scope: Scope) -> NextTool:
     return NextTool(
         name="profkit bench",
         line=line_of("profkit bench -n 8 --", *words, "--vs", *words),
-        purpose="does it pay? add to the second command the change that evens lengths out",
-        look_for="real tokens per second, not steps per second: a step with less padding is another step",
+        purpose="measure the gain: add the change that makes lengths equal to the second command",
+        look_for="real tokens per second, not steps per second: padding changes what a step is",
     )

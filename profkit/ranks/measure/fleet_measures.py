@@ -114,6 +114,6 @@ def _possible(answer: Stragglers, window_ns: int) -> Stragglers:
         return answer
     reason = (
         f"rank {beyond.rank} would be {format_ns(beyond.excess_ns)} late within {format_ns(window_ns)} of steps:"
-        " its collectives lie beside the steps, or a clock jumps"
+        " its collectives lie outside the steps, or a clock jumps"
     )
     return replace(answer, named=(), hidden=(), reason=reason)

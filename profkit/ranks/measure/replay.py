@@ -31,10 +31,10 @@ MAX_ERROR: Final = 0.03
 """Error of the replay of the job as it was, above which it says nothing (docs/sources.md, rule 20)."""
 
 _CORES: Final = (
-    "cores are shared: others may use what a waiting rank leaves idle, so that less is won (in one study: 32 of 40 ms)"
+    "cores are shared: others may use the cores of a waiting rank, so the real gain is smaller (one study: 32 of 40 ms)"
 )
-_CONTENTION: Final = "compute and communication beside each other slow each other down as they did"
-_HIDDEN: Final = "when something first needs a collective that ended under compute: the two step times bound it"
+_CONTENTION: Final = "compute and communication that overlap slow each other down as before"
+_HIDDEN: Final = "when the result of a hidden collective is first needed: the two step times are the bounds"
 
 
 class Equalised(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,17 +78,17 @@ def counterfactual(
     graph = graph_of(summaries, matching, clocks)
     as_it_was = _steps_ns(graph, {})
     if as_it_was is None:
-        return ReplayRefusal(reason="collectives end in an order in which they cannot have begun: the clocks are off")
+        return ReplayRefusal(reason="the order in which collectives end is impossible: the clocks are wrong")
     observed = np.array([line.window_ns / len(line.summary.steps) for line in graph.ranks])
     error = float((np.abs(as_it_was - observed) / observed).max())
     if error > MAX_ERROR:
-        reason = f"the replay of the job as it was misses its step time by {error:.1%}, more than {MAX_ERROR:.0%}"
+        reason = f"the replay of the unchanged job misses its step time by {error:.1%}, more than {MAX_ERROR:.0%}"
         return ReplayRefusal(reason=reason, error_fraction=error)
     cuts = _cuts(graph, matching, _phases_of(stragglers))
     least = _steps_ns(graph, cuts)
     most = _steps_ns(graph_of(summaries, matching, clocks, is_each_end_needed=True), cuts)
     if least is None or most is None:
-        return ReplayRefusal(reason="collectives would end in another order than they did", error_fraction=error)
+        return ReplayRefusal(reason="the order in which collectives end would change", error_fraction=error)
     lines = graph.ranks
     return Counterfactual(
         ranks=tuple(sorted(lines[place].summary.rank for place in cuts)),
@@ -120,11 +120,11 @@ def _reason_against(
         return "a rank has no steps: there is no step time to predict"
     missing = max(max(summary.world_size for summary in summaries) - len(summaries), 0)
     if missing or not all(match.is_whole for match in matching.groups):
-        return f"{missing or 'some'} ranks are not here: when they came is not known"
+        return f"{missing or 'some'} ranks are missing: their arrival times are unknown"
     loose = [summary.rank for summary in summaries if not clocks.ranks[summary.rank].is_fitted]
     if loose:
         named = ", ".join(map(str, loose[:8]))
-        return f"too few common collectives to bring the clocks together (ranks {named}): who came when is not known"
+        return f"too few common collectives to align the clocks (ranks {named}): arrival times are unknown"
     shared, n_steps = steps_in_common(summaries, clocks), max(len(summary.steps) for summary in summaries)
     if shared is not None and shared < n_steps:
         return f"only {shared} of {n_steps} steps are in every rank's window"
@@ -136,7 +136,7 @@ def _unmodelled(graph: Graph, summaries: Sequence[RankSummary]) -> tuple[str, ..
     if any(summary.is_cpu for summary in summaries):
         notes.insert(0, _CORES)
     if graph.n_alone:
-        notes.append(f"{graph.n_alone} collectives without a partner take as long as they did")
+        notes.append(f"{graph.n_alone} unmatched collectives take as long as before")
     return tuple(notes)
 
 

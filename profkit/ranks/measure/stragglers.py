@@ -118,7 +118,7 @@ def _at_barriers(waits: GroupWaits, by_rank: Mapping[int, RankSummary], reason: 
     named = [replace(one, share=one.excess_ns / total, is_at_barriers=True) for one in late]
     if not named:
         return None
-    note = f"judged at its {int(is_barrier.sum())} barriers alone; over all collectives {reason}"
+    note = f"judged at its {int(is_barrier.sum())} barriers alone; over all collectives, {reason}"
     return replace(answer, named=tuple(named), barrier_note=note)
 
 
@@ -228,24 +228,24 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
     least = LATE_RANK.limit("effect_of_two" if len(waits.ranks) == 2 else "effect")
     if found.effect_fraction < least:
         return _held_up(waits, least) or (
-            f"no rank's lateness beyond the others' reaches {least:.0%} of the time: rank {found.rank} has"
+            f"no rank is later than the others by {least:.0%} of the time: rank {found.rank} is by"
             f" {found.effect_fraction:.1%}"
         )
     if found.p_value >= LATE_RANK.limit("p"):
         return (
-            f"rank {found.rank} is latest in sum, but chance does that too: p = {found.p_value:.2g}"
-            f" in {found.n_blocks} blocks"
+            f"rank {found.rank} is latest in total, but that may be chance: p = {found.p_value:.2g}"
+            f" (permutation test, {found.n_blocks} blocks)"
         )
     if found.explained_fraction < LATE_RANK.limit("own_work"):
         return (
-            f"rank {found.rank} comes late, but only {found.explained_fraction:.0%} of it is its own work since its"
-            " last collective: something held it up"
+            f"rank {found.rank} is late, but its own work since its last collective explains only"
+            f" {found.explained_fraction:.0%} of it: something else held it up"
         )
     free = late_free.sum(axis=0)
     if free[waits.ranks.index(found.rank)] < LATE_RANK.limit("agreed") * found.lateness_ns:
         return (
-            f"arrivals name rank {found.rank}, durations rank {waits.ranks[free_column]}: the clocks are not to be"
-            " trusted"
+            f"arrival times name rank {found.rank}, durations name rank {waits.ranks[free_column]}: the clocks are"
+            " unreliable"
         )
     return ""
 
@@ -255,8 +255,8 @@ def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
     if not is_cpu or found.phase != "compute" or found.effect_fraction >= least:
         return ""
     return (
-        f"rank {found.rank} computes longer, for {found.effect_fraction:.1%} of the time: on a CPU its core does that,"
-        f" by what else runs there, so that it takes {least:.0%}"
+        f"rank {found.rank} computes longer, by {found.effect_fraction:.1%} of the time: on a CPU, other work on its"
+        f" core can cause that, so the threshold is {least:.0%}"
     )
 
 
@@ -268,8 +268,8 @@ def _held_up(waits: GroupWaits, least: float) -> str:
     if late[column] < least * _span_ns(waits) or own >= _MOST_OWN * late[column]:
         return ""
     return (
-        f"rank {waits.ranks[column]} comes late, but only {own / int(late[column]):.0%} of it is its own work since its"
-        " last collective: something held it up"
+        f"rank {waits.ranks[column]} is late, but its own work since its last collective explains only"
+        f" {own / int(late[column]):.0%} of it: something else held it up"
     )
 
 
@@ -277,9 +277,11 @@ def _limits(waits: GroupWaits) -> tuple[str, ...]:
     limits = []
     if not waits.is_whole:
         missing = waits.group.size - len(waits.ranks)
-        limits.append(f"{missing} of {waits.group.size} ranks are not here: one of them may be later than any of these")
+        limits.append(f"{missing} of {waits.group.size} ranks are missing: one of them may be later than these")
     if not waits.uses_clocks:
-        limits.append("too few common ends to align the clocks: lateness is taken from durations alone")
+        limits.append("too few common collectives to align the clocks: delays are taken from durations alone")
     if waits.is_disputed:
-        limits.append(f"waits by clocks and by durations differ by {waits.disagreement_ns / 1000:.0f} us in the median")
+        limits.append(
+            f"waits from clocks and waits from durations differ by {waits.disagreement_ns / 1000:.0f} us (median)"
+        )
     return tuple(limits)

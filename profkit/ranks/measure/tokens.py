@@ -87,7 +87,7 @@ def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) ->
         return counts
     columns, waited, seen = _waited_ns(counts, waits)
     if len(columns) < 2 or not seen.any():
-        reason = "no collective found on several ranks says who waited in the steps whose tokens are counted"
+        reason = "the steps with token counts have no collective on several ranks: which rank waited is unknown"
         return Skipped(analyzer="tokens", reason=reason, how_to_get="capture all ranks of the job at once")
     tokens, late = counts.padded_tokens[seen][:, columns], -waited[seen]
     correlation, p_value = _rank_correlation(tokens, late)
@@ -119,13 +119,11 @@ def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
         return counts
     if not counts.has_padding:
         told = (
-            "shapes tell padded tokens only" if counts.level is Level.ESTIMATED else "real or padded tokens are missing"
+            "shapes show padded tokens only" if counts.level is Level.ESTIMATED else "real or padded tokens are missing"
         )
-        return Skipped(
-            analyzer="padding", reason=f"{told}: how much of them is padding is not known", how_to_get=HOW_TO_COUNT
-        )
+        return Skipped(analyzer="padding", reason=f"{told}: the share of padding is unknown", how_to_get=HOW_TO_COUNT)
     if (counts.padded_tokens < counts.tokens).any():
-        reason = "fewer padded tokens than real ones were told: padded_tokens counts all, with padding"
+        reason = "padded_tokens is smaller than tokens: it must count all tokens, padding included"
         return Skipped(analyzer="padding", reason=reason, how_to_get=HOW_TO_COUNT)
     real, padded = int(counts.tokens.sum()), int(counts.padded_tokens.sum())
     waste = 1 - real / padded
@@ -236,11 +234,11 @@ def _least_squares(columns: Sequence[Float], own: Float) -> tuple[float, Float]:
 def _with_reason(skew: TokenSkew) -> TokenSkew:
     reason, least, related = "", TOKEN_SKEW.limit("skew"), TOKEN_SKEW.limit("correlation")
     if skew.n_steps < TOKEN_SKEW.limit("steps"):
-        reason = f"{skew.n_steps} steps with counts and collectives: it takes {TOKEN_SKEW.limit('steps'):g}"
+        reason = f"{skew.n_steps} steps have counts and collectives; {TOKEN_SKEW.limit('steps'):g} are needed"
     elif skew.skew_fraction < least:
-        reason = f"the largest rank has {skew.skew_fraction:.1%} more tokens than the mean: less than {least:.0%}"
+        reason = f"the rank with most tokens has {skew.skew_fraction:.1%} more than the mean: less than {least:.0%}"
     elif not skew.correlation >= related:
-        reason = f"ranks with more tokens do not wait less: Spearman {skew.correlation:.2f}, not {related}"
+        reason = f"ranks with more tokens do not wait less: Spearman {skew.correlation:.2f}, below {related}"
     elif skew.p_value >= TOKEN_SKEW.limit("p"):
-        reason = f"chance orders ranks as much by their tokens: p = {skew.p_value:.2g} in {skew.n_steps} steps"
+        reason = f"the link of tokens and waiting may be chance: p = {skew.p_value:.2g} in {skew.n_steps} steps"
     return replace(skew, reason=reason)

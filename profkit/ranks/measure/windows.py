@@ -77,7 +77,9 @@ def gaps(matching: Matching) -> Iterable[str]:
         if n_lacking:
             name = f" of group {match.group.name}" if match.group.name else ""
             verb = "is" if n_lacking == 1 else "are"
-            yield (f"{n_lacking:,} of {len(whole):,} collectives{name} {verb} not on every rank ({_by_rank(match)})")
+            yield (
+                f"{n_lacking:,} of {len(whole):,} collectives{name} {verb} missing on some ranks ({_by_rank(match)})"
+            )
 
 
 def _by_rank(match: GroupMatch) -> str:
@@ -87,8 +89,8 @@ def _by_rank(match: GroupMatch) -> str:
         rows = np.flatnonzero(there[:, column])
         behind = len(there) - 1 - int(rows.max(initial=-1))
         first = match.n_late_start[column]
-        parts = [f"begins {first:,} later"] * (first > 0) + [f"ends {behind:,} earlier"] * (behind > 0)
-        parts += [f"lacks {match.n_missed[column]:,} between"] * (match.n_missed[column] > 0)
+        parts = [f"starts {first:,} later"] * (first > 0) + [f"ends {behind:,} earlier"] * (behind > 0)
+        parts += [f"lacks {match.n_missed[column]:,} in between"] * (match.n_missed[column] > 0)
         if parts:
             said.append(f"rank {rank} {', '.join(parts)}")
     more = f"; {len(said) - _MAX_NAMED} more" if len(said) > _MAX_NAMED else ""

@@ -99,9 +99,9 @@ def step_tokens(summaries: Sequence[RankSummary]) -> StepTokens | Skipped:
         common = _common([summary.steps.number[mask] for summary, mask in zip(ranks, known, strict=True)])
         if common.size:
             return _counts(level, ranks, common)
-    reason = "no rank's trace says how many tokens its steps held"
+    reason = "no trace has token counts for its steps"
     if any(_known(summary, ("tokens", "padded_tokens", "embedded")).any() for summary in ranks):
-        reason = "no step has its tokens counted on every rank"
+        reason = "no step has token counts on every rank"
     return Skipped(
         analyzer="tokens", reason=reason, how_to_get=f"{HOW_TO_COUNT}; or record with shapes, for an estimate"
     )

@@ -119,7 +119,7 @@ def _apart(outcomes: Sequence[Outcome], taken: Census, failures: Iterable[Failur
     of = "window" if n_with_steps == 0 else "step" if n_with_steps == len(outcomes) else "step or window"
     counts = Counter(verdict.bottleneck.value for verdict in verdicts)
     seen = ", ".join(f"{name} on {count}" for name, count in sorted(counts.items()))
-    note = f"{len(verdicts)} traces, each judged alone ({seen}); shown is the one with the longest {of}"
+    note = f"{len(verdicts)} traces, each judged alone ({seen}); this report shows the one with the longest {of}"
     reports = tuple(outcome.report for outcome in outcomes)
     return Report(
         verdict=replace(chosen, caveats=(note, *chosen.caveats)),
@@ -203,29 +203,27 @@ def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
     """Give what limits a statement on all ranks, each with its number."""
     if fleet.missing:
         yield (
-            f"{fleet.n_missing:,} of {fleet.world_size:,} ranks are not here ({_shortened(fleet.missing)}):"
-            " one of them may be later than any of these"
+            f"{fleet.n_missing:,} of {fleet.world_size:,} ranks are missing ({_shortened(fleet.missing)}):"
+            " one of them may be later than these"
         )
     if not joint.waits:
-        yield "no collective is matched across ranks: who waits for whom cannot be told"
+        yield "no collective is matched across ranks: which rank waits for which is unknown"
     yield from fleet.refusals
     yield from islice(gaps(joint.matching), MAX_GAPS)
     disputed = [waits for waits in joint.waits if waits.is_disputed]
     if disputed:
         worst = max(waits.disagreement_ns for waits in disputed)
         yield (
-            f"waits by clocks and by durations differ by {format_ns(worst)} in the median: ranks leave collectives"
-            " apart, or the clocks are off"
+            f"waits from clocks and waits from durations differ by {format_ns(worst)} (median): ranks leave collectives"
+            " at different times, or the clocks are wrong"
         )
     for answer in joint.stragglers:
         if answer.barrier_note:
             yield answer.barrier_note
         if answer.hidden:
             late = format_numbers(sorted(item.rank for item in answer.hidden))
-            who, shows = (
-                (f"ranks {late} are", "they show") if len(answer.hidden) > 1 else (f"rank {late} is", "it shows")
-            )
-            yield f"{who} late as well, but nearly always behind a later one: {shows} once that is mended"
+            who, they = (f"ranks {late} are", "they") if len(answer.hidden) > 1 else (f"rank {late} is", "it")
+            yield f"{who} late as well, but nearly always behind a later rank: {they} will appear once that is fixed"
 
 
 def _shortened(numbers: Sequence[int]) -> str:

@@ -151,10 +151,10 @@ def clock_note(rows: Sequence[ClockRow]) -> str:
     """Give how far the clocks can be trusted, in one line."""
     fitted = [row for row in rows if row.is_fitted]
     if not fitted:
-        return f"not aligned: fewer than {MIN_ENDS} common ends of collectives; waits are taken from durations alone"
+        return f"not aligned: fewer than {MIN_ENDS} common collectives; waits are taken from durations alone"
     apart = max(row.offset_ns for row in fitted) - min(row.offset_ns for row in fitted)
     residual = max(row.residual_p95_ns for row in fitted)
     ends = max(row.n_ends for row in fitted)
     of = "" if len(fitted) == len(rows) else f" for {len(fitted)} of {len(rows)} ranks"
     moved = f", {format_ns(apart)} apart" if apart else ""
-    return f"aligned on {ends:,} collective ends{of}{moved}, residual {format_ns(residual)} (95 of 100 within)"
+    return f"aligned on the ends of {ends:,} collectives{of}{moved}; 95 % agree within {format_ns(residual)}"

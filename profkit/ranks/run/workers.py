@@ -161,10 +161,10 @@ def _is_death(error: BaseException) -> bool:
 def _given_up(job: Job) -> WorkerDiedError:
     return WorkerDiedError(
         f"{job.source}: the process that read it died twice",
-        hint="out of memory, mostly: look at dmesg; fewer workers with -j 1, or the file alone",
+        hint="usually out of memory: check dmesg; use -j 1, or read this file alone",
     )
 
 
 def _all_lost(jobs: Iterable[Job]) -> Iterator[Finished]:
     for job in jobs:
-        yield failed(job, WorkerDiedError(f"{job.source}: not read, the executor that was handed over is broken"))
+        yield failed(job, WorkerDiedError(f"{job.source}: not read: the given executor is broken"))

@@ -171,7 +171,7 @@ def _advice(verdict: Verdict) -> Iterable[str]:
     if tool.look_for:
         yield f"Look for: {escaped(tool.look_for)}"
     if verdict.ruled_out:
-        yield f"Not this: {escaped(', '.join(verdict.ruled_out))}"
+        yield f"Ruled out: {escaped(', '.join(verdict.ruled_out))}"
 
 
 def _fenced(command: str) -> str:

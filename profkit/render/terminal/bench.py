@@ -33,17 +33,19 @@ def _floor(report: BenchReport, width: int) -> Block:
     """Say what one command against itself shows: the spread, and what it lets this many blocks see."""
     block: Block = [((MARGIN, ""), (" NOISE FLOOR ", "open"))]
     spread = max((arm.cv for arm in report.arms if arm.cv is not None), default=None)
-    said = "too few runs to tell the noise" if spread is None else f"run to run cv {format_fraction(spread)}"
+    said = "too few runs to tell the noise" if spread is None else f"runs vary by {format_fraction(spread)}"
     if report.minimum_detectable_effect is not None:
         sees = format_effect(report.minimum_detectable_effect)
-        said += f"; {report.n_blocks} blocks see changes of {sees} or more"
+        said += f"; {report.n_blocks} blocks can show changes of {sees} or more"
     block += layout.wrapped(MARGIN, said, width, style="strong")
     if report.blocks_for:
-        needed = ", ".join(f"{format_fraction(effect)} takes {count}" for effect, count in report.blocks_for)
-        block += layout.wrapped(MARGIN, f"blocks for four in five: {needed}", width)
+        needed = ", ".join(f"{count} for {format_fraction(effect)}" for effect, count in report.blocks_for)
+        block += layout.wrapped(MARGIN, f"blocks needed (80 % power): {needed}", width)
     alarm = report.answer in ("improved", "regressed")
     verdict = (
-        "a false alarm, as 1 of 20 sessions gives, or an effect of order" if alarm else "no alarm, as it should be"
+        "a false alarm (1 of 20 sessions gives one) or an effect of order"
+        if alarm
+        else "no false alarm, as it should be"
     )
     return [*block, *layout.wrapped(MARGIN, f"{verdict}: {report.sentence}", width, style="dim")]
 
@@ -57,12 +59,12 @@ def _around(report: BenchReport, width: int) -> Block:
     block: Block = []
     if report.drift is not None and report.drift.is_seen:
         said = (
-            f"the machine moved by {format_change(report.drift.fraction)} over the session: interleaving keeps that out"
+            f"the machine drifted by {format_change(report.drift.fraction)} over the session: interleaving cancels it"
         )
         block += layout.wrapped(layout.label("drift"), said, width)
     elif report.drift is not None:
         block += layout.wrapped(layout.label("drift"), "none seen over the session", width, style="dim")
     if report.n_blocks < report.n_planned:
-        said = f"{report.n_blocks} of {report.n_planned} blocks; level of the interval {format_fraction(report.level)}"
+        said = f"{report.n_blocks} of {report.n_planned} blocks; the interval has level {format_fraction(report.level)}"
         block += layout.wrapped(layout.label("ended early"), said, width)
     return block

@@ -16,15 +16,15 @@ from profkit.shell import clean
 Block = list[Line]
 """Lines that belong together; blocks are set apart by an empty line."""
 
-PARTS: Final = {  # what works is solid, what idles is thin: legible without colour
-    "compute": ("█", "green"),
-    "comm_exposed": ("▓", "magenta"),
-    "copy_exposed": ("▒", "cyan"),
-    "idle_data": ("░", "yellow"),
-    "idle_sync": ("=", "red"),
-    "idle_launch": ("·", "bright_red"),
-    "idle_host": ("-", "bright_blue"),
-    "idle_dependency": (":", "white"),
+PARTS: Final = {  # compute is the lightest, idle time the strongest: what costs is seen first, without colour too
+    "compute": ("·", "green"),
+    "comm_exposed": ("▒", "magenta"),
+    "copy_exposed": ("░", "cyan"),
+    "idle_data": ("█", "yellow"),
+    "idle_sync": ("▚", "red"),
+    "idle_launch": ("▓", "bright_red"),
+    "idle_host": ("#", "bright_blue"),
+    "idle_dependency": ("%", "white"),
     "idle_unknown": ("?", "bright_black"),
 }
 """Glyph and style of each part of the budget."""

@@ -51,7 +51,7 @@ def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[B
     if not is_open:
         yield _next_tool(report, prose)
     yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 and not _is_joint(report) else []
-    yield _around(report, rank, prose) if rank is not None else []
+    yield _around(report, rank, prose, is_full=is_full) if rank is not None else []
     yield _limits(report, rank, prose, is_full=is_full)
 
 
@@ -167,7 +167,7 @@ def _next_tool(report: Report, width: int) -> Block:
     if tool.look_for:
         block += layout.wrapped("    look for   ", clean(tool.look_for), width, first_style="dim")
     if report.verdict.ruled_out:
-        block += layout.wrapped(layout.label("not this"), clean(", ".join(report.verdict.ruled_out)), width)
+        block += layout.wrapped(layout.label("ruled out"), clean(", ".join(report.verdict.ruled_out)), width)
     return block
 
 
@@ -183,16 +183,16 @@ def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
     headers = (what, *text.RANK_HEADERS[1:])
     is_text = [True, *([False] * (len(text.RANK_HEADERS) - 2)), True]
     lines = layout.table(headers, rows, is_text, width)
-    title = f"{len(report.ranks)} {what}s, each of its own window; comm and copies where exposed"
+    title = f"{len(report.ranks)} {what}s, each over its own window; comm and copies: the exposed part"
     more = len(report.ranks) - len(ranks)
     tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
     return [*titled(title, width), *lines, *tail]
 
 
-def _around(report: Report, rank: RankReport, width: int) -> Block:
-    """Give streams, devices, step times and other findings: what one looks at after the verdict."""
+def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> Block:
+    """Devices and other findings, in full also streams and step times: what one looks at after the verdict."""
     block: Block = []
-    for device in rank.devices:
+    for device in rank.devices if is_full else ():
         if device.streams:
             name = f"device {device.device}" if len(rank.devices) > 1 else "streams"
             block += layout.flowed((layout.label(name), "label"), _stream_entries(device), width)
@@ -201,7 +201,7 @@ def _around(report: Report, rank: RankReport, width: int) -> Block:
         rows = [(str(device.device), *text.device_shares(device)) for device in rank.devices]
         block += layout.table(headers, rows, [True, *([False] * 4), True], width)
     spread = text.spread_sentence(rank)
-    if spread:
+    if spread and is_full:
         block += layout.wrapped(layout.label("steps"), spread, width)
     others = text.other_findings(report)
     if others:
@@ -217,7 +217,7 @@ def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
     if device.n_streams > _MAX_STREAMS:
         yield f"and {device.n_streams - _MAX_STREAMS:,} more", "dim"
     if hidden is not None:
-        yield f"({format_fraction(hidden)} of comm is under compute)", "dim"
+        yield f"({format_fraction(hidden)} of comm is hidden under compute)", "dim"
 
 
 def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: bool) -> Block:
@@ -232,9 +232,6 @@ def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: boo
     for label, group in fleet.set_apart(report).items():
         block += _listed(label, fleet.left_out_lines(group, is_full=is_full), width, style="dim")
     block += _listed("not read", [fleet.failure_line(failure) for failure in report.failures], width, style="red")
-    if report.skipped and not is_full:
-        names = ", ".join(dict.fromkeys(clean(skip.analyzer) for skip in report.skipped))
-        block += layout.wrapped(layout.label("not analysed"), names, width, style="dim")
     return block
 
 
@@ -315,7 +312,7 @@ def _table(table: TableView, width: int) -> Block:
 def _finding(finding: Finding, per: str, width: int) -> Block:
     block = titled(f"{finding.id}: {_finding_line(finding)}", width)
     if finding.recoverable_ns > 0:
-        block += layout.wrapped("    - ", f"at most {format_ns(finding.recoverable_ns)}{per} to win", width)
+        block += layout.wrapped("    - ", f"saves at most {format_ns(finding.recoverable_ns)}{per}", width)
     for item in finding.evidence:
         block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
     return block + layout.wrapped("    -> ", clean(finding.fix), width)

@@ -38,14 +38,14 @@ def is_one_run(comparison: Comparison) -> bool:
 
 def per(comparison: Comparison) -> str:
     """Give what times are counted by."""
-    return "per step" if comparison.baseline.n_steps else "per window"
+    return "per step" if comparison.baseline.n_steps else "in the window"
 
 
 def captures_title(comparison: Comparison) -> str:
     """Give what the accounts are of: these captures; whether the next would show the same is the answer's matter."""
     n_traces = comparison.baseline.n_traces + comparison.candidate.n_traces
     of = "these two captures" if n_traces == 2 else f"these {n_traces} captures"
-    once = " (one run a side)" if is_one_run(comparison) else ""
+    once = " (one run each)" if is_one_run(comparison) else ""
     return f"what happened in {of}, {per(comparison)}{once}"
 
 
@@ -131,7 +131,7 @@ def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
         rows.append((f"{n_others} other{'s' * (n_others != 1)}", *changes, "", *map(format_ns, times)))
     aside = account.side_by_side
     if aside.baseline_ns or aside.candidate_ns:
-        rows.append(_sum_row("side by side, counted twice", aside))
+        rows.append(_sum_row("overlap correction", aside))
     return [*rows, _sum_row("busy", account)]
 
 
@@ -177,7 +177,8 @@ def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
 def unlike_sentences(comparison: Comparison) -> list[str]:
     """Give what makes the sides unlike, apart from the change that was meant."""
     return [
-        clean(f"not like for like: {item.what} {item.baseline} against {item.candidate}") for item in comparison.unlike
+        clean(f"the sides differ in more than the change: {item.what} {item.baseline} against {item.candidate}")
+        for item in comparison.unlike
     ]
 
 

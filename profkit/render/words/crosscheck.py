@@ -39,7 +39,7 @@ def evidence(told: Handover, *, is_full: bool = False) -> list[str]:
             lines.append(kernels.sentence)
         lines += [item.statement for item in (kernels.evidence if is_full else kernels.evidence[: _MAX_EVIDENCE + 2])]
         if kernels.unmatched and is_full:
-            lines.append(f"profiled, but not launched so by the trace: {', '.join(kernels.unmatched)}")
+            lines.append(f"profiled, but not launched in this form in the trace: {', '.join(kernels.unmatched)}")
     return [clean(line) for line in (*lines, *told.unpaired)]
 
 
@@ -88,7 +88,7 @@ def title(timeline: TimelineHandover) -> str:
     return clean(f"{rank}{timeline.first_tool} (first) and {timeline.second_tool} (second), {pairs}")
 
 
-KERNEL_HEADERS: Final = ("kernel", "grid", "limited by", "per step", "share", "busier roof", "at most less")
+KERNEL_HEADERS: Final = ("kernel", "grid", "limited by", "per step", "share", "busier roof", "saves at most")
 
 
 def kernel_rows(kernels: KernelHandover) -> list[tuple[str, ...]]:

@@ -9,7 +9,7 @@ from profkit.model.fleet import Fleet, GroupRow, LeftOut, RankRow
 from profkit.model.report import Failure, Report
 from profkit.render.words.triage import source_name
 from profkit.shell import clean
-from profkit.units import format_bytes, format_fraction, format_ns, format_numbers, format_speedup
+from profkit.units import format_bytes, format_ceiling, format_fraction, format_ns, format_numbers
 
 _MAX_LEFT_OUT: Final = 4
 _MIN_COPIES: Final = 0.005  # of the step; chosen: below, the column is not worth its width
@@ -31,14 +31,14 @@ def table_title(report: Report) -> str:
     per = "per step" if report.verdict.step_ns is not None else "of the window"
     here = f"{len(fleet.ranks)} ranks" if not fleet.missing else f"{len(fleet.ranks)} of {fleet.world_size} ranks"
     if fleet.missing:  # who is not here may come last: only the wait for those that are here is known to be one
-        return f"{here}, {unit} {per}; transfer holds the wait for ranks that are not here"
-    return f"{here}, {unit} {per}; comm wait and transfer where no compute hides them"
+        return f"{here}, {unit} {per}; transfer includes waiting for missing ranks"
+    return f"{here}, {unit} {per}; comm not hidden under compute"
 
 
 def headers_of(fleet: Fleet) -> tuple[str, ...]:
     """Give the columns of `cells_of`."""
     copies = ("copies",) if _has_copies(fleet) else ()
-    return ("rank", "data", "compute", "host", *copies, "comm wait", "transfer", "late in", "cause")
+    return ("rank", "data", "compute", "host", *copies, "comm wait", "transfer", "last in", "cause")
 
 
 def cells_of(fleet: Fleet, *, is_full: bool = False) -> list[tuple[str, ...]]:
@@ -82,28 +82,26 @@ def prediction_sentence(report: Report) -> str:
     if found is None or found.gain_ns == 0:
         return ""
     who = (
-        f"rank {found.ranks[0]} like its"
+        f"rank {found.ranks[0]} were as fast as its"
         if len(found.ranks) == 1
-        else f"ranks {format_numbers(found.ranks)} like their"
+        else f"ranks {format_numbers(found.ranks)} were as fast as their"
     )
     least, most = format_ns(found.predicted_ns), format_ns(found.predicted_most_ns)
     between = least if least == most else f"{least} to {most}"
     return (
-        f"With {who} peers: {between} predicted (at most {format_speedup(found.speedup)}), replay error"
-        f" {format_fraction(found.error_fraction)}"
+        f"If {who} peers, replay predicts {between} per step (at best {format_ceiling(found.speedup)} faster,"
+        f" replay error {format_fraction(found.error_fraction)})"
     )
 
 
 def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]]:
     """Give label and text of what belongs under the table: clocks, groups, what follows from the verdict."""
-    if fleet.clock_note:
+    is_aligned = any(clock.is_fitted for clock in fleet.clocks)
+    if fleet.clock_note and (is_full or not is_aligned):
         yield "clocks", fleet.clock_note
-    shown = fleet.groups if is_full else fleet.groups[:1]
-    for group in shown:
-        note = f"; {clean(group.note)}" if group.note and is_full else ""
+    for group in fleet.groups if is_full else ():
+        note = f"; {clean(group.note)}" if group.note else ""
         yield "matched", _group_line(group) + note
-    if len(fleet.groups) > len(shown):
-        yield "", f"and {len(fleet.groups) - len(shown)} more groups: -v"
     if fleet.prediction_note:
         yield "", clean(fleet.prediction_note)
     for said in fleet.explained:
@@ -114,11 +112,11 @@ def _group_line(group: GroupRow) -> str:
     name = f"group {clean(group.name)}" if group.name else "all ranks"
     bus = f", bus {format_bytes(group.bus_bytes_per_s)}/s" if group.bus_bytes_per_s is not None else ""
     n_ranks = len(group.ranks)
-    missing = " or waiting for the others" if n_ranks < group.size else ""
+    missing = " or waiting for missing ranks" if n_ranks < group.size else ""
     return (
         f"{group.n_instances:,} collective{'s' if group.n_instances != 1 else ''} of {name}"
-        f" ({n_ranks} of {group.size or n_ranks}) by {group.method}:"
-        f" in all {format_ns(group.wait_ns)} waiting, {format_ns(group.transfer_ns)} transfer{missing}{bus}"
+        f" ({n_ranks} of {group.size or n_ranks}), matched by {group.method}:"
+        f" {format_ns(group.wait_ns)} of waiting in total, {format_ns(group.transfer_ns)} of transfer{missing}{bus}"
     )
 
 

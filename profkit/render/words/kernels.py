@@ -23,10 +23,10 @@ _SHORT: Final = {
 _MEANINGS: Final = {
     KernelClass.COMPUTE: "arithmetic is the limit",
     KernelClass.MEMORY: "memory is the limit",
-    KernelClass.BALANCED: "compute and memory are used alike",
+    KernelClass.BALANCED: "compute and memory are used equally",
     KernelClass.LATENCY: "neither compute nor memory is busy: it waits",
     KernelClass.SMALL: "the grid does not fill the device",
-    KernelClass.NO_DATA: "the throughputs were not collected, or came out as NaN",
+    KernelClass.NO_DATA: "the throughputs were not collected, or are NaN",
 }
 
 
@@ -66,7 +66,7 @@ def rule_sentence(one: KernelAssessment) -> str:
         return ""
     own = ""
     if speed.agrees_with_ncu is not None:
-        own = f"; ncu's own rule in the file says {'the same' if speed.agrees_with_ncu else 'otherwise'}"
+        own = f"; ncu's own rule in the file {'agrees' if speed.agrees_with_ncu else 'says otherwise'}"
     return f"by NVIDIA's Speed of Light rule: {speed.title}{own}"
 
 

@@ -15,8 +15,8 @@ NAMES: Final = {
     Standing.ACCUSED: "BASELINE SUSPECT",
 }
 MARKS: Final = {"accuses": "!", "suggests": "?", "clears": "-", "unknown": "."}
-MARKS_TOLD: Final = "! speaks against the base   ? a hint   - speaks for it   . not known"
-PILOT_TOLD: Final = "* a pilot: two runs on a side, so the interval is wide and hangs on them"
+MARKS_TOLD: Final = "! speaks against the base   ? a hint   - speaks for it   . unknown"
+PILOT_TOLD: Final = "* a pilot: two runs on a side, so the interval is wide and uncertain"
 _FEW_SIZES: Final = 6  # from here on a fit of the law is worth its error (docs/statistics.md 4)
 
 
@@ -25,9 +25,9 @@ def headline(series: Series) -> str:
     base, top = series.base, series.largest
     told = f"{format_speedup(top.speedup)} from {base.gpus} to {top.gpus} GPUs (E = {top.efficiency or 0:.2f})"
     if series.standing is Standing.ACCUSED:
-        return f"{told} is faster than ideal: not scaling, but a slow {base.gpus}-GPU base until it is explained"
+        return f"{told} is faster than ideal: assume a slow {base.gpus}-GPU base until it is explained"
     if series.standing is Standing.DOUBTFUL:
-        return f"{told}, but a size between is faster than ideal: the {base.gpus}-GPU base may be slow"
+        return f"{told}, but a size in between is faster than ideal: the {base.gpus}-GPU base may be slow"
     return told
 
 
@@ -78,7 +78,7 @@ def notes(series: Series) -> list[str]:
     told = [PILOT_TOLD] if any(point.is_pilot for point in series.points) else []
     single = [str(point.gpus) for point in series.points if point.n == 1]
     if single:
-        told.append(f"one run on {', '.join(single)} GPUs: no interval there, and no luck excluded")
+        told.append(f"one run on {', '.join(single)} GPUs: no interval there, and noise is not ruled out")
     return [*told, _law(series)]
 
 
@@ -91,7 +91,7 @@ def _law(series: Series) -> str:
     law = f"USL: contention {fit.alpha:.3f}, coherency {fit.beta:.3f}{peak}"
     law += "; a negative contention is superlinear" if fit.alpha < 0 else ""
     if fit.df == 0:
-        return f"{law}; 0 degrees of freedom: it passes through every point and says nothing of its error"
+        return f"{law}; 0 degrees of freedom: it passes through every point, so its error is unknown"
     few = f", fewer than {_FEW_SIZES} sizes" if len(series.points) < _FEW_SIZES else ""
     plural = "s" * (fit.df != 1)
     return f"{law}; {fit.df} degree{plural} of freedom{few}, misfit {format_fraction(fit.residual or 0)}"

@@ -16,7 +16,7 @@ from profkit.model.names import short_name
 from profkit.model.rank_report import Check, DeviceReport, RankReport
 from profkit.model.report import Bottleneck, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, clean
-from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_speedup
+from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 
 _MAX_MAIN_EVIDENCE: Final = 4
 _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
@@ -99,7 +99,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def step_sentence(report: Report) -> str:
-    """Give `Step 41.2 ms (5 steps, cv 2.0 %)`, or what stands for it without steps; "" without any rank."""
+    """Give `Step 41.2 ms (5 steps, varies by 2.0 %)`, or what stands for it without steps; "" without any rank."""
     rank = shown_rank(report)
     if rank is None:
         return ""
@@ -107,7 +107,7 @@ def step_sentence(report: Report) -> str:
         return f"Window {format_ns(rank.window_ns[1] - rank.window_ns[0])}, no steps found"
     known = [f"{rank.steps.n} step" + ("s" if rank.steps.n != 1 else "")]
     if rank.steps.n > 1 and rank.steps.cv is not None:
-        known.append(f"cv {format_fraction(rank.steps.cv)}")
+        known.append(f"varies by {format_fraction(rank.steps.cv)}")
     if rank.steps.source == "period":
         known.append("found by their period")
     return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
@@ -117,10 +117,10 @@ def gain_sentence(verdict: Verdict) -> str:
     """Give what fixing the cause could give at most, "" where nothing is to be gained."""
     if verdict.recoverable_ns <= 0:
         return ""
-    saved = f"-{format_ns(verdict.recoverable_ns)}" + (" per step" if verdict.step_ns is not None else "")
+    saved = format_ns(verdict.recoverable_ns) + (" per step" if verdict.step_ns is not None else "")
     if verdict.speedup_ceiling is None:
-        return f"Fixing it could save at most {saved.removeprefix('-')}"
-    return f"Fixing it could give at most {format_speedup(verdict.speedup_ceiling)} ({saved})"
+        return f"A fix saves at most {saved}"
+    return f"At best {format_ceiling(verdict.speedup_ceiling)} faster: a fix saves at most {saved}"
 
 
 def spread_sentence(rank: RankReport) -> str:
@@ -263,5 +263,5 @@ def recorded_lines(rank: RankReport) -> tuple[str, ...]:
     if not command or rank.is_command_used:
         return ()
     shown = command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]}..."
-    why = f"profkit cannot tell if that is your command, so the commands above say {DEFAULT_COMMAND.text}"
+    why = f"the commands above use {DEFAULT_COMMAND.text}, since profkit cannot tell whether that is your command"
     return f"the file gives this command: {shown}", f"{why}; --command sets yours"
