@@ -326,7 +326,7 @@ def test_waiting_is_explained_by_the_late_ranks_of_one_group_which_is_named(tmp_
     programs_by_rank = {rank: _late_in_a_group_each(rank, groups) for rank in range(4)}
     report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
     assert sorted(late(report)) == [1, 3]
-    assert report.fleet.explained[0].endswith(": 100.0 % of the lateness in group w of 4 ranks is of rank 1")
+    assert report.fleet.explained[0].endswith(": rank 1 caused 100.0 % of the delay in group w of 4 ranks")
 
 
 def test_a_range_that_covers_little_of_rank_0s_lateness_is_not_said_to_cover_it(tmp_path):
