@@ -206,7 +206,9 @@ def test_a_stall_of_microseconds_is_not_called_a_start_up(shared_traces: Path) -
     said = _finding(report, "host.stall").evidence[0].statement
     assert "the longest takes 126 us, too few to separate" in said
     report = triage([str(shared_traces / "hta-tests" / "triton_example" / "triton_example.json.gz")])
-    assert "the longest takes 13.3 s, as in start-up, compilation" in _finding(report, "host.stall").evidence[0].statement
+    assert (
+        "the longest takes 13.3 s, as in start-up, compilation" in _finding(report, "host.stall").evidence[0].statement
+    )
 
 
 def test_one_wait_of_one_step_is_singular(shared_traces: Path) -> None:

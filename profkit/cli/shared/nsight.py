@@ -114,7 +114,7 @@ def tell_left_out(job: Job) -> None:
         names = ", ".join(job.line.left_out)
         say(f"{job.tool.name} {job.tool.version} has no {names}: left out")
     if "--discard-environment" in job.line.left_out:
-        say("its reports hold the environment, including secrets: do not share them")
+        say("do not share its reports: they hold the environment with its secrets")
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
