@@ -65,7 +65,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return "per step" if self.has_steps else "in the window"
 
     def fraction(self, total_ns: int) -> float:
-        """Give a total as a share of the window (0-1)."""
+        """A total as a share of the window (0-1)."""
         return total_ns / self.window_ns if self.window_ns else 0.0
 
     def per_step(self, total: int) -> int:
@@ -74,7 +74,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scope_of(facts: Facts) -> Scope:
-    """Give the scope of a trace's results."""
+    """The scope of a trace's results."""
     return Scope(
         window_ns=facts.window_ns,
         n_steps=facts.n_steps,
@@ -98,7 +98,7 @@ _INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")
 
 
 def _vendor(facts: Facts) -> Vendor:
-    """Give the maker by the device's name, by what the trace says of its runtime, or by the calls it holds."""
+    """The maker by the device's name, by what the trace says of its runtime, or by the calls it holds."""
     trace = facts.trace
     names = [device.name for device in trace.meta.devices]
     calls = [trace.name(int(code)) for code in distinct_codes(trace.calls.name)]

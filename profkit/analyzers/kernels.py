@@ -233,7 +233,7 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
 
 
 def _fix(memory: list[KernelUse]) -> str:
-    """Give what to do about memory-bound kernels, the longest first: inductor's are fused already."""
+    """What to do about memory-bound kernels, the longest first: inductor's are fused already."""
     if memory and all(use.name.startswith("triton_") for use in memory[:3]):
         return "already compiled: remove graph breaks, use half-precision activations or hand-written kernels (Triton, Liger)"
     return (

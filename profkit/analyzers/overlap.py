@@ -119,7 +119,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
 
 
 def _is_lone(result: Overlap) -> bool:
-    """Tell whether one operation, far longer than its like, holds most of what is exposed, in too few steps to recur."""
+    """Whether one operation, far longer than its like, holds most of what is exposed, in too few steps to recur."""
     is_most = result.longest_ns >= EXPOSED.limit("lone_share") * result.exposed_ns
     is_long = 0 < EXPOSED.limit("lone_ratio") * result.usual_ns <= result.longest_ns
     return result.scope.n_steps < 3 and is_most and is_long
@@ -133,7 +133,7 @@ def _lone_part(result: Overlap) -> str:
 
 
 def _all_ranks(scope: Scope) -> NextTool:
-    """Give what shows all ranks at once: nsys knows NCCL; of gloo and MPI it sees nothing, torch.profiler does."""
+    """What shows all ranks at once: nsys knows NCCL; of gloo and MPI it sees nothing, torch.profiler does."""
     who = "which rank arrives last at each collective?"
     if scope.is_cpu:
         return recapture(

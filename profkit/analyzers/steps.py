@@ -22,7 +22,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(facts: Facts) -> StepTimes | Skipped:
-    """Give the step times, unless no steps were found."""
+    """The step times, unless no steps were found."""
     steps = steps_in_window(facts.trace)
     traits = facts.trace.meta.traits
     if not steps:
@@ -39,7 +39,7 @@ def measure(facts: Facts) -> StepTimes | Skipped:
 
 
 def summary(result: StepTimes | None, window_ns: int) -> Steps:
-    """Give the numbers of the report; the mean is the window's time per step where markers tile it."""
+    """The numbers of the report; the mean is the window's time per step where markers tile it."""
     if result is None:
         return Steps(n=0, source="span", mean_ns=None, p50_ns=None, p95_ns=None, cv=None)
     durations = np.array(result.durations_ns, np.int64)

@@ -139,7 +139,7 @@ def _remove_former(log: Path | None) -> None:
 
 
 def _hottest(trace: str) -> tuple[str, int | None, CommandLine | None]:
-    """Give the kernel with the most time, its typical launch in a step, and the command that the trace was made with.
+    """The kernel with the most time, its typical launch in a step, and the command that the trace was made with.
 
     Raises UsageError for a trace without kernels.
     """
@@ -204,7 +204,7 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
 
 
 def _log_of(log: Path) -> str:
-    """Give the end of what ncu has logged; nothing of what is no file of its own."""
+    """The end of what ncu has logged; nothing of what is no file of its own."""
     with suppress(OSError), files.open_file(log, follow=False) as file:
         file.seek(max(file.seek(0, os.SEEK_END) - _MOST_LOG_BYTES, 0))
         return file.read(_MOST_LOG_BYTES).decode(errors="replace")

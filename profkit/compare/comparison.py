@@ -40,7 +40,7 @@ _FEW_STEPS: Final = 2
 def compare(
     baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
 ) -> Comparison:
-    """Give the comparison of two sides of traces."""
+    """The comparison of two sides of traces."""
     sides = baseline, candidate
     is_unprofiled = all(run.has_unprofiled for side in sides for run in side.runs)
     kinds = {trace.has_steps for side in sides for trace in side.traces}
@@ -82,14 +82,14 @@ def _sample(side: Side, unit: str, *, is_unprofiled: bool) -> Sample:
 
 
 def _throughput(side: Side, sample: Sample, kind: str) -> Sample:
-    """Give the work per second of each run: what the script told of a step, over the step's time."""
+    """The work per second of each run: what the script told of a step, over the step's time."""
     works = [run.work[kind] for run in side.runs]
     values = tuple(work * 1e9 / step_ns for work, step_ns in zip(works, sample.values, strict=True))
     return Sample(name=side.name, values=values, unit=f"{kind}/s", higher_is_better=True)
 
 
 def _windows(run: Run) -> tuple[int, ...]:
-    """Give the windows of a run's traces, of which the longest stands for the run, as the slowest rank does."""
+    """The windows of a run's traces, of which the longest stands for the run, as the slowest rank does."""
     return (max(trace.device.budget.window_ns for trace in run.traces),)
 
 
@@ -109,7 +109,7 @@ def _same_kind_of_device(sides: Iterable[Side]) -> bool:
 
 
 def _not_comparable(why: tuple[Finding, ...], pair: Pair | None, unit: str) -> str:
-    """Give why the two means are of different things, "" where they are not."""
+    """Why the two means are of different things, "" where they are not."""
     work = next((item for item in why if item.id == WORK_CHANGED.id), None)
     if work is not None:
         return f"{work.title} ({work.seen('compare.time_per_work_ratio').statement})"
@@ -177,7 +177,7 @@ def _usual(values: Iterable[str]) -> str:
 
 
 def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
-    """Give the findings that at least half of a side's traces have, with the mean of their shares there."""
+    """The findings that at least half of a side's traces have, with the mean of their shares there."""
     first, second = _shares(baseline), _shares(candidate)
     titles = {f.id: f.title for side in (baseline, candidate) for trace in side.traces for f in trace.report.findings}
     changes = []
@@ -230,7 +230,7 @@ def _unlike(baseline: Side, candidate: Side) -> Iterable[Unlike]:
 
 
 def _said(values: Iterable[object]) -> str:
-    """Give the distinct values in words, "" where none is known."""
+    """The distinct values in words, "" where none is known."""
     words = {True: "yes", False: "no"}
     known = {words[value] if isinstance(value, bool) else str(value) for value in values if value is not None}
     return ", ".join(sorted(known))

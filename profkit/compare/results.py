@@ -12,7 +12,7 @@ from profkit.model.comparison import Comparison, SideReport
 
 
 def compare_tables(paths: Sequence[str], *, metric: str | None = None, margin: float = DEFAULT_MARGIN) -> Comparison:
-    """Give the comparison of two tables, or of the two arms of one; raises UsageError where it is not clear which.
+    """The comparison of two tables, or of the two arms of one; raises UsageError where it is not clear which.
 
     Of several configurations the one that fared worst stands in front.
     """

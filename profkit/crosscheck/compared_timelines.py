@@ -26,7 +26,7 @@ _MAX_NAMED: Final = 4
 
 
 def timeline(first: Portrait, second: Portrait) -> TimelineHandover:
-    """Give what the second tool's timeline says of the first's verdict on one rank."""
+    """What the second tool's timeline says of the first's verdict on one rank."""
     refusal = unpairable(first, second)
     if refusal:
         return _refused(first, second, refusal, None)
@@ -112,7 +112,7 @@ def _side(portrait: Portrait, total: Total) -> MatchedSide:
 
 
 def _functions(found: Match, n_pairs: int, full_names: Mapping[str, str]) -> tuple[FunctionMatch, ...]:
-    """Give every kernel function of both sides, the first's longest first."""
+    """Every kernel function of both sides, the first's longest first."""
     names = list(dict.fromkeys(key.function for key in found.keys))
     place = {name: number for number, name in enumerate(names)}
     of_key = np.array([place[key.function] for key in found.keys], np.intp)
@@ -185,7 +185,7 @@ def _cause(ruled: Ruling) -> Evidence:
 
 
 def _ceilings(first: Portrait, second: Portrait) -> list[Evidence]:
-    """Give what fixing the cause could give by each tool: the first's ceiling holds the first's own cost."""
+    """What fixing the cause could give by each tool: the first's ceiling holds the first's own cost."""
     ours, theirs = first.verdict, second.verdict
     if ours.bottleneck is not theirs.bottleneck or not (ours.recoverable_ns and theirs.recoverable_ns):
         return []

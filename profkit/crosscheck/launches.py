@@ -48,7 +48,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that stand for whole CUDA graphs, whose kernels were not recorded."""
 
     def named(self) -> Launches:
-        """Give the same launches with the function alone as identity."""
+        """The same launches with the function alone as identity."""
         functions = list(dict.fromkeys(key.function for key in self.keys))
         place = {function: number for number, function in enumerate(functions)}
         of_key = np.array([place[key.function] for key in self.keys], np.int32)
@@ -69,7 +69,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def launches_of(trace: Trace, device: int, steps: Sequence[Step]) -> Launches:
-    """Give the kernels (compute and collectives, no copies) that were launched inside the steps.
+    """The kernels (compute and collectives, no copies) that were launched inside the steps.
 
     A kernel belongs to the step that launched it, since it may run in the next; where steps begin with a kernel (found
     by their period), or where no launch is known, it belongs to the step it starts in.
@@ -119,5 +119,5 @@ def _keys(trace: Trace, rows: NDArray[np.intp]) -> tuple[tuple[KernelKey, ...], 
 
 
 def _is_graph(trace: Trace) -> NDArray[np.bool_]:
-    """Tell the names under which the reader of nsys exports files whole graphs."""
+    """Whether a name stands for a whole graph, as the reader of nsys exports names them."""
     return np.array([name.startswith(WHOLE_GRAPH) for name in trace.strings], np.bool_)

@@ -87,13 +87,13 @@ class Portrait(msgspec.Struct, frozen=True, kw_only=True):
         return next((device.name for device in self.rank.devices if device.device == self.device), "")
 
     def share(self, part: str) -> float:
-        """Give a part as a share of all its steps, 0-1."""
+        """A part as a share of all its steps, 0-1."""
         total = int(self.step_ns.sum())
         return int(self.parts_ns[part].sum()) / total if total else 0.0
 
 
 def portrait_of(analysed: Analysed) -> Portrait:
-    """Give the portrait of a trace; one without a device has no launches and no parts."""
+    """The portrait of a trace; one without a device has no launches and no parts."""
     facts = analysed.facts
     trace, main = facts.trace, facts.main_device
     steps = steps_in_window(trace) if main is not None else ()
@@ -119,7 +119,7 @@ def portrait_of(analysed: Analysed) -> Portrait:
 
 
 def _capability(trace: Trace, device: int) -> str:
-    """Give what the file says of a device: Kineto as two numbers, nsys' reader as ncu writes it."""
+    """What the file says of a device: Kineto as two numbers, nsys' reader as ncu writes it."""
     given = trace.meta.metadata.get("deviceProperties")
     found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
     one = next((one for one in found if one.get("id") == device), {})

@@ -34,12 +34,12 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cause_words(bottleneck: Bottleneck) -> str:
-    """Give what a bottleneck's parts of the budget are called in a sentence."""
+    """What a bottleneck's parts of the budget are called in a sentence."""
     return words(*PARTS_OF[bottleneck])
 
 
 def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:
-    """Give what the second tool's verdict makes of the first's; both must be of the same workload.
+    """What the second tool's verdict makes of the first's; both must be of the same workload.
 
     `differs` is what makes the runs differ all the same: then the second makes the first no surer and replaces nothing.
     """
@@ -181,7 +181,7 @@ def _longer_capture(first: Portrait, second: Portrait) -> NextTool:
 
 
 def _is_more_disturbed(first: Portrait, second: Portrait) -> str:
-    """Give how the second tool's steps show that it disturbs the job more than the first, "" where they do not.
+    """How the second tool's steps show that it disturbs the job more than the first, "" where they do not.
 
     By the distance to steps timed without a profiler where they are known, else by whose steps are longer.
     """

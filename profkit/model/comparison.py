@@ -45,7 +45,7 @@ class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
         return self.candidate_ns - self.baseline_ns
 
     def bar(self, name: str) -> Bar:
-        """Give the bar of one part; raises KeyError."""
+        """The bar of one part; raises KeyError."""
         return {bar.name: bar for bar in self.bars}[name]
 
 

@@ -32,7 +32,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def device_activity(trace: Trace, device: int) -> Activity:
-    """Give the activity of one device, clipped to the window (docs/method.md, section 2)."""
+    """The activity of one device, clipped to the window (docs/method.md, section 2)."""
     gpu = trace.gpu
     low, high = trace.window_ns
     rows = np.flatnonzero((gpu.device == device) & (gpu.end_ns >= low) & (gpu.start_ns < high))

@@ -55,7 +55,7 @@ class CpuBudget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def training_threads(trace: Trace) -> tuple[int, ...]:
-    """Give the threads of the step: those with step markers or operators, without background communication threads."""
+    """The threads of the step: those with step markers or operators, without background communication threads."""
     spans = trace.spans
     comm_only = set(distinct(spans.thread[spans.kind == SpanKind.COMM]).tolist())
     with_ops = set(distinct_codes(trace.ops.thread).tolist())
@@ -65,7 +65,7 @@ def training_threads(trace: Trace) -> tuple[int, ...]:
 
 
 def cpu_budget(trace: Trace) -> CpuBudget:
-    """Give what the CPU did in the window."""
+    """What the CPU did in the window."""
     low, high = trace.window_ns
     spans = trace.spans
     data = _span_set(trace, loader_ranges(spans, ())[0])

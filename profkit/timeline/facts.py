@@ -60,7 +60,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, trace: Trace) -> Facts:
-        """Give the facts of a trace."""
+        """The facts of a trace."""
         if trace.device_indices:
             # first, since it needs the most room beside the trace
             inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
@@ -144,11 +144,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return beside if beside * len(inside) > EDGE_STEPS * total else 0
 
     def per_step(self, total_ns: int) -> int:
-        """Give a total over the window per step, in ns."""
+        """A total over the window per step, in ns."""
         return total_ns // self.n_steps
 
     def calls_in_window(self, *kinds: CallKind) -> I64:
-        """Give the rows of runtime calls of these kinds that start inside the window."""
+        """The rows of runtime calls of these kinds that start inside the window."""
         calls = self.trace.calls
         low, high = self.trace.window_ns
         chosen = is_one_of(calls.kind, kinds) & (calls.start_ns >= low) & (calls.start_ns < high)
@@ -156,7 +156,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _busiest(devices: Sequence[Activity]) -> int:
-    """Give the place of the device that is busy for longest, the first of several."""
+    """The place of the device that is busy for longest, the first of several."""
     if len(devices) == 1:  # as a rule; the sum over a million intervals can be spared
         return 0
     return max(range(len(devices)), key=lambda place: devices[place].any.total_ns)

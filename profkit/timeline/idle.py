@@ -43,7 +43,7 @@ class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def none(cls) -> IdleCauses:
-        """Give the causes of no time."""
+        """The causes of no time."""
         return _none_known(Intervals.empty())
 
 
@@ -57,7 +57,7 @@ class _Gaps(msgspec.Struct, frozen=True):
 
 
 def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> IdleCauses:
-    """Give the causes of all idle time of one device."""
+    """The causes of all idle time of one device."""
     low, high = trace.window_ns
     if queue.n_early > QUALITY.limit("no_cause") * queue.n_linked:
         return _none_known(activity.any.gaps(low, high))
@@ -136,7 +136,7 @@ def _gaps(trace: Trace, activity: Activity, idle: Intervals) -> _Gaps:
 
 
 def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
-    """Give the idle time after a blocking call that the host would have spent ahead of the device without the call.
+    """The idle time after a blocking call that the host would have spent ahead of the device without the call.
 
     A call that held the host for W while the device worked, and released it into a drained device, cost at most W of
     what follows: `min(W, gap)`. A call on a device that was drained anyway costs nothing here.

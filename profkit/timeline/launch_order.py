@@ -32,7 +32,7 @@ class LaunchOrder:
         self._function = function_of[self._name]
 
     def typical(self, code: int) -> int | None:
-        """Give how many launches of the same function come before, in its step, the launch of median duration.
+        """How many launches of the same function come before, in its step, the launch of median duration.
 
         None for a name that no step launches.
         """
@@ -46,7 +46,7 @@ class LaunchOrder:
 
 
 def asked_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:
-    """Give when the host asked for each device row: the start of its launch, its own where that is unknown."""
+    """When the host asked for each device row: the start of its launch, its own where that is unknown."""
     gpu = trace.gpu
     asked = gpu.start_ns[rows].copy()
     has_call = gpu.launch_row[rows] != NO_ROW

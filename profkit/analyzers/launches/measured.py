@@ -142,7 +142,7 @@ def _concentration(
 
 
 def _worst_step_share(facts: Facts, late: Intervals) -> float:
-    """Give the share that the worst step has, with what follows it until the next begins."""
+    """The share that the worst step has, with what follows it until the next begins."""
     start, _ = edges(steps_in_window(facts.trace))
     per_step = late.covered_ns(start, np.append(start[1:], facts.trace.window_ns[1:])[: start.size])
     return float(per_step.max() / late.total_ns) if per_step.size and late.total_ns else 0.0

@@ -49,15 +49,15 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return "a step" if self.baseline.traces[0].has_steps else "a window"
 
     def rates(self, value: Callable[[Measured], int]) -> tuple[float, float]:
-        """Give the mean per step of a sum over the window, on both sides."""
+        """The mean per step of a sum over the window, on both sides."""
         return self.rate(0, value), self.rate(1, value)
 
     def rate(self, side: int, value: Callable[[Measured], int]) -> float:
-        """Give the mean per step of a sum over the window, on the baseline's side (0) or the candidate's (1)."""
+        """The mean per step of a sum over the window, on the baseline's side (0) or the candidate's (1)."""
         return float(per_step(self.runs[side], value))
 
     def fraction(self, duration_ns: float) -> float:
-        """Give a time per step as a share of the baseline's step, 0-1 and beyond."""
+        """A time per step as a share of the baseline's step, 0-1 and beyond."""
         return duration_ns / self.waterfall.baseline_ns if self.waterfall.baseline_ns else 0.0
 
     @cached_property
@@ -104,7 +104,7 @@ def part_name(pair: Pair, *parts: str) -> str:
 
 
 def part_shown(pair: Pair, name: str) -> Evidence:
-    """Give one part of the budget on both sides."""
+    """One part of the budget on both sides."""
     bar = pair.waterfall.bar(name)
     times = moved(format_ns(bar.baseline_ns), format_ns(bar.candidate_ns))
     return Evidence(
@@ -116,7 +116,7 @@ def part_shown(pair: Pair, name: str) -> Evidence:
 
 
 def counted(pair: Pair, what: str, metric: str, value: Callable[[Measured], int]) -> Evidence:
-    """Give how often something happens, on both sides."""
+    """How often something happens, on both sides."""
     before, after = (round(rate, 1) for rate in pair.rates(value))
     return Evidence(
         statement=f"{what} {moved(format_count(before), format_count(after))} {pair.per}",

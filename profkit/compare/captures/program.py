@@ -57,7 +57,7 @@ def precision(pair: Pair) -> Finding | None:
 
 
 def _format_shares(pair: Pair, side: int) -> Mapping[str, float]:
-    """Give the share of matrix-kernel time by format, 0-1; empty without matrix kernels."""
+    """The share of matrix-kernel time by format, 0-1; empty without matrix kernels."""
     names = {name for trace in (pair.baseline, pair.candidate)[side].traces for name in trace.counts.matrix_ns}
     times = {name: pair.rate(side, lambda trace, name=name: trace.counts.matrix_ns.get(name, 0)) for name in names}  # type: ignore[misc]
     total = sum(times.values())
@@ -89,7 +89,7 @@ def casts(pair: Pair) -> Finding | None:
 
 
 def _n_rows(trace: Measured, name: str) -> int:
-    """Give how many compute rows have this name."""
+    """How many compute rows have this name."""
     codes = [code for code, work in enumerate(trace.compute.works) if work.name == name]
     return int(np.isin(trace.compute.work, codes).sum())
 

@@ -18,7 +18,7 @@ from profkit.units import format_fraction, format_signed_ns
 
 
 def readings(pair: Pair) -> tuple[Finding, ...]:
-    """Give what can be read from both sides, the heaviest first."""
+    """What can be read from both sides, the heaviest first."""
     changed = work_changed(pair)
     told = [item for read in (precision, casts, compiled, recomputed) if (item := read(pair)) is not None]
     if changed is not None:

@@ -54,12 +54,12 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def computation(facts: Facts) -> Rows:
-    """Give the compute rows of the busiest device, or of the CPU's training threads."""
+    """The compute rows of the busiest device, or of the CPU's training threads."""
     return _cpu_compute(facts) if facts.cpu is not None else _device_rows(facts, Kind.COMPUTE)
 
 
 def communication(facts: Facts) -> Rows:
-    """Give the collectives of the busiest device, or the communication ranges of a CPU trace."""
+    """The collectives of the busiest device, or the communication ranges of a CPU trace."""
     return _cpu_comm(facts) if facts.cpu is not None else _device_rows(facts, Kind.COMM)
 
 
@@ -93,7 +93,7 @@ def _device_rows(facts: Facts, kind: Kind) -> Rows:
 
 
 def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tuple[Work, ...], NDArray[np.int32]]:
-    """Give the distinct works and each row's: kernel with the operator around its launch, collective with its size."""
+    """The distinct works and each row's: kernel with the operator around its launch, collective with its size."""
     trace = facts.trace
     gpu = trace.gpu
     second = np.full(rows.size, -1, np.int64)
@@ -110,7 +110,7 @@ def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tup
 
 
 def _usual_operator(name: NDArray[np.int32], operator: I64) -> I64:
-    """Give rows whose launch was not recorded (a window cuts some off) the usual operator of their kernel."""
+    """Rows whose launch was not recorded (a window cuts some off) the usual operator of their kernel."""
     known = operator >= 0
     pairs, counts = np.unique(np.stack((name[known], operator[known]), axis=1), axis=0, return_counts=True)
     usual = np.full(int(name.max(initial=0)) + 1, -1, np.int64)
@@ -201,7 +201,7 @@ def _cpu_comm(facts: Facts) -> Rows:
 def _places(
     trace: Trace, code: NDArray[np.intp], start: I64, names: list[str]
 ) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Give rows their place among the rows of their name in their step: `aten::mm 3` is the fourth of each step."""
+    """Rows their place among the rows of their name in their step: `aten::mm 3` is the fourth of each step."""
     step = np.searchsorted(edges(steps_in_window(trace))[0], start, "right")
     order = np.lexsort((start, step, code))
     ordered = np.stack((code[order], step[order]), axis=1)

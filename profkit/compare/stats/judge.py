@@ -47,7 +47,7 @@ def judge(
     alpha: float = DEFAULT_ALPHA,
     metric: str = "",
 ) -> Judgement:
-    """Give the answer, with at most `alpha` false alarms where nothing changed.
+    """The answer, with at most `alpha` false alarms where nothing changed.
 
     `equivalent` means that the 1 - 2 alpha interval lies within a factor 1 + margin of no change (two one-sided tests,
     Schuirmann 1987); it goes before improved and regressed, since a change within the margin does not matter. Raises
@@ -123,7 +123,7 @@ def _arms(baseline: Sample, candidate: Sample) -> _Arms:
 
 
 def _by_block(sample: Sample) -> dict[int, float]:
-    """Give the geometric mean of a block's runs: their logs are what is compared."""
+    """The geometric mean of a block's runs: their logs are what is compared."""
     grouped: dict[int, list[float]] = {}
     for block, value in zip(sample.blocks, sample.values, strict=False):  # or it has no blocks at all
         grouped.setdefault(block, []).append(math.log(value))
@@ -135,7 +135,7 @@ def _logs(values: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _draft(baseline: Sample, candidate: Sample, arms: _Arms, margin: float, metric: str) -> Judgement:
-    """Give what holds for any number of runs."""
+    """What holds for any number of runs."""
     ratio = float(np.mean(arms.candidate)) / arms.mean_baseline
     return Judgement(
         metric=metric,
@@ -160,7 +160,7 @@ def _draft(baseline: Sample, candidate: Sample, arms: _Arms, margin: float, metr
 
 
 def _interval(on_logs: Estimate, on_values: Estimate, unit: float, alpha: float) -> tuple[float, float]:
-    """Give the interval of candidate / baseline - 1.
+    """The interval of candidate / baseline - 1.
 
     Of a change within 5 % it is that of the difference of means, which anyone can recompute; the interval on logs
     differs from it by a tenth of a point. It ignores the baseline's own error, which costs half a percent of coverage
@@ -184,6 +184,6 @@ def _answer(on_logs: Estimate, *, is_seen: bool, higher_is_better: bool, limits:
 
 
 def _runs_to_settle(on_logs: Estimate, arms: _Arms, margin: float, alpha: float) -> int:
-    """Give the runs per side that see the effect found, or the margin if that is larger; more than there were."""
+    """The runs per side that see the effect found, or the margin if that is larger; more than there were."""
     target = max(abs(on_logs.difference), math.log1p(margin))
     return max(on_logs.runs_to_detect(target, alpha), max(arms.n) + 1, MIN_RUNS)

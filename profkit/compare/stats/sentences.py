@@ -13,14 +13,14 @@ NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded o
 
 
 def test(*, is_paired: bool, is_permuted: bool) -> str:
-    """Give the name of the test that was made."""
+    """The name of the test that was made."""
     if is_paired:
         return "paired t on log ratios of blocks"
     return "Welch t on log values and exact permutation" if is_permuted else "Welch t on log values"
 
 
 def method(n: tuple[int, int], *, is_paired: bool, permuted: float | None) -> str:
-    """Give what a reader who checks needs to know of the test."""
+    """What a reader who checks needs to know of the test."""
     parts = []
     if is_paired:
         parts.append("runs were interleaved: they are compared within blocks, and n counts blocks")
@@ -32,7 +32,7 @@ def method(n: tuple[int, int], *, is_paired: bool, permuted: float | None) -> st
 
 
 def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float) -> str:
-    """Give the change in one sentence: the means, the difference with its interval, n, and what would settle it.
+    """The change in one sentence: the means, the difference with its interval, n, and what would settle it.
 
     Percentages are of the value that was measured: a step that takes longer is `+2.9 %`.
     """
@@ -58,7 +58,7 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
 
 
 def _mean(sample: Sample, other: Sample) -> str:
-    """Give the mean without its unit where the other mean, printed after it, has the same."""
+    """The mean without its unit where the other mean, printed after it, has the same."""
     text, after = format_quantity(sample.mean, sample.unit), format_quantity(other.mean, other.unit)
     number, _, unit = text.partition(" ")
     return number if after.endswith(f" {unit}") else text
@@ -80,7 +80,7 @@ def _probability(p_value: float) -> str:
 
 
 def spread_of_steps(baseline: Sample, candidate: Sample) -> str:
-    """Give how well the steps of single runs fix their own means: a description, never a comparison of the sides."""
+    """How well the steps of single runs fix their own means: a description, never a comparison of the sides."""
     errors = [batch_means_error(steps) for sample in (baseline, candidate) for steps in sample.steps]
     known = [error for error in errors if error is not None]
     if not known:

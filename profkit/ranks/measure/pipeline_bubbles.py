@@ -64,7 +64,7 @@ class PipelineBubbles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pipeline_bubbles(summaries: Sequence[RankSummary], matching: Matching) -> tuple[PipelineBubbles, ...]:
-    """Give the pipelines of a job; () where sends and receives form none."""
+    """The pipelines of a job; () where sends and receives form none."""
     by_rank = {summary.rank: summary for summary in summaries}
     hops = {(pair.sender, pair.receiver): pair for pair in matching.pairs if len(pair.rows)}
     found = []
@@ -86,7 +86,7 @@ def _connected(hops: Mapping[tuple[int, int], PairMatch]) -> list[set[int]]:
 def _chain(
     members: set[int], hops: Mapping[tuple[int, int], PairMatch], by_rank: Mapping[int, RankSummary]
 ) -> list[int]:
-    """Give the stages in order; [] where what is sent does not go forward along a chain and come back."""
+    """The stages in order; [] where what is sent does not go forward along a chain and come back."""
     next_of: dict[int, list[int]] = {rank: [] for rank in members}
     hops = {hop: pair for hop, pair in hops.items() if members.issuperset(hop)}
     for one, other in hops:
@@ -168,7 +168,7 @@ def _stage(summary: RankSummary, hops: Mapping[tuple[int, int], PairMatch]) -> S
 def _microbatches(
     chain: Sequence[RankSummary], hops: Mapping[tuple[int, int], PairMatch]
 ) -> tuple[int | None, int | None]:
-    """Give m and v by what one stage sends to the next in a step, the largest messages only; None where it varies."""
+    """m and v by what one stage sends to the next in a step, the largest messages only; None where it varies."""
     along = [_sends(one, hops[one.rank, other.rank]) for one, other in pairwise(chain)]
     passes = np.unique(np.concatenate(along))
     round_trip = hops.get((chain[-1].rank, chain[0].rank)) if len(chain) > 2 else None

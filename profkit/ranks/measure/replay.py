@@ -69,7 +69,7 @@ class ReplayRefusal(msgspec.Struct, frozen=True, kw_only=True):
 def counterfactual(
     summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks, stragglers: Sequence[Straggler]
 ) -> Counterfactual | ReplayRefusal:
-    """Give the step time if these stragglers did what `phase` names as fast as their peers, or why it is not known.
+    """The step time if these stragglers did what `phase` names as fast as their peers, or why it is not known.
 
     `stragglers` as `find_stragglers` names them; all of them are equalised at once.
     """
@@ -148,7 +148,7 @@ class _Cut(msgspec.Struct, frozen=True):
 
 
 def _phases_of(stragglers: Sequence[Straggler]) -> dict[int, tuple[str, ...]]:
-    """Give the phases to equalise by rank; all of them where the straggler's excess is mixed."""
+    """The phases to equalise by rank; all of them where the straggler's excess is mixed."""
     out: dict[int, tuple[str, ...]] = {}
     for straggler in stragglers:
         named = (straggler.phase,) if straggler.phase else PHASES
@@ -186,7 +186,7 @@ def _excess(
     names: tuple[str, ...],
     rows: Mapping[int, I64],
 ) -> tuple[I64, I64]:
-    """Give the rank's rows that peers have too, and by how much its own work before exceeds their median, by phase."""
+    """The rank's rows that peers have too, and by how much its own work before exceeds their median, by phase."""
     rank, others = who
     instances = np.flatnonzero((rows[rank] != NO_ROW) & (np.stack([rows[o] for o in others]) != NO_ROW).any(axis=0))
     mine = rows[rank][instances]
@@ -204,7 +204,7 @@ def _excess(
 
 
 def _moved(cut: _Cut | None, at: Places) -> I64:
-    """Give where moments are, in ns since the rank's window began and without its waits, after the cut."""
+    """Where moments are, in ns since the rank's window began and without its waits, after the cut."""
     whole = at.own_ns + at.inside_ns
     return whole if cut is None else whole - _removed(cut, at.own_ns)
 
@@ -228,7 +228,7 @@ def _blocks(graph: Graph, moved: Mapping[int, _Cut]) -> tuple[I64, I64]:
 
 
 def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | None:
-    """Give each rank's mean step of a replay with own work cut; None where the order of ends contradicts itself."""
+    """Each rank's mean step of a replay with own work cut; None where the order of ends contradicts itself."""
     lines = graph.ranks
     delays = Delays(graph)
     own = np.concatenate([line.begin_ns + _moved(moved.get(i), line.ready) for i, line in enumerate(lines)])

@@ -104,7 +104,7 @@ class GroupWaits(Aligned, frozen=True, kw_only=True):
 
 
 def split(summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks) -> tuple[GroupWaits, ...]:
-    """Give waiting and transfer of every matched synchronising instance, per group; groups without any are left out."""
+    """Waiting and transfer of every matched synchronising instance, per group; groups without any are left out."""
     by_rank = {summary.rank: summary for summary in summaries}
     found = [_group(match, by_rank, clocks) for match in matching.groups]
     return tuple(waits for waits in found if len(waits.rows))
@@ -204,7 +204,7 @@ def _steps(rows: I64, tables: Sequence[RankSummary]) -> I64:
 
 
 def _sizes(rows: I64, tables: Sequence[RankSummary]) -> I64:
-    """Give the message size of each instance: equal on all ranks, and where splits differ the largest."""
+    """The message size of each instance: equal on all ranks, and where splits differ the largest."""
     sizes = []
     for table in tables:
         width = np.array([element_bytes(text) for text in table.strings] + [UNKNOWN], np.int64)

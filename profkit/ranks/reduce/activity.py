@@ -31,14 +31,14 @@ def _threads(trace: Trace) -> tuple[int, ...]:
 
 
 def _top_ops(trace: Trace) -> NDArray[Any]:
-    """Give the rows of operators that no other encloses, on the training threads, in order of start."""
+    """The rows of operators that no other encloses, on the training threads, in order of start."""
     rows = np.flatnonzero(np.isin(trace.ops.thread, _threads(trace)))
     nested = nesting(trace.ops.take(rows))
     return np.sort(rows[nested.order[nested.is_top]])
 
 
 def host_ranges(facts: Facts) -> Spans:
-    """Give the outermost operators and the script's own ranges on the training threads, in order of start.
+    """The outermost operators and the script's own ranges on the training threads, in order of start.
 
     Without what asks for a collective, markers of steps and waits for data: those are phases of their own.
     """
@@ -58,7 +58,7 @@ def host_ranges(facts: Facts) -> Spans:
 
 
 def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
-    """Give the names that took longest before each collective (times of issue, rising), at most three of each."""
+    """The names that took longest before each collective (times of issue, rising), at most three of each."""
     row = np.searchsorted(issued_ns, ranges.start_ns, "right")
     inside = row < issued_ns.size
     row, name = row[inside], ranges.name[inside].astype(np.int64)
@@ -75,12 +75,12 @@ def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
 
 
 def names_of_ranges(ranges: Spans) -> NameRows:
-    """Give the host ranges by name."""
+    """The host ranges by name."""
     return _by_name(ranges.name, np.zeros(len(ranges), np.int64), ranges.end_ns - ranges.start_ns)
 
 
 def names_of_work(facts: Facts) -> NameRows:
-    """Give the compute kernels of the busiest device by name and grid; on a CPU the innermost operators by name."""
+    """The compute kernels of the busiest device by name and grid; on a CPU the innermost operators by name."""
     trace, main = facts.trace, facts.main_device
     if main is not None:
         rows = main.activity.rows[trace.gpu.kind[main.activity.rows] == Kind.COMPUTE]

@@ -118,7 +118,7 @@ def _kinds(trace: Trace, name: I32) -> I8:
 def _groups(
     trace: Trace, name: NDArray[np.int64], ranks: NDArray[np.int64], size: NDArray[np.int64]
 ) -> tuple[Groups, I32]:
-    """Give the distinct groups, and each row's place among them; a row without arguments belongs to the world."""
+    """The distinct groups, and each row's place among them; a row without arguments belongs to the world."""
     world = trace.meta.world_size or 0
     keys, inverse = np.unique(np.stack([name, ranks, size], axis=1), axis=0, return_inverse=True)
     groups = tuple(
@@ -131,7 +131,7 @@ def _groups(
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    """Give the ranks of "[0, 1]"; () where there are none or the text is cut ("[0, 1, ..., 7]")."""
+    """The ranks of "[0, 1]"; () where there are none or the text is cut ("[0, 1, ..., 7]")."""
     if "..." in text:
         return ()
     ranks = [whole(rank, 0, MAX_RANKS - 1) for rank in re.findall(r"\d+", text)]

@@ -33,7 +33,7 @@ UNKNOWN_RANK: Final = -1
 
 
 def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
-    """Give the summary of one rank; `rank` overrides what the trace says of itself (a file's name, say)."""
+    """The summary of one rank; `rank` overrides what the trace says of itself (a file's name, say)."""
     steps = steps_in_window(facts.trace)
     groups, rows = collected(facts, is_cut=len(steps) < len(facts.trace.steps))
     facts = replace(facts, trace=replace(facts.trace, steps=steps))
@@ -73,7 +73,7 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
 
 
 def _phase_sets(facts: Facts) -> dict[str, Intervals]:
-    """Give the sets of the phases but "host", which is the rest, and of "comm", disjoint."""
+    """The sets of the phases but "host", which is the rest, and of "comm", disjoint."""
     parts = facts.parts
     return {
         "data": parts["idle_data"],
@@ -107,7 +107,7 @@ def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[
 
 
 def _hidden_ns(compute: Intervals, rows: Collected, low: int, high: int) -> I64:
-    """Give what compute covers of each; what runs outside of the window nobody saw exposed, and it counts as covered.
+    """What compute covers of each; what runs outside of the window nobody saw exposed, and it counts as covered.
 
     A host that runs ahead of its device ends its steps, and with them the window, before their collectives run.
     """
@@ -143,7 +143,7 @@ def _steps(facts: Facts, sets: dict[str, Intervals]) -> StepRows:
 
 
 def _used(strings: tuple[str, ...], *columns: NDArray[Any]) -> tuple[tuple[str, ...], list[I32]]:
-    """Give the strings that some column uses, and the columns with codes into these."""
+    """The strings that some column uses, and the columns with codes into these."""
     codes = np.unique(np.concatenate([column[column >= 0] for column in columns]))
     renamed = []
     for column in columns:

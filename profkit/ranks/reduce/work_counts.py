@@ -26,7 +26,7 @@ _TOLD: Final = ("tokens", "padded_tokens", "samples")
 
 
 def told(trace: Trace) -> dict[str, I64]:
-    """Give the counts per step, by the names of `StepRows`; 0 where nothing is known.
+    """The counts per step, by the names of `StepRows`; 0 where nothing is known.
 
     What is told within a step adds up, as it does with gradient accumulation. Of embeddings the one with most indices
     counts: a model may look up positions or types beside its tokens, never more of them.
@@ -92,7 +92,7 @@ class StepTokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step_tokens(summaries: Sequence[RankSummary]) -> StepTokens | Skipped:
-    """Give the counts of the steps that all ranks have."""
+    """The counts of the steps that all ranks have."""
     ranks = sorted(summaries, key=lambda summary: summary.rank)
     for level, kinds in ((Level.COUNTED, ("tokens", "padded_tokens")), (Level.ESTIMATED, ("embedded",))):
         known = [_known(summary, kinds) for summary in ranks]
@@ -141,7 +141,7 @@ def _counts(level: Level, ranks: Sequence[RankSummary], number: I64) -> StepToke
 
 
 def of_steps(number: I64, summaries: Sequence[RankSummary], column: Callable[[RankSummary], I64]) -> I64:
-    """Give a column of the steps with these numbers, [S, R], ranks in order."""
+    """A column of the steps with these numbers, [S, R], ranks in order."""
     ranks = sorted(summaries, key=lambda summary: summary.rank)
     out = np.zeros((number.size, len(ranks)), np.int64)
     for place, summary in enumerate(ranks):

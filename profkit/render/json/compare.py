@@ -20,7 +20,7 @@ def render(
 
 
 def comparison_to_dict(comparison: Comparison) -> dict[str, Any]:
-    """Give the document as plain values: times integer ns per step, fractions 0-1, what is absent None."""
+    """The document as plain values: times integer ns per step, fractions 0-1, what is absent None."""
     waterfall = comparison.waterfall
     return {
         "schema": SCHEMA_ID,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handover_to_dict(told: Handover, rank_to_dict: RankDict) -> dict[str, Any]:
-    """Give the hand-over; `rank_to_dict` gives a rank as the document has it."""
+    """The hand-over; `rank_to_dict` gives a rank as the document has it."""
     return {
         "status": told.status.value,
         "sentence": told.sentence,

@@ -19,7 +19,7 @@ def render(report: KernelReport, *, width: int | None = None, color: bool | None
 
 
 def kernels_to_dict(report: KernelReport) -> dict[str, Any]:
-    """Give the document as plain values; times in ns, percent as ncu prints them (0-100), what is absent None."""
+    """The document as plain values; times in ns, percent as ncu prints them (0-100), what is absent None."""
     return {
         "schema": SCHEMA_ID,
         "profkit_version": __version__,

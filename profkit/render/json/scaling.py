@@ -19,7 +19,7 @@ def render(report: ScalingReport, *, width: int | None = None, color: bool | Non
 
 
 def scaling_to_dict(report: ScalingReport) -> dict[str, Any]:
-    """Give the document as plain values: throughput in the series' unit, sizes in bytes, what is absent None."""
+    """The document as plain values: throughput in the series' unit, sizes in bytes, what is absent None."""
     return {
         "schema": SCHEMA_ID,
         "profkit_version": __version__,

@@ -23,7 +23,7 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
 
 
 def report_to_dict(report: Report) -> dict[str, Any]:
-    """Give the document as plain values: times integer ns, fractions 0-1, what is absent None."""
+    """The document as plain values: times integer ns, fractions 0-1, what is absent None."""
     return {
         "schema": SCHEMA_ID,
         "profkit_version": __version__,
@@ -43,7 +43,7 @@ def report_to_dict(report: Report) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """Give what an analyzer shows as values that JSON has: numpy's numbers, enums and tuples become its own kinds."""
+    """What an analyzer shows as values that JSON has: numpy's numbers, enums and tuples become its own kinds."""
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, Mapping):
@@ -78,7 +78,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def finding_to_dict(finding: Finding) -> dict[str, Any]:
-    """Give a finding as plain values."""
+    """A finding as plain values."""
     return {
         "id": finding.id,
         "title": finding.title,

@@ -15,7 +15,7 @@ def written(document: dict[str, Any]) -> str:
 
 
 def number(value: float | None) -> float | int | None:
-    """Give a number that JSON has: None for NaN and infinities."""
+    """A number that JSON has: None for NaN and infinities."""
     return None if value is None or not math.isfinite(value) else value
 
 

@@ -17,12 +17,12 @@ WORK_HEADERS = ("change", "by count", "by duration", "calls", "baseline", "candi
 
 
 def answer_name(comparison: Comparison) -> str:
-    """Give the answer's word: `IMPROVED`; `NOT COMPARABLE` where the two sides do different work."""
+    """The answer's word: `IMPROVED`; `NOT COMPARABLE` where the two sides do different work."""
     return comparison.judgement.answer.upper() if comparison.judgement.is_comparable else "NOT COMPARABLE"
 
 
 def answer_sentence(comparison: Comparison) -> str:
-    """Give what was measured and how sure it is."""
+    """What was measured and how sure it is."""
     judged = comparison.judgement
     if not judged.is_comparable:
         return clean(judged.sentence)
@@ -32,17 +32,17 @@ def answer_sentence(comparison: Comparison) -> str:
 
 
 def is_one_run(comparison: Comparison) -> bool:
-    """Tell whether a side has a single run, so that only what happened can be said."""
+    """Whether a side has a single run, so that only what happened can be said."""
     return min(comparison.baseline.n_runs, comparison.candidate.n_runs) == 1
 
 
 def per(comparison: Comparison) -> str:
-    """Give what times are counted by."""
+    """What times are counted by."""
     return "per step" if comparison.baseline.n_steps else "in the window"
 
 
 def captures_title(comparison: Comparison) -> str:
-    """Give what the accounts are of: these captures; whether the next would show the same is the answer's matter."""
+    """What the accounts are of: these captures; whether the next would show the same is the answer's matter."""
     n_traces = comparison.baseline.n_traces + comparison.candidate.n_traces
     of = "these two captures" if n_traces == 2 else f"these {n_traces} captures"
     once = " (one run each)" if is_one_run(comparison) else ""
@@ -53,7 +53,7 @@ CONFIGURATION_HEADERS = ("configuration", "answer", "effect", "95 % interval", "
 
 
 def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Give each configuration of a table with its own answer; none where there is only one."""
+    """Each configuration of a table with its own answer; none where there is only one."""
     rows: list[tuple[str, ...]] = []
     for name, judged in comparison.configurations:
         interval = "-"
@@ -65,7 +65,7 @@ def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def waterfall_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Give the parts that either side spends time in, and their sum."""
+    """The parts that either side spends time in, and their sum."""
     waterfall = comparison.waterfall
     if waterfall is None:
         return []
@@ -81,7 +81,7 @@ def waterfall_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Give what each side is and did, one fact a row; facts that neither side has are left out."""
+    """What each side is and did, one fact a row; facts that neither side has are left out."""
     sides = comparison.baseline, comparison.candidate
     facts = (
         ("verdict", [side.bottleneck for side in sides]),
@@ -119,7 +119,7 @@ def _bytes(value: int | None) -> str:
 
 
 def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
-    """Give the works with the largest changes, all others, what ran side by side, and the sum: busy time's change."""
+    """The works with the largest changes, all others, what ran side by side, and the sum: busy time's change."""
     shown = [row for row in account.rows[:n_rows] if row.delta_ns]
     rows = [_work_row(work_name(row), row, _calls(row)) for row in shown]
     others = [row for row in (*account.rows, account.rest) if row not in shown]
@@ -154,7 +154,7 @@ def _calls(row: WorkChange) -> str:
 
 
 def work_name(row: WorkChange) -> str:
-    """Give what a row is: `new: x`, `gone: x`, `x -> y` for what took another's place."""
+    """What a row is: `new: x`, `gone: x`, `x -> y` for what took another's place."""
     name = text.name_cell(row.name)
     if row.presence is Presence.REPLACED:
         other = text.name_cell(row.replaced_by)
@@ -163,7 +163,7 @@ def work_name(row: WorkChange) -> str:
 
 
 def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
-    """Give the findings that appeared, vanished or stayed, with their shares of the window."""
+    """The findings that appeared, vanished or stayed, with their shares of the window."""
     words = {Presence.APPEARED: "appeared", Presence.VANISHED: "gone"}
     out = []
     for item in changes:
@@ -175,7 +175,7 @@ def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
 
 
 def unlike_sentences(comparison: Comparison) -> list[str]:
-    """Give what makes the sides unlike, apart from the change that was meant."""
+    """What makes the sides unlike, apart from the change that was meant."""
     return [
         clean(f"the sides differ in more than the change: {item.what} {item.baseline} against {item.candidate}")
         for item in comparison.unlike
@@ -183,13 +183,13 @@ def unlike_sentences(comparison: Comparison) -> list[str]:
 
 
 def limits(comparison: Comparison) -> list[str]:
-    """Give what a reader must know before believing any of it."""
+    """What a reader must know before believing any of it."""
     failures = [f"not read: {failure.message}" for failure in comparison.failures]
     notes = [comparison.judgement.method_note] if comparison.judgement.method_note else []
     return [*unlike_sentences(comparison), *(clean(line) for line in (*failures, *comparison.caveats, *notes))]
 
 
 def source_names(sources: Sequence[str]) -> str:
-    """Give the file names of a side, the first few of many."""
+    """The file names of a side, the first few of many."""
     names = [text.source_name(source) for source in sources]
     return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
