@@ -139,7 +139,7 @@ def _hidden_by_name(work: Path, name: str) -> Iterator[Path]:
 
 
 def part_in(folder: AnyPath, capture_id: str) -> Hold:
-    """This process's part in a capture; raises FileNotFoundError where it has none."""
+    """The part of this process in a capture; raises FileNotFoundError where it has none."""
     folder = Path(folder).absolute()
     for hold in _PARTS:
         if (hold.folder, hold.capture_id) == (folder, capture_id):

@@ -110,7 +110,7 @@ def finite(value: Any) -> float:
 
 
 def claim_label(options: Options) -> str:
-    """This process's name in file names: its rank, with the process id where another process has that rank."""
+    """How this process is named in file names: its rank, with the process id where another process has that rank."""
     folder = join(options)
     for label in (f"rank{rank()}", f"rank{rank()}_pid{os.getpid()}"):
         if _is_first(options, f"{label}.claim"):

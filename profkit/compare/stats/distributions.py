@@ -29,7 +29,7 @@ def two_sided_p(value: float, df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, df: float) -> float:
-    """x with P(T <= x) = probability, which lies in (0, 1).
+    """The quantile: x with P(T <= x) = probability, which lies in (0, 1).
 
     Newton's steps from the expansion in 1/df (Abramowitz and Stegun 26.7.5). It begins left of the root, and the tail
     is convex, so the steps come closer from there.
