@@ -168,7 +168,7 @@ def _stage(summary: RankSummary, hops: Mapping[tuple[int, int], PairMatch]) -> S
 def _microbatches(
     chain: Sequence[RankSummary], hops: Mapping[tuple[int, int], PairMatch]
 ) -> tuple[int | None, int | None]:
-    """The numbers m and v, by what one stage sends to the next in a step, the largest messages only; None where it varies."""
+    """The numbers m and v, from the largest messages of one stage to the next in a step; None where they vary."""
     along = [_sends(one, hops[one.rank, other.rank]) for one, other in pairwise(chain)]
     passes = np.unique(np.concatenate(along))
     round_trip = hops.get((chain[-1].rank, chain[0].rank)) if len(chain) > 2 else None
