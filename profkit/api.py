@@ -35,7 +35,7 @@ def triage(
     command: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Give the report on one trace or several (one per rank): files, or folders of them, as a capture's.
+    """The report on one trace or several (one per rank): files, or folders of them, as a capture's.
 
     An nsys export gives a trace for each process with kernels. One source that cannot be read raises; of several, the
     bad ones become `Report.failures` unless all are bad. All is done in this process; `triage_ranks` takes workers.
@@ -58,7 +58,7 @@ def triage_ranks(
     keeping: Keeping | None = None,
     tell: Callable[[Finished], None] | None = None,
 ) -> Report:
-    """Give the report on many ranks, each read by a worker.
+    """The report on many ranks, each read by a worker.
 
     `executor`: any `concurrent.futures.Executor` whose workers see the sources, with `n_workers` workers; it is not
     shut down. Without one, that many processes are made here. `keeping`: where finished ranks are kept and looked for.
@@ -86,7 +86,7 @@ def triage_ranks(
 
 
 def error_of(result: Finished) -> ProfkitError:
-    """Give the error of a job that came to nothing, as its own kind where that is one of ours."""
+    """The error of a job that came to nothing, as its own kind where that is one of ours."""
     from profkit import errors
 
     failure = result.failure

@@ -100,7 +100,7 @@ class InternalError(ProfkitError):
 
 
 def fault(error: BaseException, doing: str, source: str) -> InternalError:
-    """Give what is told of a fault: the file, the step, what was raised, and how to report it."""
+    """What is told of a fault: the file, the step, what was raised, and how to report it."""
     said = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
     if len(said) > _LONGEST_SAID:  # whole words: half a secret is not known for one where secrets are taken out
         said = f"{said[:_LONGEST_SAID].rpartition(' ')[0]} ..."

@@ -47,13 +47,13 @@ class Analysed(msgspec.Struct, frozen=True, kw_only=True):
 def triage_trace(
     trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None
 ) -> tuple[RankReport, Verdict]:
-    """Give one rank's measurements and verdict."""
+    """One rank's measurements and verdict."""
     analysed = analyse(trace, step_range=step_range, command=command)
     return analysed.rank, analysed.verdict
 
 
 def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None) -> Analysed:
-    """Give everything that is known of one trace.
+    """Everything that is known of one trace.
 
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
     """
@@ -75,7 +75,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
-    """Give an analyzer's answer; where it fails for a fault of its own, that it was skipped: the others can go on."""
+    """An analyzer's answer; where it fails for a fault of its own, that it was skipped: the others can go on."""
     try:
         with blamed(f"analysing {analyzer.name}", facts.trace.meta.source):
             result = analyzer.measure(facts)
@@ -123,7 +123,7 @@ def _analysed(trace: Trace) -> Analysed:
 
 
 def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:
-    """Give the trace with its window cut to steps A to B-1, counted from 0; raises UsageError if there are none."""
+    """The trace with its window cut to steps A to B-1, counted from 0; raises UsageError if there are none."""
     first, stop = step_range
     chosen = trace.steps[first:stop]
     if not chosen:
@@ -139,7 +139,7 @@ def _of(found: dict[str, Any], kind: type[Any]) -> Any:
 
 
 def _ranked(findings: list[Finding], facts: Facts, step_times: Steps) -> tuple[Finding, ...]:
-    """Give the findings, the gravest first."""
+    """The findings, the gravest first."""
     ranked = sorted(findings, key=lambda f: (f.severity.rank, -f.fraction))
     scaled = (
         of_mean_step(f, step_ns=step_times.mean_ns, n_steps=facts.n_steps, window_ns=facts.window_ns) for f in ranked
@@ -173,7 +173,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
 
 
 def _steps_alone(rank: RankReport, n_steps: int) -> NextTool | None:
-    """Give the triage of the steps alone, where nothing else forbids a verdict."""
+    """The triage of the steps alone, where nothing else forbids a verdict."""
     refusing = [check.id for check in rank.checks if not check.ok and check.id in REFUSING]
     return steps_alone(rank.source, n_steps) if refusing == [STARTUP.id] else None
 

@@ -45,7 +45,7 @@ class CommandLine(msgspec.Struct, frozen=True):
         return shlex.join(self.words)
 
     def under(self, own: str, *words: str) -> CommandLine:
-        """Give the line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
+        """The line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
         return line_of(own, *words, "--", *self.words)
 
 
@@ -54,12 +54,12 @@ DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))
 
 
 def line_of(own: str, *words: str) -> CommandLine:
-    """Give a command of profkit's own words, split at spaces, and of others', a word each, made printable."""
+    """A command of profkit's own words, split at spaces, and of others', a word each, made printable."""
     return CommandLine(tuple(clean(word) for word in (*own.split(), *words)))
 
 
 def recorded(text: object) -> CommandLine | None:
-    """Give the command that a trace or a capture says it was recorded with; None for what is not one program's words.
+    """The command that a trace or a capture says it was recorded with; None for what is not one program's words.
 
     That is what does not split, holds operators outside quotes (`;`, `|`, `$(`: of which program would the words be?),
     characters that cannot be printed, no program in front, or more than `MAX_COMMAND_LENGTH` characters. Variables and
@@ -69,7 +69,7 @@ def recorded(text: object) -> CommandLine | None:
 
 
 def typed(text: str) -> CommandLine:
-    """Give the command that the user names for next commands (`--command`); raises UsageError as `recorded` gives None.
+    """The command that the user names for next commands (`--command`); raises UsageError as `recorded` gives None.
 
     It is theirs to run, but it is shown behind `--` of another program, where a shell would cut it at an operator.
     """
@@ -82,13 +82,13 @@ def typed(text: str) -> CommandLine:
 
 
 def path_word(path: str) -> str:
-    """Give a file's name as a word: never an option, and `?`, which profkit reads as a pattern, for the unprintable."""
+    """A file's name as a word: never an option, and `?`, which profkit reads as a pattern, for the unprintable."""
     shown = "".join(char if char.isprintable() else "?" for char in path)
     return f"./{shown}" if shown.startswith("-") and shown != "-" else shown
 
 
 def quoted_path(path: str) -> str:
-    """Give a file's name quoted, to stand in a command in the middle of a sentence."""
+    """A file's name quoted, to stand in a command in the middle of a sentence."""
     return shlex.quote(path_word(path))
 
 
@@ -112,5 +112,5 @@ def _fault(text: str) -> str:
 
 
 def _substitutes(text: str) -> bool:
-    """Tell whether a shell would run something inside double quotes."""
+    """Whether a shell would run something inside double quotes."""
     return any(_SUBSTITUTION.match(match[0]) for match in _QUOTED.finditer(text))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
+from analyses.lab import numbers
 from profkit.compare.scaling.study import scale
 from profkit.compare.stats.judge import judge
 from profkit.compare.tables.result_tables import matched, read_table
@@ -42,4 +41,4 @@ def reanalysed() -> tuple[dict[str, Any], str] | None:
             f"   {change.method_note}" if change.method_note else "",
         ]
     )
-    return {"scaling": document, "prefetch": {"configuration": name, **msgspec.to_builtins(change)}}, text + "\n"
+    return {"scaling": document, "prefetch": {"configuration": name, **numbers(change)}}, text + "\n"

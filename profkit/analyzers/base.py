@@ -8,11 +8,13 @@ from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from profkit.model.arrays import distinct_codes
+from profkit.model.arrays import I64, distinct_codes
 from profkit.model.finding import Finding, Skipped
 from profkit.model.rank_report import Section
-from profkit.model.trace import Traits
+from profkit.model.trace import Trace, Traits
 from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
 from profkit.timeline import Facts
 
@@ -63,7 +65,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return "per step" if self.has_steps else "in the window"
 
     def fraction(self, total_ns: int) -> float:
-        """Give a total as a share of the window (0-1)."""
+        """A total as a share of the window (0-1)."""
         return total_ns / self.window_ns if self.window_ns else 0.0
 
     def per_step(self, total: int) -> int:
@@ -72,7 +74,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scope_of(facts: Facts) -> Scope:
-    """Give the scope of a trace's results."""
+    """The scope of a trace's results."""
     return Scope(
         window_ns=facts.window_ns,
         n_steps=facts.n_steps,
@@ -84,12 +86,19 @@ def scope_of(facts: Facts) -> Scope:
     )
 
 
+def by_name(trace: Trace, codes: NDArray[np.int32], durations_ns: I64) -> tuple[tuple[str, int, int], ...]:
+    """Name, how often and how long in all, ns, of rows with these codes of names: the longest first."""
+    counts, total = np.bincount(codes), np.bincount(codes, weights=durations_ns)
+    order = np.argsort(-total, kind="stable")
+    return tuple((trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
+
+
 _INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")
 """Unified Runtime and Level Zero."""
 
 
 def _vendor(facts: Facts) -> Vendor:
-    """Give the maker by the device's name, by what the trace says of its runtime, or by the calls it holds."""
+    """The maker by the device's name, by what the trace says of its runtime, or by the calls it holds."""
     trace = facts.trace
     names = [device.name for device in trace.meta.devices]
     calls = [trace.name(int(code)) for code in distinct_codes(trace.calls.name)]

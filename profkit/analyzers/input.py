@@ -13,7 +13,7 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.rank_report import Section
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
 ONCE = "once, not every step"
@@ -75,10 +75,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
 
 def _per_step(trace: Trace, facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     loader = facts.cpu.data if facts.cpu is not None else facts.host.loader
-    steps = [trace.steps[index] for index in steps_in_window(trace)]
-    start = np.array([step.start_ns for step in steps], np.int64)
-    end = np.array([step.end_ns for step in steps], np.int64)
-    return loader.covered_ns(start, end)
+    return loader.covered_ns(*edges(steps_in_window(trace)))
 
 
 def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> str:

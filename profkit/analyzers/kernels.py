@@ -17,7 +17,8 @@ from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
-from profkit.timeline.launch_order import LaunchOrder, asked_ns, step_of
+from profkit.timeline.launch_order import LaunchOrder, asked_ns
+from profkit.timeline.steps import step_of
 from profkit.units import format_count, format_fraction, format_ns
 
 _MAX_SHOWN = 15
@@ -32,7 +33,6 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     mean_ns: int
-    max_ns: int
     typical_launch: int | None = None
     """Launches of the same function before the typical one of this name, in its step; None on a CPU, without steps."""
 
@@ -110,7 +110,7 @@ def _device_work(facts: Facts) -> _Work:
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     low, high = facts.trace.window_ns
     duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
-    step = step_of(asked_ns(facts.trace, rows), facts.trace)
+    step = step_of(asked_ns(facts.trace, rows), facts.trace.steps)
     return _Work(gpu.name[rows], gpu.stream[rows], step, np.maximum(duration, 0), is_cpu=False)
 
 
@@ -123,7 +123,7 @@ def _cpu_work(facts: Facts) -> _Work:
     keep = (ops.start_ns >= low) & (ops.end_ns <= high) & ~facts.cpu.data.contains(ops.start_ns)
     own = np.maximum(own - facts.cpu.op_cost_ns, 0)
     keep &= own > 0
-    step = step_of(ops.start_ns[keep], trace)
+    step = step_of(ops.start_ns[keep], trace.steps)
     return _Work(ops.name[keep], ops.thread[keep].astype(np.int64), step, own[keep], is_cpu=True)
 
 
@@ -136,8 +136,6 @@ def _top(
     work: _Work, names: list[str], family: dict[int, str], total: NDArray[np.int64], order: LaunchOrder | None
 ) -> tuple[KernelUse, ...]:
     counts = np.bincount(work.name)
-    longest = np.zeros(counts.size, np.int64)
-    np.maximum.at(longest, work.name, work.duration_ns)
     ranked = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
     return tuple(
         KernelUse(
@@ -146,7 +144,6 @@ def _top(
             count=int(counts[code]),
             total_ns=int(total[code]),
             mean_ns=int(total[code] // counts[code]),
-            max_ns=int(longest[code]),
             typical_launch=None if order is None else order.typical(code),
         )
         for code in ranked
@@ -236,7 +233,7 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
 
 
 def _fix(memory: list[KernelUse]) -> str:
-    """Give what to do about memory-bound kernels, the longest first: inductor's are fused already."""
+    """What to do about memory-bound kernels, the longest first: inductor's are fused already."""
     if memory and all(use.name.startswith("triton_") for use in memory[:3]):
         return "already compiled: remove graph breaks, use half-precision activations or hand-written kernels (Triton, Liger)"
     return (

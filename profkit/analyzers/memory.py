@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import operators
 from profkit.findings.memory import PRESSURE
 from profkit.model.finding import Evidence, Finding, Skipped
@@ -13,7 +13,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 
@@ -25,7 +25,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     n_steps_with_calls: int
     n_steps: int
     """Steps that lie wholly in the window."""
-    calls_ns: int
     cost_ns: int
     by_name: tuple[tuple[str, int, int], ...]
     peak_allocated_bytes: int | None
@@ -56,9 +55,8 @@ def measure(facts: Facts) -> Memory | Skipped:
         n_calls=int(rows.size),
         n_steps_with_calls=_steps_with(facts, calls.start_ns[rows]),
         n_steps=len(steps_in_window(trace)),
-        calls_ns=busy.total_ns,
         cost_ns=_cost_ns(busy, main.activity.any.gaps(*trace.window_ns)) if busy else 0,
-        by_name=_by_name(facts, rows),
+        by_name=by_name(trace, calls.name[rows], calls.end_ns[rows] - calls.start_ns[rows]),
         peak_allocated_bytes=int(allocated.max()) if allocated.size else None,
         peak_reserved_bytes=int(reserved.max()) if reserved.size else None,
         capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None)
@@ -74,21 +72,8 @@ def _cost_ns(busy: Intervals, idle: Intervals) -> int:
 
 
 def _steps_with(facts: Facts, at_ns: np.ndarray) -> int:
-    steps = [facts.trace.steps[index] for index in steps_in_window(facts.trace)]
-    edges = np.array([(step.start_ns, step.end_ns) for step in steps], np.int64).reshape(-1, 2)
-    counts = np.searchsorted(at_ns, edges[:, 1]) - np.searchsorted(at_ns, edges[:, 0])
-    return int((counts > 0).sum())
-
-
-def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int], ...]:
-    calls = facts.trace.calls
-    counts = np.bincount(calls.name[rows], minlength=1)
-    total = np.bincount(calls.name[rows], weights=calls.end_ns[rows] - calls.start_ns[rows], minlength=1)
-    return tuple(
-        (facts.trace.name(int(code)), int(counts[code]), int(total[code]))
-        for code in np.argsort(-total)
-        if counts[code]
-    )
+    start, end = edges(steps_in_window(facts.trace))
+    return int((np.searchsorted(at_ns, end) > np.searchsorted(at_ns, start)).sum())
 
 
 def judge(result: Memory) -> tuple[Finding, ...]:

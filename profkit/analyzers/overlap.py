@@ -5,18 +5,18 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings.communication import EXPOSED
 from profkit.model.arrays import median
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import short_name
 from profkit.model.rank_report import Section, TableView
-from profkit.model.trace import Kind, SpanKind
 from profkit.timeline import Facts
 from profkit.units import format_fraction, format_ns
 
 WORTH_SAYING = 0.01
+_MAX_SHOWN = 5
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,71 +39,37 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(facts: Facts) -> Overlap | Skipped:
     """Measure communication against compute."""
-    counted = _cpu_rows(facts) if facts.cpu is not None else _device_rows(facts)
-    if counted is None:
+    table, rows = facts.communication
+    if rows.size == 0:
         return Skipped(
             analyzer="overlap",
             reason="no communication in this trace",
             how_to_get="profile a distributed job; on a single process there is nothing to overlap",
         )
-    comm_ns, hidden_ns, top, n_operations, (longest_ns, usual_ns) = counted
-    main = facts.main_device
+    names, start, end = table.name[rows], table.start_ns[rows], table.end_ns[rows]
+    low, high = facts.trace.window_ns
+    inside = np.minimum(end, high) - np.maximum(start, low)  # what lies outside is no part of `comm_ns` either
+    longest_ns, usual_ns = _longest(names, end - start)
+    busy, main = facts.busy, facts.main_device
     return Overlap(
         scope=scope_of(facts),
         world_size=facts.trace.meta.world_size,
-        n_operations=n_operations,
-        comm_ns=comm_ns,
-        hidden_ns=hidden_ns,
+        n_operations=rows.size,
+        comm_ns=busy.comm.total_ns,
+        hidden_ns=(busy.comm & busy.compute).total_ns,
         exposed_ns=facts.budget.comm_exposed,
         unasked_ns=main.unasked.total_ns if main is not None else 0,
         compute_ns=facts.budget.compute,
-        top=top,
+        top=by_name(facts.trace, names, inside)[:_MAX_SHOWN],
         longest_ns=longest_ns,
         usual_ns=usual_ns,
     )
-
-
-Counted = tuple[int, int, tuple[tuple[str, int, int], ...], int, tuple[int, int]]
-
-
-def _device_rows(facts: Facts) -> Counted | None:
-    main = facts.main_device
-    assert main is not None  # noqa: S101
-    gpu = facts.trace.gpu
-    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMM]
-    if rows.size == 0:
-        return None
-    hidden = (main.activity.comm & main.activity.compute).total_ns
-    names, durations = gpu.name[rows], gpu.end_ns[rows] - gpu.start_ns[rows]
-    top = _top(facts, names, durations)
-    return main.activity.comm.total_ns, hidden, top, rows.size, _longest(names, durations)
-
-
-def _cpu_rows(facts: Facts) -> Counted | None:
-    cpu = facts.cpu
-    assert cpu is not None  # noqa: S101
-    spans = facts.trace.spans
-    low, high = facts.trace.window_ns
-    rows = np.flatnonzero((spans.kind == SpanKind.COMM) & (spans.end_ns > low) & (spans.start_ns < high))
-    if rows.size == 0:
-        return None
-    names, durations = spans.name[rows], spans.end_ns[rows] - spans.start_ns[rows]
-    top = _top(facts, names, durations)
-    hidden = (cpu.comm & cpu.compute).total_ns
-    return cpu.comm.total_ns, hidden, top, rows.size, _longest(names, durations)
 
 
 def _longest(codes: np.ndarray, durations: np.ndarray) -> tuple[int, int]:
     worst = int(np.argmax(durations))
     others = np.delete(durations, worst)[np.delete(codes, worst) == codes[worst]]
     return int(durations[worst]), median(others) if others.size >= 3 else 0
-
-
-def _top(facts: Facts, codes: np.ndarray, duration: np.ndarray, n: int = 5) -> tuple[tuple[str, int, int], ...]:
-    counts = np.bincount(codes)
-    total = np.bincount(codes, weights=duration)
-    order = np.argsort(-total, kind="stable")[:n]
-    return tuple((facts.trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
 
 
 def judge(result: Overlap) -> tuple[Finding, ...]:
@@ -153,7 +119,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
 
 
 def _is_lone(result: Overlap) -> bool:
-    """Tell whether one operation, far longer than its like, holds most of what is exposed, in too few steps to recur."""
+    """Whether one operation, far longer than its like, holds most of what is exposed, in too few steps to recur."""
     is_most = result.longest_ns >= EXPOSED.limit("lone_share") * result.exposed_ns
     is_long = 0 < EXPOSED.limit("lone_ratio") * result.usual_ns <= result.longest_ns
     return result.scope.n_steps < 3 and is_most and is_long
@@ -167,7 +133,7 @@ def _lone_part(result: Overlap) -> str:
 
 
 def _all_ranks(scope: Scope) -> NextTool:
-    """Give what shows all ranks at once: nsys knows NCCL; of gloo and MPI it sees nothing, torch.profiler does."""
+    """What shows all ranks at once: nsys knows NCCL; of gloo and MPI it sees nothing, torch.profiler does."""
     who = "which rank arrives last at each collective?"
     if scope.is_cpu:
         return recapture(

@@ -32,7 +32,7 @@ class Streams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(facts: Facts) -> Streams | Skipped:
-    """Give the streams of every device."""
+    """The streams of every device."""
     if not facts.devices:
         return Skipped(
             analyzer="streams",
@@ -69,7 +69,7 @@ def _streams(facts: Facts, device: DeviceFacts) -> tuple[StreamUse, ...]:
 
 
 def _busy_ns(place: NDArray[np.intp], n: int, start: I64, end: I64) -> I64:
-    """Give how long each of `n` streams is busy; `place` is that of a row."""
+    """How long each of `n` streams is busy; `place` is that of a row."""
     line = laid_out((place, place), (start, end)) if n > MANY else None
     busy = np.zeros(n, np.int64)
     if line is None:

@@ -14,14 +14,14 @@ from profkit.shell import CommandLine, line_of, path_word
 
 
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
-    """Give a better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
+    """A better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
     traits = scope.traits
     line = scope.command.under(traits.recapture, *([] if traits.is_system_wide else flags.split()))
     return NextTool(name=traits.tool, line=line, purpose=purpose, look_for=look_for)
 
 
 def steps_alone(source: str, n_steps: int) -> NextTool:
-    """Give the triage of the same file without what lies beside its steps."""
+    """The triage of the same file without what lies beside its steps."""
     return NextTool(
         name="profkit",
         line=line_of("profkit triage", path_word(source), "--steps", f"0:{n_steps}"),
@@ -31,7 +31,7 @@ def steps_alone(source: str, n_steps: int) -> NextTool:
 
 
 def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
-    """Give a torch.profiler capture: it knows operators, and the Python around them."""
+    """A torch.profiler capture: it knows operators, and the Python around them."""
     return NextTool(
         name="torch.profiler",
         line=scope.command.under("profkit capture --baseline 10 --warmup 5 --steps 12", *flags.split()),
@@ -41,7 +41,7 @@ def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> 
 
 
 def py_spy_loader(command: CommandLine) -> NextTool:
-    """Give a sampling of the loader's processes: CPU, disk or decode?"""
+    """A sampling of the loader's processes: CPU, disk or decode?"""
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
@@ -51,7 +51,7 @@ def py_spy_loader(command: CommandLine) -> NextTool:
 
 
 def py_spy_main(command: CommandLine) -> NextTool:
-    """Give a sampling of the main process's Python."""
+    """A sampling of the main process's Python."""
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --native --rate 500 --duration 30 --output host.svg"),
@@ -61,7 +61,7 @@ def py_spy_main(command: CommandLine) -> NextTool:
 
 
 def py_spy_operators(command: CommandLine) -> NextTool:
-    """Give a sampling of the main process for where operators themselves spend their time."""
+    """A sampling of the main process for where operators themselves spend their time."""
     return replace(
         py_spy_main(command),
         purpose="in which native code do the hottest operators spend their time?",
@@ -70,7 +70,7 @@ def py_spy_operators(command: CommandLine) -> NextTool:
 
 
 def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
-    """Give a timeline of host, device and operating system: of steady steps, on a CPU of the whole run.
+    """A timeline of host, device and operating system: of steady steps, on a CPU of the whole run.
 
     Where nsys has been, it samples Python as well. AMD's and Intel's tools take the whole run.
     """
@@ -87,7 +87,7 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
 
 
 def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str, *, launch: int | None = None) -> NextTool:
-    """Give a profile of one launch of a kernel; it replays the kernel and destroys timing.
+    """A profile of one launch of a kernel; it replays the kernel and destroys timing.
 
     `launch` is how many launches of the same function come before it in a step, None where that is not known.
     """

@@ -67,7 +67,7 @@ def measure(facts: Facts) -> Transfers | Skipped:
 
 
 def _way(facts: Facts, rows: np.ndarray, work: Intervals, spellings: tuple[str, ...]) -> Way:
-    """Give the copies whose names hold one of the spellings."""
+    """The copies whose names hold one of the spellings."""
     gpu = facts.trace.gpu
     names = {code: facts.trace.name(code) for code in map(int, distinct(gpu.name[rows]))}
     chosen = [code for code, name in names.items() if any(spelling in name for spelling in spellings)]

@@ -64,7 +64,7 @@ class Check:
 
 
 def checks(python: str | None = None) -> list[Check]:
-    """Give the checks of this machine, for scripts run by this Python (default: ours with torch, else PATH)."""
+    """The checks of this machine, for scripts run by this Python (default: ours with torch, else PATH)."""
     has_torch_here = find_spec("torch") is not None
     program = python or (sys.executable if has_torch_here else shutil.which("python") or sys.executable)
     facts, problem = _asked(program)
@@ -169,7 +169,7 @@ def _disk_check() -> Check:
 
 
 def gpu_facts() -> Sequence[dict[str, str]]:
-    """Give what nvidia-smi says of each GPU: driver, clocks in MHz, throttle reasons; () without it."""
+    """What nvidia-smi says of each GPU: driver, clocks in MHz, throttle reasons; () without it."""
     path = shutil.which("nvidia-smi")
     if path is None:
         return ()

@@ -71,7 +71,7 @@ def put_aside(folder: Path) -> list[str]:
 
 
 def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:
-    """Give a line for each process: what was recorded and what the profiler cost, or why there is nothing."""
+    """A line for each process: what was recorded and what the profiler cost, or why there is nothing."""
     if not facts:
         return ["no trace: the command never imported torch, or ran Python with -I, -E or -S"]
     return [_line(one, folder) for one in facts]

@@ -121,7 +121,7 @@ class _Closed(io.TextIOBase):
 
 
 def _is_of_printing(error: OSError) -> bool:
-    """Tell whether what was printed could not be written out: the disk is full, or the stream was closed."""
+    """Whether what was printed could not be written out: the disk is full, or the stream was closed."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

@@ -195,7 +195,7 @@ class _Session:
 
 
 def _commands(command_line: Sequence[str], *, is_same: bool) -> dict[str, list[str]]:
-    """Give the words of both commands; one that comes as a single word with spaces is split as a shell does."""
+    """The words of both commands; one that comes as a single word with spaces is split as a shell does."""
     words = list(command_line)
     count = words.count(_VERSUS)
     if not words:
@@ -232,7 +232,7 @@ def _names(text: str) -> dict[str, str]:
 
 
 def _measure(pattern: str | None, *, lower: bool) -> tuple[str, str, float, bool]:
-    """Give column, unit, scale and direction of what --metric reads; its group's name says what it is."""
+    """Column, unit, scale and direction of what --metric reads; its group's name says what it is."""
     if pattern is None:
         if lower:
             raise UsageError("--lower needs --metric", hint="for times, lower is always better")
@@ -260,7 +260,7 @@ def _measure(pattern: str | None, *, lower: bool) -> tuple[str, str, float, bool
 
 
 def _table_path(output: Path | None, *, overwrite: bool) -> Path:
-    """Give the file to write: the one asked for if it is free, else a new one."""
+    """The file to write: the one asked for if it is free, else a new one."""
     path = output or Path(_DEFAULT_TABLE)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", hint="create it first, or name another table with -o")

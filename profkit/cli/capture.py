@@ -112,7 +112,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     is_lacking: bool
 
     def leave(self) -> int:
-        """Give the exit code: the command's own, 4 if that is 0 and profkit could not do its part.
+        """The exit code: the command's own, 4 if that is 0 and profkit could not do its part.
 
         Where a signal ended the command, it ends this process as well.
         """
@@ -167,7 +167,7 @@ def _outcome(options: Any, ran: Any) -> Captured:
 
 
 def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
-    """Give a line if GPUs are there and the run used none of them: mostly a torch without CUDA."""
+    """A line if GPUs are there and the run used none of them: mostly a torch without CUDA."""
     kinds = {one.get("device", {}).get("type") for one in facts if one.get("trace")}
     if not n_gpus or kinds != {"cpu"}:
         return []
@@ -177,7 +177,7 @@ def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
 
 
 def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_FOLDER, is_strict: bool = False) -> Path:
-    """Give the folder to write to, absolute: the one asked for if no capture lies in it, else a new one.
+    """The folder to write to, absolute: the one asked for if no capture lies in it, else a new one.
 
     A new one as well where another capture is writing into it: to wait would hold the command up, to refuse stop it,
     which only `is_strict` asks for. What a killed capture left in the folder is put aside, and said.
@@ -215,7 +215,7 @@ def _what_lies_in(folder: Path) -> str:
 
 
 def _next_free(folder: Path) -> Path:
-    """Give the first folder of this name and a number that is not there."""
+    """The first folder of this name and a number that is not there."""
     taken = {path.name for path in folder.parent.glob(f"{glob.escape(folder.name)}-*")}
     number = next(number for number in range(2, len(taken) + 3) if f"{folder.name}-{number}" not in taken)
     return folder.with_name(f"{folder.name}-{number}")
@@ -231,7 +231,7 @@ def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bo
 
 
 def _circumstances(options: Any) -> dict[str, Any]:
-    """Give what the manifest says of the machine and the request."""
+    """What the manifest says of the machine and the request."""
     from profkit.capture.doctor import gpu_facts
     from profkit.redact import redacted
 

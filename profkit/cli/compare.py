@@ -99,7 +99,7 @@ def command(
 
 
 def _sides(paths: Sequence[str], baseline: Sequence[str], candidate: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Give the paths of both sides; the candidate's are none for a table that holds both."""
+    """The paths of both sides; the candidate's are none for a table that holds both."""
     if baseline or candidate:
         if paths:
             raise UsageError(f"{paths[0]} is on neither side", hint="put it after --baseline or --candidate")
@@ -144,7 +144,7 @@ def _compared(before: list[str], after: list[str], *, margin: float, metric: str
 
 
 def _gate(comparison: Comparison, limit: float) -> int:
-    """Give 1 where the whole interval of a regressed answer is worse than the limit; say on stderr what was decided."""
+    """1 where the whole interval of a regressed answer is worse than the limit; say on stderr what was decided."""
     judged = [judgement for _, judgement in comparison.configurations] or [comparison.judgement]
     beyond = [item for item in judged if _is_beyond(item, limit)]
     code = int(bool(beyond))
@@ -162,7 +162,7 @@ def _is_beyond(judged: Judgement, limit: float) -> bool:
 
 
 def _least_loss(judged: Judgement) -> float:
-    """Give the end of the interval that is kinder to the candidate, as a loss."""
+    """The end of the interval that is kinder to the candidate, as a loss."""
     return -judged.interval[1] if judged.interval is not None else 0.0
 
 

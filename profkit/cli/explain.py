@@ -19,7 +19,7 @@ class _FindingId(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """Give the ids that begin so."""
+        """The ids that begin so."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(name) for name in KINDS if name.startswith(incomplete)]

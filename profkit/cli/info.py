@@ -41,7 +41,7 @@ def command(path: str, fmt: str, lenient: bool) -> None:
 
 
 def describe(trace: Trace) -> dict[str, Any]:
-    """Give what a trace holds as plain values."""
+    """What a trace holds as plain values."""
     from profkit.analyzers import ANALYZERS, quality
     from profkit.timeline import Facts
 

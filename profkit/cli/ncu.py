@@ -78,18 +78,12 @@ def command(
     from profkit.capture.tools.nsight import find_tool, require
 
     checked_ranks(ranks)
-    if kernel is not None and trace is not None:
-        raise UsageError("--kernel and --from both name a kernel", hint="give one of them")
-    if run_recorded and (trace is None or command_line):
-        raise UsageError(
-            "--run-recorded takes the command from a trace",
-            hint="profkit ncu --from TRACE --run-recorded, and no command",
-        )
     if trace is not None:
+        _refuse_two_ways(kernel, command_line, run_recorded=run_recorded)
         kernel, found_skip, known = _hottest(trace)
         skip = found_skip if skip is None else skip
         command_line = command_line or _recorded(trace, known, may_run=run_recorded)
-    if not command_line:
+    if not command_line or (run_recorded and trace is None):
         raise UsageError("no command to run", hint="profkit ncu --kernel NAME -- python train.py")
     target = target_of(kernel, skip=skip, count=count)
     folder = output_folder(output, DEFAULT_FOLDER, overwrite=overwrite, is_dry=dry_run)
@@ -117,16 +111,35 @@ def command(
         show(job)
         return 0
     require(tool, needs_gpu=True, needs_counters=True)
-    if log is not None:
-        log.unlink(missing_ok=True)  # a former run's
+    _remove_former(log)
     return _finish(run_job(job, REPORTS), folder, tool, log)
 
 
 command.allow_interspersed_args = False
 
 
+def _refuse_two_ways(kernel: str | None, command_line: tuple[str, ...], *, run_recorded: bool) -> None:
+    """Raise UsageError where something that comes from the trace is given as well."""
+    if kernel is not None:
+        raise UsageError("--kernel and --from both name a kernel", hint="give one of them")
+    if run_recorded and command_line:
+        raise UsageError(
+            "--run-recorded takes the command from a trace",
+            hint="profkit ncu --from TRACE --run-recorded, and no command",
+        )
+
+
+def _remove_former(log: Path | None) -> None:
+    """Remove the log of a former run; raises UsageError for what is no file."""
+    try:
+        if log is not None:
+            log.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot replace {log}: {error.strerror}", hint="choose another folder with -o") from None
+
+
 def _hottest(trace: str) -> tuple[str, int | None, CommandLine | None]:
-    """Give the kernel with the most time, its typical launch in a step, and the command that the trace was made with.
+    """The kernel with the most time, its typical launch in a step, and the command that the trace was made with.
 
     Raises UsageError for a trace without kernels.
     """
@@ -191,7 +204,7 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
 
 
 def _log_of(log: Path) -> str:
-    """Give the end of what ncu has logged; nothing of what is no file of its own."""
+    """The end of what ncu has logged; nothing of what is no file of its own."""
     with suppress(OSError), files.open_file(log, follow=False) as file:
         file.seek(max(file.seek(0, os.SEEK_END) - _MOST_LOG_BYTES, 0))
         return file.read(_MOST_LOG_BYTES).decode(errors="replace")

@@ -6,9 +6,10 @@ import gc
 import os
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +21,9 @@ from profkit.errors import UsageError, blamed
 from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
+    from profkit.crosscheck.sources import Sources
     from profkit.model.report import Report
+    from profkit.ranks.reduce.options import Options
 
 _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs more than it gives
 _SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
@@ -97,44 +100,46 @@ def command(
     # imports make much that stays, one trace's analysis makes no cycles worth looking for
     click.get_current_context().with_resource(collector_paused())
     load_numpy()
-    from profkit.api import triage
     from profkit.crosscheck.sources import sources_of
     from profkit.ranks.reduce.options import Options
 
     format_name = format_for("triage", fmt, output)
-    step_range = _parse_steps(step_text)
-    options = Options(lenient=lenient, step_range=step_range, command=command)
-    given = sources_of(paths)
+    options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command)
+    keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
+    report = _report(sources_of(paths), options, jobs, keeping)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    show("triage", report, how, source=report.verdict.source)
+    return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+
+
+def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
+    """The report on what was given; `keeping` is for many ranks: what is kept of them, and who reads them."""
     sources = list(given.first)
     _tune_malloc(_largest_bytes(sources))
     with ReadingProgress() as progress:
         if len(sources) == 1:
+            from profkit.api import triage
+
             report = triage(
                 sources,
-                lenient=lenient,
+                lenient=options.lenient,
                 jobs=jobs or _jobs_for(sources),
-                step_range=step_range,
-                command=command,
+                step_range=options.step_range,
+                command=options.command,
                 progress=progress,
             )
         else:
             gc.enable()
             from profkit.cli.shared.ranks import Plan, report_on
 
-            report = report_on(
-                sources,
-                options,
-                Plan(n_workers=jobs, cache=cache, is_cached=not no_cache, is_strict=strict, dask=dask),
-            )
+            report = report_on(sources, options, Plan(n_workers=jobs, **keeping))
         if given.has_second:
             from profkit.crosscheck.run import Reading, handed_over
 
             reading = Reading(options=options, jobs=jobs or _jobs_for(sources), progress=progress)
-            with blamed("comparing it with the other tool", sources[0]):
+            with blamed("setting the other tool beside it", sources[0]):
                 report = handed_over(report, given, reading)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
-    show("triage", report, how, source=report.verdict.source)
-    return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+    return report
 
 
 def _parse_steps(text: str | None) -> tuple[int, int] | None:

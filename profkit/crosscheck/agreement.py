@@ -9,6 +9,7 @@ import numpy as np
 from profkit.compare.stats.inference import welch
 from profkit.crosscheck.trace_profile import Portrait
 from profkit.findings.crosscheck import CONFIRMED
+from profkit.model.budget import HOST_PARTS
 from profkit.model.handover import PartAgreement
 from profkit.model.report import Bottleneck
 
@@ -18,7 +19,7 @@ PARTS_OF: Final = {
     Bottleneck.DATA: ("idle_data",),
     Bottleneck.COPY: ("copy_exposed",),
     Bottleneck.SYNC: ("idle_sync",),
-    Bottleneck.OVERHEAD: ("idle_launch", "idle_host"),
+    Bottleneck.OVERHEAD: HOST_PARTS,
     Bottleneck.KERNEL: ("compute",),
     Bottleneck.COMM: ("comm_exposed",),
     Bottleneck.STRAGGLER: ("comm_exposed",),
@@ -28,12 +29,12 @@ PARTS_OF: Final = {
 
 
 def agreement(first: Portrait, second: Portrait) -> tuple[PartAgreement, ...]:
-    """Give each part of the budget in both tools, in the order of the contract."""
+    """Each part of the budget in both tools, in the order of the contract."""
     return tuple(part_agreement(first, second, (part,)) for part in first.parts_ns if part in second.parts_ns)
 
 
 def part_agreement(first: Portrait, second: Portrait, parts: tuple[str, ...]) -> PartAgreement:
-    """Give parts taken together, named by the first of them where there is one."""
+    """Parts taken together, named by the first of them where there is one."""
     shares = [sum(side.share(part) for part in parts) for side in (first, second)]
     allowed = _allowed([_by_step(side, parts) for side in (first, second)])
     difference = abs(shares[1] - shares[0])
@@ -49,7 +50,7 @@ def _by_step(side: Portrait, parts: tuple[str, ...]) -> list[float]:
 
 
 def _allowed(steps: list[list[float]]) -> float | None:
-    """Give half the 95 % interval of a difference of means over steps (Welch), None with one step on a side."""
+    """Half the 95 % interval of a difference of means over steps (Welch), None with one step on a side."""
     if min(map(len, steps)) < 2:
         return None
     estimate = welch(*steps)

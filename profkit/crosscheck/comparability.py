@@ -20,7 +20,7 @@ kernels each time, 21 % between ranks that do other work."""
 
 
 def unpairable(first: Portrait, second: Portrait) -> str:
-    """Give why the two cannot be set against each other at all, "" where they can."""
+    """Why the two cannot be set against each other at all, "" where they can."""
     for side in (first, second):
         if side.device < 0:
             return f"{side.possessive} trace has no kernels of a GPU"
@@ -37,7 +37,7 @@ def unpairable(first: Portrait, second: Portrait) -> str:
 
 
 def not_the_same(first: Portrait, second: Portrait, found: Match, *, has_shapes: bool) -> str:
-    """Give why two traces with these matches are not of one workload, "" where they are."""
+    """Why two traces with these matches are not of one workload, "" where they are."""
     limit = REFUSED.limit("matched" if has_shapes else "named")
     if found.time_share < limit:
         return _unmatched(first, second, found, limit, has_shapes=has_shapes)
@@ -51,7 +51,7 @@ def not_the_same(first: Portrait, second: Portrait, found: Match, *, has_shapes:
 
 
 def compute_ratio(first: Portrait, second: Portrait, found: Match) -> float:
-    """Give how long matched kernels take under the second tool, median; collectives wait, and do not count."""
+    """How long matched kernels take under the second tool, median; collectives wait, and do not count."""
     comm = {
         key
         for side in (first.launches, second.launches)
@@ -64,7 +64,7 @@ def compute_ratio(first: Portrait, second: Portrait, found: Match) -> float:
 
 
 def differing(first: Portrait, second: Portrait, found: Match, n_pairs: int) -> str:
-    """Give what makes the runs differ though they are of one workload, "" for nothing: then one may judge the other."""
+    """What makes the runs differ though they are of one workload, "" for nothing: then one may judge the other."""
     ranks = first.rank.rank, second.rank.rank
     if None not in ranks and ranks[0] != ranks[1]:
         return f"the runs differ: rank {ranks[0]} by {first.tool}, rank {ranks[1]} by {second.tool}"

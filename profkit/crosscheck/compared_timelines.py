@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ _MAX_NAMED: Final = 4
 
 
 def timeline(first: Portrait, second: Portrait) -> TimelineHandover:
-    """Give what the second tool's timeline says of the first's verdict on one rank."""
+    """What the second tool's timeline says of the first's verdict on one rank."""
     refusal = unpairable(first, second)
     if refusal:
         return _refused(first, second, refusal, None)
@@ -39,12 +39,7 @@ def timeline(first: Portrait, second: Portrait) -> TimelineHandover:
         return _refused(first, second, refusal, found)
     ruled = ruling(first, second, differs=differing(first, second, found, len(pairs)))
     return TimelineHandover(
-        rank=first.rank.rank,
-        source=second.rank.source,
-        first_tool=first.tool,
-        second_tool=second.tool,
-        first_bottleneck=first.verdict.bottleneck.value,
-        second_bottleneck=second.verdict.bottleneck.value,
+        **_of_both(first, second),
         status=ruled.status,
         sentence=ruled.sentence,
         evidence=_evidence(first, second, found, ruled),
@@ -52,26 +47,33 @@ def timeline(first: Portrait, second: Portrait) -> TimelineHandover:
         n_pairs=len(pairs),
         first=_side(first, found.first),
         second=_side(second, found.second),
-        has_shapes=has_shapes,
         functions=_functions(found, len(pairs), {**second.launches.full_names, **first.launches.full_names}),
         parts=agreement(first, second),
-        confidence_before=first.verdict.confidence,
         confidence_after=ruled.confidence,
         confidence_why=ruled.why,
         explained=explained(first, second),
         next_tool=ruled.next_tool,
-        other_rank=second.rank,
     )
+
+
+def _of_both(first: Portrait, second: Portrait) -> dict[str, Any]:
+    """What is said of two timelines whatever comes of them."""
+    return {
+        "rank": first.rank.rank,
+        "source": second.rank.source,
+        "first_tool": first.tool,
+        "second_tool": second.tool,
+        "first_bottleneck": first.verdict.bottleneck.value,
+        "second_bottleneck": second.verdict.bottleneck.value,
+        "has_shapes": first.launches.has_shapes and second.launches.has_shapes,
+        "confidence_before": first.verdict.confidence,
+        "other_rank": second.rank,
+    }
 
 
 def _refused(first: Portrait, second: Portrait, why: str, found: Match | None) -> TimelineHandover:
     return TimelineHandover(
-        rank=first.rank.rank,
-        source=second.rank.source,
-        first_tool=first.tool,
-        second_tool=second.tool,
-        first_bottleneck=first.verdict.bottleneck.value,
-        second_bottleneck=second.verdict.bottleneck.value,
+        **_of_both(first, second),
         status=HandoverStatus.REFUSED,
         sentence=f"{second.possessive} export is not merged: {why}",
         evidence=_unmatched(found) if found is not None else (),
@@ -79,15 +81,12 @@ def _refused(first: Portrait, second: Portrait, why: str, found: Match | None) -
         n_pairs=0,
         first=_side(first, found.first) if found is not None else None,
         second=_side(second, found.second) if found is not None else None,
-        has_shapes=first.launches.has_shapes and second.launches.has_shapes,
         functions=(),
         parts=(),
-        confidence_before=first.verdict.confidence,
         confidence_after=first.verdict.confidence,
         confidence_why="",
         explained=(),
         next_tool=_same_job(first),
-        other_rank=second.rank,
     )
 
 
@@ -113,7 +112,7 @@ def _side(portrait: Portrait, total: Total) -> MatchedSide:
 
 
 def _functions(found: Match, n_pairs: int, full_names: Mapping[str, str]) -> tuple[FunctionMatch, ...]:
-    """Give every kernel function of both sides, the first's longest first."""
+    """Every kernel function of both sides, the first's longest first."""
     names = list(dict.fromkeys(key.function for key in found.keys))
     place = {name: number for number, name in enumerate(names)}
     of_key = np.array([place[key.function] for key in found.keys], np.intp)
@@ -186,7 +185,7 @@ def _cause(ruled: Ruling) -> Evidence:
 
 
 def _ceilings(first: Portrait, second: Portrait) -> list[Evidence]:
-    """Give what fixing the cause could give by each tool: the first's ceiling holds the first's own cost."""
+    """What fixing the cause could give by each tool: the first's ceiling holds the first's own cost."""
     ours, theirs = first.verdict, second.verdict
     if ours.bottleneck is not theirs.bottleneck or not (ours.recoverable_ns and theirs.recoverable_ns):
         return []

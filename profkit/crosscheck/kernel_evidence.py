@@ -45,7 +45,7 @@ class _Use(msgspec.Struct, frozen=True):
 
 
 def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
-    """Give what ncu's profiles say of the kernels of a trace."""
+    """What ncu's profiles say of the kernels of a trace."""
     uses = _uses(portrait)
     foreign = [one for one in report.kernels if _other_device(portrait, one)]
     chosen, unmatched = _chosen(uses, [one for one in report.kernels if not _other_device(portrait, one)])
@@ -77,7 +77,7 @@ def profiled(portrait: Portrait, report: KernelReport) -> KernelHandover:
 
 
 def _other_device(portrait: Portrait, one: KernelAssessment) -> str:
-    """Give how the device of a profile differs from the trace's, "" where it does not or either does not say."""
+    """How the device of a profile differs from the trace's, "" where it does not or either does not say."""
     ours, theirs = portrait.compute_capability, one.profile.compute_capability
     if ours and theirs and ours != theirs:
         return f"compute capability {theirs}, the trace's is {ours}"
@@ -91,7 +91,7 @@ def _is_doubted(kernel: ProfiledKernel) -> bool:
 
 
 def _uses(portrait: Portrait) -> list[_Use]:
-    """Give the compute kernels, the longest first: collectives are never profiled."""
+    """The compute kernels, the longest first: collectives are never profiled."""
     launches = portrait.launches
     n = len(launches.keys)
     total: I64 = np.zeros(n, np.int64)
@@ -106,7 +106,7 @@ _Chosen = list[tuple[_Use, list[KernelAssessment]]]
 
 
 def _chosen(uses: Sequence[_Use], profiles: Sequence[KernelAssessment]) -> tuple[_Chosen, tuple[str, ...]]:
-    """Give each kernel of the trace with its profiles, and the functions whose profiles fit none.
+    """Each kernel of the trace with its profiles, and the functions whose profiles fit none.
 
     A profile that tells no shape (a summary page) fits a function that the trace launches in one shape only.
     """
@@ -130,7 +130,7 @@ def _has_shape(key: KernelKey, grid: tuple[int, int, int], block: tuple[int, int
 
 
 def _kernel(use: _Use, profiles: list[KernelAssessment], n_steps: int) -> ProfiledKernel:
-    """Give a kernel with the profile of median duration."""
+    """A kernel with the profile of median duration."""
     ordered = sorted(profiles, key=lambda one: one.duration_ns or 0)
     middle = ordered[len(ordered) // 2]
     speed = middle.speed
@@ -183,12 +183,12 @@ def _status(portrait: Portrait, told: KernelHandover, device: str) -> tuple[Hand
 
 
 def _per(portrait: Portrait) -> tuple[str, str]:
-    """Give what times are per, and of what shares are."""
+    """What times are per, and of what shares are."""
     return ("per step", "step") if portrait.step_ns.size else ("in the window", "window")
 
 
 def _side_by_side(told: KernelHandover, per: str) -> str:
-    """Give how shares of the step come of kernels that run side by side, "" where hardly any do."""
+    """How shares of the step come of kernels that run side by side, "" where hardly any do."""
     if told.kernel_ns <= (1 + _SIDE_BY_SIDE) * told.busy_ns:
         return ""
     return f" ({format_ns(told.kernel_ns)} of kernels overlap in {format_ns(told.busy_ns)} {per})"
@@ -230,7 +230,7 @@ def _evidence(told: KernelHandover, portrait: Portrait) -> Iterable[Evidence]:
 
 
 def _next(portrait: Portrait, uses: Sequence[_Use], chosen: _Chosen, sources: Sequence[str]) -> NextTool:
-    """Give what the trace's verdict asks for; of a kernel-bound one the profile that covers most of what is left.
+    """What the trace's verdict asks for; of a kernel-bound one the profile that covers most of what is left.
 
     Where no kernel without a profile is worth one, what to change about those that have one.
     """

@@ -43,18 +43,13 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     ns_by_key: I64
 
     @property
-    def launch_share(self) -> float:
-        """Matched launches as a share of all, 0-1."""
-        return self.n_matched / self.n if self.n else 0.0
-
-    @property
     def time_share(self) -> float:
         """Matched kernel time as a share of all, 0-1."""
         return self.matched_ns / self.total_ns if self.total_ns else 0.0
 
 
 def paired_steps(first: Sequence[int], second: Sequence[int]) -> tuple[StepPairs, str]:
-    """Give which steps to set against each other, and how they were paired: "number", else "order".
+    """Which steps to set against each other, and how they were paired: "number", else "order".
 
     By number where one side's numbers are all among the other's; the job's own counts are the same in both runs then.
     """
@@ -66,7 +61,7 @@ def paired_steps(first: Sequence[int], second: Sequence[int]) -> tuple[StepPairs
 
 
 def match(first: Launches, second: Launches, pairs: StepPairs) -> Match:
-    """Give the launches that correspond: the n-th of a key in a step is the n-th of that key in the paired step.
+    """The launches that correspond: the n-th of a key in a step is the n-th of that key in the paired step.
 
     Order among launches of different keys does not count, so that streams may run differently in both runs.
     """
@@ -111,16 +106,16 @@ class _Side(msgspec.Struct, frozen=True):
         return cls(key, pair[rows], ordinal, launches.duration_ns[rows])
 
     def counts(self, n_keys: int, n_pairs: int) -> I64:
-        """Give how often each key is launched in each paired step, `[n_pairs, n_keys]`."""
+        """How often each key is launched in each paired step, `[n_pairs, n_keys]`."""
         flat = np.bincount(self.pair * n_keys + self.key, minlength=n_pairs * n_keys)
         return flat.reshape(n_pairs, n_keys)
 
     def matched(self, common: I64) -> NDArray[np.intp]:
-        """Give the rows with a partner, in an order that is the same on both sides."""
+        """The rows with a partner, in an order that is the same on both sides."""
         return np.flatnonzero(self.ordinal < common[self.pair, self.key]) if self.key.size else self.pair
 
     def total(self, rows: NDArray[np.intp], n_keys: int) -> Total:
-        """Give the sums of this side."""
+        """The sums of this side."""
         ns_by_key = np.zeros(n_keys, np.int64)
         np.add.at(ns_by_key, self.key, self.duration_ns)  # not bincount, whose weights are float64
         return Total(

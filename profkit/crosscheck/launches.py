@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64
 from profkit.model.names import WHOLE_GRAPH, function_name
 from profkit.model.trace import I32, Kind, Step, Trace
+from profkit.timeline.launch_order import asked_ns
+from profkit.timeline.steps import step_of
 
 Shape = tuple[int, int, int]
 _EDGES_ON_DEVICE: Final = ("period", "span")
@@ -46,7 +48,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that stand for whole CUDA graphs, whose kernels were not recorded."""
 
     def named(self) -> Launches:
-        """Give the same launches with the function alone as identity."""
+        """The same launches with the function alone as identity."""
         functions = list(dict.fromkeys(key.function for key in self.keys))
         place = {function: number for number, function in enumerate(functions)}
         of_key = np.array([place[key.function] for key in self.keys], np.int32)
@@ -66,20 +68,16 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def launches_of(trace: Trace, device: int, steps: Iterable[Step]) -> Launches:
-    """Give the kernels (compute and collectives, no copies) that were launched inside the steps.
+def launches_of(trace: Trace, device: int, steps: Sequence[Step]) -> Launches:
+    """The kernels (compute and collectives, no copies) that were launched inside the steps.
 
     A kernel belongs to the step that launched it, since it may run in the next; where steps begin with a kernel (found
     by their period), or where no launch is known, it belongs to the step it starts in.
     """
-    gpu, calls = trace.gpu, trace.calls
-    chosen = tuple(steps)
+    gpu = trace.gpu
     rows = np.flatnonzero((gpu.kind != Kind.COPY) & (gpu.device == device))
-    asked = gpu.start_ns[rows].copy()
-    if trace.step_source not in _EDGES_ON_DEVICE and len(calls):
-        linked = gpu.launch_row[rows] >= 0
-        asked[linked] = calls.start_ns[gpu.launch_row[rows][linked]]
-    step = _step_of(asked, chosen)
+    asked = gpu.start_ns[rows] if trace.step_source in _EDGES_ON_DEVICE else asked_ns(trace, rows)
+    step = step_of(asked, steps)
     order = np.lexsort((asked, step))
     order = order[step[order] >= 0]
     rows, step = rows[order], step[order]
@@ -91,22 +89,12 @@ def launches_of(trace: Trace, device: int, steps: Iterable[Step]) -> Launches:
         key=key,
         step=step,
         duration_ns=gpu.end_ns[rows] - gpu.start_ns[rows],
-        n_steps=len(chosen),
+        n_steps=len(steps),
         full_names=full_names,
         is_comm=is_comm,
         has_shapes=all(key.grid[0] > 0 and key.block[0] > 0 for key in keys),
         n_graphs=int(np.count_nonzero(_is_graph(trace)[gpu.name[rows]])),
     )
-
-
-def _step_of(times_ns: I64, steps: tuple[Step, ...]) -> I32:
-    """Give the place among `steps` of the one that each time lies in, -1 for none."""
-    if not steps:
-        return np.full(times_ns.size, -1, np.int32)
-    starts = np.array([step.start_ns for step in steps], np.int64)
-    ends = np.array([step.end_ns for step in steps], np.int64)
-    place = (np.searchsorted(starts, times_ns, "right") - 1).astype(np.int32)
-    return np.where((place >= 0) & (times_ns < ends[place]), place, np.int32(-1))
 
 
 def _keys(trace: Trace, rows: NDArray[np.intp]) -> tuple[tuple[KernelKey, ...], I32, dict[str, str]]:
@@ -131,5 +119,5 @@ def _keys(trace: Trace, rows: NDArray[np.intp]) -> tuple[tuple[KernelKey, ...], 
 
 
 def _is_graph(trace: Trace) -> NDArray[np.bool_]:
-    """Tell the names under which the reader of nsys exports files whole graphs."""
+    """Whether a name stands for a whole graph, as the reader of nsys exports names them."""
     return np.array([name.startswith(WHOLE_GRAPH) for name in trace.strings], np.bool_)

@@ -14,7 +14,7 @@ Pairs = list[tuple[Portrait, Portrait]]
 
 
 def paired(firsts: Sequence[Portrait], seconds: Sequence[Portrait]) -> tuple[Pairs, tuple[str, ...]]:
-    """Give the pairs, in the order of the first tool's, and a sentence for those of the second without a partner.
+    """The pairs, in the order of the first tool's, and a sentence for those of the second without a partner.
 
     By rank, else by device; one trace on either side are a pair whatever they are called. A rank or a device that
     occurs twice on a side pairs nothing.
@@ -32,7 +32,7 @@ def paired(firsts: Sequence[Portrait], seconds: Sequence[Portrait]) -> tuple[Pai
 
 
 def without_partner(ranks: Sequence[RankReport], tool: str) -> tuple[str, ...]:
-    """Give one sentence on a tool's ranks without a partner, () where there are none."""
+    """One sentence on a tool's ranks without a partner, () where there are none."""
     if not ranks:
         return ()
     names = [str(one.rank) if one.rank is not None else one.source for one in ranks]

@@ -37,7 +37,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
-    """Give the report with what the second tool says of it; `report` was made from `sources.first`.
+    """The report with what the second tool says of it; `report` was made from `sources.first`.
 
     Traces of the first tool with a partner are read again here, for what a report does not keep: launches and steps.
     What cannot be read of the second tool is a failure of the report, which stays as it was where that is all of it.
@@ -67,13 +67,13 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
 
 
 def _as_reported(portrait: Portrait, report: Report) -> Portrait:
-    """Give a portrait with the rank as the report has it, which may know it from the file's name."""
+    """A portrait with the rank as the report has it, which may know it from the file's name."""
     same = [rank for rank in report.ranks if rank.source == portrait.rank.source]
     return replace(portrait, rank=same[0]) if len(same) == 1 else portrait
 
 
 def _needed(report: Report, seconds: Sequence[Portrait], given: Sequence[str]) -> list[str]:
-    """Give the sources of the first tool to read again: the verdict's, and those of ranks that the second tool has.
+    """The sources of the first tool to read again: the verdict's, and those of ranks that the second tool has.
 
     As they were given: a report has URLs without their secrets, which fetch nothing.
     """
@@ -118,7 +118,7 @@ def _kernels(sources: Sequence[str], failures: list[Failure]) -> KernelReport | 
 
 
 def _shown(verdict: Verdict, portraits: Sequence[Portrait]) -> Portrait:
-    """Give the portrait of the trace that the report's verdict speaks of."""
+    """The portrait of the trace that the report's verdict speaks of."""
     wanted = verdict.source, verdict.rank
     return next((one for one in portraits if (one.rank.source, one.rank.rank) == wanted), portraits[0])
 
@@ -129,7 +129,7 @@ def _together(
     unpaired: tuple[str, ...],
     own: int | None,
 ) -> Handover:
-    """Give the whole hand-over; its status is that of the timeline of the rank shown, else that of the profiles.
+    """The whole hand-over; its status is that of the timeline of the rank shown, else that of the profiles.
 
     `own` is the place of that timeline, None where the rank has none.
     """
@@ -149,7 +149,7 @@ _TAKES_OVER: Final = (HandoverStatus.OVERTURNED, HandoverStatus.ANSWERED)
 
 
 def _ruled(report: Report, own: TimelineHandover | None, second: Portrait | None = None) -> Report:
-    """Give the report with its verdict as the second tool leaves it: surer, in doubt, or replaced; and what is next.
+    """The report with its verdict as the second tool leaves it: surer, in doubt, or replaced; and what is next.
 
     `own` is the timeline of the rank shown, made from `second`. Only where the report's verdict is that rank's; a
     verdict on all ranks together stays.
@@ -177,7 +177,7 @@ def _is_of(line: TimelineHandover, report: Report) -> bool:
 
 
 def _replaced(report: Report, line: TimelineHandover, second: Portrait) -> Report:
-    """Give the report with the second tool's rank in place of the first's; the first's goes beside it."""
+    """The report with the second tool's rank in place of the first's; the first's goes beside it."""
     first = next(rank for rank in report.ranks if (rank.source, rank.rank) == (report.verdict.source, line.rank))
     ranks = tuple(second.rank if rank is first else rank for rank in report.ranks)
     told = report.handover

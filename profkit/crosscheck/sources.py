@@ -28,7 +28,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sources_of(paths: Iterable[str]) -> Sources:
-    """Give the files behind paths, told by their content, in any order.
+    """The files behind paths, told by their content, in any order.
 
     What knows operators comes first; without it, a timeline does. A folder without traces may hold
     ncu's reports. Raises TraceNotFoundError, and UnsupportedTraceError for ncu's reports without any trace, and for a

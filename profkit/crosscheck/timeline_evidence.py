@@ -16,7 +16,7 @@ _UNRESOLVED: Final = ("idle_dependency", "idle_unknown")
 
 
 def explained(first: Portrait, second: Portrait) -> tuple[Evidence, ...]:
-    """Give what the second tool adds, in the order of what a reader asks."""
+    """What the second tool adds, in the order of what a reader asks."""
     return (
         *_unresolved(first, second),
         *_waits(second),
@@ -64,7 +64,7 @@ def _ranges(second: Portrait) -> Iterable[Evidence]:
 
 
 def _calls(first: Portrait, second: Portrait) -> Iterable[Evidence]:
-    """Give the time of a launch call in both, and of calls that block in the second."""
+    """The time of a launch call in both, and of calls that block in the second."""
     ours, theirs = first.host.calls.get("launch"), second.host.calls.get("launch")
     if ours is not None and theirs is not None:
         yield Evidence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,8 +16,9 @@ from profkit.model.rank_report import RankReport
 from profkit.model.report import Verdict
 from profkit.model.trace import CallKind, SpanKind, Step, Trace
 from profkit.pipeline import Analysed
-from profkit.timeline.facts import DeviceFacts, Facts, steps_in_window
+from profkit.timeline.facts import DeviceFacts, Facts
 from profkit.timeline.host import os_waits
+from profkit.timeline.steps import edges, steps_in_window
 
 _MAX_RANGES: Final = 2000
 """Distinct names of ranges that are looked at; emit_nvtx's operators are not ranges here. Chosen: a model has fewer
@@ -36,7 +38,6 @@ class HostSide(msgspec.Struct, frozen=True, kw_only=True):
 
     waits: tuple[tuple[str, int], ...]
     """Calls of the operating system in which the launching threads were while the device idled."""
-    has_waits: bool
     calls: dict[str, CallTimes]
     """Of the launching threads: "launch", "sync", "copy", "alloc"."""
     idle_by_range: tuple[tuple[str, int], ...]
@@ -86,18 +87,19 @@ class Portrait(msgspec.Struct, frozen=True, kw_only=True):
         return next((device.name for device in self.rank.devices if device.device == self.device), "")
 
     def share(self, part: str) -> float:
-        """Give a part as a share of all its steps, 0-1."""
+        """A part as a share of all its steps, 0-1."""
         total = int(self.step_ns.sum())
         return int(self.parts_ns[part].sum()) / total if total else 0.0
 
 
 def portrait_of(analysed: Analysed) -> Portrait:
-    """Give the portrait of a trace; one without a device has no launches and no parts."""
+    """The portrait of a trace; one without a device has no launches and no parts."""
     facts = analysed.facts
     trace, main = facts.trace, facts.main_device
-    steps = [trace.steps[index] for index in steps_in_window(trace)] if main is not None else []
+    steps = steps_in_window(trace) if main is not None else ()
     low, high = trace.window_ns
-    whole = [Step(index=0, number=0, start_ns=low, end_ns=high)]
+    start, end = edges(steps)
+    whole = (Step(index=0, number=0, start_ns=low, end_ns=high),)
     return Portrait(
         tool=trace.meta.traits.tool,
         rank=analysed.rank,
@@ -105,8 +107,10 @@ def portrait_of(analysed: Analysed) -> Portrait:
         device=main.device if main is not None else -1,
         compute_capability=_capability(trace, main.device) if main is not None else "",
         step_numbers=tuple(step.number for step in steps),
-        step_ns=np.array([step.duration_ns for step in steps], np.int64),
-        parts_ns=_parts(main, steps) if main is not None else {},
+        step_ns=end - start,
+        parts_ns={name: times.covered_ns(start, end) for name, times in facts.parts.items()}
+        if main is not None
+        else {},
         launches=launches_of(trace, main.device if main is not None else -1, steps or whole),
         host=_host(facts, main, steps),
         unprofiled_step_ns=trace.meta.unprofiled_step_ns,
@@ -115,7 +119,7 @@ def portrait_of(analysed: Analysed) -> Portrait:
 
 
 def _capability(trace: Trace, device: int) -> str:
-    """Give what the file says of a device: Kineto as two numbers, nsys' reader as ncu writes it."""
+    """What the file says of a device: Kineto as two numbers, nsys' reader as ncu writes it."""
     given = trace.meta.metadata.get("deviceProperties")
     found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
     one = next((one for one in found if one.get("id") == device), {})
@@ -124,35 +128,15 @@ def _capability(trace: Trace, device: int) -> str:
     return said if isinstance(said, str) and not said.startswith("0") else ""
 
 
-def _parts(main: DeviceFacts, steps: list[Step]) -> dict[str, I64]:
-    """Give the budget of each step: the sets of the window's budget, cut at the steps' edges."""
-    activity, idle = main.activity, main.idle
-    sets = {
-        "compute": activity.compute,
-        "comm_exposed": activity.comm - activity.compute,
-        "copy_exposed": activity.copy - (activity.compute | activity.comm),
-        "idle_data": idle.data,
-        "idle_sync": idle.sync,
-        "idle_launch": idle.launch,
-        "idle_host": idle.host,
-        "idle_dependency": idle.dependency,
-        "idle_unknown": idle.unknown,
-    }
-    start = np.array([step.start_ns for step in steps], np.int64)
-    end = np.array([step.end_ns for step in steps], np.int64)
-    return {name: times.covered_ns(start, end) for name, times in sets.items()}
-
-
-def _host(facts: Facts, main: DeviceFacts | None, steps: list[Step]) -> HostSide:
+def _host(facts: Facts, main: DeviceFacts | None, steps: Sequence[Step]) -> HostSide:
     if main is None or not steps:
-        return HostSide(waits=(), has_waits=False, calls={}, idle_by_range=())
+        return HostSide(waits=(), calls={}, idle_by_range=())
     inside = Intervals.pairs((step.start_ns, step.end_ns) for step in steps)
     idle = inside - main.activity.any
     n = len(steps)
     waits = os_waits(facts.trace, facts.host.threads, idle)
     return HostSide(
         waits=tuple((name, total // n) for name, total in waits),
-        has_waits=len(facts.trace.waits) > 0,
         calls=_calls(facts, inside, n),
         idle_by_range=_idle_by_range(facts.trace, facts.host.threads, idle, n),
     )

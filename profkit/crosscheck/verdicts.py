@@ -10,23 +10,12 @@ from profkit.analyzers.tools import operators, recapture, system_timeline
 from profkit.crosscheck.agreement import PARTS_OF, part_agreement
 from profkit.crosscheck.trace_profile import Portrait
 from profkit.findings.crosscheck import OPEN, OVERTURNED
+from profkit.model.budget import words
 from profkit.model.finding import NextTool
 from profkit.model.handover import HandoverStatus, PartAgreement
 from profkit.model.report import Bottleneck
 from profkit.units import format_fraction
 from profkit.verdict import MOSTLY_WORK
-
-_CAUSES: Final = {
-    Bottleneck.DATA: "waiting for data",
-    Bottleneck.COPY: "exposed copies",
-    Bottleneck.SYNC: "idle after synchronisation",
-    Bottleneck.OVERHEAD: "idle for late launches and other host work",
-    Bottleneck.KERNEL: "compute",
-    Bottleneck.COMM: "exposed communication",
-    Bottleneck.STRAGGLER: "exposed communication",
-    Bottleneck.MEMORY: "idle after synchronisation and allocation",
-}
-
 
 _MADE_BY_PROFILERS: Final = frozenset({Bottleneck.OVERHEAD, Bottleneck.SYNC})
 """Causes that a profiler's own cost on the host can make; where another is gone in the second run, the runs differ."""
@@ -45,12 +34,12 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cause_words(bottleneck: Bottleneck) -> str:
-    """Give what a bottleneck's parts of the budget are called in a sentence."""
-    return _CAUSES[bottleneck]
+    """What a bottleneck's parts of the budget are called in a sentence."""
+    return words(*PARTS_OF[bottleneck])
 
 
 def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:
-    """Give what the second tool's verdict makes of the first's; both must be of the same workload.
+    """What the second tool's verdict makes of the first's; both must be of the same workload.
 
     `differs` is what makes the runs differ all the same: then the second makes the first no surer and replaces nothing.
     """
@@ -76,13 +65,13 @@ def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:
     return _contradicted(first, second, cause, differs)
 
 
-def _open(first: Portrait, sentence: str, tool: NextTool, cause: PartAgreement | None = None) -> Ruling:
+def _open(first: Portrait, sentence: str, tool: NextTool) -> Ruling:
     return Ruling(
         status=HandoverStatus.OPEN,
         sentence=sentence,
         confidence=first.verdict.confidence,
         why="",
-        cause=cause,
+        cause=None,
         next_tool=tool,
     )
 
@@ -192,7 +181,7 @@ def _longer_capture(first: Portrait, second: Portrait) -> NextTool:
 
 
 def _is_more_disturbed(first: Portrait, second: Portrait) -> str:
-    """Give how the second tool's steps show that it disturbs the job more than the first, "" where they do not.
+    """How the second tool's steps show that it disturbs the job more than the first, "" where they do not.
 
     By the distance to steps timed without a profiler where they are known, else by whose steps are longer.
     """

@@ -21,7 +21,7 @@ _LEFT: Final = ".profkit-left"  # recordings of killed captures, which are read 
 
 
 def find_sources(paths: Iterable[str]) -> list[str]:
-    """Give the trace files behind paths: files as they are ("-" is standard input), folders searched to any depth.
+    """The trace files behind paths: files as they are ("-" is standard input), folders searched to any depth.
 
     Patterns (`run*/rank?.json.gz`, `**` for any depth) and URLs, of files, folders or patterns, are taken as well.
     Files of one folder are ordered by the rank in their name, then by name. Raises TraceNotFoundError.
@@ -44,12 +44,12 @@ def find_sources(paths: Iterable[str]) -> list[str]:
 
 
 def is_url(text: str) -> bool:
-    """Tell a URL from a path."""
+    """Whether a text is a URL rather than a path."""
     return "://" in text
 
 
 def is_stream(text: str) -> bool:
-    """Tell standard input and pipes, which can be read only once and by this process alone."""
+    """Whether a name is standard input or a pipe, which can be read only once and by this process alone."""
     try:
         return text == "-" or Path(text).is_fifo()
     except OSError:  # a name too long for the system: the reader says so
@@ -64,7 +64,7 @@ def _is_pattern(text: str, path: Path) -> bool:
 
 
 def _matching(pattern: str) -> list[str]:
-    """Give the traces that a pattern names: files that match, and those in folders that do."""
+    """The traces that a pattern names: files that match, and those in folders that do."""
     found: list[str] = []
     for name in glob(pattern, recursive=True):  # noqa: PTH207 - the pattern may be absolute
         path = Path(name)
@@ -74,7 +74,7 @@ def _matching(pattern: str) -> list[str]:
 
 
 def _ordered(names: Iterable[str], where: str) -> list[str]:
-    """Give the traces among files, in the order of their ranks; raises TraceNotFoundError if there are none."""
+    """The traces among files, in the order of their ranks; raises TraceNotFoundError if there are none."""
     found = [name for name in dict.fromkeys(names) if name.endswith(TRACE_SUFFIXES) and not _NOT_TRACES.search(name)]
     found = [name for name in found if is_url(name) or not _is_exported(Path(name))]
     if not found:
@@ -98,5 +98,5 @@ def _in_folder(folder: Path) -> list[str]:
 
 
 def _is_exported(path: Path) -> bool:
-    """Tell an nsys report whose export lies beside it, as `nsys profile --export=sqlite` leaves them."""
+    """Whether a path is an nsys report whose export lies beside it, as `nsys profile --export=sqlite` leaves them."""
     return path.suffix == ".nsys-rep" and path.with_suffix(".sqlite").is_file()

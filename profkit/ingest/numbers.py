@@ -35,7 +35,7 @@ _INT64: Final = np.iinfo(np.int64)
 
 
 def whole(value: object, low: int = 0, high: int = int(_INT64.max)) -> int | None:
-    """Give a whole number from `low` to `high`, also from text or a float (its whole part); None for anything else."""
+    """A whole number from `low` to `high`, also from text or a float (its whole part); None for anything else."""
     if isinstance(value, str | bytes) and len(value) > _MOST_CHARACTERS:
         return None
     try:
@@ -46,7 +46,7 @@ def whole(value: object, low: int = 0, high: int = int(_INT64.max)) -> int | Non
 
 
 def finite(value: object, low: float, high: float) -> float | None:
-    """Give a number from `low` to `high` as float64; None for anything else, NaN and infinities among it."""
+    """A number from `low` to `high` as float64; None for anything else, NaN and infinities among it."""
     if isinstance(value, str | bytes) and len(value) > _MOST_CHARACTERS:
         return None
     try:
@@ -71,7 +71,7 @@ RANGES: Final[dict[str, tuple[int, int, int]]] = {
 
 
 def within_range(name: str, column: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Give a column without what lies outside its range, and how many rows that was."""
+    """A column without what lies outside its range, and how many rows that was."""
     limits = RANGES.get(name)
     if limits is None or column.size == 0:
         return column, 0
@@ -83,7 +83,7 @@ def within_range(name: str, column: NDArray[Any]) -> tuple[NDArray[Any], int]:
 
 
 def rank_in_name(name: str) -> int:
-    """Give the rank that a file name tells (`rank3_trace.json`, `x.rank-3.json`), -1 if none."""
+    """The rank that a file name tells (`rank3_trace.json`, `x.rank-3.json`), -1 if none."""
     match = _RANK_IN_NAME.search(name)
     rank = whole(match[1], 0, MAX_RANKS - 1) if match else None
     return -1 if rank is None else rank

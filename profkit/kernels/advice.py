@@ -37,7 +37,7 @@ _FILES: Final = {
 def advice(
     profile: KernelProfile, speed: SpeedOfLight, held: Occupancy, filled: Waves | None, reasons: Sequence[Stall]
 ) -> tuple[Advice, ...]:
-    """Give what to change, by what limits the launch; () without data."""
+    """What to change, by what limits the launch; () without data."""
     kind = speed.kernel_class
     if kind is KernelClass.NO_DATA:
         return ()

@@ -20,7 +20,7 @@ _MAX_STALLS = 3
 def assess_all(
     profiles: Iterable[KernelProfile], *, sources: Sequence[str], warnings: Sequence[str] = ()
 ) -> KernelReport:
-    """Give the report on profiles, the longest launch first, those of unknown length last."""
+    """The report on profiles, the longest launch first, those of unknown length last."""
     kernels = sorted((assess(profile) for profile in profiles), key=lambda one: -(one.duration_ns or -1))
     disagreeing = [one for one in kernels if one.speed.agrees_with_ncu is False]
     told = [
@@ -31,7 +31,7 @@ def assess_all(
 
 
 def assess(profile: KernelProfile) -> KernelAssessment:
-    """Give everything that follows from one profile."""
+    """Everything that follows from one profile."""
     speed = speed_of_light(profile)
     held, filled, roof = occupancy(profile), waves(profile), roofline(profile)
     reasons = stalls(profile)
@@ -63,8 +63,8 @@ def assess(profile: KernelProfile) -> KernelAssessment:
     )
 
 
-def _evidence(statement: str, metric: str, value: float, unit: str, expected: str | None = None) -> Evidence:
-    return Evidence(statement=statement, metric=metric, value=value, unit=unit, expected=expected)
+def _evidence(statement: str, metric: str, value: float, unit: str) -> Evidence:
+    return Evidence(statement=statement, metric=metric, value=value, unit=unit)
 
 
 def _speed_evidence(speed: SpeedOfLight, profile: KernelProfile) -> Iterable[Evidence]:

@@ -58,7 +58,7 @@ MEANINGS: Final = {
 
 
 def stalls(profile: KernelProfile) -> tuple[Stall, ...]:
-    """Give the reasons, the largest share first; shares are of all cycles between two instructions of a warp."""
+    """The reasons, the largest share first; shares are of all cycles between two instructions of a warp."""
     cycles: dict[str, float] = {}
     for name, value in profile.metrics.items():
         match = _METRIC.fullmatch(name)

@@ -115,7 +115,7 @@ def severity_of(fraction: float) -> Severity:
 
 
 def confidence_label(confidence: float) -> str:
-    """Give the word for a confidence: high from 0.75, medium from 0.5, else low (chosen: thirds of the ladder)."""
+    """The word for a confidence: high from 0.75, medium from 0.5, else low (chosen: thirds of the ladder)."""
     if confidence >= 0.75:
         return "high"
     return "medium" if confidence >= 0.5 else "low"

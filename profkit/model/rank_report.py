@@ -6,53 +6,11 @@ from typing import Final
 
 import msgspec
 
+from profkit.model.budget import Budget
 from profkit.model.finding import Finding, Skipped
 
 IDLE_PARTS: Final = ("idle_data", "idle_sync", "idle_launch", "idle_host", "idle_dependency", "idle_unknown")
 """The parts of a budget in which the device does nothing."""
-
-
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition of the window in integer ns; the parts sum to it, exactly, or the constructor raises."""
-
-    window_ns: int
-    compute: int
-    comm_exposed: int
-    copy_exposed: int
-    idle_data: int
-    idle_sync: int
-    idle_launch: int
-    idle_host: int
-    idle_dependency: int
-    idle_unknown: int
-
-    def __post_init__(self) -> None:
-        if any(part < 0 for part in self.parts.values()) or sum(self.parts.values()) != self.window_ns:
-            raise ValueError(f"budget parts {self.parts} do not partition {self.window_ns} ns")
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """The parts by name, in the order of the contract."""
-        return {
-            "compute": self.compute,
-            "comm_exposed": self.comm_exposed,
-            "copy_exposed": self.copy_exposed,
-            "idle_data": self.idle_data,
-            "idle_sync": self.idle_sync,
-            "idle_launch": self.idle_launch,
-            "idle_host": self.idle_host,
-            "idle_dependency": self.idle_dependency,
-            "idle_unknown": self.idle_unknown,
-        }
-
-    @property
-    def idle_ns(self) -> int:
-        """All idle parts together."""
-        return self.window_ns - self.compute - self.comm_exposed - self.copy_exposed
-
-    def fraction(self, part: str) -> float:
-        """The share of one part, 0-1; 0 for an empty window."""
-        return self.parts[part] / self.window_ns if self.window_ns else 0.0
 
 
 class StreamUse(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct
-from profkit.model.intervals import Intervals
 from profkit.model.table import Table
 
 I32 = NDArray[np.int32]
@@ -294,11 +293,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def window_duration_ns(self) -> int:
         """Length of the window under analysis."""
         return self.window_ns[1] - self.window_ns[0]
-
-    @property
-    def window_set(self) -> Intervals:
-        """The window as a set."""
-        return Intervals.pairs([self.window_ns])
 
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""

@@ -13,7 +13,7 @@ SCHEMAS: Final = ("triage", "compare", "scaling", "kernels")
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Give the schema (draft 2020-12) of a document, by the name of its command; raises UsageError."""
+    """The schema (draft 2020-12) of a document, by the name of its command; raises UsageError."""
     if name not in SCHEMAS:
         raise UsageError(f"no schema is known for {name!r}", hint=f"one of {', '.join(SCHEMAS)}")
     file = resources.files("profkit.render") / "schema" / f"{name}.schema.json"

@@ -43,13 +43,8 @@ class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def none(cls) -> IdleCauses:
-        """Give the causes of no time."""
+        """The causes of no time."""
         return _none_known(Intervals.empty())
-
-    @property
-    def before_launch_ns(self) -> int:
-        """Idle time in which the host had not issued the next operation yet."""
-        return self.data.total_ns + self.sync.total_ns + self.launch.total_ns + self.host.total_ns
 
 
 class _Gaps(msgspec.Struct, frozen=True):
@@ -62,7 +57,7 @@ class _Gaps(msgspec.Struct, frozen=True):
 
 
 def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> IdleCauses:
-    """Give the causes of all idle time of one device."""
+    """The causes of all idle time of one device."""
     low, high = trace.window_ns
     if queue.n_early > QUALITY.limit("no_cause") * queue.n_linked:
         return _none_known(activity.any.gaps(low, high))
@@ -141,7 +136,7 @@ def _gaps(trace: Trace, activity: Activity, idle: Intervals) -> _Gaps:
 
 
 def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
-    """Give the idle time after a blocking call that the host would have spent ahead of the device without the call.
+    """The idle time after a blocking call that the host would have spent ahead of the device without the call.
 
     A call that held the host for W while the device worked, and released it into a drained device, cost at most W of
     what follows: `min(W, gap)`. A call on a device that was drained anyway costs nothing here.
@@ -152,5 +147,5 @@ def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
     inside = (row >= 0) & (blocked.end_ns[np.maximum(row, 0)] >= gaps.start_ns)
     row = row[inside]
     released = blocked.end_ns[row]
-    held = busy.covered_ns(blocked.start_ns[row], np.minimum(released, gaps.start_ns[inside]))
+    held = busy.covered_ns(blocked.start_ns[row], released)
     return Intervals.of(released, np.minimum(released + held, gaps.issued_ns[inside]))

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from profkit.analyzers.base import Scope
+from profkit.model.budget import Budget
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
-from profkit.model.rank_report import Budget
 
 DOMINANT: Final = SEVERITY_FROM[Severity.HIGH]
 """A cause with this share of the window is the bottleneck, whatever the rest does."""

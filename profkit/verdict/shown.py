@@ -11,8 +11,8 @@ from profkit.findings import KINDS, kind_of
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
 from profkit.findings.parts import PARTS, Part
+from profkit.model.budget import Budget
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
-from profkit.model.rank_report import Budget
 from profkit.model.report import Bottleneck
 from profkit.units import format_fraction
 from profkit.verdict.case import HEALTHY_WORK, MANY_GAPS, Case

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope, Vendor
 from profkit.analyzers.tools import kernel_profile, system_timeline
-from profkit.ingest.kineto.source import traits
+from profkit.ingest.kineto.traits import traits
 from profkit.pipeline import triage_trace
 from profkit.shell import line_of
 from profkit.testing import kernel, launch, span, trace_of

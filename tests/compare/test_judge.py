@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from profkit.compare.stats.inference import batch_means_error, paired, permutation_p, welch
-from profkit.compare.stats.judge import Answer, Change, Sample, judge
+from profkit.compare.stats.judge import Answer, Judgement, Sample, judge
 from tests.conftest import ROOT
 
 SEED = ROOT.parent / "shared" / "data" / "seeds" / "fsdp_study"
@@ -36,7 +36,7 @@ def times(*values: float, **fields: object) -> Sample:
     return Sample(name="runs", values=values, unit="ns/step", higher_is_better=False, **fields)
 
 
-def assert_is_the_seeds_verdict(change: Change) -> None:
+def assert_is_the_seeds_verdict(change: Judgement) -> None:
     assert change.answer is Answer.INCONCLUSIVE
     assert round(100 * change.effect, 1) == -3.3
     assert round(change.p_value, 2) == 0.14

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from profkit.cli import group
 from profkit.ingest.ncu.reader import read_profiles
@@ -48,6 +49,14 @@ def profile(*, rules=(), name="void k<float>(float *)", **metrics):
 def test_the_rule_of_nvidia_at_its_edges(sm, memory, waves, title, kernel_class):
     speed = assess(profile(sm=sm, memory=memory, waves=waves)).speed
     assert (speed.title, speed.kernel_class) == (title, kernel_class)
+
+
+def test_ncus_own_verdict_is_read_from_its_own_rule():
+    said = "The kernel exhibits low compute throughput: this kernel grid is too small to fill the available resources"
+    other = Rule(id="LaunchConfiguration", kind="OPT", message=said)
+    assert ncu_title(profile(rules=(other,))) == ""
+    for rule_id in ("SOLBottleneck", "GPU Speed Of Light Throughput"):
+        assert ncu_title(profile(rules=(other, replace(other, id=rule_id)))) != ""
 
 
 def test_no_data_is_no_verdict():

@@ -99,6 +99,13 @@ def test_an_all_reduce_that_backward_does_not_ask_for_is_named(tmp_path):
     assert report.verdict.bottleneck is Bottleneck.COMM
 
 
+@pytest.mark.parametrize(("transfer_us", "shares"), [(20, [0.0227]), (10, [])])
+def test_an_extra_collective_is_worth_a_word_from_a_fiftieth_of_the_window(tmp_path, transfer_us, shares):
+    report = profkit.triage([str(with_an_extra(job_of(tmp_path, transfer_us=transfer_us)))])
+    extra = [item.fraction for item in report.findings if item.id == "collective.extra"]
+    assert extra == pytest.approx(shares, abs=1e-4)
+
+
 def test_all_that_backward_asks_for_is_no_extra(tmp_path):
     folder = job_of(tmp_path, transfer_us=1_000)
     report = profkit.triage([str(folder)])

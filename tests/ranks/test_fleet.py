@@ -53,6 +53,8 @@ def test_a_late_rank_is_the_verdict(late_job):
     (finding,) = [item for item in report.findings if item.id == "straggler.rank"]
     phase = next(item for item in finding.evidence if item.metric == "straggler.phase_excess_ns.data")
     assert phase.value == pytest.approx(12 * LATE_NS, rel=0.01)
+    (chance,) = [item for item in finding.evidence if item.metric == "straggler.p_value"]
+    assert "step" not in chance.statement  # that there are too few is said of fewer than six
 
 
 def test_the_step_without_the_lateness_is_predicted(late_job):

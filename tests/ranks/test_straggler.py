@@ -288,6 +288,57 @@ def test_lateness_and_excess_in_a_picture():
     assert excess_ns(arrival, present).tolist() == [[0, 0, 20], [0, 0, 0], [0, 7, 0]]
 
 
+def late_by_its_own(waits, *, own, stayed_less):
+    """Rank 1 arrives 10 ms late each time: so much of it for its own compute, and its collectives so much shorter."""
+    n = len(waits.rows)
+    late, spent, stayed = (np.zeros((n, 4), np.int64) for _ in range(3))
+    late[:, 1], spent[:, 1], stayed[:, 1] = 10 * MS, own, stayed_less
+    none = np.zeros_like(late)
+    return replace(
+        waits,
+        uses_clocks=True,
+        arrival_ns=100 * MS * np.arange(n)[:, None] + late,
+        duration_ns=20 * MS - stayed,
+        own_ns=np.stack([none, late, none, none], axis=2),
+        lead_ns=np.stack([none, spent, none, none], axis=2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("own_ms", "stayed_less_ms", "reason"),
+    [
+        (5, 5, ""),
+        (4.9, 5, "rank 1 comes late, but only 49% of it is its own work"),
+        (5, 4.9, "arrivals name rank 1, durations rank 1: the clocks"),
+    ],
+)
+def test_half_of_the_lateness_is_its_own_work_and_half_is_seen_without_clocks(own_ms, stayed_less_ms, reason):
+    summaries = simulate(Job()).summaries
+    (waits,) = waits_of(summaries)
+    changed = late_by_its_own(waits, own=int(own_ms * MS), stayed_less=int(stayed_less_ms * MS))
+    (found,) = find_stragglers([changed], summaries)
+    assert [one.rank for one in found.named] == ([] if reason else [1])
+    assert found.reason.startswith(reason)
+
+
+def test_the_effect_is_the_lateness_beyond_that_of_the_middle_rank():
+    """Rank 0 is 10 ms late always, rank 1 or rank 2 in turn 6 ms: the middle of the others is late for half of 6 ms."""
+    (waits,) = waits_of(simulate(Job()).summaries)
+    n = len(waits.rows)
+    late = np.zeros((n, 4), np.int64)
+    late[:, 0], late[0::2, 1], late[1::2, 2] = 10 * MS, 6 * MS, 6 * MS
+    spent = np.stack([np.zeros_like(late), late, np.zeros_like(late), np.zeros_like(late)], axis=2)
+    arrival = 100 * MS * np.arange(n)[:, None] + late
+    changed = replace(
+        waits, arrival_ns=arrival, duration_ns=20 * MS - late, own_ns=spent, lead_ns=spent, uses_clocks=True
+    )
+    ((found,),) = [one.named for one in find_stragglers([changed], simulate(Job()).summaries)]
+    span_ns = 100 * MS * (n - 1) + 20 * MS
+    assert (found.rank, found.phase, found.lateness_ns) == (0, "compute", n * 10 * MS)
+    assert found.effect_fraction == n * (10 - 3) * MS / span_ns
+    assert (found.excess_ns, found.share, found.n_last) == (n * 4 * MS, 1.0, n)
+
+
 def test_a_group_without_instances_is_left_out():
     ranks = [
         replace(summary, collectives=CollectiveRows(**{k: v[:0] for k, v in summary.collectives.columns().items()}))

@@ -6,8 +6,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from profkit.model.budget import Budget
 from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
-from profkit.model.rank_report import Budget, Check, DeviceReport, RankReport, Section, Steps, StreamUse, TableView
+from profkit.model.rank_report import Check, DeviceReport, RankReport, Section, Steps, StreamUse, TableView
 from profkit.model.report import Bottleneck, Failure, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, line_of
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profkit.model.budget import Budget
 from profkit.model.finding import Severity
-from profkit.model.rank_report import Budget
 from profkit.render.words import triage as text
 from profkit.shell import clean
 from tests.render import reports

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profkit.analyzers.launches.measured import Launches
 from profkit.findings.host import LAUNCH_BOUND
+from profkit.model.budget import label
 from profkit.model.finding import Evidence
 from profkit.units import format_count, format_fraction, format_ns
 
@@ -20,7 +21,7 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             statement=f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
             f" launches: {format_fraction(scope.fraction(result.launch_idle_ns))} of the window in"
             f" {'operator dispatch' if result.has_ops else 'CUDA calls'}, {format_fraction(scope.fraction(result.host_idle_ns))} in"
-            f" {'other host work' if result.has_ops else 'Python or dispatch (no operators recorded)'}",
+            f" {label('idle_host', is_cpu=False) if result.has_ops else 'Python or dispatch (no operators recorded)'}",
             metric="budget_ns.idle_launch+idle_host-launches.turnaround_ns",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",

@@ -16,7 +16,7 @@ _EVENT_NS = 1_000_000
 
 
 def is_one_off(result: Launches) -> bool:
-    """Tell whether a few long stretches hold the late time: start-up, compilation, a checkpoint; not launch cost."""
+    """Whether a few long stretches hold the late time: start-up, compilation, a checkpoint; not launch cost."""
     is_short = result.scope.n_steps < 2 * STALL.limit("stretches")
     most = STALL.limit("one_off")
     return result.few_gaps_share >= most and (is_short or result.worst_step_share >= most)

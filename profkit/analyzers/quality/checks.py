@@ -10,7 +10,7 @@ from profkit.units import format_fraction, format_ns
 
 
 def checks(result: Quality) -> tuple[Check, ...]:
-    """Give the checks that apply to this trace, with the value seen."""
+    """The checks that apply to this trace, with the value seen."""
     return tuple(check for check in (*_device_checks(result), *_run_checks(result)) if check.value is not None)
 
 

@@ -38,7 +38,7 @@ def is_capturing_graph() -> bool:
 
 
 def recorded_event() -> Any:
-    """Give an event recorded in the current stream, `None` without CUDA."""
+    """An event recorded in the current stream, `None` without CUDA."""
     if not cuda_in_use():
         return None
     event = torch.cuda.Event(enable_timing=True)
@@ -47,12 +47,12 @@ def recorded_event() -> Any:
 
 
 def begun(ended_ns: int, ended: Any) -> Mark:
-    """Give the mark of a boundary whose old step ended then; its new step begins now."""
+    """The mark of a boundary whose old step ended then; its new step begins now."""
     return Mark(ended_ns=ended_ns, began_ns=time.perf_counter_ns(), ended=ended, began=recorded_event())
 
 
 def durations_ns(marks: Sequence[Mark]) -> list[int]:
-    """Give the durations in ns of the steps between marks: by the device's events where all of them are done."""
+    """The durations in ns of the steps between marks: by the device's events where all of them are done."""
     pairs = list(zip(marks, marks[1:]))  # noqa: B905, RUF007 - Python 3.9
     if pairs and all(_is_done(mark.ended) and _is_done(mark.began) for mark in marks):
         return [round(first.began.elapsed_time(second.ended) * 1e6) for first, second in pairs]
@@ -64,7 +64,7 @@ def _is_done(event: Any) -> bool:
 
 
 def summary(values_ns: Sequence[int]) -> dict[str, Any]:
-    """Give count, mean, median and quartiles (ns) of step times as plain values; `{"n": 0}` of none."""
+    """Count, mean, median and quartiles (ns) of step times as plain values; `{"n": 0}` of none."""
     if not values_ns:
         return {"n": 0}
     ordered = sorted(values_ns)

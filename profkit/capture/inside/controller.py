@@ -383,7 +383,7 @@ class Controller:
 
 
 def _as_numbers(counters: Sequence[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, float]]]:
-    """Give the counts that are finite numbers and not 0: a NaN would make the trace no JSON."""
+    """The counts that are finite numbers and not 0: a NaN would make the trace no JSON."""
     return [
         (unix_ns, {name: number for name, value in counts.items() if (number := store.finite(value))})
         for unix_ns, counts in counters

@@ -96,7 +96,7 @@ def guard_children() -> str:
 
 
 def _of_c(name: str) -> Any:
-    """Give a function of the C library, None where it has none of this name."""
+    """A function of the C library, None where it has none of this name."""
     try:
         return getattr(ctypes.CDLL(None), name, None)
     except (OSError, TypeError):  # no library can be loaded, or not by no name

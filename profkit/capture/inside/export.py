@@ -84,7 +84,7 @@ def finish(
 
 
 def _free_name(folder: Path, label: str, capture_id: str, *, overwrites: bool) -> str:
-    """Give the name of a trace: by its rank, and by its capture as well where a file of that name lies there."""
+    """The name of a trace: by its rank, and by its capture as well where a file of that name lies there."""
     name = f"{label}{TRACE_SUFFIX}"
     return name if overwrites or not os.path.lexists(folder / name) else f"{label}_{capture_id[:8]}{TRACE_SUFFIX}"
 
@@ -157,7 +157,7 @@ def finish_left(left: Path, identity: Identity) -> list[dict[str, Any]]:
 def manifest(
     facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
 ) -> dict[str, Any]:
-    """Give what `capture.json` holds; times in ns, keys absent where nothing is known."""
+    """What `capture.json` holds; times in ns, keys absent where nothing is known."""
     dropped = ("fetches", "counters", "command")
     ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
@@ -174,7 +174,7 @@ def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Give what `capture.json` holds; empty where there is none, or one that profkit did not write."""
+    """What `capture.json` holds; empty where there is none, or one that profkit did not write."""
     try:
         found: Any = json.loads(files().read_small(folder / MANIFEST, _MAX_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -218,7 +218,7 @@ def _remove_published(folder: Path, *, capture_id: str, rank: int) -> None:
 
 
 def _compressor() -> Any:
-    """Give isal's gzip, ten times as fast, or the standard one: the traced interpreter may have nothing else."""
+    """Isal's gzip, ten times as fast, or the standard one: the traced interpreter may have nothing else."""
     for name in ("isal.igzip", "gzip"):
         try:
             return import_module(name)
@@ -236,7 +236,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _why(error: Exception) -> str:
-    """Give what went wrong; the file was reached by a name that means nothing to others."""
+    """What went wrong; the file was reached by a name that means nothing to others."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -265,7 +265,7 @@ def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _clean_metadata(text: bytes) -> bytes:
-    """Give the keys before the events without secrets: a script may add its own. As it was where there are none."""
+    """The keys before the events without secrets: a script may add its own. As it was where there are none."""
     closing = b"null}"
     head, _, events = text.rpartition(b'"traceEvents"')
     try:
@@ -283,7 +283,7 @@ def _entries(values: dict[str, Any]) -> bytes:
 
 
 def _clean_line(line: bytes) -> bytes:
-    """Give a line of keys that together are no JSON: of a backslash in what a script adds torch makes a slash."""
+    """A line of keys that together are no JSON: of a backslash in what a script adds torch makes a slash."""
     for entry in (line, line.replace(b'/"', b'\\"')):
         try:
             clean, n_taken = redact().redacted(json.loads(b"{" + entry.strip().rstrip(b",") + b"}"))
@@ -298,7 +298,7 @@ def _clean_line(line: bytes) -> bytes:
 
 
 def _without_secrets(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Give the text with secrets taken out of the names that the script gave to its ranges."""
+    """The text with secrets taken out of the names that the script gave to its ranges."""
     clean: dict[bytes, bytes] = {}
 
     def cleaned(found: re.Match[bytes]) -> bytes:
@@ -331,7 +331,7 @@ def _clean_name(quoted: bytes) -> bytes:
 
 
 def _renamed(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Give the text with its `traceName` replaced: the profiler wrote the path of a file that is gone by then."""
+    """The text with its `traceName` replaced: the profiler wrote the path of a file that is gone by then."""
     held = b""
     for chunk in chunks:
         held += chunk
@@ -341,7 +341,7 @@ def _renamed(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def top_level(facts: dict[str, Any]) -> dict[str, Any]:
-    """Give the keys a capture adds to its trace; times in ns, absent where not known."""
+    """The keys a capture adds to its trace; times in ns, absent where not known."""
     baseline, profiled, after = (facts.get(name) or {} for name in ("baseline", "profiled", "after"))
     keys = {
         "torch_version": facts.get("torch"),
@@ -369,7 +369,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mark(command: Any) -> str:
-    """Give what tells this user's own profkit that it has recorded this command; "" where no key can be kept."""
+    """What tells this user's own profkit that it has recorded this command; "" where no key can be kept."""
     try:
         from profkit import signing
     except ImportError:  # the traced interpreter has no profkit
@@ -378,7 +378,7 @@ def _mark(command: Any) -> str:
 
 
 def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:
-    """Give the rows a capture adds: fetches of loader workers, each worker its own row, and counters of each step."""
+    """The rows a capture adds: fetches of loader workers, each worker its own row, and counters of each step."""
     events: list[dict[str, Any]] = []
     for pid, worker in sorted({(row[0], row[1]) for row in facts.get("fetches") or []}):
         name = f"DataLoader worker {worker}"

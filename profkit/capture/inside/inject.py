@@ -33,12 +33,12 @@ def start() -> None:
 
 
 def _own_command() -> str:
-    """Give the command of this process without secrets: no runner has told it."""
+    """The command of this process without secrets: no runner has told it."""
     return redacted_command(getattr(sys, "orig_argv", ["python", *sys.argv]))
 
 
 def begin(options: Options) -> Any:
-    """Give the controller of a capture that begins now and ends with the process at the latest."""
+    """The controller of a capture that begins now and ends with the process at the latest."""
     from .controller import Controller
 
     controller = Controller(options)
@@ -55,7 +55,7 @@ def begin(options: Options) -> Any:
 
 
 def current() -> Any:
-    """Give the controller of this process, `None` if nothing is captured."""
+    """The controller of this process, `None` if nothing is captured."""
     return sys.modules.get(_STATE)
 
 

@@ -22,7 +22,7 @@ def tool_is_attached() -> bool:
 
 
 def make_phase() -> Callable[[str], AbstractContextManager[Any]]:
-    """Give the function that opens a range of this name."""
+    """The function that opens a range of this name."""
     marks = tool_marks() if tool_is_attached() else None
     if marks is None:
         plain: Callable[[str], AbstractContextManager[Any]] = record_function
@@ -42,7 +42,7 @@ def make_phase() -> Callable[[str], AbstractContextManager[Any]]:
 
 
 def tool_marks() -> tuple[Callable[[str], Any], Callable[[Any], None]] | None:
-    """Give how an NVTX range is begun (by its name, gives an id) and ended, None where nothing can mark.
+    """How an NVTX range is begun (by its name, gives an id) and ended, None where nothing can mark.
 
     Not push and pop: those belong to a thread, and backward launches from another one. By the nvtx package, whose
     ranges lie in a domain of their own, else by torch's, where this torch has CUDA.

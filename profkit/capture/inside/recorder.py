@@ -85,7 +85,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _profile_of_one_id(arguments: dict[str, Any], capture_id: str) -> profile:
-    """Give a profiler whose trace id is that of the whole capture, where this torch can (2.6 and later)."""
+    """A profiler whose trace id is that of the whole capture, where this torch can (2.6 and later)."""
     try:
         return profile(**arguments, custom_trace_id_callback=lambda: capture_id)
     except TypeError:

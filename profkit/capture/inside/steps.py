@@ -145,14 +145,14 @@ class StepFinder:
         return self._n_candidates
 
     def step_rows(self) -> list[int]:
-        """Give the indices of the candidates that are step boundaries by what is known now; [] if undecided."""
+        """The indices of the candidates that are step boundaries by what is known now; [] if undecided."""
         if self.mode != "optimizer":
             return self._rows.get(None, [])
         leader = self._leader if self._is_frozen else self.leader()
         return self._rows.get(leader, []) if leader is not None else []
 
     def leader(self) -> int | None:
-        """Give the optimizer whose call ends a step, None while that cannot be told."""
+        """The optimizer whose call ends a step, None while that cannot be told."""
         total = sum(self.calls.values())
         if total < _MIN_CALLS:
             return None

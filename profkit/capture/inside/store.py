@@ -59,7 +59,7 @@ def forget_parts() -> None:
 
 @contextmanager
 def _work(options: Options) -> Iterator[Path]:
-    """Give the work folder, by a name that leads to it alone; this process has a part in the capture meanwhile."""
+    """The work folder, by a name that leads to it alone; this process has a part in the capture meanwhile."""
     held = _HELD.get(options.capture_id)
     hold = held or place.join(options.folder, options.capture_id)
     try:
@@ -72,7 +72,7 @@ def _work(options: Options) -> Iterator[Path]:
 
 @contextmanager
 def raw_file(options: Options, label: str) -> Iterator[Path]:
-    """Give where a process exports its trace to; it is in the work folder when the context has ended."""
+    """Where a process exports its trace to; it is in the work folder when the context has ended."""
     join(options)
     with _HELD[options.capture_id].hidden_folder() as folder:
         yield folder / f"{label}{place.RAW}"
@@ -101,7 +101,7 @@ def write_facts(options: Options, facts: dict[str, Any]) -> None:
 
 
 def finite(value: Any) -> float:
-    """Give a count as a number, 0 for what is none or not finite; of a tensor, its value."""
+    """A count as a number, 0 for what is none or not finite; of a tensor, its value."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # torch raises RuntimeError for more than one element
@@ -110,7 +110,7 @@ def finite(value: Any) -> float:
 
 
 def claim_label(options: Options) -> str:
-    """Give this process's name in file names: its rank, with the process id where another process has that rank."""
+    """How this process is named in file names: its rank, with the process id where another process has that rank."""
     folder = join(options)
     for label in (f"rank{rank()}", f"rank{rank()}_pid{os.getpid()}"):
         if _is_first(options, f"{label}.claim"):
@@ -140,7 +140,7 @@ def say_once(options: Options, name: str, line: str) -> None:
 
 
 def rank() -> int:
-    """Give the rank of this process, 0 where there is but one."""
+    """The rank of this process, 0 where there is but one."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank())
     for name in _RANK_VARIABLES:
@@ -150,7 +150,7 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """Give the number of ranks, 1 where this process is alone."""
+    """The number of ranks, 1 where this process is alone."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_world_size())
     text = os.environ.get("WORLD_SIZE", "")

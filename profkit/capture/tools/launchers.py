@@ -40,7 +40,7 @@ class Launch:
 
 
 def cut(command: Sequence[str]) -> Launch:
-    """Give launcher and program; a launcher that is not known is part of the program, and all ranks share a report."""
+    """Launcher and program; a launcher that is not known is part of the program, and all ranks share a report."""
     words = tuple(command)
     name = Path(words[0]).name if words else ""
     if name == "torchrun":
@@ -75,7 +75,7 @@ def _torchrun(launcher: tuple[str, ...], words: tuple[str, ...], python: str) ->
 
 
 def _python_beside(torchrun: str) -> str:
-    """Give the Python that torchrun would use: the one in its folder; `python` where that is the one on PATH."""
+    """The Python that torchrun would use: the one in its folder; `python` where that is the one on PATH."""
     found = shutil.which(torchrun)
     beside = Path(found).parent / "python" if found else None
     if beside is None or not beside.exists() or shutil.which("python") == str(beside):
@@ -84,7 +84,7 @@ def _python_beside(torchrun: str) -> str:
 
 
 def placed(launch: Launch, tool: Sequence[str], ranks: str) -> tuple[str, ...]:
-    """Give the command with the tool in front of the program, of the ranks asked for ("all", "0", "0,3") alone.
+    """The command with the tool in front of the program, of the ranks asked for ("all", "0", "0,3") alone.
 
     The other ranks run the program as it is: a shell chooses by the rank's variable, and gives itself up for it.
     """

@@ -30,7 +30,7 @@ class Target:
 
 
 def target_of(kernel: str | None, *, skip: int | None, count: int | None) -> Target:
-    """Give the target for a kernel by its name in any tool's words, or `regex:...`; without one, all but collectives.
+    """The target for a kernel by its name in any tool's words, or `regex:...`; without one, all but collectives.
 
     Raises UsageError for a collective and for what holds no name.
     """
@@ -51,7 +51,7 @@ def target_of(kernel: str | None, *, skip: int | None, count: int | None) -> Tar
 
 
 def ncu_line(tool: Tool, *, target: Target, output: str, log: Path | None, section_set: str, is_whole: bool) -> Line:
-    """Give the flags of `ncu`; `output` is the report without its suffix."""
+    """The flags of `ncu`; `output` is the report without its suffix."""
     wishes = [
         wish("follow the launcher to the process that has the GPU", "--target-processes all"),
         *(() if is_whole else (wish("only inside the calls that profkit makes", "--profile-from-start off"),)),
@@ -82,6 +82,6 @@ def ncu_line(tool: Tool, *, target: Target, output: str, log: Path | None, secti
 
 
 def page_line(tool: Tool, report: Path) -> tuple[str, ...]:
-    """Give the command that prints a report's raw page as CSV in base units, which needs no reader but profkit."""
+    """The command that prints a report's raw page as CSV in base units, which needs no reader but profkit."""
     units = ("--print-units", "base") if tool.can("--print-units") else ()
     return (tool.path or "ncu", "--import", str(report), "--csv", "--page", "raw", *units)

@@ -64,7 +64,7 @@ class Line:
 
 
 def find_tool(name: str, help_words: Sequence[str]) -> Tool:
-    """Give the tool on PATH with the flags of its help text, or one without a path."""
+    """The tool on PATH with the flags of its help text, or one without a path."""
     path = shutil.which(name)
     if path is None:
         return Tool(name=name)
@@ -75,7 +75,7 @@ def find_tool(name: str, help_words: Sequence[str]) -> Tool:
 
 
 def flags_of(tool: Tool, help_words: Sequence[str]) -> Tool:
-    """Give the same tool with the flags of another of its commands (`nsys export`)."""
+    """The same tool with the flags of another of its commands (`nsys export`)."""
     if not tool.path:
         return Tool(name=tool.name)
     flags = frozenset(_FLAG.findall(_said([tool.path, *help_words])))
@@ -83,7 +83,7 @@ def flags_of(tool: Tool, help_words: Sequence[str]) -> Tool:
 
 
 def spoken(tool: Tool, wishes: Iterable[Wish]) -> Line:
-    """Give the wishes in the words of the installed version."""
+    """The wishes in the words of the installed version."""
     flags: list[str] = []
     reasons: list[tuple[str, str]] = []
     left_out: list[str] = []
@@ -98,7 +98,7 @@ def spoken(tool: Tool, wishes: Iterable[Wish]) -> Line:
 
 
 def wish(why: str, *ways: str) -> Wish:
-    """Give a wish whose ways are written as on a command line; a value with spaces takes `Wish` itself."""
+    """A wish whose ways are written as on a command line; a value with spaces takes `Wish` itself."""
     return Wish(ways=tuple(tuple(way.split()) for way in ways), why=why)
 
 
@@ -117,7 +117,7 @@ def require(tool: Tool, *, needs_gpu: bool, needs_counters: bool) -> None:
 
 
 def counters_error() -> MissingCapabilityError:
-    """Give the error for a GPU whose counters may not be read, with every way out."""
+    """The error for a GPU whose counters may not be read, with every way out."""
     return MissingCapabilityError(
         "the GPU's performance counters are closed to this user (ERR_NVGPUCTRPERM)",
         hint="run as root, or docker --cap-add=SYS_ADMIN, or let the admin set"

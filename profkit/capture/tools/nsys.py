@@ -27,7 +27,7 @@ _TRACED: Final = {"waits": "osrt", "python": "python-gil", "libraries": "cublas,
 def nsys_line(
     tool: Tool, *, target: str, also: Collection[str] = (), trace: str | None = None, is_whole: bool = False
 ) -> Line:
-    """Give the flags of `nsys profile`; `target` is the report without its suffix, `is_whole` takes the whole run."""
+    """The flags of `nsys profile`; `target` is the report without its suffix, `is_whole` takes the whole run."""
     more = [_TRACED[name] for name in ALSO if name in also and name in _TRACED]
     traced = trace or ",".join(["cuda", "nvtx", *(name for name in more if name != "python-gil" or tool.names(name))])
     graphs = "node" if "graphs" in also else "graph"
@@ -68,7 +68,7 @@ def _also(also: Collection[str]) -> list[Wish]:
 
 
 def export_line(tool: Tool, report: Path) -> tuple[str, ...]:
-    """Give the command that turns a report into the SQLite file that profkit reads: all tables, NCCL's payloads."""
+    """The command that turns a report into the SQLite file that profkit reads: all tables, NCCL's payloads."""
     line = spoken(
         tool,
         [

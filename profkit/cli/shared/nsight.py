@@ -59,14 +59,14 @@ def tool_options(function: Any) -> Any:
 
 
 def checked_ranks(text: str) -> str:
-    """Give a list of ranks as it is; raises UsageError for anything else."""
+    """A list of ranks as it is; raises UsageError for anything else."""
     if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", text):
         raise UsageError(f"--ranks {text!r} is neither all nor a list of ranks", hint="--ranks 0,3")
     return text
 
 
 def capture_options(folder: Path, chosen: Mapping[str, Any], command: Sequence[str]) -> Any:
-    """Give what the traced process is told; numbers of None are chosen there."""
+    """What the traced process is told; numbers of None are chosen there."""
     from profkit.capture.command import redacted_command
     from profkit.capture.options import Options
 
@@ -75,7 +75,7 @@ def capture_options(folder: Path, chosen: Mapping[str, Any], command: Sequence[s
 
 
 def output_folder(output: Path | None, name: str, *, overwrite: bool, is_dry: bool) -> Path:
-    """Give the folder for reports; a dry run takes the name as it is."""
+    """The folder for reports; a dry run takes the name as it is."""
     if is_dry:
         return (output or Path(name)).absolute()
     return folder_for(output, overwrite=overwrite, default=name)
@@ -101,7 +101,7 @@ def show(job: Job) -> None:
 
 
 def _assignment(name: str, value: str) -> str:
-    """Give a variable as a shell takes it; quoted whole, it would be the name of a program."""
+    """A variable as a shell takes it; quoted whole, it would be the name of a program."""
     from profkit.redact import redacted_command
 
     shown = redacted_command([f"{name}={value}"])[0]
@@ -114,7 +114,7 @@ def tell_left_out(job: Job) -> None:
         names = ", ".join(job.line.left_out)
         say(f"{job.tool.name} {job.tool.version} has no {names}: left out")
     if "--discard-environment" in job.line.left_out:
-        say("its reports hold the environment with all its secrets, so do not share them")
+        say("do not share its reports: they hold the environment with its secrets")
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,13 +146,13 @@ def run_job(job: Job, patterns: Sequence[str]) -> Done:
 
 
 def _stamps(folder: Path, patterns: Sequence[str]) -> dict[Path, tuple[int, int]]:
-    """Give what tells a file from the one a former run left there: its inode and its time."""
+    """What tells a file from the one a former run left there: its inode and its time."""
     found = [path for pattern in patterns for path in folder.glob(pattern)]
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
 
 
 def steps_told(facts: Sequence[dict[str, Any]], name: str) -> list[str]:
-    """Give a line for each rank: which steps were recorded, and what the tool cost them; or why there are none."""
+    """A line for each rank: which steps were recorded, and what the tool cost them; or why there are none."""
     from profkit.units import format_ns
 
     told = []

@@ -90,5 +90,5 @@ def deliver(text: str, output: Path | None) -> None:
 
 
 def is_standard_output(output: Path) -> bool:
-    """Tell a name of standard output, which may be a file half written by others: it is added to, never replaced."""
+    """Whether a path is standard output, which may be a file half written by others: it is added to, never replaced."""
     return str(output) in {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}

@@ -14,7 +14,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     name = "percent"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Give the fraction."""
+        """The fraction."""
         if isinstance(value, float):
             return value
         match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)\s*%", str(value).strip())

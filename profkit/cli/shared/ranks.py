@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
-    """Give the report on several sources."""
+    """The report on several sources."""
     from profkit.api import triage_ranks
     from profkit.ingest.discover import is_stream, is_url
 
@@ -72,13 +72,13 @@ def report_on(sources: list[str], options: Options, plan: Plan) -> Report:
 
 
 def _total_bytes(sources: list[str]) -> int:
-    """Give how much text the sources hold, about; of a URL nothing is known before it is fetched."""
+    """How much text the sources hold, about; of a URL nothing is known before it is fetched."""
     files = [Path(source) for source in sources if os.path.isfile(source)]  # noqa: PTH113 - no error for a long name
     return sum(file.stat().st_size * (_EXPANSION if file.suffix in (".gz", ".zst") else 1) for file in files)
 
 
 def _keeping(sources: list[str], plan: Plan, *, is_small: bool) -> Keeping | None:
-    """Give where finished ranks are kept; nowhere for what is read in a second, unless a folder is named."""
+    """Where finished ranks are kept; nowhere for what is read in a second, unless a folder is named."""
     from profkit.ranks.run.jobs import Keeping
     from profkit.ranks.run.store import users_folder
     from profkit.signing import FINISHED_RANKS, secret_for
@@ -97,7 +97,7 @@ def _keeping(sources: list[str], plan: Plan, *, is_small: bool) -> Keeping | Non
 
 @contextmanager
 def _executor(plan: Plan, *, is_small: bool) -> Iterator[tuple[Executor | None, int]]:
-    """Give where jobs run and how many at a time; None for processes of our own."""
+    """Where jobs run and how many at a time; None for processes of our own."""
     if plan.dask is not None and not is_small:
         with _cluster(plan.dask) as (executor, n_workers):
             yield executor, n_workers
@@ -115,7 +115,7 @@ def _n_cores() -> int:
 
 @contextmanager
 def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
-    """Give the executor of a `distributed` cluster and its threads; the cluster runs on when the client has gone."""
+    """The executor of a `distributed` cluster and its threads; the cluster runs on when the client has gone."""
     try:
         from distributed import Client
     except ImportError:
@@ -163,7 +163,7 @@ class _Telling(msgspec.Struct):
             sys.stderr.flush()
 
     def line(self, elapsed_s: float) -> str:
-        """Give the state in one line; ranks that were kept tell nothing of how fast the others are read."""
+        """The state in one line; ranks that were kept tell nothing of how fast the others are read."""
         n_read = self.n_done - self.n_kept
         parts = [f"{self.n_done:,} of {self.n_sources:,} ranks"]
         parts += [f"{self.n_kept:,} kept from before"] if self.n_kept else []

@@ -19,5 +19,5 @@ def say_below(text: str) -> None:
 
 
 def _harmless(text: str) -> str:
-    """Give text for a line: names, URLs and the words of other programs in it are strangers'."""
+    """Text for a line: names, URLs and the words of other programs in it are strangers'."""
     return clean(redacted_text(text))

@@ -16,11 +16,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.compare.bench.process import Outcome
-from profkit.compare.stats.change import Answer, Change, Sample
 from profkit.compare.stats.distributions import two_sided_p
 from profkit.compare.stats.inference import paired
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, MIN_RUNS, judge
+from profkit.compare.stats.sample import Sample
 from profkit.model.bench import Arm, BenchReport, Drift
+from profkit.model.comparison import Answer, Judgement
 
 ARMS: Final = ("A", "B")
 _FIRST_LOOK: Final = 4
@@ -61,7 +62,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def orders(n_blocks: int, seed: int) -> list[tuple[str, str]]:
-    """Give the order of arms in each block: ABBA or BAAB, drawn for every two blocks, so that linear drift cancels.
+    """The order of arms in each block: ABBA or BAAB, drawn for every two blocks, so that linear drift cancels.
 
     The session begins with A: who reads the table takes the arm of its first row for the baseline.
     """
@@ -74,7 +75,7 @@ def orders(n_blocks: int, seed: int) -> list[tuple[str, str]]:
 
 
 def looks(n_blocks: int, alpha: float, *, stops_early: bool) -> dict[int, float]:
-    """Give the blocks after which the arms are judged, each with the error it may spend; the sum is alpha.
+    """The blocks after which the arms are judged, each with the error it may spend; the sum is alpha.
 
     Haybittle and Peto's rule: early looks ask for overwhelming evidence, so that the last one keeps nearly all of
     alpha. The chance of any false alarm is at most the sum (Bonferroni), whatever the looks have in common.
@@ -87,7 +88,7 @@ def looks(n_blocks: int, alpha: float, *, stops_early: bool) -> dict[int, float]
 def measure(
     run: Callable[[str], Outcome], design: Design, *, on_trial: Callable[[Sequence[Trial]], None] = lambda _: None
 ) -> list[Trial]:
-    """Give the runs of a session, in order; `run` makes one of an arm. `on_trial` is told all runs after each.
+    """The runs of a session, in order; `run` makes one of an arm. `on_trial` is told all runs after each.
 
     It gets the same growing list that is given at the end, so that a caller keeps what was measured when `run` raises.
     """
@@ -105,7 +106,7 @@ def measure(
 
 
 def samples(trials: Sequence[Trial], design: Design) -> tuple[Sample, Sample] | None:
-    """Give both arms over the blocks that are whole, by the best measure that every run told; None without a block."""
+    """Both arms over the blocks that are whole, by the best measure that every run told; None without a block."""
     whole = [trial for trial in trials if sum(other.block == trial.block for other in trials) == len(ARMS)]
     if not whole:
         return None
@@ -123,12 +124,12 @@ def samples(trials: Sequence[Trial], design: Design) -> tuple[Sample, Sample] | 
 
 
 def measure_of(trials: Sequence[Trial]) -> tuple[str, str, bool]:
-    """Give field, unit and direction of the measure to judge by."""
+    """Field, unit and direction of the measure to judge by."""
     return next(one for one in _MEASURES if all(getattr(trial.outcome, one[0]) is not None for trial in trials))
 
 
-def judged(trials: Sequence[Trial], design: Design) -> Change | None:
-    """Give the change between the arms, None before there is a whole block."""
+def judged(trials: Sequence[Trial], design: Design) -> Judgement | None:
+    """The change between the arms, None before there is a whole block."""
     pair = samples(trials, design)
     return judge(*pair, margin=design.margin, alpha=design.alpha) if pair is not None else None
 
@@ -136,7 +137,7 @@ def judged(trials: Sequence[Trial], design: Design) -> Change | None:
 def report(
     trials: Sequence[Trial], design: Design, commands: Mapping[str, str], *, is_same: bool = False
 ) -> BenchReport | None:
-    """Give what a session found; None without a whole block. `is_same` says that both arms run one command."""
+    """What a session found; None without a whole block. `is_same` says that both arms run one command."""
     pair = samples(trials, design)
     if pair is None:
         return None
@@ -165,7 +166,7 @@ def report(
 
 
 def _blocks_for(pair: tuple[Sample, Sample], alpha: float) -> tuple[tuple[float, int], ...]:
-    """Give how many blocks would see each of a few changes, by the spread of this session."""
+    """How many blocks would see each of a few changes, by the spread of this session."""
     ratios = [math.log(new / old) for old, new in zip(pair[0].values, pair[1].values, strict=True)]
     estimate = paired(ratios) if len(ratios) >= MIN_RUNS else None
     if estimate is None:
@@ -180,7 +181,7 @@ def _arm(sample: Sample, command: str) -> Arm:
 
 
 def drift_of(trials: Sequence[Trial], pair: tuple[Sample, Sample]) -> Drift | None:
-    """Give the trend of log values over the session, arms set equal; None below three blocks."""
+    """The trend of log values over the session, arms set equal; None below three blocks."""
     by_run = {(sample.name, block): value for sample in pair for block, value in _by_block(sample).items()}
     kept = [trial for trial in trials if (trial.arm, trial.block) in by_run]
     n_runs = len(kept)
@@ -206,7 +207,7 @@ def _by_block(sample: Sample) -> dict[int, float]:
 
 
 def table(trials: Sequence[Trial], names: Mapping[str, str], metric: str = "metric") -> str:
-    """Give the runs as CSV, one row each, in the order they were made; `profkit compare` reads it."""
+    """The runs as CSV, one row each, in the order they were made; `profkit compare` reads it."""
     told = [field for field, _, _ in _MEASURES if all(getattr(trial.outcome, field) is not None for trial in trials)]
     headings = {"metric": metric, "step_ns": "step_ms", "wall_ns": "wall_s"}
     scales = {"step_ns": 1e-6, "wall_ns": 1e-9}

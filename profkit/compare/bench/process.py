@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.compare.stats.change import is_plausible
+from profkit.compare.stats.sample import is_plausible
 from profkit.errors import ProfkitError, UsageError
 from profkit.files import open_file, temporary_folder, write_whole
 from profkit.redact import redacted_command, redacted_text

@@ -35,7 +35,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     weight: NDArray[np.float64]
 
     def medians(self, chosen: NDArray[np.bool_], *, at_least: int = MIN_PER_TWIN) -> dict[str, float]:
-        """Give the median duration of the chosen rows by twin, where there are enough, ns."""
+        """The median duration of the chosen rows by twin, where there are enough, ns."""
         order = np.lexsort((self.duration_ns[chosen], self.twin[chosen]))
         twin, duration = self.twin[chosen][order], self.duration_ns[chosen][order]
         codes, first, counts = np.unique(twin, return_index=True, return_counts=True)
@@ -48,7 +48,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def total_ns(self, chosen: NDArray[np.bool_]) -> dict[str, float]:
-        """Give the time of the chosen rows per step by twin, ns."""
+        """The time of the chosen rows per step by twin, ns."""
         sums = np.bincount(
             self.twin[chosen], weights=(self.duration_ns * self.weight)[chosen], minlength=len(self.twins)
         )
@@ -66,7 +66,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pooled(runs: Runs, rows_of: Callable[[Measured], Rows]) -> Pool:
-    """Give the rows of a side."""
+    """The rows of a side."""
     numbers: dict[str, int] = {}
     twin, duration, share, weight = [], [], [], []
     for run in runs:
@@ -102,13 +102,13 @@ class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drift(baseline: Pool, candidate: Pool) -> Slowdown | None:
-    """Give how the kernels that ran alone on both sides differ: clocks, devices, other load; None if too few did."""
+    """How the kernels that ran alone on both sides differ: clocks, devices, other load; None if too few did."""
     before, after = baseline.medians(baseline.alone), candidate.medians(candidate.alone)
     return _slowdown(candidate, candidate.alone, {name: before[name] for name in before if name in after})
 
 
 def beside(pool: Pool, other: Pool, drift_factor: float | None) -> Slowdown | None:
-    """Give how much longer kernels of `pool` took under communication than alone; None where too few can tell.
+    """How much longer kernels of `pool` took under communication than alone; None where too few can tell.
 
     `other` gives lone durations that `pool` lacks, times `drift_factor`; None keeps to what `pool` has.
     """
@@ -120,7 +120,7 @@ def beside(pool: Pool, other: Pool, drift_factor: float | None) -> Slowdown | No
 
 
 def stretch(baseline: Pool, candidate: Pool) -> Slowdown | None:
-    """Give how much longer the same collectives took on the candidate's side; None where too few are the same."""
+    """How much longer the same collectives took on the candidate's side; None where too few are the same."""
     before, after = (np.ones(pool.twin.size, np.bool_) for pool in (baseline, candidate))
     return _slowdown(candidate, after, baseline.medians(before, at_least=1), at_least=1)
 

@@ -89,7 +89,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured(trace: Trace) -> Measured:
-    """Give what is compared of a trace; where steps were found by their period, the window is cut to them."""
+    """What is compared of a trace; where steps were found by their period, the window is cut to them."""
     if trace.step_source == "period":
         trace = narrowed(trace, (0, len(trace.steps)))
     whole = analyse(trace)
@@ -136,7 +136,7 @@ def _counts(facts: Facts, results: dict[str, Any]) -> Counts:
 
 
 def _forward_operators(trace: Trace) -> tuple[int, int]:
-    """Give how many forward operators of the window ran inside backward nodes, and how many outside."""
+    """How many forward operators of the window ran inside backward nodes, and how many outside."""
     ops = trace.ops
     low, high = trace.window_ns
     starts_with_node = np.array([name.startswith(_BACKWARD_NODE) for name in trace.strings], np.bool_)
@@ -166,7 +166,7 @@ def _compiled_ns(facts: Facts) -> int:
 
 
 def _copied_bytes(facts: Facts) -> int:
-    """Give the bytes of copies to the device; a trace without sizes gives 0."""
+    """The bytes of copies to the device; a trace without sizes gives 0."""
     if facts.main_device is None:
         return 0
     gpu, rows = facts.trace.gpu, facts.main_device.activity.rows
@@ -176,7 +176,7 @@ def _copied_bytes(facts: Facts) -> int:
 
 
 def _peak_bytes(meta: TraceMeta, memory: Any) -> int | None:
-    """Give the most memory in use, of the device, or of the host without one: by the capture, else by memory events."""
+    """The most memory in use, of the device, or of the host without one: by the capture, else by memory events."""
     told = meta.metadata.get("profkit_memory")
     if isinstance(told, Mapping):
         for key in ("peak_allocated_bytes", "peak_host_bytes"):

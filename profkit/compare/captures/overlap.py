@@ -32,7 +32,7 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def readings(pair: Pair) -> tuple[Finding, ...]:
-    """Give what overlap did: bought nothing, gained, or was lost; nothing without communication on both sides."""
+    """What overlap did: bought nothing, gained, or was lost; nothing without communication on both sides."""
     overlap = Overlap(
         busy=pair.rates(lambda trace: trace.comm.busy_ns),
         hidden=pair.rates(lambda trace: trace.comm.hidden_ns),
@@ -74,7 +74,7 @@ def _step(pair: Pair) -> Evidence:
     change = pair.waterfall.delta_ns
     exposed = pair.waterfall.bar("comm_exposed").delta_ns
     return Evidence(
-        statement=f"the step {_moved(change)}, exposed communication {_moved(exposed)}",
+        statement=f"the step {_moved(change)}, {part_name(pair, 'comm_exposed')} {_moved(exposed)}",
         metric="compare.step_change_ns",
         value=float(change),
         unit="ns",
@@ -147,7 +147,7 @@ def _counts(pair: Pair, slowdown: Slowdown) -> bool:
 
 
 def _kernels_slowed(pair: Pair) -> Evidence | None:
-    """Give the slow-down of kernels under communication, beyond what the baseline's overlapped kernels had already."""
+    """The slow-down of kernels under communication, beyond what the baseline's overlapped kernels had already."""
     before, after = pair.kernels
     change = pair.drift
     slowed = beside(after, before, change.factor if change is not None else None)
@@ -191,7 +191,7 @@ def _busy_link(pair: Pair, overlap: Overlap) -> Evidence:
 
 
 def _went_to_idle(pair: Pair) -> list[Evidence]:
-    """Give the idle time that took the gain, where compute and the collectives stayed as they were; else nothing."""
+    """The idle time that took the gain, where compute and the collectives stayed as they were; else nothing."""
     worst = max(pair.waterfall.bars, key=lambda bar: bar.delta_ns)
     same = abs(pair.comm.delta_ns) <= _SAME_COMM * pair.comm.baseline_ns
     if worst.name not in IDLE_PARTS or worst.name == "idle_data" or not same:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Final
 
 import msgspec
 
@@ -13,6 +12,7 @@ from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.sides import Side
 from profkit.compare.captures.waterfall import Runs, per_step
 from profkit.findings.kind import FindingKind
+from profkit.model.budget import words
 from profkit.model.comparison import Account, Waterfall
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_count, format_ns
@@ -49,15 +49,15 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return "a step" if self.baseline.traces[0].has_steps else "a window"
 
     def rates(self, value: Callable[[Measured], int]) -> tuple[float, float]:
-        """Give the mean per step of a sum over the window, on both sides."""
+        """The mean per step of a sum over the window, on both sides."""
         return self.rate(0, value), self.rate(1, value)
 
     def rate(self, side: int, value: Callable[[Measured], int]) -> float:
-        """Give the mean per step of a sum over the window, on the baseline's side (0) or the candidate's (1)."""
+        """The mean per step of a sum over the window, on the baseline's side (0) or the candidate's (1)."""
         return float(per_step(self.runs[side], value))
 
     def fraction(self, duration_ns: float) -> float:
-        """Give a time per step as a share of the baseline's step, 0-1 and beyond."""
+        """A time per step as a share of the baseline's step, 0-1 and beyond."""
         return duration_ns / self.waterfall.baseline_ns if self.waterfall.baseline_ns else 0.0
 
     @cached_property
@@ -98,32 +98,13 @@ def moved(before: str, after: str) -> str:
     return f"{before} on both" if before == after else f"{before} -> {after}"
 
 
-def signed(change_ns: float) -> str:
-    """Give a change with its sign: `+1.20 ms`."""
-    return f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
-
-
-_PARTS: Final = {
-    "compute": "compute",
-    "comm_exposed": "exposed communication",
-    "copy_exposed": "exposed copies",
-    "idle_data": "waiting for data",
-    "idle_sync": "idle after synchronisation",
-    "idle_launch": "idle for late launches",
-    "idle_host": "idle for other host work",
-    "idle_dependency": "idle for dependencies",
-    "idle_unknown": "idle, cause unknown",
-}
-_CPU_PARTS: Final = {**_PARTS, "idle_launch": "dispatch (estimated)", "idle_host": "between operators"}
-
-
-def part_name(pair: Pair, part: str) -> str:
-    """Give the words for a part of the budget."""
-    return (_CPU_PARTS if pair.is_cpu else _PARTS)[part]
+def part_name(pair: Pair, *parts: str) -> str:
+    """The words for parts of the budget."""
+    return words(*parts, is_cpu=pair.is_cpu)
 
 
 def part_shown(pair: Pair, name: str) -> Evidence:
-    """Give one part of the budget on both sides."""
+    """One part of the budget on both sides."""
     bar = pair.waterfall.bar(name)
     times = moved(format_ns(bar.baseline_ns), format_ns(bar.candidate_ns))
     return Evidence(
@@ -135,7 +116,7 @@ def part_shown(pair: Pair, name: str) -> Evidence:
 
 
 def counted(pair: Pair, what: str, metric: str, value: Callable[[Measured], int]) -> Evidence:
-    """Give how often something happens, on both sides."""
+    """How often something happens, on both sides."""
     before, after = (round(rate, 1) for rate in pair.rates(value))
     return Evidence(
         statement=f"{what} {moved(format_count(before), format_count(after))} {pair.per}",

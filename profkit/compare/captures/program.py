@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import Pair, counted, moved, part_shown, reading, signed
+from profkit.compare.captures.pair import Pair, counted, moved, part_name, part_shown, reading
 from profkit.findings import comparison
+from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import Precision
-from profkit.units import format_bytes, format_fraction, format_ns
+from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns
 
 _HALF: Final = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 _CAST_NODE: Final = "ToCopyBackward0"
@@ -56,7 +57,7 @@ def precision(pair: Pair) -> Finding | None:
 
 
 def _format_shares(pair: Pair, side: int) -> Mapping[str, float]:
-    """Give the share of matrix-kernel time by format, 0-1; empty without matrix kernels."""
+    """The share of matrix-kernel time by format, 0-1; empty without matrix kernels."""
     names = {name for trace in (pair.baseline, pair.candidate)[side].traces for name in trace.counts.matrix_ns}
     times = {name: pair.rate(side, lambda trace, name=name: trace.counts.matrix_ns.get(name, 0)) for name in names}  # type: ignore[misc]
     total = sum(times.values())
@@ -88,7 +89,7 @@ def casts(pair: Pair) -> Finding | None:
 
 
 def _n_rows(trace: Measured, name: str) -> int:
-    """Give how many compute rows have this name."""
+    """How many compute rows have this name."""
     codes = [code for code, work in enumerate(trace.compute.works) if work.name == name]
     return int(np.isin(trace.compute.work, codes).sum())
 
@@ -120,12 +121,12 @@ def compiled(pair: Pair) -> Finding | None:
         evidence.append(counted(pair, "launches", "launches", lambda trace: trace.counts.launches))
     if is_replayed[0] != is_replayed[1]:
         evidence.append(counted(pair, "graph replays", "graph_launches", lambda trace: trace.counts.graph_launches))
-    host = sum(pair.waterfall.bar(name).delta_ns for name in ("idle_launch", "idle_host"))
-    waiting = "dispatch and between operators" if pair.is_cpu else "waiting for the host"
+    host = sum(pair.waterfall.bar(name).delta_ns for name in HOST_PARTS)
+    waiting = part_name(pair, *HOST_PARTS)
     device = pair.waterfall.bar("compute").delta_ns
     evidence.append(
         Evidence(
-            statement=f"compute {signed(device)}, {waiting} {signed(host)} {pair.per}",
+            statement=f"compute {format_signed_ns(device)}, {waiting} {format_signed_ns(host)} {pair.per}",
             metric="compare.compute_and_host_change_ns",
             value=float(device + host),
             unit="ns",

@@ -8,16 +8,17 @@ reading would be of two different things: then that is the reading.
 from __future__ import annotations
 
 from profkit.compare.captures import overlap
-from profkit.compare.captures.pair import Pair, counted, part_shown, reading, signed
+from profkit.compare.captures.pair import Pair, counted, part_name, part_shown, reading
 from profkit.compare.captures.program import casts, compiled, precision, recomputed
 from profkit.compare.captures.work import work_changed
 from profkit.findings import comparison
+from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence, Finding
-from profkit.units import format_fraction
+from profkit.units import format_fraction, format_signed_ns
 
 
 def readings(pair: Pair) -> tuple[Finding, ...]:
-    """Give what can be read from both sides, the heaviest first."""
+    """What can be read from both sides, the heaviest first."""
     changed = work_changed(pair)
     told = [item for read in (precision, casts, compiled, recomputed) if (item := read(pair)) is not None]
     if changed is not None:
@@ -50,7 +51,8 @@ def _loader(pair: Pair) -> Finding | None:
                 unit="flag",
             )
         )
-    title = f"waiting for data {waits}" if has_effect else "another kind of loader, but no less waiting for data"
+    data = part_name(pair, "idle_data")
+    title = f"{data} {waits}" if has_effect else f"another kind of loader, but no less {data}"
     return reading(
         comparison.INPUT,
         title,
@@ -84,7 +86,7 @@ def _syncs(pair: Pair) -> Finding | None:
 
 def _host(pair: Pair) -> Finding | None:
     """The device waits more or less for the host to launch."""
-    cost = sum(pair.waterfall.bar(name).delta_ns for name in ("idle_launch", "idle_host"))
+    cost = sum(pair.waterfall.bar(name).delta_ns for name in HOST_PARTS)
     if abs(pair.fraction(cost)) < comparison.LAUNCHES.limit("effect") or pair.is_cpu:
         return None
     return reading(
@@ -130,7 +132,7 @@ def _slower(pair: Pair) -> Finding | None:
                 unit="ratio",
             ),
             Evidence(
-                statement=f"that is {signed(change.cost_ns)} {pair.per}",
+                statement=f"that is {format_signed_ns(change.cost_ns)} {pair.per}",
                 metric="compare.same_work_change_ns",
                 value=change.cost_ns,
                 unit="ns",

@@ -20,7 +20,7 @@ _ROW: Final = re.compile(
 
 
 def recorded_work(source: str, metadata: Mapping[str, Any]) -> dict[str, float]:
-    """Give the mean work per step by kind, over all steps that told theirs; empty for a trace of another origin."""
+    """The mean work per step by kind, over all steps that told theirs; empty for a trace of another origin."""
     if _CAPTURED not in metadata or not Path(source).is_file():
         return {}
     try:
@@ -34,7 +34,7 @@ def recorded_work(source: str, metadata: Mapping[str, Any]) -> dict[str, float]:
 
 
 def work_of_run(ranks: Iterable[tuple[object, Mapping[str, float]]]) -> dict[str, float]:
-    """Give a run's work per step: the sum over its ranks of the mean over a rank's traces; empty if one told none."""
+    """A run's work per step: the sum over its ranks of the mean over a rank's traces; empty if one told none."""
     by_rank: dict[object, list[Mapping[str, float]]] = {}
     for rank, work in ranks:
         by_rank.setdefault(rank, []).append(work)

@@ -47,7 +47,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return all(self.unprofiled_ns)
 
     def steps_ns(self, *, is_unprofiled: bool) -> tuple[int, ...]:
-        """Give the steps of the slowest rank, ns, in order; empty where a trace has none."""
+        """The steps of the slowest rank, ns, in order; empty where a trace has none."""
         kinds = self.unprofiled_ns if is_unprofiled else tuple(trace.report.steps.durations_ns for trace in self.traces)
         if not all(kinds):
             return ()
@@ -71,15 +71,13 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shared_work(sides: Iterable[Side]) -> str:
-    """Give the best kind of work that every run of all sides told, "" if there is none."""
+    """The best kind of work that every run of all sides told, "" if there is none."""
     runs = [run for side in sides for run in side.runs]
     return next((kind for kind in KINDS if all(run.work.get(kind, 0) > 0 for run in runs)), "")
 
 
-def read_side(
-    name: str, paths: Sequence[str], *, lenient: bool = False, jobs: int = 1, progress: Progress | None = None
-) -> Side:
-    """Give a side read from traces, folders and capture folders; raises the last error if nothing can be read.
+def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progress: Progress | None = None) -> Side:
+    """A side read from traces, folders and capture folders; raises the last error if nothing can be read.
 
     What cannot be read beside what can is a `Failure` of the side.
     """
@@ -90,7 +88,7 @@ def read_side(
         read: list[tuple[str, Measured]] = []
         for source in find_sources([path]):
             try:
-                traces = read_traces(source, lenient=lenient, jobs=jobs, progress=progress)
+                traces = read_traces(source, lenient=lenient, progress=progress)
                 with blamed("measuring it", source):
                     read.extend((shown_url(source), one) for one in map(measured, traces))
             except ProfkitError as error:
@@ -130,7 +128,7 @@ def _run(name: str, files: Sequence[tuple[str, Measured]]) -> Run:
 
 
 def _unprofiled_ns(source: str, trace: Measured) -> tuple[int, ...]:
-    """Give the steps before the profiler, from the manifest beside the trace, else their mean from the trace itself."""
+    """The steps before the profiler, from the manifest beside the trace, else their mean from the trace itself."""
     for rank in _manifest_ranks(Path(source).with_name(MANIFEST)):
         baseline = rank.get("baseline")
         if rank.get("trace") == Path(source).name and isinstance(baseline, Mapping):
@@ -142,12 +140,12 @@ def _unprofiled_ns(source: str, trace: Measured) -> tuple[int, ...]:
 
 
 def _is_step(value: object) -> bool:
-    """Tell a whole number of ns that a step can last."""
+    """Whether a value is a whole number of ns that a step can last."""
     return isinstance(value, int) and whole(value, 1, LONGEST_PLAUSIBLE_NS) is not None
 
 
 def _manifest_ranks(path: Path) -> Sequence[Mapping[str, Any]]:
-    """Give the processes that `capture.json` knows; none where it is absent or not what profkit writes."""
+    """The processes that `capture.json` knows; none where it is absent or not what profkit writes."""
     try:
         ranks = json.loads(read_small(path, _MAX_MANIFEST_BYTES)).get("ranks")
     except (OSError, ValueError, AttributeError, RecursionError):

@@ -28,7 +28,7 @@ Key = TypeVar("Key")
 
 
 def apportioned(parts: Mapping[Key, Fraction], total: int) -> dict[Key, int]:
-    """Give integers that sum to `total`, each within 1 of its part; `total` is the sum of the parts within 1."""
+    """Integers that sum to `total`, each within 1 of its part; `total` is the sum of the parts within 1."""
     out = {key: part.numerator // part.denominator for key, part in parts.items()}
     missing = total - sum(out.values())
     for key in sorted(parts, key=lambda key: out[key] - parts[key])[:missing]:
@@ -37,13 +37,13 @@ def apportioned(parts: Mapping[Key, Fraction], total: int) -> dict[Key, int]:
 
 
 def per_step(runs: Runs, value: Callable[[Measured], int]) -> Fraction:
-    """Give the mean of a sum over the window, per step, over the traces of each run, then over the runs."""
+    """The mean of a sum over the window, per step, over the traces of each run, then over the runs."""
     means = [sum(Fraction(value(trace), trace.n_steps) for trace in run) / len(run) for run in runs]
     return Fraction(sum(means)) / len(means)
 
 
 def waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
-    """Give the step of both sides by the parts of the budget."""
+    """The step of both sides by the parts of the budget."""
     sides = []
     for runs in (baseline, candidate):
         parts = {
@@ -64,7 +64,7 @@ class _Use(msgspec.Struct, frozen=True):
 
 
 def account(baseline: Runs, candidate: Runs, rows_of: Callable[[Measured], Rows], *, n_rows: int = MAX_ROWS) -> Account:
-    """Give how busy time changed, the `n_rows` works with the largest changes one by one."""
+    """How busy time changed, the `n_rows` works with the largest changes one by one."""
     first, first_excess = _uses(baseline, rows_of)
     second, second_excess = _uses(candidate, rows_of)
     changes = sorted(_changes(first, second), key=lambda row: (-abs(row.delta_ns), row.name))
@@ -80,7 +80,7 @@ def account(baseline: Runs, candidate: Runs, rows_of: Callable[[Measured], Rows]
 
 
 def _uses(runs: Runs, rows_of: Callable[[Measured], Rows]) -> tuple[dict[Work, _Use], int]:
-    """Give the works of a side, and by how much they exceed busy time, negative; together they sum to busy time."""
+    """The works of a side, and by how much they exceed busy time, negative; together they sum to busy time."""
     counts: dict[Work, Fraction] = {}
     totals: dict[Work | None, Fraction] = {}
     for run in runs:
@@ -105,7 +105,7 @@ _NONE: Final = _Use(Fraction(0), 0)
 
 
 def _changes(first: dict[Work, _Use], second: dict[Work, _Use]) -> list[WorkChange]:
-    """Give every work of either side once: aligned exactly, then by operator and family, then by its short name."""
+    """Every work of either side once: aligned exactly, then by operator and family, then by its short name."""
     out = [_change(work, first[work], second[work], Presence.BOTH) for work in first if work in second]
     left = {work: use for work, use in first.items() if work not in second}
     right = {work: use for work, use in second.items() if work not in first}
@@ -141,7 +141,7 @@ def _grouped(uses: dict[Work, _Use], key: Callable[[Work], tuple[str, ...]]) -> 
 
 
 def _replaced(left: dict[Work, _Use], right: dict[Work, _Use]) -> WorkChange:
-    """Give one row for works that took each other's place, named by the longest of each side."""
+    """One row for works that took each other's place, named by the longest of each side."""
     before, after = (max(uses, key=lambda work: uses[work].total_ns) for uses in (left, right))
     first, second = _together(left.values()), _together(right.values())
     if before.name == after.name:

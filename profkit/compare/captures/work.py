@@ -25,7 +25,7 @@ def _same() -> float:
 
 
 def work_changed(pair: Pair) -> Finding | None:
-    """Give the reading that a step's work differs, or None: it is the same, or nothing tells."""
+    """The reading that a step's work differs, or None: it is the same, or nothing tells."""
     kind = shared_work((pair.baseline, pair.candidate))
     return _told(pair, kind) if kind else _seen(pair)
 
@@ -105,7 +105,7 @@ def _finding(pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, 
 
 
 def _grid_ratio(pair: Pair) -> float | None:
-    """Give the median, by time, of candidate's over baseline's grid where it changed; None where most did not."""
+    """The median, by time, of candidate's over baseline's grid where it changed; None where most did not."""
     first, second = (side.traces[0] for side in (pair.baseline, pair.candidate))
     rows = _by_name(first), _by_name(second)
     logs, times = [], []
@@ -131,7 +131,7 @@ def _grid_ratio(pair: Pair) -> float | None:
 
 
 def _by_name(trace: Measured) -> dict[str, NDArray[np.intp]]:
-    """Give the compute rows of each kernel name, in order."""
+    """The compute rows of each kernel name, in order."""
     rows = trace.compute
     codes: dict[str, int] = {}
     code_of = np.array([codes.setdefault(work.name, len(codes)) for work in rows.works], np.int64)

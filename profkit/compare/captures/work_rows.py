@@ -16,9 +16,10 @@ from profkit.model.intervals import Intervals
 from profkit.model.names import family_of, short_name
 from profkit.model.trace import Kind, SpanKind, Trace
 from profkit.timeline import Facts
+from profkit.timeline.collectives import arguments_of
 from profkit.timeline.cpu import training_threads
-from profkit.timeline.facts import steps_in_window
 from profkit.timeline.host import without_children_ns
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_count
 
 COMPILED = "compiled graph (no operators inside)"
@@ -53,12 +54,12 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def computation(facts: Facts) -> Rows:
-    """Give the compute rows of the busiest device, or of the CPU's training threads."""
+    """The compute rows of the busiest device, or of the CPU's training threads."""
     return _cpu_compute(facts) if facts.cpu is not None else _device_rows(facts, Kind.COMPUTE)
 
 
 def communication(facts: Facts) -> Rows:
-    """Give the collectives of the busiest device, or the communication ranges of a CPU trace."""
+    """The collectives of the busiest device, or the communication ranges of a CPU trace."""
     return _cpu_comm(facts) if facts.cpu is not None else _device_rows(facts, Kind.COMM)
 
 
@@ -92,14 +93,12 @@ def _device_rows(facts: Facts, kind: Kind) -> Rows:
 
 
 def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tuple[Work, ...], NDArray[np.int32]]:
-    """Give the distinct works and each row's: kernel with the operator around its launch, collective with its size."""
+    """The distinct works and each row's: kernel with the operator around its launch, collective with its size."""
     trace = facts.trace
     gpu = trace.gpu
     second = np.full(rows.size, -1, np.int64)
     if kind == Kind.COMM:
-        place = np.full(len(gpu), -1, np.int64)
-        place[trace.collectives.gpu_row] = np.arange(len(trace.collectives))
-        second = _same_collective(trace, place[rows])
+        second = _same_collective(trace, arguments_of(trace, rows))
     else:
         launch = gpu.launch_row[rows]
         op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], -1) if facts.op_of_call.size else second
@@ -111,7 +110,7 @@ def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tup
 
 
 def _usual_operator(name: NDArray[np.int32], operator: I64) -> I64:
-    """Give rows whose launch was not recorded (a window cuts some off) the usual operator of their kernel."""
+    """Rows whose launch was not recorded (a window cuts some off) the usual operator of their kernel."""
     known = operator >= 0
     pairs, counts = np.unique(np.stack((name[known], operator[known]), axis=1), axis=0, return_counts=True)
     usual = np.full(int(name.max(initial=0)) + 1, -1, np.int64)
@@ -181,8 +180,7 @@ def _cpu_comm(facts: Facts) -> Rows:
     trace, cpu = facts.trace, facts.cpu
     assert cpu is not None  # noqa: S101 - called only without a device
     low, high = trace.window_ns
-    spans = trace.spans
-    rows = np.flatnonzero((spans.kind == SpanKind.COMM) & (spans.end_ns > low) & (spans.start_ns < high))
+    spans, rows = facts.communication
     start, end = np.maximum(spans.start_ns[rows], low), np.minimum(spans.end_ns[rows], high)
     names, code = np.unique(spans.name[rows], return_inverse=True)
     works = tuple(Work(name=trace.name(int(name)), operator="", family="comm") for name in names)
@@ -203,9 +201,8 @@ def _cpu_comm(facts: Facts) -> Rows:
 def _places(
     trace: Trace, code: NDArray[np.intp], start: I64, names: list[str]
 ) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Give rows their place among the rows of their name in their step: `aten::mm 3` is the fourth of each step."""
-    steps = [trace.steps[index].start_ns for index in steps_in_window(trace)]
-    step = np.searchsorted(np.array(steps, np.int64), start, "right")
+    """Rows their place among the rows of their name in their step: `aten::mm 3` is the fourth of each step."""
+    step = np.searchsorted(edges(steps_in_window(trace))[0], start, "right")
     order = np.lexsort((start, step, code))
     ordered = np.stack((code[order], step[order]), axis=1)
     begins = np.ones(order.size, np.bool_)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from profkit.model.rank_report import Budget, RankReport
+from profkit.model.budget import Budget
+from profkit.model.rank_report import RankReport
 from profkit.model.scaling import Decomposition, Held, Point, Series, Share
 
 WORK_PART = "work per compute second"
 
 
 def decomposed(series: Series, traces: Mapping[int, Sequence[RankReport]]) -> tuple[Decomposition, ...]:
-    """Give the account of each traced size against the series' base, which must be traced as well."""
+    """The account of each traced size against the series' base, which must be traced as well."""
     base = traces.get(series.base.gpus)
     if base is None:
         return ()
@@ -36,7 +37,7 @@ def _work_per_gpu(series: Series, point: Point) -> float:
 def decompose(
     base: Sequence[RankReport], larger: Sequence[RankReport], *, work_growth: float
 ) -> tuple[float, tuple[Share, ...]] | None:
-    """Give E and the signed parts of log E, which sum to it; None where a trace has no steps or no compute.
+    """E and the signed parts of log E, which sum to it; None where a trace has no steps or no compute.
 
     `work_growth` is the work of a GPU and step at the larger size over that at the base. With T the step, K its compute
     time and w its work, E = (w/T) ratio = (w/K) ratio times (K/T) ratio (docs/statistics.md 5). The first is 0 in logs
@@ -61,7 +62,7 @@ def decompose(
 
 
 def _account(ranks: Sequence[RankReport]) -> tuple[float, dict[str, float]] | None:
-    """Give the mean step (ns) and the shares of its parts, over all devices of the ranks."""
+    """The mean step (ns) and the shares of its parts, over all devices of the ranks."""
     budgets: list[Budget] = [device.budget for rank in ranks for device in rank.devices]
     n_steps = sum(rank.steps.n * len(rank.devices) for rank in ranks)
     window_ns = sum(budget.window_ns for budget in budgets)

@@ -45,7 +45,7 @@ def scale(
     capacity_bytes: float | None = None,
     traces: Traces | None = None,
 ) -> ScalingReport:
-    """Give the report on the runs of one table or more.
+    """The report on the runs of one table or more.
 
     What a series holds constant is read from batch columns; `held` says it where there are none, and picks one kind
     where there are. `capacity_bytes` is the memory of a device, where no column says. `traces` are of the tables' one
@@ -83,7 +83,7 @@ def scale(
 
 
 def _sized(tables: Sequence[ResultTable], held: Held | None) -> tuple[str, list[SizedRun]]:
-    """Give every run as throughput in one unit; a time per step becomes work per second."""
+    """Every run as throughput in one unit; a time per step becomes work per second."""
     units = {table.metric.unit for table in tables}
     if len(units) > 1:
         raise UsageError(
@@ -109,7 +109,7 @@ def _sized(tables: Sequence[ResultTable], held: Held | None) -> tuple[str, list[
 
 
 def _varying_labels(rows: Sequence[Row]) -> frozenset[str]:
-    """Give the headings whose values differ: the others tell no series apart."""
+    """The headings whose values differ: the others tell no series apart."""
     values: dict[str, set[str]] = {}
     for row in rows:
         for heading, value in (*row.labels, *((("arm", row.arm),) if row.arm else ())):
@@ -128,7 +128,7 @@ def _by_labels(runs: Sequence[SizedRun], shown: frozenset[str]) -> dict[tuple[tu
 def _series_runs(
     name: str, runs: Sequence[SizedRun], held: Held | None
 ) -> tuple[list[tuple[Held, list[SizedRun]]], list[str]]:
-    """Give the sets of runs that hold work constant, and what was left out and why."""
+    """The sets of runs that hold work constant, and what was left out and why."""
     if any(run.row.work is None for run in runs):
         if len({run.row.gpus for run in runs}) < 2:
             return [], [f"{name}: only one size, nothing to scale"]
@@ -171,7 +171,7 @@ def _series(name: str, kind: Held, unit: str, runs: Sequence[SizedRun]) -> Serie
 
 
 def _point(runs: Sequence[SizedRun]) -> Point:
-    """Give a size by itself; `_based` puts it against a base."""
+    """A size by itself; `_based` puts it against a base."""
     rows = [run.row for run in runs]
     values = tuple(run.throughput for run in runs)
     mean = float(np.mean(values))
@@ -198,7 +198,7 @@ def _common(values: Sequence[float | None]) -> float | None:
 
 
 def _based(series: Series, points: Sequence[Point]) -> Series:
-    """Give the series of these sizes, the first of which is the base."""
+    """The series of these sizes, the first of which is the base."""
     base, *others = points
     alone = replace(base, speedup=1.0, efficiency=None, interval=None, is_pilot=False, serial_fraction=None)
     against = (alone, *(_against(point, base) for point in others))
@@ -217,10 +217,8 @@ def _against(point: Point, base: Point) -> Point:
     )
 
 
-def efficiency_interval(
-    runs: Sequence[float], base: Sequence[float], growth: float, alpha: float = ALPHA
-) -> tuple[float, float] | None:
-    """Give the interval of E from Welch on logs; None where a side has one run, or nothing varies.
+def efficiency_interval(runs: Sequence[float], base: Sequence[float], growth: float) -> tuple[float, float] | None:
+    """The interval of E from Welch on logs; None where a side has one run, or nothing varies.
 
     It holds the quotient of the means, which is what is printed: where runs vary manyfold that is far from the quotient
     of the means of logs, and the interval is wider for it.
@@ -230,7 +228,7 @@ def efficiency_interval(
     estimate = welch(list(np.log(base)), list(np.log(runs)))
     if estimate is None:
         return None
-    low, high = (math.exp(end) / growth for end in estimate.interval(alpha))
+    low, high = (math.exp(end) / growth for end in estimate.interval(ALPHA))
     of_means = float(np.mean(runs)) / float(np.mean(base)) / growth
     return min(low, of_means), max(high, of_means)
 
@@ -248,6 +246,6 @@ def _is_superlinear(point: Point) -> bool:
 
 
 def _rebased(series: Series) -> Series | None:
-    """Give the series from its smallest base that is in no doubt; None if no two sizes remain."""
+    """The series from its smallest base that is in no doubt; None if no two sizes remain."""
     kept = (_based(series, series.points[first:]) for first in range(1, len(series.points) - 1))
     return next((rest for rest in kept if rest.standing is Standing.SOUND), None)

@@ -37,7 +37,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judged(series: Series, context: Context, rebased: Series | None) -> Series:
-    """Give the series with its sentence and, where the base is in doubt, with what speaks for and against it.
+    """The series with its sentence and, where the base is in doubt, with what speaks for and against it.
 
     `rebased` is the series from its smallest base that is in no doubt.
     """
@@ -66,7 +66,7 @@ def judged(series: Series, context: Context, rebased: Series | None) -> Series:
 
 
 def publishable(series: Series) -> str:
-    """Give the one sentence that the runs support: what was held, from what to what, efficiency, interval, runs."""
+    """The one sentence that the runs support: what was held, from what to what, efficiency, interval, runs."""
     base, top = series.base, series.largest
     held = "scaling" if series.held is Held.UNKNOWN else f"{series.held.value} scaling"
     work = ""
@@ -143,7 +143,7 @@ def _allocator(series: Series, context: Context) -> Clue:
 
 
 def _twins(series: Series, study: Iterable[Series]) -> list[Series]:
-    """Give the series of the same work between the same sizes whose largest size is not superlinear."""
+    """The series of the same work between the same sizes whose largest size is not superlinear."""
     ends = series.base.gpus, series.largest.gpus
     return [
         other

@@ -16,7 +16,7 @@ STEP = Metric(column="step", unit="ns/step", higher_is_better=False)
 
 
 def traced_table(source: str, runs: Sequence[Run]) -> tuple[ResultTable, Mapping[int, Sequence[RankReport]]]:
-    """Give the runs as a table and, for each number of GPUs, the ranks of its first run.
+    """The runs as a table and, for each number of GPUs, the ranks of its first run.
 
     Steps timed without the profiler count where every run has them. The work of a step is not in a trace. Raises
     TraceFormatError for a run without steps.
@@ -49,6 +49,6 @@ def traced_table(source: str, runs: Sequence[Run]) -> tuple[ResultTable, Mapping
 
 
 def _world_size(run: Run) -> int:
-    """Give the ranks of the job: as the traces tell, else as many as there are."""
+    """The ranks of the job: as the traces tell, else as many as there are."""
     told = [trace.meta.world_size for trace in run.traces if trace.meta.world_size]
     return max([*told, len({trace.meta.rank for trace in run.traces})])

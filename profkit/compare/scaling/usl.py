@@ -14,7 +14,7 @@ MIN_SIZES = 3
 
 
 def fit_usl(gpus: Sequence[int], throughput: Sequence[float]) -> UslFit | None:
-    """Give the least squares fit in relative error, None below three different sizes.
+    """The least squares fit in relative error, None below three different sizes.
 
     The law is linear in 1/gamma, alpha/gamma and beta/gamma: N / X = (1 + alpha (N - 1) + beta N (N - 1)) / gamma, and
     rows are weighted by X / N so that an error of 1 % counts alike at every size.
@@ -42,5 +42,5 @@ def fit_usl(gpus: Sequence[int], throughput: Sequence[float]) -> UslFit | None:
 
 
 def serial_fraction(speedup: float, times_the_gpus: float) -> float:
-    """Give Karp and Flatt's experimentally determined serial fraction; negative where the speed-up is superlinear."""
+    """Karp and Flatt's experimentally determined serial fraction; negative where the speed-up is superlinear."""
     return (1 / speedup - 1 / times_the_gpus) / (1 - 1 / times_the_gpus)

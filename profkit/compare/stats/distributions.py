@@ -16,7 +16,7 @@ _NORMAL_FROM_DF: Final = 1e12
 
 
 def two_sided_p(value: float, df: float) -> float:
-    """Give P(|T| >= |value|) of Student's t with `df` > 0 degrees of freedom, whole or not; exact in the far tail."""
+    """P(|T| >= |value|) of Student's t with `df` > 0 degrees of freedom, whole or not; exact in the far tail."""
     if df <= 0:
         raise ValueError(f"df must be positive, got {df}")
     if math.isinf(value):
@@ -29,7 +29,7 @@ def two_sided_p(value: float, df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, df: float) -> float:
-    """Give x with P(T <= x) = probability, which lies in (0, 1).
+    """The quantile: x with P(T <= x) = probability, which lies in (0, 1).
 
     Newton's steps from the expansion in 1/df (Abramowitz and Stegun 26.7.5). It begins left of the root, and the tail
     is convex, so the steps come closer from there.
@@ -51,7 +51,7 @@ def t_quantile(probability: float, df: float) -> float:
 
 
 def t_density(value: float, df: float) -> float:
-    """Give the density of Student's t."""
+    """The density of Student's t."""
     if df > _NORMAL_FROM_DF:
         return math.exp(-value * value / 2) / math.sqrt(2 * math.pi)
     log_scale = _log_gamma_step(df / 2) - 0.5 * math.log(df * math.pi)
@@ -59,14 +59,14 @@ def t_density(value: float, df: float) -> float:
 
 
 def _log_gamma_step(a: float) -> float:
-    """Give log(gamma(a + 1/2) / gamma(a)); by its series where two large logarithms would cancel (DLMF 5.11.13)."""
+    """Log(gamma(a + 1/2) / gamma(a)); by its series where two large logarithms would cancel (DLMF 5.11.13)."""
     if a < 1000:
         return math.lgamma(a + 0.5) - math.lgamma(a)
     return 0.5 * math.log(a) - 1 / (8 * a) + 1 / (192 * a**3)
 
 
 def _tail(x: float, complement: float, a: float) -> float:
-    """Give the regularised incomplete beta function I_x(a, 1/2); `complement` is 1 - x, exact where x is close to 1.
+    """The regularised incomplete beta function I_x(a, 1/2); `complement` is 1 - x, exact where x is close to 1.
 
     Lentz's continued fraction (DLMF 8.17.22) converges fast for x below (a + 1) / (a + 5/2); beyond, by symmetry.
     """
@@ -91,7 +91,7 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
             upper = _not_zero(1 + term / upper)
             change = lower * upper
             value *= change
-        if abs(change - 1) < 1e-16:
+        if change == 1:
             break
     return value
 

@@ -35,7 +35,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     df_per_run: int
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Give the two-sided interval of level 1 - alpha."""
+        """The two-sided interval of level 1 - alpha."""
         half = t_quantile(1 - alpha / 2, self.df) * self.se
         return self.difference - half, self.difference + half
 
@@ -45,11 +45,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return two_sided_p(self.difference / self.se, self.df)
 
     def detectable(self, alpha: float) -> float:
-        """Give the minimum detectable effect: (t_{1-alpha/2} + t_{power}) se (docs/statistics.md 1)."""
+        """The minimum detectable effect: (t_{1-alpha/2} + t_{power}) se (docs/statistics.md 1)."""
         return (t_quantile(1 - alpha / 2, self.df) + t_quantile(POWER, self.df)) * self.se
 
     def runs_to_detect(self, effect: float, alpha: float) -> int:
-        """Give the fewest runs per arm, of a spread as seen here, whose detectable effect is at most `effect`."""
+        """The fewest runs per arm, of a spread as seen here, whose detectable effect is at most `effect`."""
         limits = 1 - alpha / 2, POWER
         normal = sum(_NORMAL.inv_cdf(limit) for limit in limits)
         n = max(2, math.ceil(normal**2 * self.variance / effect**2))  # t needs a few more
@@ -61,7 +61,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def welch(baseline: Sequence[float], candidate: Sequence[float]) -> Estimate | None:
-    """Give candidate minus baseline with Welch's error and Satterthwaite's df; None where neither side varies.
+    """Candidate minus baseline with Welch's error and Satterthwaite's df; None where neither side varies.
 
     Where one side has twice the runs of the other, df is at most that of the smaller one: Satterthwaite's estimate
     hangs on its few runs then, and calls 7 % of no-changes significant (simulated: 3 against 16 runs, 4 against 12).
@@ -82,7 +82,7 @@ def welch(baseline: Sequence[float], candidate: Sequence[float]) -> Estimate | N
 
 
 def paired(differences: Sequence[float]) -> Estimate | None:
-    """Give the mean of differences within blocks with Student's error; None where they do not vary."""
+    """The mean of differences within blocks with Student's error; None where they do not vary."""
     n, variance = len(differences), float(np.var(differences, ddof=1))
     if not _varies(math.sqrt(variance / n), max(map(abs, differences))):
         return None
@@ -96,12 +96,12 @@ def paired(differences: Sequence[float]) -> Estimate | None:
 
 
 def _varies(se: float, size: float) -> bool:
-    """Tell spread from the rounding of equal values."""
+    """Whether values differ by more than the rounding of equal ones."""
     return se > 1e-13 * size
 
 
 def permutation_p(baseline: Sequence[float], candidate: Sequence[float]) -> float | None:
-    """Give the exact two-sided p of the difference of means over all relabellings; None where they are too many."""
+    """The exact two-sided p of the difference of means over all relabellings; None where they are too many."""
     n_a, n_b = len(baseline), len(candidate)
     if math.comb(n_a + n_b, n_b) > MAX_PERMUTATIONS:
         return None
@@ -118,7 +118,7 @@ def _relabellings(n_all: int, n_chosen: int) -> NDArray[np.int64]:
 
 
 def batch_means_error(steps: Sequence[float]) -> float | None:
-    """Give the standard error of a run's mean step as a fraction of it, from about sqrt(n) batches of steps.
+    """The standard error of a run's mean step as a fraction of it, from about sqrt(n) batches of steps.
 
     Batches rather than steps, because neighbouring steps are alike (Law and Kelton, batch means). It describes one run
     and says nothing of the next one. None below 16 steps.

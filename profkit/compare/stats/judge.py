@@ -23,10 +23,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.compare.stats import sentences
-from profkit.compare.stats.change import Answer, Change, Sample
 from profkit.compare.stats.inference import Estimate, paired, permutation_p, welch
+from profkit.compare.stats.sample import Sample
+from profkit.model.comparison import Answer, Judgement
 
-__all__ = ["DEFAULT_ALPHA", "DEFAULT_MARGIN", "MIN_RUNS", "Answer", "Change", "Sample", "judge"]
+__all__ = ["DEFAULT_ALPHA", "DEFAULT_MARGIN", "MIN_RUNS", "Answer", "Judgement", "Sample", "judge"]
 
 DEFAULT_MARGIN: Final = 0.02
 """Changes below it do not matter: about the run-to-run noise of a quiet machine (chosen; say yours before looking)."""
@@ -39,9 +40,14 @@ _SMALL_CHANGE: Final = math.log(1.05)
 
 
 def judge(
-    baseline: Sample, candidate: Sample, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
-) -> Change:
-    """Give the answer, with at most `alpha` false alarms where nothing changed.
+    baseline: Sample,
+    candidate: Sample,
+    *,
+    margin: float = DEFAULT_MARGIN,
+    alpha: float = DEFAULT_ALPHA,
+    metric: str = "",
+) -> Judgement:
+    """The answer, with at most `alpha` false alarms where nothing changed.
 
     `equivalent` means that the 1 - 2 alpha interval lies within a factor 1 + margin of no change (two one-sided tests,
     Schuirmann 1987); it goes before improved and regressed, since a change within the margin does not matter. Raises
@@ -53,7 +59,7 @@ def judge(
     if (baseline.unit, baseline.higher_is_better) != (candidate.unit, candidate.higher_is_better):
         raise ValueError(f"samples of different kinds: {baseline.unit!r} and {candidate.unit!r}")
     arms = _arms(baseline, candidate)
-    draft = _draft(baseline, candidate, arms, margin)
+    draft = _draft(baseline, candidate, arms, margin, metric)
     if min(arms.n) == 1:
         return replace(draft, sentence=sentences.verdict(draft, baseline, candidate, alpha))
     logs = _Arms(baseline=_logs(arms.baseline), candidate=_logs(arms.candidate), is_paired=arms.is_paired)
@@ -117,7 +123,7 @@ def _arms(baseline: Sample, candidate: Sample) -> _Arms:
 
 
 def _by_block(sample: Sample) -> dict[int, float]:
-    """Give the geometric mean of a block's runs: their logs are what is compared."""
+    """The geometric mean of a block's runs: their logs are what is compared."""
     grouped: dict[int, list[float]] = {}
     for block, value in zip(sample.blocks, sample.values, strict=False):  # or it has no blocks at all
         grouped.setdefault(block, []).append(math.log(value))
@@ -128,10 +134,15 @@ def _logs(values: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(math.log(value) for value in values)
 
 
-def _draft(baseline: Sample, candidate: Sample, arms: _Arms, margin: float) -> Change:
-    """Give what holds for any number of runs."""
+def _draft(baseline: Sample, candidate: Sample, arms: _Arms, margin: float, metric: str) -> Judgement:
+    """What holds for any number of runs."""
     ratio = float(np.mean(arms.candidate)) / arms.mean_baseline
-    return Change(
+    return Judgement(
+        metric=metric,
+        unit=baseline.unit,
+        higher_is_better=baseline.higher_is_better,
+        baseline_mean=baseline.mean,
+        candidate_mean=candidate.mean,
         answer=Answer.INCONCLUSIVE,
         ratio=ratio,
         effect=ratio - 1 if baseline.higher_is_better else 1 - ratio,
@@ -149,7 +160,7 @@ def _draft(baseline: Sample, candidate: Sample, arms: _Arms, margin: float) -> C
 
 
 def _interval(on_logs: Estimate, on_values: Estimate, unit: float, alpha: float) -> tuple[float, float]:
-    """Give the interval of candidate / baseline - 1.
+    """The interval of candidate / baseline - 1.
 
     Of a change within 5 % it is that of the difference of means, which anyone can recompute; the interval on logs
     differs from it by a tenth of a point. It ignores the baseline's own error, which costs half a percent of coverage
@@ -173,6 +184,6 @@ def _answer(on_logs: Estimate, *, is_seen: bool, higher_is_better: bool, limits:
 
 
 def _runs_to_settle(on_logs: Estimate, arms: _Arms, margin: float, alpha: float) -> int:
-    """Give the runs per side that see the effect found, or the margin if that is larger; more than there were."""
+    """The runs per side that see the effect found, or the margin if that is larger; more than there were."""
     target = max(abs(on_logs.difference), math.log1p(margin))
     return max(on_logs.runs_to_detect(target, alpha), max(arms.n) + 1, MIN_RUNS)

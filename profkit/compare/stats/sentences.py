@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.compare.stats.change import Answer, Change, Sample
 from profkit.compare.stats.inference import batch_means_error
+from profkit.compare.stats.sample import Sample
+from profkit.model.comparison import Answer, Judgement
 from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
 NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values do not show the noise"
 
 
 def test(*, is_paired: bool, is_permuted: bool) -> str:
-    """Give the name of the test that was made."""
+    """The name of the test that was made."""
     if is_paired:
         return "paired t on log ratios of blocks"
     return "Welch t on log values and exact permutation" if is_permuted else "Welch t on log values"
 
 
 def method(n: tuple[int, int], *, is_paired: bool, permuted: float | None) -> str:
-    """Give what a reader who checks needs to know of the test."""
+    """What a reader who checks needs to know of the test."""
     parts = []
     if is_paired:
         parts.append("runs were interleaved: they are compared within blocks, and n counts blocks")
@@ -30,8 +31,8 @@ def method(n: tuple[int, int], *, is_paired: bool, permuted: float | None) -> st
     return "; ".join(parts)
 
 
-def verdict(change: Change, baseline: Sample, candidate: Sample, alpha: float) -> str:
-    """Give the change in one sentence: the means, the difference with its interval, n, and what would settle it.
+def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float) -> str:
+    """The change in one sentence: the means, the difference with its interval, n, and what would settle it.
 
     Percentages are of the value that was measured: a step that takes longer is `+2.9 %`.
     """
@@ -57,20 +58,20 @@ def verdict(change: Change, baseline: Sample, candidate: Sample, alpha: float) -
 
 
 def _mean(sample: Sample, other: Sample) -> str:
-    """Give the mean without its unit where the other mean, printed after it, has the same."""
+    """The mean without its unit where the other mean, printed after it, has the same."""
     text, after = format_quantity(sample.mean, sample.unit), format_quantity(other.mean, other.unit)
     number, _, unit = text.partition(" ")
     return number if after.endswith(f" {unit}") else text
 
 
-def _runs(change: Change) -> str:
+def _runs(change: Judgement) -> str:
     first, second = change.n
     if _is_blocked(change):
         return f"{first} block" + "s" * (first != 1)
     return f"{first} run{'s' * (first != 1)} each" if first == second else f"{first} and {second} runs"
 
 
-def _is_blocked(change: Change) -> bool:
+def _is_blocked(change: Judgement) -> bool:
     return change.test == test(is_paired=True, is_permuted=False)
 
 
@@ -79,7 +80,7 @@ def _probability(p_value: float) -> str:
 
 
 def spread_of_steps(baseline: Sample, candidate: Sample) -> str:
-    """Give how well the steps of single runs fix their own means: a description, never a comparison of the sides."""
+    """How well the steps of single runs fix their own means: a description, never a comparison of the sides."""
     errors = [batch_means_error(steps) for sample in (baseline, candidate) for steps in sample.steps]
     known = [error for error in errors if error is not None]
     if not known:

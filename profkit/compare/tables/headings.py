@@ -65,12 +65,12 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def normal(heading: str) -> str:
-    """Give a heading in lower case with single underscores: `Tokens / sec` is `tokens_sec`."""
+    """A heading in lower case with single underscores: `Tokens / sec` is `tokens_sec`."""
     return re.sub(r"[^a-z0-9]+", "_", heading.strip().lower()).strip("_")
 
 
 def metric_of(headings: Sequence[str], wanted: str | None, source: str) -> Metric:
-    """Give the measured column: the one asked for, else the best known by its name; raises in one line."""
+    """The measured column: the one asked for, else the best known by its name; raises in one line."""
     if wanted is not None:
         if wanted not in headings:
             raise UsageError(f"{source} has no column {wanted!r}", hint=f"its columns: {', '.join(headings)}")
@@ -86,7 +86,7 @@ def metric_of(headings: Sequence[str], wanted: str | None, source: str) -> Metri
 
 
 def _as_metric(heading: str) -> tuple[int, Metric] | None:
-    """Give the metric a heading names and its rank (0 is best), None if it names none."""
+    """The metric a heading names and its rank (0 is best), None if it names none."""
     name = normal(heading)
     if name in _BARE:
         return 80, Metric(column=heading, unit="", higher_is_better=_BARE[name])
@@ -121,7 +121,7 @@ def is_measure(heading: str) -> bool:
 
 
 def role_of(headings: Iterable[str], role: str) -> str | None:
-    """Give the column of a role ("gpus", "micro_batch", "accumulation", "block", ...), None if there is none."""
+    """The column of a role ("gpus", "micro_batch", "accumulation", "block", ...), None if there is none."""
     pattern = re.compile(_ROLES[role])
     return next((heading for heading in headings if pattern.fullmatch(normal(heading))), None)
 
@@ -132,12 +132,12 @@ def has_role(heading: str) -> bool:
 
 
 def memory_of(headings: Iterable[str]) -> tuple[str, float] | None:
-    """Give the column of peak device memory and its bytes per unit."""
+    """The column of peak device memory and its bytes per unit."""
     return _sized(headings, _MEMORY, other=_CAPACITY)
 
 
 def capacity_of(headings: Iterable[str]) -> tuple[str, float] | None:
-    """Give the column of the device's memory and its bytes per unit."""
+    """The column of the device's memory and its bytes per unit."""
     return _sized(headings, _CAPACITY)
 
 

@@ -22,7 +22,7 @@ Cells = Mapping[str, str]
 
 
 def read_records(file: Path) -> list[tuple[int, Cells]]:
-    """Give line (of JSON: number of the record) and cells of each row; raises TraceNotFoundError, TraceFormatError."""
+    """Line (of JSON: number of the record) and cells of each row; raises TraceNotFoundError, TraceFormatError."""
     text = _text(file)
     records = _json_records(text, file.name) if file.suffix.lower() == ".json" else _csv_records(text, file.name)
     return [
@@ -92,5 +92,5 @@ def _json_records(text: str, source: str) -> list[tuple[int, Cells]]:
 
 
 def _cell(value: object) -> str:
-    """Give a JSON value as a cell; what is nested is no cell."""
+    """A JSON value as a cell; what is nested is no cell."""
     return "" if value is None or isinstance(value, (list, dict)) else str(value)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from profkit import files
-from profkit.compare.stats.change import LARGEST, Sample, is_plausible
+from profkit.compare.stats.sample import LARGEST, Sample, is_plausible
 from profkit.compare.tables import headings
 from profkit.compare.tables.headings import Metric
 from profkit.compare.tables.records import MAX_BYTES, ROW_KEYS, Cells, read_records
@@ -49,7 +49,7 @@ class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
     def sample(self, name: str, rows: Sequence[Row]) -> Sample:
-        """Give rows as the runs of one side; they have blocks if every row has one."""
+        """Rows as the runs of one side; they have blocks if every row has one."""
         return Sample(
             name=name,
             values=tuple(row.value for row in rows),
@@ -61,7 +61,7 @@ class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def arms(self) -> dict[str, Sample]:
-        """Give the runs by the column that names their side ("arm"), or by configuration where there is none."""
+        """The runs by the column that names their side ("arm"), or by configuration where there is none."""
         grouped: dict[str, list[Row]] = {}
         for row in self.rows:
             grouped.setdefault(row.arm or configuration(row), []).append(row)
@@ -86,7 +86,7 @@ def is_result_table(path: Path) -> bool:
 
 
 def read_table(path: str | Path, *, metric: str | None = None) -> ResultTable:
-    """Give the table in a CSV, TSV or JSON file; `metric` names the measured column where its name does not tell.
+    """The table in a CSV, TSV or JSON file; `metric` names the measured column where its name does not tell.
 
     Raises TraceNotFoundError, TraceFormatError or UsageError, each with line, column and the value seen.
     """
@@ -110,7 +110,7 @@ def read_table(path: str | Path, *, metric: str | None = None) -> ResultTable:
 
 
 def matched(baseline: ResultTable, candidate: ResultTable) -> list[tuple[str, Sample, Sample]]:
-    """Give the runs of two tables side by side, for each configuration that both have (GPUs, batch, labels).
+    """The runs of two tables side by side, for each configuration that both have (GPUs, batch, labels).
 
     Raises UsageError where the tables measure different things or share no configuration.
     """
@@ -143,7 +143,7 @@ def matched(baseline: ResultTable, candidate: ResultTable) -> list[tuple[str, Sa
 
 
 def configuration(row: Row) -> str:
-    """Give how a run was set up in words: `8 GPUs, batch 4 x 1, activation_ckpt=False`."""
+    """How a run was set up in words: `8 GPUs, batch 4 x 1, activation_ckpt=False`."""
     parts = [] if row.gpus is None else [f"{row.gpus} GPU" + "s" * (row.gpus != 1)]
     if row.micro_batch is not None:
         accumulation = "" if row.accumulation is None else f" x {row.accumulation:g}"
@@ -153,7 +153,7 @@ def configuration(row: Row) -> str:
 
 
 def _configuration_columns(names: Sequence[str], records: Sequence[Cells], metric: Metric) -> list[str]:
-    """Give the columns that tell configurations apart: words and switches, no measures, no names of single runs."""
+    """The columns that tell configurations apart: words and switches, no measures, no names of single runs."""
     chosen = []
     for name in names:
         values = [cells.get(name, "").strip() for cells in records]

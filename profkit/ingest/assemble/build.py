@@ -54,7 +54,7 @@ _DTYPES: Final[dict[str, Any]] = {
 
 
 def build_trace(raw: RawTrace) -> Trace:
-    """Give the `Trace` of one file's batches; raises UnsupportedTraceError for one without any event."""
+    """The `Trace` of one file's batches; raises UnsupportedTraceError for one without any event."""
     warnings = list(raw.warnings)
     merged = Merged(raw.batches)
     raw.batches.clear()  # their columns are copied by now; the peak of memory is here
@@ -106,7 +106,7 @@ def _threads(merged: Merged) -> tuple[Thread, ...]:
 
 
 def _told(warnings: list[TraceWarning]) -> tuple[TraceWarning, ...]:
-    """Give the warnings without secrets: some quote the file."""
+    """The warnings without secrets: some quote the file."""
     return tuple(replace(warning, message=redacted_text(warning.message)) for warning in warnings)
 
 
@@ -151,7 +151,7 @@ def _calls(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning
 
 
 def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> tuple[CpuOps, Spans]:
-    """Give operators and annotations; before torch 1.12 steps and loader ranges are written as operators."""
+    """Operators and annotations; before torch 1.12 steps and loader ranges are written as operators."""
     ops, spans = merged.take("ops"), merged.take("spans")
     if spans and "kind" not in spans:
         spans["kind"] = code_table(spans["name"], strings, names.span_kind_of)[spans["name"]]
@@ -171,7 +171,7 @@ def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceW
 
 
 def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:
-    """Give the ranges with the last step's marker as a plain range: the run ended inside that step."""
+    """The ranges with the last step's marker as a plain range: the run ended inside that step."""
     rows = np.flatnonzero(spans.kind == SpanKind.STEP)
     if rows.size < 2:
         return spans
@@ -239,7 +239,7 @@ def _own_command(metadata: Mapping[str, Any]) -> str:
 
 
 def _number(given: Mapping[str, Any], key: str, limits: tuple[int, int], warnings: list[TraceWarning]) -> int | None:
-    """Give what the metadata says under a key, None for nothing; what lies outside its range is said, and is none."""
+    """What the metadata says under a key, None for nothing; what lies outside its range is said, and is none."""
     value = given.get(key)
     number = whole(value, *limits)
     if number is None and value is not None:

@@ -34,7 +34,7 @@ _MTIA_COMPUTE: Final = ("pe_exe", "cpum_exe", "job_exe", "runfunction")
 def device_work(
     merged: Merged, strings: tuple[str, ...], source: str, warnings: list[TraceWarning]
 ) -> tuple[GpuWork, Collectives]:
-    """Give the device rows in time order, not linked yet, and the arguments of those that are collectives.
+    """The device rows in time order, not linked yet, and the arguments of those that are collectives.
 
     Raises UnsupportedTraceError for rows on more devices than there can be.
     """
@@ -73,7 +73,7 @@ def _refuse_many(gpu: GpuWork, source: str) -> None:
 
 
 def _operator_collectives(merged: Merged, rows: NDArray[np.intp], external_id: I64) -> Collectives:
-    """Give the arguments that `record_param_comms` operators carry for their kernels (before torch 2.3 only there)."""
+    """The arguments that `record_param_comms` operators carry for their kernels (before torch 2.3 only there)."""
     columns = merged.take("comm_ops")
     if not columns or rows.size == 0 or columns["external_id"].size == 0:
         return _no_collectives()
@@ -92,7 +92,7 @@ def _joined(first: Collectives, second: Collectives) -> Collectives:
 
 
 def _kernel_collectives(merged: Merged, source_row: NDArray[np.int64]) -> Collectives:
-    """Give the collective arguments; `source_row` is, per device row, its place among the kernels as read."""
+    """The collective arguments; `source_row` is, per device row, its place among the kernels as read."""
     columns = merged.take("collectives")
     if not columns:
         return _no_collectives()
@@ -174,7 +174,7 @@ def linked(gpu: GpuWork, calls: RuntimeCalls, pids: Sequence[str], warnings: lis
 
 
 def _shared_numbers(calls: RuntimeCalls, pids: Sequence[str]) -> I64:
-    """Give the correlation numbers that calls of more than one process have, in order."""
+    """The correlation numbers that calls of more than one process have, in order."""
     process = {pid: code for code, pid in enumerate(dict.fromkeys(pids))}
     if len(process) < 2:
         return np.empty(0, np.int64)

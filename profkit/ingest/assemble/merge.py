@@ -53,14 +53,14 @@ class Merged:
         self.threads = list(threads)
 
     def code(self, text: str) -> int:
-        """Give the code of a string, -1 if no event has it."""
+        """The code of a string, -1 if no event has it."""
         try:
             return self.strings.index(text)
         except ValueError:
             return NO_ROW
 
     def take(self, table: str) -> Columns:
-        """Give the joined columns of a table and forget its parts; {} if the trace has no such rows."""
+        """The joined columns of a table and forget its parts; {} if the trace has no such rows."""
         parts = self._parts.pop(table, [])
         if not parts:
             return {}
@@ -76,12 +76,12 @@ class Merged:
         return column
 
     def thread_table(self) -> tuple[Thread, ...]:
-        """Give the threads by code."""
+        """The threads by code."""
         return tuple(Thread(pid=pid, tid=tid, name=self.thread_names.get((pid, tid), "")) for pid, tid in self.threads)
 
 
 def _trimmed_strings(batches: list[Batch], warnings: list[TraceWarning]) -> dict[str, str]:
-    """Give what each name becomes that is longer than a name can be, and say so."""
+    """What each name becomes that is longer than a name can be, and say so."""
     texts = {text for batch in batches for text in batch.strings}
     n_characters = sum(map(len, texts))
     most = LONGEST_TEXT if n_characters <= MOST_TEXT else max(MOST_TEXT // len(texts), LONGEST_LABEL)
@@ -120,7 +120,7 @@ def _recoded(columns: Columns, string_of: NDArray[np.int32], thread_of: NDArray[
 
 
 def sort_order(start_ns: I64, end_ns: I64) -> NDArray[np.intp]:
-    """Give the order by start, the longer first among equals, so that a range precedes what it encloses."""
+    """The order by start, the longer first among equals, so that a range precedes what it encloses."""
     order = np.argsort(start_ns, kind="stable")
     start = start_ns[order]
     is_tied = np.zeros(order.size, np.bool_)
@@ -154,7 +154,7 @@ def _warn(warnings: list[TraceWarning], rows: NDArray[np.bool_], warning_id: str
 
 
 def in_time_order(columns: Columns) -> Columns:
-    """Give the columns in time order, emptying `columns` one by one: two copies of a large table are too many."""
+    """The columns in time order, emptying `columns` one by one: two copies of a large table are too many."""
     start, end = columns["start_ns"], columns.get("end_ns", columns["start_ns"])
     later = start[1:] > start[:-1]
     if bool((later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))).all()):

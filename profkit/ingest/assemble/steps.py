@@ -52,7 +52,7 @@ def find_window(
 def find_steps(
     *, gpu: GpuWork, spans: Spans, strings: tuple[str, ...], markers: str = "ProfilerStep"
 ) -> tuple[tuple[Step, ...], str]:
-    """Give the steps, in order, and where they come from: `markers`, "period" or "span" (none found)."""
+    """The steps, in order, and where they come from: `markers`, "period" or "span" (none found)."""
     steps = _marked_steps(spans, strings)
     if steps:
         return steps, markers
@@ -119,7 +119,7 @@ def _periodic_steps(gpu: GpuWork, spans: Spans, strings: tuple[str, ...]) -> tup
 
 
 def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -> bool:
-    """Tell whether ranges count on with the periods instead of recurring in each: `FSDP::pre_forward (blocks.7)`.
+    """Whether ranges count on with the periods instead of recurring in each: `FSDP::pre_forward (blocks.7)`.
 
     Then a period is a layer, whatever copies it makes: a step goes through all the layers.
     """
@@ -134,7 +134,7 @@ def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -
 
 
 def best_period(codes: NDArray[np.int32]) -> int:
-    """Give the smallest period with which the sequence repeats at least three times, 0 if there is none."""
+    """The smallest period with which the sequence repeats at least three times, 0 if there is none."""
     distances: dict[int, int] = {}
     for _, places in rows_by_value(codes):
         if _MIN_PERIODS <= places.size <= 4096:

@@ -58,7 +58,7 @@ class Progress(msgspec.Struct):
 def read_chunks(
     path: Path, *, source: str, chunk_bytes: int, progress: Progress | None = None, lenient: bool = False
 ) -> Iterator[bytes]:
-    """Give the plain bytes of a file in chunks of at most `chunk_bytes`.
+    """The plain bytes of a file in chunks of at most `chunk_bytes`.
 
     Raises TraceFormatError for what cannot be a trace, TruncatedTraceError where a compressed stream is cut (in
     `lenient` reading the bytes before the cut are all there is), MissingCapabilityError for zstd without a decoder.
@@ -71,7 +71,7 @@ def read_chunks(
 
 
 def unreadable(source: str, error: OSError) -> TraceNotFoundError:
-    """Give what the system says of a file as one line."""
+    """What the system says of a file as one line."""
     reason = (error.strerror or "unreadable").lower()
     return TraceNotFoundError(f"{source}: {reason}", hint="check what it is, its owner and its mode")
 
@@ -109,7 +109,7 @@ def _decompressed(raw: BinaryIO, source: str, chunk_bytes: int, progress: Progre
 
 
 def path_size(raw: BinaryIO) -> int:
-    """Give the size of an open file in bytes, leaving its position at the start."""
+    """The size of an open file in bytes, leaving its position at the start."""
     raw.seek(0, 2)
     size = raw.tell()
     raw.seek(0)
@@ -127,7 +127,7 @@ def refuse_other_formats(head: bytes, source: str) -> None:
 
 
 def first_plain_bytes(head: bytes) -> bytes:
-    """Give where a stream begins, decompressed; of what cannot be told so early, the beginning of some JSON."""
+    """Where a stream begins, decompressed; of what cannot be told so early, the beginning of some JSON."""
     unknown = b"{"
     if not head.startswith(GZIP_MAGIC):
         return unknown if head.startswith(_ZSTD_MAGIC) else head
@@ -140,7 +140,7 @@ def first_plain_bytes(head: bytes) -> bytes:
 
 class _Stream(Protocol):
     def read(self, size: int, /) -> bytes:
-        """Give up to `size` bytes, none at the end."""
+        """Up to `size` bytes, none at the end."""
 
 
 class _Compressed:
@@ -150,7 +150,7 @@ class _Compressed:
         self._damage: Exception | None = None
 
     def read(self, size: int) -> bytes:
-        """Give up to `size` plain bytes, none at the end."""
+        """Up to `size` plain bytes, none at the end."""
         if self._damage is not None:
             raise self._damage
         parts: list[bytes] = []
@@ -170,7 +170,7 @@ class _Compressed:
         return b"".join(parts)
 
     def _part(self, size: int) -> bytes:
-        """Give up to `size` plain bytes, none only at the end; raises EOFError at a cut, or one of `_DAMAGED`."""
+        """Up to `size` plain bytes, none only at the end; raises EOFError at a cut, or one of `_DAMAGED`."""
         raise NotImplementedError
 
 

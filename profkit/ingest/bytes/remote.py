@@ -50,7 +50,7 @@ _MOST_LISTED_BYTES: Final = 64 * 2**20
 
 
 def patience() -> Patience:
-    """Give how long stores may take here."""
+    """How long stores may take here."""
     with suppress(KeyError, ValueError):
         told = float(os.environ["PROFKIT_URL_STALL_S"])
         if told > 0:
@@ -85,7 +85,7 @@ _MARKS: Final = ("ETag", "Content-MD5", "Digest", "Last-Modified")
 
 
 def identity(url: str) -> bytes | None:
-    """Give what the store says of an object (size, tag or time of change): another if the object is another.
+    """What the store says of an object (size, tag or time of change): another if the object is another.
 
     None where a web server says nothing that changes with it: fsspec takes what lies behind an address for unchanging.
     """
@@ -153,7 +153,7 @@ def _fetch(url: str, local: Path) -> None:
 
 
 def _n_written(local: Path) -> int:
-    """Give what is there of a file: not every store counts."""
+    """What is there of a file: not every store counts."""
     try:
         return local.stat().st_size
     except OSError:
@@ -161,7 +161,7 @@ def _n_written(local: Path) -> int:
 
 
 def _counting(url: str, most: int) -> Any:
-    """Give what fsspec tells of the bytes it copies, which ends a copy that is too large or that nobody waits for."""
+    """What fsspec tells of the bytes it copies, which ends a copy that is too large or that nobody waits for."""
     callback: Any = _fsspec(url, "fsspec.callbacks").Callback
 
     class Counting(callback):  # type: ignore[misc]
@@ -181,7 +181,7 @@ def _counting(url: str, most: int) -> Any:
 
 
 def _answered(url: str, ask: Callable[[], T]) -> T:
-    """Give what a store says; raises TraceNotFoundError if it says nothing."""
+    """What a store says; raises TraceNotFoundError if it says nothing."""
     begun, most_s = time.monotonic(), patience().answer_s
 
     def look() -> None:
@@ -192,7 +192,7 @@ def _answered(url: str, ask: Callable[[], T]) -> T:
 
 
 def _watched(act: Callable[[], T], look: Callable[[], None]) -> T:
-    """Give what a call gives that may never come back; `look` is called meanwhile, and raises when it is enough."""
+    """What a call gives that may never come back; `look` is called meanwhile, and raises when it is enough."""
     told: list[tuple[T | None, BaseException | None]] = []
 
     def run() -> None:
@@ -223,7 +223,7 @@ def _is_web(url: str) -> bool:
 
 @cache
 def _web_options() -> dict[str, Any]:
-    """Give what fsspec is told of web servers: aiohttp's own bound of five minutes for all would cut large traces."""
+    """What fsspec is told of web servers: aiohttp's own bound of five minutes for all would cut large traces."""
     import aiohttp
 
     class Response(aiohttp.ClientResponse):

@@ -34,7 +34,7 @@ def refuse_no_trace(head: bytes, source: str) -> None:
 
 @contextmanager
 def spooled(source: str, refuse: Callable[[bytes, str], None] = refuse_no_trace) -> Iterator[Path]:
-    """Give a path for a source; a stream ("-", a named pipe) is copied to a file, since a retry must reread it.
+    """A path for a source; a stream ("-", a named pipe) is copied to a file, since a retry must reread it.
 
     `refuse` is called with the first megabyte of a stream that has more, and raises if it can come to nothing.
     """
@@ -72,12 +72,12 @@ def write_spool(chunks: Iterable[bytes], spool: Path, source: str) -> None:
 
 
 def most_spooled(folder: Path) -> int:
-    """Give how much of one source may be written to a temporary folder."""
+    """How much of one source may be written to a temporary folder."""
     return min(MOST_BYTES, int(_FREE_SHARE * files.free_bytes(folder)))
 
 
 def too_much(source: str, most_bytes: int) -> UnsupportedTraceError:
-    """Give the refusal of a source that would fill the temporary folder."""
+    """The refusal of a source that would fill the temporary folder."""
     return UnsupportedTraceError(
         f"{source} has more than {files.size_of(most_bytes)}, the limit of the temporary folder for one source",
         hint=_MORE_ROOM,
@@ -86,7 +86,7 @@ def too_much(source: str, most_bytes: int) -> UnsupportedTraceError:
 
 @contextmanager
 def _pipe(source: str, shown: str) -> Iterator[BinaryIO]:
-    """Give standard input or a named pipe; raises TraceNotFoundError for what nobody writes a trace to."""
+    """Standard input or a named pipe; raises TraceNotFoundError for what nobody writes a trace to."""
     if source == "-":
         kind = _kind_of_stdin()
         if kind:
@@ -102,7 +102,7 @@ def _pipe(source: str, shown: str) -> Iterator[BinaryIO]:
 
 
 def _kind_of_stdin() -> str:
-    """Give what standard input is where no trace can come from it, "" where one can."""
+    """What standard input is where no trace can come from it, "" where one can."""
     if sys.stdin is None:
         return "closed"
     try:
@@ -115,7 +115,7 @@ def _kind_of_stdin() -> str:
 
 
 def _looked_at(pipe: BinaryIO, shown: str, refuse: Callable[[bytes, str], None]) -> Iterator[bytes]:
-    """Give what comes from a pipe, after a look at its beginning where there is much."""
+    """What comes from a pipe, after a look at its beginning where there is much."""
     head = pipe.read(_LOOKED_AT_BYTES)
     if len(head) == _LOOKED_AT_BYTES:
         refuse(head, shown)

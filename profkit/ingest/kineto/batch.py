@@ -22,7 +22,7 @@ from profkit.ingest.kineto.sparse_columns import (
 
 
 def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:
-    """Give the columns of a JSON array of whole events; raises BadEventError.
+    """The columns of a JSON array of whole events; raises BadEventError.
 
     `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
     `every_argument` reads also those that these events do not need, as happens when others of their batch need them:

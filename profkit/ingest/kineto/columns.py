@@ -59,7 +59,7 @@ _INT32: Final = np.iinfo(np.int32)
 
 
 def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
-    """Give the events of each table; what belongs to none (arrows, counters, markers of the profiler) is left out."""
+    """The events of each table; what belongs to none (arrows, counters, markers of the profiler) is left out."""
     tables: dict[str, list[Event]] = {}
     for (cat, ph), rows in groups.items():
         if ph == "X":
@@ -87,7 +87,7 @@ _DEVICE: Final = ("kernels", "copies", "device_spans", "sync_rows", "mtia")
 
 
 def shared_columns(tables: dict[str, list[Event]], strings: Codes, threads: Codes) -> dict[str, Columns]:
-    """Give what all ranges have (times, name, on the host the thread) by table: read in one go, then cut by table.
+    """What all ranges have (times, name, on the host the thread) by table: read in one go, then cut by table.
 
     One go, because a batch is small and every call of numpy costs, however few the rows.
     """
@@ -177,7 +177,7 @@ def _dimensions(values: list[Any]) -> NDArray[np.int32]:
 
 
 def _dimension(value: Any) -> list[int]:
-    """Give three sizes from `[x, y, z]` or the text `"[x, y, z]"`; zeros for anything else."""
+    """Three sizes from `[x, y, z]` or the text `"[x, y, z]"`; zeros for anything else."""
     sizes = re.findall("[0-9]+", value[:LONGEST_LABEL]) if isinstance(value, str) else value
     if not isinstance(sizes, list) or len(sizes) != 3:
         return [0, 0, 0]

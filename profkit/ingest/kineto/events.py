@@ -108,7 +108,7 @@ class BadEventError(ValueError):
 
 
 def decode_groups(array: bytes, *, unique_keys: bool, every_argument: bool) -> Groups:
-    """Give the events of a JSON array by (category, phase); see `batch.decode_batch`."""
+    """The events of a JSON array by (category, phase); see `batch.decode_batch`."""
     events = _decode(_COMMON, array)
     if unique_keys:
         _refuse_repeated_keys(array)

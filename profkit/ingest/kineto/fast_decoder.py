@@ -85,7 +85,7 @@ class _Arrow(_Usual, gc=False):
 
 @cache
 def _decoder(ts_type: type, has_comm_ops: bool, has_embeddings: bool) -> tuple[Any, dict[type, tuple[str, str]]]:
-    """Give the decoder and, for each of its types, the group as `events.decode_groups` names it."""
+    """The decoder and, for each of its types, the group as `events.decode_groups` names it."""
     groups: dict[type, tuple[str, str]] = {}
     of_operators = _OPERATOR + _COLLECTIVE * has_comm_ops + ("input_dims",) * has_embeddings
     for categories, names in _ARGUMENTS:
@@ -116,7 +116,7 @@ def _tagged(category: str, base: type, ts_type: Any, args: Any) -> type:
 
 
 def _type_of_ts(array: bytes) -> type:
-    """Give as what to read `ts`, by the first one: whole numbers, float64 where that is exact, or text.
+    """The type to read `ts` as, by the first one: whole numbers, float64 where that is exact, or text.
 
     Kineto writes whole us since 1970, or since torch 2.3 three decimals since a day of the same quarter: for half of a
     quarter float64 is exact (`numbers_to_ns`).
@@ -130,7 +130,7 @@ def _type_of_ts(array: bytes) -> type:
 
 
 def decode_usual(array: bytes) -> Groups | None:
-    """Give the events of a JSON array by (category, phase) if all are usual, `None` if the general way must look."""
+    """The events of a JSON array by (category, phase) if all are usual, `None` if the general way must look."""
     decoder, group_of = _decoder(_type_of_ts(array), _COMM_OP in array, _EMBEDDING in array and _SHAPES in array)
     try:
         events = decoder.decode(array)
@@ -143,7 +143,7 @@ def decode_usual(array: bytes) -> Groups | None:
 
 
 def _by_type(events: list[Any]) -> list[list[Any]]:
-    """Give the events of each type, in their order; the type whose first event is earliest first."""
+    """The events of each type, in their order; the type whose first event is earliest first."""
     rows: dict[type, list[Any]] = {}
     for event in events:  # the one loop over events; faster than numpy's sort by codes of types
         kind = type(event)

@@ -34,7 +34,7 @@ class InexactError(Exception):
 
 
 def times(rows: list[Event]) -> Columns:
-    """Give start and end in ns; raises BadEventError for a negative duration or an end beyond int64."""
+    """Start and end in ns; raises BadEventError for a negative duration or an end beyond int64."""
     start = starts(rows)
     duration = _durations(rows)
     if duration.size and int(duration.min()) < 0:
@@ -109,12 +109,12 @@ def _parse(rows: list[Event], column: Callable[[Event], Any], field_name: str) -
 
 
 def bad_event(event: Event, message: str) -> BadEventError:
-    """Give the error that names an event."""
+    """The error that names an event."""
     return BadEventError(f"{message} in event {str(event.name)[:60]!r}")
 
 
 def names(rows: list[Event], strings: Codes) -> NDArray[np.int32]:
-    """Give the codes of names."""
+    """The codes of names."""
     try:
         return _coded(map(attrgetter("name"), rows), strings, len(rows))
     except TypeError:
@@ -126,7 +126,7 @@ def _coded(values: Iterable[Any], codes: Codes, n: int) -> NDArray[np.int32]:
 
 
 def threads_of(rows: list[Event], threads: Codes) -> NDArray[np.int32]:
-    """Give the codes of (pid, tid)."""
+    """The codes of (pid, tid)."""
     return _coded(map(attrgetter("pid", "tid"), rows), threads, len(rows))
 
 
@@ -134,13 +134,13 @@ _NO_ARGS = Args()
 
 
 def args_of(rows: list[Event]) -> list[Any]:
-    """Give the arguments of each event, all absent where it has none."""
+    """The arguments of each event, all absent where it has none."""
     args = list(map(attrgetter("args"), rows))
     return args if all(args) else [arg or _NO_ARGS for arg in args]
 
 
 def integers(args: list[Any], name: str, absent: int = ABSENT) -> NDArray[np.int64]:
-    """Give an argument as whole numbers; `absent` for what is none."""
+    """An argument as whole numbers; `absent` for what is none."""
     values = map(attrgetter(name), args)
     try:
         return np.fromiter(values, np.int64, len(args))
@@ -149,7 +149,7 @@ def integers(args: list[Any], name: str, absent: int = ABSENT) -> NDArray[np.int
 
 
 def integer(value: object, absent: int) -> int:
-    """Give a whole number, also from text ("stream 7"); `absent` for anything else."""
+    """A whole number, also from text ("stream 7"); `absent` for anything else."""
     number = whole(value, -_MOST_ID, _MOST_ID)
     if number is None:
         digits = "".join(re.findall("[0-9]", value[:_MOST_CHARACTERS])) if isinstance(value, str) else ""
@@ -160,7 +160,7 @@ def integer(value: object, absent: int) -> int:
 
 
 def external_ids(args: list[Any]) -> NDArray[np.int64]:
-    """Give the external ids, in the old spelling where the new one is absent."""
+    """The external ids, in the old spelling where the new one is absent."""
     ids = integers(args, "external_id")
     if ids.size and int(ids.min()) < 0:
         old = integers(args, "old_external_id")
@@ -169,5 +169,5 @@ def external_ids(args: list[Any]) -> NDArray[np.int64]:
 
 
 def text_of(value: object) -> str:
-    """Give an id or a label as text, "" for none."""
+    """An id or a label as text, "" for none."""
     return "" if value is None else str(value)

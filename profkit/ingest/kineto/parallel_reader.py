@@ -37,7 +37,7 @@ class Decode(Protocol):
     """`decode_batch`, with or without the search for repeated keys."""
 
     def __call__(self, array: bytes, *, every_argument: bool = False) -> Batch:
-        """Give the columns of a JSON array of whole events; raises BadEventError."""
+        """The columns of a JSON array of whole events; raises BadEventError."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Share(msgspec.Struct):
 def read_quick(
     task: Task, *, jobs: int, progress: Progress | None, meanwhile: Callable[[], object] | None = None
 ) -> Share:
-    """Give the whole file, decoded by `jobs` processes; raises BadEventError and NotAsUsualError.
+    """The whole file, decoded by `jobs` processes; raises BadEventError and NotAsUsualError.
 
     `meanwhile` is called once, while the other processes decode, if there are any.
     """
@@ -81,7 +81,7 @@ def read_quick(
 def _decoded(
     task: Task, document: Document, claims: Iterator[int], progress: Progress | None
 ) -> Iterator[tuple[int, Batch]]:
-    """Give the claimed pieces of a file with their places, decoded; fill `document` on the way."""
+    """The claimed pieces of a file with their places, decoded; fill `document` on the way."""
     path, source = task.path, task.source
     chunks = bytesource.read_chunks(path, source=source, chunk_bytes=task.chunk_bytes, progress=progress)
     claimed = next(claims)
@@ -155,7 +155,7 @@ class _Workers:
             process.join()
 
     def received(self) -> Iterator[tuple[int, Batch]]:
-        """Give what has come, with its places; raises what a worker raised."""
+        """What has come, with its places; raises what a worker raised."""
         for pipe in self._pipes:
             while not pipe.closed and pipe.poll():
                 yield from _message(pipe)
@@ -168,7 +168,7 @@ class _Workers:
 
 
 def _message(pipe: Connection) -> Iterator[tuple[int, Batch]]:
-    """Give a worker's next batch; close the pipe after its last."""
+    """A worker's next batch; close the pipe after its last."""
     try:
         message = pipe.recv()
     except EOFError:

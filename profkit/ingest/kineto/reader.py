@@ -19,8 +19,8 @@ from profkit.ingest.kineto import split
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
 from profkit.ingest.kineto.parallel_reader import Decode, Task, read_quick
-from profkit.ingest.kineto.source import traits
 from profkit.ingest.kineto.split import Document, NotAsUsualError
+from profkit.ingest.kineto.traits import traits
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
     from profkit.model.trace import Trace
@@ -45,7 +45,7 @@ def read_trace(
     progress: Progress | None = None,
     meanwhile: Callable[[], object] | None = None,
 ) -> Trace:
-    """Give the `Trace` of a Kineto file ("-" for standard input).
+    """The `Trace` of a Kineto file ("-" for standard input).
 
     `lenient` keeps what is whole of a damaged file and says so in `Trace.warnings`; `jobs` decodes in that many
     processes; `meanwhile` is called while the others decode (imports, say). Raises TraceError (what, where) and
@@ -71,7 +71,7 @@ def _load_build(meanwhile: Callable[[], object] | None) -> None:
 def _read(
     task: Task, *, lenient: bool, jobs: int, progress: Progress | None, meanwhile: Callable[[], object] | None
 ) -> RawTrace:
-    """Give the batches and metadata of a file: quickly if it is whole and laid out as usual, else exactly."""
+    """The batches and metadata of a file: quickly if it is whole and laid out as usual, else exactly."""
     try:
         return _read_quick(task, jobs=jobs, progress=progress, meanwhile=meanwhile)
     except (BadEventError, NotAsUsualError):
@@ -95,7 +95,7 @@ def _read_quick(
 
 
 def _metadata(head: bytes, tail: bytes, source: str) -> dict[str, Any]:
-    """Give the top-level keys around the events; raises TraceFormatError if they are not JSON or stand there twice."""
+    """The top-level keys around the events; raises TraceFormatError if they are not JSON or stand there twice."""
     if not head:
         return {}
     text = head + b"null" + tail
@@ -190,7 +190,7 @@ def _salvage(array: bytes, raw: RawTrace, decode: Decode, error: BadEventError, 
 
 
 def _bad_events(texts: list[bytes], decode: Decode, first_row: int = 0) -> Iterator[tuple[int, BadEventError]]:
-    """Give the place and the error of each bad event, in order: a part that decodes holds none."""
+    """The place and the error of each bad event, in order: a part that decodes holds none."""
     size = max(len(texts) // _PARTS, 1)
     for start in range(0, len(texts), size):
         part = texts[start : start + size]

@@ -78,7 +78,7 @@ def _optional_strings(values: list[Any], strings: Codes) -> NDArray[np.int32]:
 
 
 def flows(groups: Groups, threads: Codes) -> Columns:
-    """Give the forward-to-backward arrows; {} if there are none."""
+    """The forward-to-backward arrows; {} if there are none."""
     rows = [event for ph in ("s", "f") for event in groups.get(("fwdbwd", ph), ())]
     if not rows:
         return {}
@@ -91,7 +91,7 @@ def flows(groups: Groups, threads: Codes) -> Columns:
 
 
 def counted_work(groups: Groups, strings: Codes) -> Columns:
-    """Give what a script told of its steps, a row for each step and kind of work; {} if it told nothing."""
+    """What a script told of its steps, a row for each step and kind of work; {} if it told nothing."""
     rows, values = [], []
     for event in groups.get(COUNTED, ()):
         value = getattr(event.args, _COUNTED_KINDS.get(str(event.name), ""), None)
@@ -109,7 +109,7 @@ def counted_work(groups: Groups, strings: Codes) -> Columns:
 
 
 def embeddings(rows: list[Event], strings: Codes) -> Columns:
-    """Give how many indices each embedding among these operators looked up, named by its table; {} without shapes."""
+    """How many indices each embedding among these operators looked up, named by its table; {} without shapes."""
     from profkit.model.trace import EMBEDDED  # loaded after the reading, but for traces with shapes
 
     found, names, values = [], [], []
@@ -125,7 +125,7 @@ def embeddings(rows: list[Event], strings: Codes) -> Columns:
 
 
 def _product(sizes: list[bytes]) -> int:
-    """Give the product of sizes as text, at most `MOST_STEPS`."""
+    """The product of sizes as text, at most `MOST_STEPS`."""
     product = 1
     for size in sizes:
         product = min(product * int(size[:MOST_DIGITS]), MOST_STEPS)
@@ -133,7 +133,7 @@ def _product(sizes: list[bytes]) -> int:
 
 
 def thread_names(groups: Groups) -> dict[tuple[str, str], str]:
-    """Give the names of threads by (pid, tid)."""
+    """The names of threads by (pid, tid)."""
     return {
         (text_of(event.pid), text_of(event.tid)): text_of(event.args.label)
         for event in groups.get(("", "M"), ())

@@ -58,7 +58,7 @@ Cut = Callable[[bytes], tuple[int, int]]
 
 
 def pieces(chunks: Iterator[bytes], document: Document, *, source: str, exact: bool) -> Iterator[bytes]:
-    """Give JSON arrays of whole elements; fill `document` on the way.
+    """JSON arrays of whole elements; fill `document` on the way.
 
     A quick cut leaves the last elements in `document.tail`, with `]` and what follows it, for the decoder to take
     apart. Raises TraceFormatError and TruncatedTraceError.
@@ -92,7 +92,7 @@ def _skip_to_array(chunks: Iterator[bytes], document: Document, source: str) -> 
 
 
 def not_a_trace(source: str, buffer: bytes) -> TraceFormatError:
-    """Give the error for content that cannot be a trace, with its first characters."""
+    """The error for content that cannot be a trace, with its first characters."""
     shown = buffer[:24].decode("utf-8", "replace").replace("\n", " ")
     return TraceFormatError(
         f"{source} is not a trace: expected JSON, but it begins with {shown!r}",
@@ -115,7 +115,7 @@ def _no_array(buffer: bytes, source: str) -> TraceError:
 
 
 def _find_array(buffer: bytes) -> int:
-    """Give the position of the `[` of the top-level key traceEvents, or -1."""
+    """The position of the `[` of the top-level key traceEvents, or -1."""
     if b'"traceEvents"' not in buffer:
         return -1
     depth = 0
@@ -153,7 +153,7 @@ def _array(buffer: bytes, end: int, rest: bytes = b"") -> bytes:
 
 
 def _last_boundary(buffer: bytes) -> int:
-    """Give the end of the last `}` that is followed by a comma and a `{`, or 0."""
+    """The end of the last `}` that is followed by a comma and a `{`, or 0."""
     position = len(buffer)
     for _ in range(_MOST_BRACES):
         position = buffer.rfind(b"{", 0, position)
@@ -209,7 +209,7 @@ def _without_comma(elements: bytes, is_first: bool) -> bytes:
 
 
 def _at_least(chunks: Iterator[bytes], n_bytes: int) -> bytes:
-    """Give at least as many bytes as asked for: a growing element is then rescanned a logarithmic number of times."""
+    """At least as many bytes as asked for: a growing element is then rescanned a logarithmic number of times."""
     parts: list[bytes] = []
     while sum(map(len, parts)) < n_bytes and (chunk := next(chunks, b"")):
         parts.append(chunk)
@@ -227,7 +227,7 @@ def _exact_cut(buffer: bytes) -> tuple[int, int]:
 
 
 def _structure(text: bytes) -> tuple[Places, NDArray[np.uint8], NDArray[np.int32]]:
-    """Give the places of brackets and commas outside strings, what each is, and how deep the text is after it."""
+    """The places of brackets and commas outside strings, what each is, and how deep the text is after it."""
     classes = np.frombuffer(text.translate(_CLASSES), np.uint8)
     places = np.flatnonzero(classes != 0)
     kinds = classes[places]
@@ -253,7 +253,7 @@ def _is_escaped(text: NDArray[np.uint8], quotes: Places) -> NDArray[np.bool_]:
 
 
 def depths(text: bytes) -> tuple[int, int]:
-    """Give how deeply JSON text is nested, and how many brackets are open at its end."""
+    """How deeply JSON text is nested, and how many brackets are open at its end."""
     _, _, depth = _structure(text)
     return (int(depth.max()), int(depth[-1])) if depth.size else (0, 0)
 
@@ -267,7 +267,7 @@ def count_members(array: bytes) -> NDArray[np.intp]:
 
 
 def elements(array: bytes) -> list[bytes]:
-    """Give the elements of a JSON array one by one, by brackets and commas alone: one bad one spoils no other."""
+    """The elements of a JSON array one by one, by brackets and commas alone: one bad one spoils no other."""
     places, kinds, depth = _structure(array)
     cuts = places[(depth == 1) & ((kinds == _CLOSE) | (kinds == _COMMA))] + 1
     edges = [1, *cuts.tolist(), len(array) - 1]

@@ -49,7 +49,7 @@ class _Open(msgspec.Struct):
 
 
 def is_header(line: str) -> bool:
-    """Tell whether a line begins a CSV page of ncu."""
+    """Whether a line begins a CSV page of ncu."""
     if "Kernel Name" not in line or "," not in line:
         return False
     names = _split(line)
@@ -57,7 +57,7 @@ def is_header(line: str) -> bool:
 
 
 def read_csv(lines: Iterable[str], source: str) -> CsvPage:
-    """Give the launches of every CSV page in the lines; several runs may stand in one file."""
+    """The launches of every CSV page in the lines; several runs may stand in one file."""
     page = CsvPage()
     launches: dict[tuple[object, ...], _Open] = {}
     header: list[str] = []
@@ -86,7 +86,7 @@ def _is_raw(names: Sequence[str]) -> bool:
 
 
 def _records(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Give the cells of each record; a quoted cell may go on over lines."""
+    """The cells of each record; a quoted cell may go on over lines."""
     held: list[str] = []
     for line in lines:
         if held and (len(held) == _MAX_JOINED or _is_whole(line)):  # the quote was a stray one

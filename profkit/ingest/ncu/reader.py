@@ -37,7 +37,7 @@ class ReadProfiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_ncu_sources(paths: Iterable[str]) -> list[str]:
-    """Give the files behind paths; of a folder its reports, or its CSV and text pages if it has none.
+    """The files behind paths; of a folder its reports, or its CSV and text pages if it has none.
 
     Raises TraceNotFoundError for a folder without any.
     """
@@ -57,7 +57,7 @@ def _in_folder(folder: Path) -> list[str]:
 
 
 def read_profiles(source: str) -> ReadProfiles:
-    """Give the profiles of a file ("-" is standard input), told by its content, never by its name; no secret in them.
+    """The profiles of a file ("-" is standard input), told by its content, never by its name; no secret in them.
 
     Raises TraceNotFoundError, TraceFormatError for what ncu has not written, UnsupportedTraceError for a page without
     kernels, MissingCapabilityError for an .ncu-rep without its reader.
@@ -135,7 +135,7 @@ def _refusal(path: Path, source: str, head: bytes) -> TraceFormatError | Unsuppo
 
 
 def _lines(path: Path, source: str) -> Iterator[str]:
-    """Give the lines of a text file without their ends; what is no text, or one endless line, is refused."""
+    """The lines of a text file without their ends; what is no text, or one endless line, is refused."""
     rest = ""
     decoder: codecs.IncrementalDecoder | None = None
     for chunk in read_chunks(path, source=source, chunk_bytes=_CHUNK_BYTES):

@@ -33,7 +33,7 @@ _AGAIN: Final = "record it again, or read another page: ncu --import FILE --csv 
 
 
 def read_rep(path: Path, source: str) -> list[KernelProfile]:
-    """Give the launches of a report; raises MissingCapabilityError without `ncu-report`, TraceFormatError if broken."""
+    """The launches of a report; raises MissingCapabilityError without `ncu-report`, TraceFormatError if broken."""
     if find_spec("ncu_report") is None:
         raise MissingCapabilityError(
             f"{source} needs NVIDIA's reader of .ncu-rep files, which is not installed",
@@ -58,7 +58,7 @@ def read_rep(path: Path, source: str) -> list[KernelProfile]:
 
 
 def profiles_of(module: Any, path: str, source: str) -> list[KernelProfile]:
-    """Give the launches that NVIDIA's module finds in a file, in its order; raises ValueError where one is cut off."""
+    """The launches that NVIDIA's module finds in a file, in its order; raises ValueError where one is cut off."""
     context = module.load_report(path)
     ranges = [context.range_by_idx(place) for place in range(context.num_ranges())]
     actions = [group.action_by_idx(place) for group in ranges for place in range(group.num_actions())]

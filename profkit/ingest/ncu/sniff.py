@@ -20,7 +20,7 @@ _MARKS: Final = re.compile(
 
 
 def is_ncu(path: Path, source: str) -> bool:
-    """Tell whether a file is an ncu report, or holds a page that ncu printed; False for what cannot be read."""
+    """Whether a file is an ncu report, or holds a page that ncu printed; False for what cannot be read."""
     try:
         head = files.read_head(path, _LOOKED_AT_BYTES)
     except (OSError, ValueError):

@@ -37,7 +37,7 @@ class _Open(msgspec.Struct):
 
 
 def read_text(lines: Iterable[str], source: str) -> list[KernelProfile]:
-    """Give the launches of a text page in its order; [] where there is none."""
+    """The launches of a text page in its order; [] where there is none."""
     launches = list(_launches(lines))
     comma = uses_decimal_comma(value for launch in launches for _, _, value in launch.cells)
     return [_profile(launch, number, source, comma=comma) for number, launch in enumerate(launches)]
@@ -77,7 +77,7 @@ def _launches(lines: Iterable[str]) -> Iterator[_Open]:
 
 
 def _cells(line: str, columns: list[tuple[int, int]]) -> tuple[str, str, str]:
-    """Give label, unit and value; a summary has minimum, maximum and average, of which the last counts."""
+    """Label, unit and value; a summary has minimum, maximum and average, of which the last counts."""
     label = line[: columns[0][1]].strip()
     unit = line[columns[0][1] : columns[1][1]].strip()
     value = line[columns[-2][1] :].strip() if len(columns) > 2 else ""

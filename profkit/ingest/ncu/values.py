@@ -88,7 +88,7 @@ _LABELS: Final = {
 
 
 def metric_for(label: str, unit: str) -> str:
-    """Give NVIDIA's name of what a page prints under a label, "" for what profkit does not use.
+    """NVIDIA's name of what a page prints under a label, "" for what profkit does not use.
 
     A name, or a label with the name beside it (`--print-metric-name`), is taken as it is.
     """
@@ -104,7 +104,7 @@ def metric_for(label: str, unit: str) -> str:
 
 
 def scale_of(unit: str) -> float:
-    """Give the factor that brings a unit to its base: 1000 for `usecond` (ns), 1e9 for `cycle/nsecond` (hz)."""
+    """The factor that brings a unit to its base: 1000 for `usecond` (ns), 1e9 for `cycle/nsecond` (hz)."""
     above, slash, below = unit.strip().partition("/")
     if slash:
         per = _TIMES_NS.get(below.strip())
@@ -118,7 +118,7 @@ def _counted(unit: str) -> float:
 
 
 def uses_decimal_comma(texts: Iterable[str]) -> bool:
-    """Tell whether numbers are written with a decimal comma, by those that can be read in one way only."""
+    """Whether numbers are written with a decimal comma, by those that can be read in one way only."""
     for text in texts:
         bare = _BLANKS.sub("", text.strip())
         if not _NUMBER.fullmatch(bare):
@@ -135,24 +135,24 @@ def uses_decimal_comma(texts: Iterable[str]) -> bool:
 
 
 def share_of(percent: float | None) -> float | None:
-    """Give an estimated speed-up in percent as a share; None for none, and for one that no kernel can have."""
+    """An estimated speed-up in percent as a share; None for none, and for one that no kernel can have."""
     return None if percent is None else finite(percent / 100, 0, _MOST_SPEEDUP)
 
 
 def measured_in(text: str, unit: str, name: str, *, has_decimal_comma: bool = False) -> float | None:
-    """Give a metric's value from its cell, in base units; None for none, and for one that no device can have."""
+    """A metric's value from its cell, in base units; None for none, and for one that no device can have."""
     value = number_in(text, has_decimal_comma=has_decimal_comma)
     return None if value is None else value_of(name, value * scale_of(unit))
 
 
 def value_of(name: str, value: object) -> float | None:
-    """Give a metric's value in base units; None for none, and for one that no device can have."""
+    """A metric's value in base units; None for none, and for one that no device can have."""
     is_of_peak = "pct_of_peak" in name or name.endswith("_pct")
     return finite(value, 0, _MOST_OF_PEAK) if is_of_peak else finite(value, -MOST_MEASURED, MOST_MEASURED)
 
 
 def number_in(text: str, *, has_decimal_comma: bool = False) -> float | None:
-    """Give the number of a cell; of one with instances (`240 (1; 2)`) the total; None for `n/a`, words and NaN."""
+    """The number of a cell; of one with instances (`240 (1; 2)`) the total; None for `n/a`, words and NaN."""
     bare = _BLANKS.sub("", text.strip()).split(";")[0].split("(")[0].strip()
     if not _NUMBER.fullmatch(bare):
         return None

@@ -27,7 +27,7 @@ def read_device_rows(database: Database, rows: Rows) -> None:
 
 
 def give_owner(database: Database, rows: Rows) -> None:
-    """Give device rows without a process (the column may be missing) to the only one that calls CUDA."""
+    """Assign device rows without a process (the column may be missing) to the only one that calls CUDA."""
     if _NO_PROCESS not in rows.processes:
         return
     callers: set[int] = set()
@@ -55,7 +55,7 @@ def _kernels(database: Database, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _graphs(database: Database, table: str) -> Iterator[dict[str, Any]]:
-    """Give whole CUDA graphs as rows: with --cuda-graph-trace=graph their kernels are not recorded."""
+    """Whole CUDA graphs as rows: with --cuda-graph-trace=graph their kernels are not recorded."""
     for chunk in database.chunks(table, {**_WORK, "graphId": 0}):
         columns = _work(chunk, database, table, is_copy=False)
         n = columns["start_ns"].size
@@ -124,7 +124,7 @@ def _work(chunk: dict[str, Any], database: Database, table: str, *, is_copy: boo
 
 
 def busy_processes(rows: Rows) -> dict[int, int]:
-    """Give the processes with kernels (or whole graphs), and the device on which each ran most of them."""
+    """The processes with kernels (or whole graphs), and the device on which each ran most of them."""
     devices: dict[int, int] = {}
     for key, process in rows.processes.items():
         counts: dict[int, int] = {}

@@ -53,7 +53,7 @@ def _host_columns(chunk: dict[str, Any], database: Database, table: str, rows: R
 
 
 def _of(wanted: set[int], chunk: dict[str, Any]) -> dict[str, Any]:
-    """Give the rows of the wanted processes: data loaders and launchers may make more OS calls than training does."""
+    """The rows of the wanted processes: data loaders and launchers may make more OS calls than training does."""
     mine = np.isin(process_of(chunk["globalTid"]), list(wanted))
     if mine.all():
         return chunk
@@ -64,7 +64,7 @@ def _of(wanted: set[int], chunk: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ranges(database: Database, rows: Rows, wanted: set[int]) -> Iterator[tuple[Columns, I64]]:
-    """Give the NVTX ranges as (columns, globalTids), an open range with `NO_END`; note the threads' own names."""
+    """The NVTX ranges as (columns, globalTids), an open range with `NO_END`; note the threads' own names."""
     table = "NVTX_EVENTS"
     numbers = {"start": None, "end": NO_END, "eventType": RANGE_TYPES[0], "globalTid": 0, "textId": -1}
     for chunk in database.chunks(table, numbers, ("text",)):
@@ -97,7 +97,7 @@ def _label_codes(texts: list[Any], rows: Rows, source: str) -> list[int]:
 
 
 def read_thread_names(database: Database, rows: Rows) -> dict[int, int]:
-    """Give the id in StringIds of each known thread's name, by globalTid."""
+    """The id in StringIds of each known thread's name, by globalTid."""
     return {
         global_tid: name
         for chunk in database.chunks("ThreadNames", {"nameId": -1, "globalTid": -1})

@@ -48,7 +48,7 @@ _LOADER: Final = re.compile(
 
 
 def range_kind_of(name: str) -> SpanKind:
-    """Give what an NVTX range stands for: as record_function ranges do, or by what people call their own."""
+    """What an NVTX range stands for: as record_function ranges do, or by what people call their own."""
     kind = span_kind_of(name)
     if kind is not SpanKind.OTHER:
         return kind
@@ -71,7 +71,7 @@ class Labels(msgspec.Struct):
     _labels: list[Label] = msgspec.field(default_factory=list)
 
     def codes(self, texts: Iterable[bytes]) -> list[int]:
-        """Give the codes of ranges' texts."""
+        """The codes of ranges' texts."""
         known, out = self._codes, []
         for text in texts:
             head, has_op_id, _ = text.partition(_OP_ID)
@@ -83,7 +83,7 @@ class Labels(msgspec.Struct):
         return out
 
     def all(self) -> list[Label]:
-        """Give the labels by code."""
+        """The labels by code."""
         for head, has_op_id, has_sequence in islice(self._codes, len(self._labels), None):
             self._labels.append(_label(head, has_op_id=bool(has_op_id), has_sequence=bool(has_sequence)))
         return self._labels

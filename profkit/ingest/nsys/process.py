@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Process, Rows
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
-from profkit.ingest.nsys.source import traits
+from profkit.ingest.nsys.traits import traits
 from profkit.model.arrays import constant
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import TraceWarning
@@ -53,12 +53,12 @@ class Export(msgspec.Struct):
         return found if len(set(found.values())) == len(self.devices) else {}
 
     def text(self, id_: int) -> str:
-        """Give a string; one that the file does not have is named by its id."""
+        """A string; one that the file does not have is named by its id."""
         return self.texts.get(id_, f"string {id_}" if id_ != NO_NAME else "unnamed")
 
 
 def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
-    """Give the batches and metadata of one process, taking its rows out of the export."""
+    """The batches and metadata of one process, taking its rows out of the export."""
     process = export.rows.processes.pop(key)
     n_open = _close(process)
     codes: dict[str, int] = {}
@@ -108,7 +108,7 @@ def _memory(kind: int) -> str:
 
 
 def _named(process: Process, table: str, label: Callable[[int], str], codes: dict[str, int]) -> list[Columns]:
-    """Give the parts of a table with the codes of labels for names; `label` is called once for each distinct value."""
+    """The parts of a table with the codes of labels for names; `label` is called once for each distinct value."""
     seen: dict[int, int] = {}
     for part in process.parts(table):
         part["name"] = _coded(part["name"], lambda value: codes.setdefault(label(value), len(codes)), seen)
@@ -140,7 +140,7 @@ def _close(process: Process) -> int:
 
 
 def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]) -> list[tuple[str, Columns]]:
-    """Give the ranges as torch's operators and as annotations, by table."""
+    """The ranges as torch's operators and as annotations, by table."""
     labels = export.rows.labels
 
     def label_of(name: int) -> int:
@@ -185,7 +185,7 @@ def _number_threads(parts: list[Columns], export: Export) -> tuple[list[tuple[st
 
 
 def _metadata(export: Export, key: int, rank: int | None, devices: set[int]) -> dict[str, Any]:
-    """Give what the export says beside its events, under the keys of Kineto where it has one."""
+    """What the export says beside its events, under the keys of Kineto where it has one."""
     session = export.session
     gpus = {device: gpu for device in sorted(devices) if (gpu := session.gpu(key, device)) is not None}
     metadata: dict[str, Any] = {

@@ -42,7 +42,7 @@ _WORDS: Final = {
 
 
 def read_export(path: Path, source: str, *, progress: Progress | None = None) -> Iterator[Trace]:
-    """Give a `Trace` for each process with kernels, in the order of ranks.
+    """A `Trace` for each process with kernels, in the order of ranks.
 
     Raises TraceFormatError for what is no nsys export or a damaged one, UnsupportedTraceError for one without kernels.
     """
@@ -92,7 +92,7 @@ def _refuse_without_kernels(database: Database) -> NoReturn:
 
 
 def _ids(export: Export) -> set[int]:
-    """Give the ids of StringIds that rows and threads refer to: a file holds many more (symbols, paths, output)."""
+    """The ids of StringIds that rows and threads refer to: a file holds many more (symbols, paths, output)."""
     ids = set(export.thread_names.values())
     for process in export.rows.processes.values():
         for table in ("kernels", "calls", "waits", "overhead", "ranges"):
@@ -104,7 +104,7 @@ def _ids(export: Export) -> set[int]:
 
 
 def _unnamed(export: Export) -> dict[int, int]:
-    """Give how many kernels of each process have no name; raises TraceFormatError where those are more than a few.
+    """How many kernels of each process have no name; raises TraceFormatError where those are more than a few.
 
     A collective without its name would count as compute.
     """
@@ -136,7 +136,7 @@ def _texts(database: Database, ids: set[int]) -> dict[int, str]:
 
 
 def _ranks(export: Export) -> dict[int, int | None]:
-    """Give the rank of each process: as MPI says, else of one as the file's name tells, of several by GPU, then pid."""
+    """The rank of each process: as MPI says, else of one as the file's name tells, of several by GPU, then pid."""
     if export.mpi_ranks:
         return dict(export.mpi_ranks)
     keys = list(export.devices)

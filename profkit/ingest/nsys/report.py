@@ -18,7 +18,7 @@ _TIMEOUT_S: Final = 3600  # reports of an hour's training take minutes
 
 @contextmanager
 def exported(report: Path, source: str) -> Iterator[Path]:
-    """Give the SQLite export of a report, in a temporary folder; raises MissingCapabilityError without nsys."""
+    """The SQLite export of a report, in a temporary folder; raises MissingCapabilityError without nsys."""
     nsys = shutil.which("nsys")
     if nsys is None:
         *words, name = _command("nsys", report, report.with_suffix(".sqlite"))
@@ -48,5 +48,5 @@ def exported(report: Path, source: str) -> Iterator[Path]:
 
 
 def _command(nsys: str, report: Path, sqlite: Path) -> list[str]:
-    """Give the export of all that profkit reads; `--lazy` and blobs, which it has no need of, stay as they are."""
+    """The export of all that profkit reads; `--lazy` and blobs, which it has no need of, stay as they are."""
     return [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report)]

@@ -59,7 +59,7 @@ class Process(msgspec.Struct):
             self._pack(table)
 
     def parts(self, table: str) -> list[Columns]:
-        """Give the parts of a table; they may be changed, and belong to the process until it is forgotten."""
+        """The parts of a table; they may be changed, and belong to the process until it is forgotten."""
         self._pack(table)
         return self._parts.get(table, [])
 
@@ -95,7 +95,7 @@ class Rows(msgspec.Struct):
             process.add(table, mine)
 
     def thread_codes(self, global_tids: I64) -> NDArray[np.int32]:
-        """Give the codes of threads."""
+        """The codes of threads."""
         distinct, place = np.unique(global_tids, return_inverse=True)
         codes = [self.threads.setdefault(int(tid), len(self.threads)) for tid in distinct]
         return np.array(codes, np.int32)[place.reshape(-1)]
@@ -106,7 +106,7 @@ class Rows(msgspec.Struct):
 
 
 def times_of(chunk: dict[str, Any], database: Database, table: str) -> Columns:
-    """Give the start and end of rows; raises TraceFormatError for what is no time."""
+    """The start and end of rows; raises TraceFormatError for what is no time."""
     start, end = chunk["start"], chunk["end"]
     for column, name in ((start, "start"), (end, "end")):
         if column.size and (int(column.min()) < -_LATEST_NS or int(column.max()) > _LATEST_NS):
@@ -115,7 +115,7 @@ def times_of(chunk: dict[str, Any], database: Database, table: str) -> Columns:
 
 
 def small(values: I64, database: Database, table: str, name: str) -> NDArray[np.int32]:
-    """Give ids as int32; raises TraceFormatError for what is none."""
+    """Ids as int32; raises TraceFormatError for what is none."""
     if values.size and not (_INT32.min < int(values.min()) and int(values.max()) < _INT32.max - 2):
         raise TraceFormatError(
             f"{database.source}: {table}.{name} holds {int(np.abs(values).max())}, which is not an id"

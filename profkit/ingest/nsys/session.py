@@ -32,17 +32,17 @@ _ARGUMENT: Final = re.compile(r"PROCESS_0:ARGUMENT_(\d+)$")
 
 
 def process_of(global_id: _Id) -> _Id:
-    """Give the key of the process of globalTids or globalPids: hardware, virtual machine and pid, no thread."""
+    """The key of the process of globalTids or globalPids: hardware, virtual machine and pid, no thread."""
     return global_id >> _PID_SHIFT
 
 
 def pid_of(process: int) -> int:
-    """Give the process id behind a process's key."""
+    """The process id behind a process's key."""
     return process & _ID_MASK
 
 
 def tid_of(global_tid: int) -> int:
-    """Give the thread id behind a globalTid."""
+    """The thread id behind a globalTid."""
     return global_tid & _ID_MASK
 
 
@@ -75,7 +75,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[TraceWarning, ...] = ()
 
     def gpu(self, process: int, device: int) -> Gpu | None:
-        """Give the GPU that a process knows as CUDA device `device`."""
+        """The GPU that a process knows as CUDA device `device`."""
         mapped = self.gpu_of.get((pid_of(process), device))
         if mapped is not None:
             return next((gpu for gpu in self.gpus if gpu.id == mapped), None)
@@ -83,7 +83,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_session(database: Database) -> Session:
-    """Give the session; raises UnsupportedTraceError for a schema that is newer than any known."""
+    """The session; raises UnsupportedTraceError for a schema that is newer than any known."""
     export = dict(_pairs(database, "META_DATA_EXPORT") or _pairs(database, "EXPORT_META_DATA"))
     capture = _pairs(database, "META_DATA_CAPTURE")
     schema = export.get("EXPORT_SCHEMA_VERSION", "")
@@ -103,7 +103,7 @@ def read_session(database: Database) -> Session:
 
 
 def text_of(value: Text) -> str:
-    """Give a text cell as text, "" for none."""
+    """A text cell as text, "" for none."""
     if value is None:
         return ""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -136,7 +136,7 @@ def _schema_warnings(version: str, source: str) -> tuple[TraceWarning, ...]:
 
 
 def _command(capture: list[tuple[str, str]]) -> str:
-    """Give the profiled command as a shell would take it, secrets out; "" where the export does not say."""
+    """The profiled command as a shell would take it, secrets out; "" where the export does not say."""
     program = next((value for name, value in capture if name == "PROCESS_0:COMMAND"), "")
     numbered = [(int(match[1]), value) for name, value in capture if (match := _ARGUMENT.match(name))]
     arguments = [value for _, value in sorted(numbered, key=lambda item: item[0])]
@@ -194,7 +194,7 @@ def _mpi_ranks(database: Database) -> dict[int, int]:
 
 
 def _diagnostics(database: Database) -> list[TraceWarning]:
-    """Give what nsys itself warned of while it recorded (since 2024.6), each sentence once."""
+    """What nsys itself warned of while it recorded (since 2024.6), each sentence once."""
     seen: dict[str, int] = {}
     for chunk in database.chunks("DIAGNOSTIC_EVENT", {"severity": 0}, ("text",)):
         for severity, text in zip(chunk["severity"], chunk["text"], strict=True):

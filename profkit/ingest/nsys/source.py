@@ -11,9 +11,10 @@ from profkit import files
 from profkit.errors import ProfkitError
 from profkit.ingest.bytes.bytesource import GZIP_MAGIC, SQLITE_MAGIC, read_chunks
 from profkit.ingest.kind import How, Part, Source
+from profkit.ingest.nsys.traits import FORMAT, STEP_SOURCE, TOOL
 
 if TYPE_CHECKING:
-    from profkit.model.trace import Trace, Traits
+    from profkit.model.trace import Trace
 
 _REPORT_MAGIC: Final = b"NVIDIA Tegra Profiler Report"  # of .nsys-rep, and of .qdrep before 2021.4
 _CHUNK_BYTES: Final = 2**20
@@ -68,32 +69,11 @@ def _decompressed(path: Path, how: How) -> Iterator[Path]:
         yield plain
 
 
-def traits() -> Traits:
-    """What nsys exports hold."""
-    from profkit.model.trace import Traits
-
-    return Traits(
-        format=NSYS.name,
-        tool=NSYS.tool,
-        step_source=NSYS.step_source,
-        step_marks="NVTX ranges of steps",
-        has_host_calls=True,
-        is_system_wide=True,
-        recapture="profkit nsys --warmup 5 --steps 12 --also waits",
-        how_to_mark_steps="open an NVTX range around every iteration: torch.cuda.nvtx.range('step 7')",
-        how_to_mark_input="wrap the code that fetches a batch in torch.cuda.nvtx.range('data_loader')",
-        how_to_have_operators="run the job under torch.autograd.profiler.emit_nvtx()",
-        how_to_be_steady=(
-            "record again: a window of steady steps, each in an NVTX range named step N, well before the job's end"
-        ),
-    )
-
-
 NSYS: Final = Source(
-    name="nsys",
-    tool="nsys",
+    name=FORMAT,
+    tool=TOOL,
     part=Part.TIMELINE,
-    step_source="NVTX",
+    step_source=STEP_SOURCE,
     suffixes=(".sqlite", ".sqlite.gz", ".nsys-rep"),
     is_one=_is_one,
     read=_read,

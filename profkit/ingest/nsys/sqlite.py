@@ -68,7 +68,7 @@ class Database:
         connection.set_authorizer(self._authorize)
 
     def has(self, table: str) -> bool:
-        """Tell whether the file holds a table; raises TraceFormatError for something else of that name."""
+        """Whether the file holds a table; raises TraceFormatError for something else of that name."""
         kind = self._kinds.get(table)
         if kind not in {None, "table"}:
             raise TraceFormatError(
@@ -81,11 +81,11 @@ class Database:
         self._n_rows_expected = sum(map(self.n_rows, tables))
 
     def columns(self, table: str) -> frozenset[str]:
-        """Give the stored columns of a table; generated ones are left out by SQLite itself."""
+        """The stored columns of a table; generated ones are left out by SQLite itself."""
         return frozenset(_shown(row[1]) for row in self._connection.execute(f'PRAGMA table_info("{table}")'))
 
     def n_rows(self, table: str) -> int:
-        """Give about how many rows a table has, without reading it; 0 for none."""
+        """About how many rows a table has, without reading it; 0 for none."""
         if not self.has(table):
             return 0
         try:
@@ -97,7 +97,7 @@ class Database:
     def chunks(
         self, table: str, numbers: Mapping[str, int | None], texts: Sequence[str] = ()
     ) -> Iterator[dict[str, Any]]:
-        """Give the rows of a table, unordered, as columns: int64 arrays for `numbers`, tuples of `Text` for `texts`.
+        """The rows of a table, unordered, as columns: int64 arrays for `numbers`, tuples of `Text` for `texts`.
 
         The value of a number is what stands for NULL and for a column that the table does not have; None where there
         must be one. No rows where there is no such table. Raises TraceFormatError for a missing column or a value of
@@ -155,7 +155,7 @@ class Database:
 
 @contextmanager
 def opened(path: Path, source: str, progress: Progress | None = None) -> Iterator[Database]:
-    """Give an SQLite file, open until the context ends; raises TraceFormatError for what is none, or is damaged."""
+    """An SQLite file, open until the context ends; raises TraceFormatError for what is none, or is damaged."""
     size = _size(path, source)
     _refuse_unfinished(path, source)
     try:
@@ -176,7 +176,7 @@ def opened(path: Path, source: str, progress: Progress | None = None) -> Iterato
 
 
 def _size(path: Path, source: str) -> int:
-    """Give the size of a file, before SQLite opens it: SQLite would wait for a pipe."""
+    """The size of a file, before SQLite opens it: SQLite would wait for a pipe."""
     try:
         with files.open_file(path) as file:
             return path_size(file)

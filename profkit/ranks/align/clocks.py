@@ -48,7 +48,7 @@ class Clocks(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Mapping[int, RankClock]
 
     def corrected_ns(self, summary: RankSummary, time_ns: I64) -> I64:
-        """Give times of a rank (ns since its own origin) on the reference's clock, ns since `base_unix_ns`."""
+        """Times of a rank (ns since its own origin) on the reference's clock, ns since `base_unix_ns`."""
         time = time_ns + (summary.origin_unix_ns - self.base_unix_ns)
         clock = self.ranks[summary.rank]
         ahead: I64 = np.rint(clock.offset_ns + clock.drift * (time - self.at_ns)).astype(np.int64)
@@ -68,7 +68,7 @@ class _Ends(msgspec.Struct, frozen=True):
 
 
 def aligned(summaries: Sequence[RankSummary], matching: Matching) -> Clocks:
-    """Give offset and drift of each rank; those that no chain of shared collectives ties to the first are not fitted.
+    """Offset and drift of each rank; those that no chain of shared collectives ties to the first are not fitted.
 
     Along a tree of pairs first, then against the middle of all ranks of each instance, which no single rank pulls.
     """
@@ -131,7 +131,7 @@ def _ends(match: GroupMatch, by_rank: Mapping[int, RankSummary], start: int) -> 
 
 
 def _along_tree(groups: Sequence[_Ends], reference: int) -> dict[int, Track]:
-    """Give each rank's track against the reference, through ranks that share at least `MIN_ENDS` ends with it."""
+    """Each rank's track against the reference, through ranks that share at least `MIN_ENDS` ends with it."""
     tracks: dict[int, Track] = {reference: _ZERO}
     frontier = [reference]
     all_ranks = {rank for group in groups for rank in group.ranks}

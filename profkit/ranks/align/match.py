@@ -40,7 +40,7 @@ _SIZED: Final = (
 
 
 def matched(summaries: Sequence[RankSummary]) -> Matching:
-    """Give the collectives that ranks have in common; each rank must be there once (ValueError)."""
+    """The collectives that ranks have in common; each rank must be there once (ValueError)."""
     by_rank = {summary.rank: summary for summary in summaries}
     if len(by_rank) != len(summaries):
         raise ValueError(f"ranks {sorted(summary.rank for summary in summaries)}: each must be there once")
@@ -106,7 +106,7 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
 
 
 def _fuller_steps(place: I64, placed: Sequence[int], columns: Sequence[_Sequence]) -> I64 | None:
-    """Give the match by steps, if it joins more than the ends do and is the better told of the two; None otherwise.
+    """The match by steps, if it joins more than the ends do and is the better told of the two; None otherwise.
 
     `place` [n, len(placed)] is what the ends join. On a busy CPU ranks leave gloo's collectives milliseconds apart,
     buckets that run beside each other cross, and the ends place a rank in half of its collectives, not at all, or a few
@@ -124,7 +124,7 @@ def _fuller_steps(place: I64, placed: Sequence[int], columns: Sequence[_Sequence
 
 
 def _agreeing_fraction(place: I64, other: I64) -> float:
-    """Give the share of the pairs of rows joined by one match [n, R] that another one [m, R] joins too."""
+    """The share of the pairs of rows joined by one match [n, R] that another one [m, R] joins too."""
     fullest = int((place >= 0).sum(axis=0).argmax())
     n_agreeing = n_pairs = 0
     for column in range(place.shape[1]):
@@ -155,7 +155,7 @@ def _unchecked(group: Group, sequences: Mapping[int, _Sequence], note: str) -> t
 
 
 def _together_fraction(place: I64, columns: Sequence[_Sequence], *, are_aligned: bool = False) -> float:
-    """Give the share of instances in which no rank left before the last had come.
+    """The share of instances in which no rank left before the last had come.
 
     By clocks as their ends tell them; by clocks as they are with `are_aligned`.
     """
@@ -204,7 +204,7 @@ def _may_check(kind: NDArray[np.integer]) -> Bool:
 
 
 def _symbols(members: Mapping[int, RankSummary], chosen: Mapping[int, NDArray[Any]]) -> dict[int, I64]:
-    """Give each row a number that is equal across ranks exactly where kind, type and (if they must be) sizes are."""
+    """A number for each row, equal across ranks exactly where kind, type and (if they must be) sizes are."""
     words: dict[str, int] = {}
     parts = []
     for rank, summary in members.items():
@@ -245,7 +245,7 @@ def _by_ends(columns: Sequence[_Sequence]) -> list[Pairing]:
     for place, (sequence, mine) in enumerate(zip(columns, sync, strict=True)):
         if place == most:
             everything = np.arange(rows.size, dtype=np.int64)
-            out.append(Pairing(row=everything, n_paired=rows.size, n_rival=0, tolerance_ns=0.0, is_checked=True))
+            out.append(Pairing(row=everything, n_paired=rows.size, n_rival=0, is_checked=True))
             continue
         out.append(paired(reference.end_ns[rows], reference.symbol[rows], sequence.end_ns[mine], sequence.symbol[mine]))
     return out

@@ -34,7 +34,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def census(outcomes: Sequence[Outcome]) -> Census:
-    """Give the ranks of one job and recording."""
+    """The ranks of one job and recording."""
     left_out: list[LeftOut] = []
     kept = _with_rank(outcomes, left_out)
     world_size, kept = _of_one_job(kept, left_out)
@@ -63,7 +63,7 @@ def _with_rank(outcomes: Sequence[Outcome], left_out: list[LeftOut]) -> list[Out
 
 
 def _of_one_job(outcomes: list[Outcome], left_out: list[LeftOut]) -> tuple[int | None, list[Outcome]]:
-    """Give the world size that most traces name, and those that do not name another."""
+    """The world size that most traces name, and those that do not name another."""
     sizes = Counter(outcome.summary.world_size for outcome in outcomes if outcome.summary.world_size > 0)
     if not sizes:
         return None, outcomes
@@ -84,7 +84,7 @@ def _span_ns(outcome: Outcome) -> tuple[int, int]:
 
 
 def _of_one_recording(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome]:
-    """Give the traces of one recording where ranks are there twice: windows that overlap, the most ranks, the latest.
+    """The traces of one recording where ranks are there twice: windows that overlap, the most ranks, the latest.
 
     Where each rank is there once nothing is asked of the times: clocks of two machines may be far apart.
     """
@@ -111,7 +111,7 @@ def _of_one_recording(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[
 
 
 def _of_one_set(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome]:
-    """Give the traces of one set of names where ranks are there twice: one folder, names alike but for numbers.
+    """The traces of one set of names where ranks are there twice: one folder, names alike but for numbers.
 
     Two jobs at one time, or two copies of one, must not be mixed rank by rank. Of sets that hold every rank that with
     most events; where none holds every rank, names tell nothing.
@@ -154,7 +154,7 @@ def _others(group: Group, summary: RankSummary, groups: dict[int, set[Group]]) -
 
 
 def _once_each(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome]:
-    """Give the trace with most events of each rank: the other is a part of it, or broken off."""
+    """The trace with most events of each rank: the other is a part of it, or broken off."""
     by_rank: dict[int, Outcome] = {}
     for outcome in outcomes:
         rank = outcome.summary.rank

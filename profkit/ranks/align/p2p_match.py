@@ -41,7 +41,7 @@ _NONE = np.empty(0, np.int64)
 
 
 def _to_peers(kind: CollectiveKind, group: Group, rank: int, members: Mapping[int, RankSummary]) -> dict[int, I64]:
-    """Give a rank's rows of one kind by peer; under `_NAMELESS` those whose peer nothing tells."""
+    """A rank's rows of one kind by peer; under `_NAMELESS` those whose peer nothing tells."""
     summary = members[rank]
     rows = summary.collectives
     mine = np.flatnonzero((rows.group == summary.groups.index(group)) & (rows.kind == kind))

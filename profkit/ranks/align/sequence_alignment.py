@@ -42,26 +42,25 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     drift: float
 
     def expected_ns(self, end_ns: I64) -> NDArray[np.float64]:
-        """Give when the other rank's clock should show these ends (of the reference's)."""
+        """When the other rank's clock should show these ends (of the reference's)."""
         return end_ns + self.offset_ns + self.drift * (end_ns - self.at_ns)
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     """Per collective of the reference its row on the other rank, or `NO_ROW`; how sure that is.
 
-    `is_checked`: the ends of at least `MIN_CHECKED` pairs agree within `tolerance_ns`, and no other pairing has nearly
+    `is_checked`: the ends of at least `MIN_CHECKED` pairs agree within its tolerance, and no other pairing has nearly
     as many. `n_rival` is the number of agreeing ends of the best other pairing.
     """
 
     row: I64
     n_paired: int
     n_rival: int
-    tolerance_ns: float
     is_checked: bool
 
 
 def paired(end_ns: I64, symbol: I64, other_end_ns: I64, other_symbol: I64) -> Pairing:
-    """Give the pairing of two sequences of synchronising collectives, each in order of issue.
+    """The pairing of two sequences of synchronising collectives, each in order of issue.
 
     Ends in ns on each rank's own clock; only equal symbols (kind, type and sizes) pair. Ends need not be sorted.
     """
@@ -72,9 +71,7 @@ def paired(end_ns: I64, symbol: I64, other_end_ns: I64, other_symbol: I64) -> Pa
     ]
     found = [row for row, _ in tried]
     if not found:
-        return Pairing(
-            row=np.full(end_ns.size, NO_ROW, np.int64), n_paired=0, n_rival=0, tolerance_ns=0.0, is_checked=False
-        )
+        return Pairing(row=np.full(end_ns.size, NO_ROW, np.int64), n_paired=0, n_rival=0, is_checked=False)
     counts = [int((row >= 0).sum()) for row in found]
     best = int(np.argmax(counts))
     row = found[best]
@@ -90,7 +87,6 @@ def paired(end_ns: I64, symbol: I64, other_end_ns: I64, other_symbol: I64) -> Pa
         row=_filled(row, symbol, other_symbol),
         n_paired=counts[best],
         n_rival=rival,
-        tolerance_ns=tolerance,
         is_checked=counts[best] >= max(needed, _LEAST) and rival < _RIVAL * counts[best],
     )
 
@@ -111,7 +107,7 @@ def _filled(row: I64, symbol: I64, other_symbol: I64) -> I64:
 
 
 def _candidates(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> tuple[list[Track], float]:
-    """Give the clock offsets worth trying, one per shift whose ends agree best, and how well the best agree (ns)."""
+    """The clock offsets worth trying, one per shift whose ends agree best, and how well the best agree (ns)."""
     shorter = min(end.size, other_end.size)
     least = max(3, shorter // 2) if shorter < 16 else max(8, shorter // 4)  # fewer agree by chance
     spreads, wide, shifts = [], [], []
@@ -143,7 +139,7 @@ def _shifts(end: I64, other_end: I64) -> range:
 
 
 def _voted(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> list[Track]:
-    """Give the clock offset on which at least half of the collectives agree closely, whatever the shift of each.
+    """The clock offset on which at least half of the collectives agree closely, whatever the shift of each.
 
     With several gaps no one shift holds for a quarter of the window. Long windows are left to shifts: a quarter of them
     is plenty, and all their lags together would take 1 KB for each collective.
@@ -167,7 +163,7 @@ def _voted(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> list[Tra
 
 
 def _lags(end: I64, symbol: I64, other_end: I64, other_symbol: I64, shift: int) -> tuple[I64, I64]:
-    """Give the ends whose symbols agree under a shift, and by how much the other rank's lie behind."""
+    """The ends whose symbols agree under a shift, and by how much the other rank's lie behind."""
     first = max(0, -shift)
     n = min(end.size - first, other_end.size - first - shift)
     mine, theirs = slice(first, first + n), slice(first + shift, first + shift + n)
@@ -176,13 +172,13 @@ def _lags(end: I64, symbol: I64, other_end: I64, other_symbol: I64, shift: int) 
 
 
 def _part(values: I64, part: float) -> float:
-    """Give the value below which this part lies: a quarter, for a window with gaps has several right shifts."""
+    """The value below which this part lies: a quarter, for a window with gaps has several right shifts."""
     place = min(int(values.size * part), values.size - 1)
     return float(np.partition(values, place)[place])
 
 
 def fitted(at_ns: I64, lag_ns: I64) -> Track:
-    """Give the line through clock differences: slope by Theil-Sen, offset by median (docs/sources.md, rule 16).
+    """The line through clock differences: slope by Theil-Sen, offset by median (docs/sources.md, rule 16).
 
     Slope from at most 60 points in pairs more than a fifth of the span apart; zero where it is beyond 200 ppm, or where
     fewer than 20 points carry it.
@@ -227,7 +223,7 @@ def _nearest(
 
 
 def _closest(ordered: NDArray[np.int64] | NDArray[np.float64], at: NDArray[np.int64] | NDArray[np.float64]) -> I64:
-    """Give the position in `ordered` (rising, not empty) nearest to each time."""
+    """The position in `ordered` (rising, not empty) nearest to each time."""
     right = np.clip(np.searchsorted(ordered, at), 1, max(ordered.size - 1, 1))
     right = np.minimum(right, ordered.size - 1)
     left = np.maximum(right - 1, 0)

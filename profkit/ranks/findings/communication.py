@@ -26,7 +26,7 @@ _GUESSED: Final = 0.8
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
-    """Give one finding of each kind at most, on the group where it costs most."""
+    """One finding of each kind at most, on the group where it costs most."""
     pairs = sorted(zip(joint.limits, joint.waits, strict=True), key=lambda pair: -pair[0].exposed_ns)
     enough = [(limit, waits) for limit, waits in pairs if limit.is_enough]
     least = SKEW.limit("window")
@@ -48,12 +48,12 @@ def _fraction(joint: Joint, total_ns: int) -> float:
 
 
 def _won(limit: CommunicationLimit) -> int:
-    """Give the exposed time that is not waiting: what an infinitely fast network would take away."""
+    """The exposed time that is not waiting: what an infinitely fast network would take away."""
     return max(limit.exposed_ns - limit.wait_exposed_ns, 0)
 
 
 def group_name(group: Group, n_ranks: int) -> str:
-    """Give a group as people call it."""
+    """A group as people call it."""
     name = f"group {group.name}" if group.name else "the group"
     return f"{name} of {group.size or n_ranks} ranks"
 
@@ -126,14 +126,14 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
 
 
 def _mostly(waits: GroupWaits) -> int | None:
-    """Give the rank that has nearly all of the lateness, None where ranks share it."""
+    """The rank that has nearly all of the lateness, None where ranks share it."""
     excess = own_excess_ns(waits).sum(axis=0)
     column = int(excess.argmax())
     return waits.ranks[column] if excess[column] >= SKEW.limit("mostly_one") * max(int(excess.sum()), 1) else None
 
 
 def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
-    """Give why the rank with nearly all of the lateness is not named."""
+    """Why the rank with nearly all of the lateness is not named."""
     if rank is None:
         return
     excess = own_excess_ns(waits).sum(axis=0)
@@ -158,7 +158,7 @@ def _skew_tool(rank: int | None, scope: Scope) -> NextTool:
 
 
 def _not_tokens(joint: Joint) -> Iterable[Evidence]:
-    """Give why tokens, where they were counted, are not the cause."""
+    """Why tokens, where they were counted, are not the cause."""
     skew = joint.token_skew
     if isinstance(skew, TokenSkew) and not skew.is_found:
         yield Evidence(
@@ -170,7 +170,7 @@ def _not_tokens(joint: Joint) -> Iterable[Evidence]:
 
 
 def _last(waits: GroupWaits) -> list[tuple[int, int]]:
-    """Give each rank with for how many collectives the others waited for it by its own doing, the most first."""
+    """Each rank with for how many collectives the others waited for it by its own doing, the most first."""
     counts = (own_excess_ns(waits) > 0).sum(axis=0)
     pairs = [(rank, int(count)) for rank, count in zip(waits.ranks, counts, strict=True) if count]
     return sorted(pairs, key=lambda pair: -pair[1])

@@ -25,7 +25,7 @@ _WHY: Final = {
 
 
 def excess_of_ns(waits: GroupWaits, ranks: Sequence[int]) -> int:
-    """Give what instances would have begun earlier in all, had these ranks come with the last of the others."""
+    """What instances would have begun earlier in all, had these ranks come with the last of the others."""
     chosen = np.isin(waits.ranks, ranks)
     is_late, is_other = waits.present & chosen, waits.present & ~chosen
     rows = np.flatnonzero(is_late.any(axis=1) & is_other.any(axis=1))
@@ -41,7 +41,7 @@ def excess_of_ns(waits: GroupWaits, ranks: Sequence[int]) -> int:
 
 
 def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
-    """Give what mending these ranks would give over the window, and whether the replay says so.
+    """What mending these ranks would give over the window, and whether the replay says so.
 
     Else by arrivals, in the group where it is most.
     """
@@ -52,7 +52,7 @@ def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
 
 
 def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Stragglers]], joint: Joint) -> Finding:
-    """Give the costliest rank's finding as that of all late ranks: where each is as late, none alone is worth much."""
+    """The costliest rank's finding as that of all late ranks: where each is as late, none alone is worth much."""
     ranks = sorted(straggler.rank for straggler, _, _ in late)
     named = format_numbers(ranks)
     won, is_replayed = together_ns(joint, ranks)

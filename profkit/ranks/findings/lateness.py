@@ -38,7 +38,7 @@ _NAME_WIDTH: Final = 40
 
 
 def stragglers_of(joint: Joint) -> dict[int, tuple[Straggler, GroupWaits, Stragglers]]:
-    """Give each late rank with the group in which that costs most, the costliest first."""
+    """Each late rank with the group in which that costs most, the costliest first."""
     found: dict[int, tuple[Straggler, GroupWaits, Stragglers]] = {}
     for answer, waits in zip(joint.stragglers, joint.waits, strict=True):
         for straggler in answer.named:
@@ -49,7 +49,7 @@ def stragglers_of(joint: Joint) -> dict[int, tuple[Straggler, GroupWaits, Stragg
 
 
 def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
-    """Give why a rank is late, in some words for a table: the phase, and the rank's own finding or longest range."""
+    """Why a rank is late, in some words for a table: the phase, and the rank's own finding or longest range."""
     phase = straggler.phase or "mixed"
     if straggler.phase == "compute":
         factor = straggler.compute_factor or 1.0
@@ -69,7 +69,7 @@ def _is_slow(straggler: Straggler) -> bool:
 
 
 def own_finding(straggler: Straggler, joint: Joint) -> Finding | None:
-    """Give the late rank's own finding in the phase that makes it late, the largest."""
+    """The late rank's own finding in the phase that makes it late, the largest."""
     if straggler.phase is None:
         return None
     report = joint.outcome_of(straggler.rank).report
@@ -78,7 +78,7 @@ def own_finding(straggler: Straggler, joint: Joint) -> Finding | None:
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
-    """Give a finding for each late rank, and one more for rank 0 where it does what no other rank does."""
+    """A finding for each late rank, and one more for rank 0 where it does what no other rank does."""
     found = stragglers_of(joint)
     for straggler, waits, answer in found.values():
         confidence = _confidence(straggler, waits, answer, joint)
@@ -109,7 +109,7 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
 
 
 def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
-    """Give what one wins at most: by replay where this rank alone is late, else its distance from the second last.
+    """What one wins at most: by replay where this rank alone is late, else its distance from the second last.
 
     Source: docs/sources.md, rule 7. The replay knows what of the lateness comes back elsewhere.
     """
@@ -124,7 +124,7 @@ def _other(waits: GroupWaits, rank: int) -> int:
 
 
 def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Joint) -> float:
-    """Give the ladder: less without a phase, with ranks missing, without clocks, with disputed ones, or of few steps.
+    """The ladder: less without a phase, with ranks missing, without clocks, with disputed ones, or of few steps.
 
     The captures' own faults are the most it may be.
     """
@@ -201,7 +201,7 @@ def _part(share: float) -> str:
 
 
 def _few_steps(waits: GroupWaits) -> str:
-    """Give what blocks of few steps cannot show, "" from six steps on."""
+    """What blocks of few steps cannot show, "" from six steps on."""
     if waits.n_steps >= MIN_STEPS:
         return ""
     seen = {0: "no step is marked", 1: "all in one step"}.get(waits.n_steps, f"all in {waits.n_steps} steps")
@@ -213,7 +213,7 @@ def _main_phase(straggler: Straggler) -> str:
 
 
 def _longer_range(rank: int, waits: GroupWaits, joint: Joint) -> tuple[str, int]:
-    """Give the host range whose time before the group's collectives is most above the middle of the others, in all."""
+    """The host range whose time before the group's collectives is most above the middle of the others, in all."""
     mine: Mapping[str, int] = {}
     others: list[Mapping[str, int]] = []
     for column, other in enumerate(waits.ranks):
@@ -237,7 +237,7 @@ def _range_totals(summary: RankSummary, rows: np.ndarray) -> dict[str, int]:
 
 
 def _fix(straggler: Straggler) -> str:
-    """Give the way out, without the rank's number: of two late ranks it is said once."""
+    """The way out, without the rank's number: of two late ranks it is said once."""
     if straggler.phase == "data":
         return (
             "give the late rank what its peers have: the same number of loader workers, shard size and storage;"
@@ -284,7 +284,7 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
 
 
 def _usual_peer(rank: int, waits: GroupWaits) -> int:
-    """Give the rank of the group that waits the median time."""
+    """The rank of the group that waits the median time."""
     order = np.argsort(waits.wait_ns.sum(axis=0), kind="stable")
     middle = waits.ranks[int(order[len(order) // 2])]
     return middle if middle != rank else _other(waits, rank)

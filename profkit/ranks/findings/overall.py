@@ -43,7 +43,7 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) -> Overall:
-    """Give the verdict from findings across ranks and what the ranks agree on; all findings that are left."""
+    """The verdict from findings across ranks and what the ranks agree on; all findings that are left."""
     across = [
         of_mean_step(finding, step_ns=joint.step_ns, n_steps=joint.n_steps, window_ns=joint.window_ns)
         for finding in across
@@ -97,7 +97,7 @@ def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Findin
 
 
 def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
-    """Give the rank that stands for all: not late, its capture no worse than most, its share of compute the middle."""
+    """The rank that stands for all: not late, its capture no worse than most, its share of compute the middle."""
     late = {finding.rank for finding in across if finding.rank is not None}
     candidates = [outcome for outcome in joint.outcomes if outcome.summary.rank not in late] or list(joint.outcomes)
     sound = [outcome for outcome in candidates if not outcome.case.refusals]
@@ -137,7 +137,7 @@ def _without_shadows(
 
 
 def _share(answer: Stragglers) -> float:
-    """Give what part of a group's lateness its late ranks have."""
+    """What part of a group's lateness its late ranks have."""
     return sum(item.share for item in (*answer.named, *answer.hidden))
 
 
@@ -188,7 +188,7 @@ def _without_victims(
 
 
 def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Finding:
-    """Give a rank's exposed communication less the part that is waiting for a late rank."""
+    """A rank's exposed communication less the part that is waiting for a late rank."""
     fraction = finding.fraction * (1 - share)
     said = Evidence(
         statement=f"{format_fraction(share)} of it is waiting for {_ranks(late)}; the rest is"
@@ -211,7 +211,7 @@ def _ranks(numbers: Sequence[int]) -> str:
 
 
 def _wait_share(row: RankRow) -> float:
-    """Give waiting as a share of exposed communication; -1 where it is not known."""
+    """Waiting as a share of exposed communication; -1 where it is not known."""
     if row.wait_ns is None:
         return -1.0
     exposed = row.wait_ns + row.transfer_ns
@@ -219,7 +219,7 @@ def _wait_share(row: RankRow) -> float:
 
 
 def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Finding]:
-    """Give the findings that more than half of the ranks have, each once with the median share."""
+    """The findings that more than half of the ranks have, each once with the median share."""
     n_ranks = len(joint.outcomes)
     out = []
     for name in dict.fromkeys(finding.id for finding in single):
@@ -251,7 +251,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
 
 
 def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:
-    """Give what one rank's finding could save as the verdict counts it: per step where any rank has steps.
+    """What one rank's finding could save as the verdict counts it: per step where any rank has steps.
 
     A rank without steps counts its own over its whole window, which may be longer than any step.
     """

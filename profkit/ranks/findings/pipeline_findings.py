@@ -14,7 +14,7 @@ from profkit.units import format_fraction, format_ns, format_speedup
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
-    """Give the pipeline that waits most; of several alike one stands for all."""
+    """The pipeline that waits most; of several alike one stands for all."""
     waiting = [found for found in joint.pipelines if found.waiting_fraction >= BUBBLE.limit("waiting")]
     if waiting:
         worst = max(waiting, key=lambda found: found.recoverable_ns)

@@ -15,7 +15,7 @@ from profkit.units import format_count, format_fraction, format_ns
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
-    """Give what tokens explain."""
+    """What tokens explain."""
     if isinstance(joint.token_skew, TokenSkew) and joint.token_skew.is_found:
         yield _skew(joint.token_skew, joint, scope)
     if isinstance(joint.padding, PaddingWaste) and joint.padding.is_found:
@@ -23,7 +23,7 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 
 def skipped(joint: Joint) -> Iterable[Skipped]:
-    """Give what could not be counted."""
+    """What could not be counted."""
     return (item for item in (joint.token_skew, joint.padding) if isinstance(item, Skipped))
 
 

@@ -33,7 +33,7 @@ class OnlyWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankSummary]) -> OnlyWork | None:
-    """Give what a straggler alone does; None where neither own ranges nor barriers hold half of its lateness."""
+    """What a straggler alone does; None where neither own ranges nor barriers hold half of its lateness."""
     by_rank = {summary.rank: summary for summary in summaries if summary.rank in waits.ranks}
     mine = by_rank[straggler.rank]
     waits = waits.at(waits.kind == CollectiveKind.BARRIER) if straggler.is_at_barriers else waits
@@ -63,7 +63,7 @@ def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankS
 
 
 def _host_excess_fraction(waits: GroupWaits, column: int, chosen: Bool) -> float:
-    """Give the share of a rank's host time beyond the middle of the others' that lies before chosen instances."""
+    """The share of a rank's host time beyond the middle of the others' that lies before chosen instances."""
     rows = np.flatnonzero(waits.present[:, column] & (waits.present.sum(axis=1) > 1))
     if rows.size == 0:
         return 0.0
@@ -73,7 +73,7 @@ def _host_excess_fraction(waits: GroupWaits, column: int, chosen: Bool) -> float
 
 
 def _own_names(mine: RankSummary, others: Sequence[RankSummary]) -> tuple[str, ...]:
-    """Give the host ranges that the other ranks do not have, or hardly, the longest first."""
+    """The host ranges that the other ranks do not have, or hardly, the longest first."""
     times = [
         {
             other.name(int(name)): int(total)
@@ -114,7 +114,7 @@ class CommunicationLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def communication_limit(waits: GroupWaits) -> CommunicationLimit:
-    """Give whether a group's collectives wait or transfer."""
+    """Whether a group's collectives wait or transfer."""
     n_waiting = np.maximum(waits.present.sum(axis=1) - 1, 1)
     wait, transfer = float((waits.wait_ns.sum(axis=1) / n_waiting).sum()), int(waits.transfer_ns.sum())
     fraction = wait / max(wait + transfer, 1)
@@ -161,7 +161,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def traffic(waits: GroupWaits, summaries: Sequence[RankSummary]) -> tuple[Traffic, ...]:
-    """Give what the group's collectives are, the largest share first."""
+    """What the group's collectives are, the largest share first."""
     by_rank: Mapping[int, RankSummary] = {summary.rank: summary for summary in summaries}
     lowest = by_rank[waits.ranks[0]]
     row = waits.rows[:, 0]

@@ -63,16 +63,16 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
         return "per step" if self.step_ns is not None else "in the window"
 
     def per_step(self, total_ns: int) -> int:
-        """Give a total over the window per step."""
+        """A total over the window per step."""
         return total_ns // self.n_steps
 
     def fraction(self, total_ns: int) -> float:
-        """Give a total as a share of the window, at most 1."""
+        """A total as a share of the window, at most 1."""
         return min(total_ns / self.window_ns, 1.0) if self.window_ns else 0.0
 
 
 def joined(outcomes: Sequence[Outcome]) -> Joint:
-    """Give what ranks show together; each must be there once."""
+    """What ranks show together; each must be there once."""
     summaries = [outcome.summary for outcome in outcomes]
     matching = matched(summaries)
     clocks = aligned(summaries, matching)

@@ -10,7 +10,7 @@ from profkit.ranks.reduce.records import RankSummary
 
 
 def compute_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | None:
-    """Give how much longer kernels of one name and shape take on this rank than in the middle of the others.
+    """How much longer kernels of one name and shape take on this rank than in the middle of the others.
 
     The mean of logarithms of median durations, weighted by this rank's time; None where no kernel is on two ranks.
     Source: NVIDIA's resiliency extension scores ranks likewise (docs/sources.md, rule 19).

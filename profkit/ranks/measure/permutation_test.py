@@ -20,7 +20,7 @@ _CHUNK: Final = 4_000_000  # random numbers held at once
 
 
 def blocks_of(step: I64) -> NDArray[np.intp]:
-    """Give each instance's block: its step where there are six or more, else the instance itself, at most 128 in all.
+    """Each instance's block: its step where there are six or more, else the instance itself, at most 128 in all.
 
     Instances of one step are correlated, those of different steps much less. With too few steps the instances stand for
     themselves: after each collective all ranks begin anew, so that one hiccup makes one instance late, not all.
@@ -39,8 +39,8 @@ def summed_by_block(block: NDArray[np.intp], values: I64) -> NDArray[np.float64]
     return out
 
 
-def p_of_largest(by_block: NDArray[np.float64], *, seed: int = 0) -> float:
-    """Give how often chance makes some rank's total as large as the largest here, if ranks are alike in every block.
+def p_of_largest(by_block: NDArray[np.float64]) -> float:
+    """How often chance makes some rank's total as large as the largest here, if ranks are alike in every block.
 
     `by_block` [B, R]. Ranks are shuffled within each block and the largest total over ranks is compared, which corrects
     for their number. With B blocks the smallest possible is about R^(1-B): two ranks need eight blocks for p < 0.01.
@@ -49,7 +49,7 @@ def p_of_largest(by_block: NDArray[np.float64], *, seed: int = 0) -> float:
     if n_blocks == 0 or n_ranks < 2:
         return 1.0
     observed = by_block.sum(axis=0).max()
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     size = max(1, min(N_PERMUTATIONS, _CHUNK // (n_blocks * n_ranks)))
     n_done = n_as_large = 0
     while n_done < N_PERMUTATIONS:

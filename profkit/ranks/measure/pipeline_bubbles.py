@@ -26,10 +26,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage, over all its steps. Fractions are shares of its steps' time."""
 
     rank: int
-    busy_fraction: float
-    """With compute."""
     idle_fraction: float
-    """Without: the bubble, and whatever else keeps the stage from computing."""
+    """Without compute: the bubble, and whatever else keeps the stage from computing."""
     waiting_fraction: float
     """Standing still for a send or a receive alone."""
     busy_ns: int
@@ -60,18 +58,13 @@ class PipelineBubbles(msgspec.Struct, frozen=True, kw_only=True):
     `theoretical_fraction` and `doubled_fraction`, even stages what lies above the theory."""
 
     @property
-    def excess_fraction(self) -> float | None:
-        """What lies above the theory: stages of unlike length, transfers, or the host; None without theory."""
-        return None if self.theoretical_fraction is None else self.observed_fraction - self.theoretical_fraction
-
-    @property
     def busiest(self) -> Stage:
         """The stage the others wait for in the long run."""
         return max(self.stages, key=lambda stage: stage.busy_ns)
 
 
 def pipeline_bubbles(summaries: Sequence[RankSummary], matching: Matching) -> tuple[PipelineBubbles, ...]:
-    """Give the pipelines of a job; () where sends and receives form none."""
+    """The pipelines of a job; () where sends and receives form none."""
     by_rank = {summary.rank: summary for summary in summaries}
     hops = {(pair.sender, pair.receiver): pair for pair in matching.pairs if len(pair.rows)}
     found = []
@@ -93,7 +86,7 @@ def _connected(hops: Mapping[tuple[int, int], PairMatch]) -> list[set[int]]:
 def _chain(
     members: set[int], hops: Mapping[tuple[int, int], PairMatch], by_rank: Mapping[int, RankSummary]
 ) -> list[int]:
-    """Give the stages in order; [] where what is sent does not go forward along a chain and come back."""
+    """The stages in order; [] where what is sent does not go forward along a chain and come back."""
     next_of: dict[int, list[int]] = {rank: [] for rank in members}
     hops = {hop: pair for hop, pair in hops.items() if members.issuperset(hop)}
     for one, other in hops:
@@ -166,7 +159,6 @@ def _stage(summary: RankSummary, hops: Mapping[tuple[int, int], PairMatch]) -> S
     waiting = Intervals.of(blocks.start_ns[waits], blocks.end_ns[waits])
     return Stage(
         rank=summary.rank,
-        busy_fraction=busy / total,
         idle_fraction=1 - busy / total,
         waiting_fraction=int(waiting.covered_ns(steps.start_ns, steps.end_ns).sum()) / total,
         busy_ns=round(busy / len(steps)),
@@ -176,7 +168,7 @@ def _stage(summary: RankSummary, hops: Mapping[tuple[int, int], PairMatch]) -> S
 def _microbatches(
     chain: Sequence[RankSummary], hops: Mapping[tuple[int, int], PairMatch]
 ) -> tuple[int | None, int | None]:
-    """Give m and v by what one stage sends to the next in a step, the largest messages only; None where it varies."""
+    """The numbers m and v, from the largest messages of one stage to the next in a step; None where they vary."""
     along = [_sends(one, hops[one.rank, other.rank]) for one, other in pairwise(chain)]
     passes = np.unique(np.concatenate(along))
     round_trip = hops.get((chain[-1].rank, chain[0].rank)) if len(chain) > 2 else None

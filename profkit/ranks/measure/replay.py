@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
+from profkit.model.fleet import Prediction
 from profkit.model.table import NO_ROW
 from profkit.ranks.align.clocks import Clocks
 from profkit.ranks.align.match_types import Matching
@@ -47,39 +48,15 @@ class Equalised(msgspec.Struct, frozen=True, kw_only=True):
     removed_ns: int
 
 
-class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
-    """The predicted step. Times in ns, mean step over all ranks.
+class Counterfactual(Prediction, frozen=True, kw_only=True):
+    """The predicted step, and what it was predicted from.
 
     `predicted_ns` is the least step time the model allows, `predicted_most_ns` the greatest: the one where nothing
     waits for a collective that compute had hidden, the other where each was needed at the moment it ended.
     """
 
-    observed_ns: int
-    replayed_ns: int
-    """The step as it was, run again."""
-    error_fraction: float
-    """How far that is from the observed, of the worst rank."""
-    predicted_ns: int
-    predicted_most_ns: int
     equalised: tuple[Equalised, ...]
-    n_steps: int
     n_instances: int
-    unmodelled: tuple[str, ...]
-
-    @property
-    def gain_ns(self) -> int:
-        """What the step would lose at most: replay against replay, so that the model's error is on both sides."""
-        return max(self.replayed_ns - self.predicted_ns, 0)
-
-    @property
-    def gain_least_ns(self) -> int:
-        """What it would lose at least."""
-        return max(self.replayed_ns - self.predicted_most_ns, 0)
-
-    @property
-    def gain_fraction(self) -> float:
-        """`gain_ns` as a share of the replayed step."""
-        return self.gain_ns / self.replayed_ns if self.replayed_ns else 0.0
 
 
 class ReplayRefusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +69,7 @@ class ReplayRefusal(msgspec.Struct, frozen=True, kw_only=True):
 def counterfactual(
     summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks, stragglers: Sequence[Straggler]
 ) -> Counterfactual | ReplayRefusal:
-    """Give the step time if these stragglers did what `phase` names as fast as their peers, or why it is not known.
+    """The step time if these stragglers did what `phase` names as fast as their peers, or why it is not known.
 
     `stragglers` as `find_stragglers` names them; all of them are equalised at once.
     """
@@ -114,6 +91,7 @@ def counterfactual(
         return ReplayRefusal(reason="the order in which collectives end would change", error_fraction=error)
     lines = graph.ranks
     return Counterfactual(
+        ranks=tuple(sorted(lines[place].summary.rank for place in cuts)),
         observed_ns=round(observed.mean()),
         replayed_ns=round(as_it_was.mean()),
         error_fraction=error,
@@ -170,7 +148,7 @@ class _Cut(msgspec.Struct, frozen=True):
 
 
 def _phases_of(stragglers: Sequence[Straggler]) -> dict[int, tuple[str, ...]]:
-    """Give the phases to equalise by rank; all of them where the straggler's excess is mixed."""
+    """The phases to equalise by rank; all of them where the straggler's excess is mixed."""
     out: dict[int, tuple[str, ...]] = {}
     for straggler in stragglers:
         named = (straggler.phase,) if straggler.phase else PHASES
@@ -208,7 +186,7 @@ def _excess(
     names: tuple[str, ...],
     rows: Mapping[int, I64],
 ) -> tuple[I64, I64]:
-    """Give the rank's rows that peers have too, and by how much its own work before exceeds their median, by phase."""
+    """The rank's rows that peers have too, and by how much its own work before exceeds their median, by phase."""
     rank, others = who
     instances = np.flatnonzero((rows[rank] != NO_ROW) & (np.stack([rows[o] for o in others]) != NO_ROW).any(axis=0))
     mine = rows[rank][instances]
@@ -226,7 +204,7 @@ def _excess(
 
 
 def _moved(cut: _Cut | None, at: Places) -> I64:
-    """Give where moments are, in ns since the rank's window began and without its waits, after the cut."""
+    """Where moments are, in ns since the rank's window began and without its waits, after the cut."""
     whole = at.own_ns + at.inside_ns
     return whole if cut is None else whole - _removed(cut, at.own_ns)
 
@@ -250,7 +228,7 @@ def _blocks(graph: Graph, moved: Mapping[int, _Cut]) -> tuple[I64, I64]:
 
 
 def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | None:
-    """Give each rank's mean step of a replay with own work cut; None where the order of ends contradicts itself."""
+    """Each rank's mean step of a replay with own work cut; None where the order of ends contradicts itself."""
     lines = graph.ranks
     delays = Delays(graph)
     own = np.concatenate([line.begin_ns + _moved(moved.get(i), line.ready) for i, line in enumerate(lines)])

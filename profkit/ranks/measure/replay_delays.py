@@ -27,7 +27,7 @@ class Delays:
         self._noted[rank, block] = late_ns
 
     def at(self, rank: I64, n_blocks: I64) -> I64:
-        """Give the delay of each rank after so many waits; beyond `UNKNOWN_NS` where one of them is not noted yet."""
+        """The delay of each rank after so many waits; beyond `UNKNOWN_NS` where one of them is not noted yet."""
         while (behind := self._n_known[rank] < n_blocks).any():
             r = rank[behind]
             k = self._n_known[r]

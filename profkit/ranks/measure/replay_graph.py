@@ -70,7 +70,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 def graph_of(
     summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks, *, is_each_end_needed: bool = False
 ) -> Graph:
-    """Give the graph of a job; every rank's clock must be fitted.
+    """The graph of a job; every rank's clock must be fitted.
 
     `is_each_end_needed` adds a wait of no length wherever a collective ended under other work.
     """
@@ -135,7 +135,7 @@ def _timeline(summary: RankSummary, clocks: Clocks, first: int, *, is_each_end_n
 
 
 def _own_ns(waits: Intervals, begin: int, at_ns: I64) -> I64:
-    """Give the own work done at each time, counted from `begin`; negative before it."""
+    """The own work done at each time, counted from `begin`; negative before it."""
     low = np.full(at_ns.size, min(begin, int(at_ns.min(initial=begin))))
     before = waits.covered_ns(low[:1], np.array([begin]))[0] if at_ns.size else 0
     return at_ns - begin - waits.covered_ns(low, at_ns) + before
@@ -163,7 +163,7 @@ def _before(line: RankTimeline) -> I64:
 
 
 def _instances(matching: Matching, lines: Mapping[int, RankTimeline], n: int) -> tuple[I64, int]:
-    """Give each collective's instance, and how many there are; one without partners is an instance of its own."""
+    """Each collective's instance, and how many there are; one without partners is an instance of its own."""
     instance = np.full(n, NO_ROW, np.int64)
     n_found = 0
     parts = [(match.ranks, match.rows) for match in matching.groups]

@@ -104,7 +104,7 @@ def _in_group(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
 
 
 def _at_barriers(waits: GroupWaits, by_rank: Mapping[int, RankSummary], reason: str) -> Stragglers | None:
-    """Give who is late at the group's barriers alone, None where nobody is.
+    """Who is late at the group's barriers alone, None where nobody is.
 
     A second look, where over all collectives nobody stands out: with more ranks than cores each is late at all-reduces
     in turn, and that hides the 20 ms for which one keeps the others at a barrier in every step. It takes half the p.
@@ -166,7 +166,7 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
 def _largest(
     waits: GroupWaits, by_rank: Mapping[int, RankSummary], measures: tuple[I64, I64, I64], present: Bool
 ) -> Straggler:
-    """Give the evidence on the rank that is latest in sum, whether or not it is a straggler."""
+    """The evidence on the rank that is latest in sum, whether or not it is a straggler."""
     late, late_free, excess = measures
     column = int(late.sum(axis=0).argmax())
     rank = waits.ranks[column]
@@ -202,7 +202,7 @@ def _largest(
 
 
 def _span_ns(waits: GroupWaits) -> int:
-    """Give the time the instances take in all: on corrected clocks; without, what ranks spent in and before them."""
+    """The time the instances take in all: on corrected clocks; without, what ranks spent in and before them."""
     if waits.uses_clocks:
         start = waits.arrival_ns[waits.present]
         return int((waits.arrival_ns + waits.duration_ns)[waits.present].max() - start.min())
@@ -224,7 +224,7 @@ def _phase_excess(waits: GroupWaits, spent_ns: I64, late: I64, column: int) -> N
 
 
 def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: GroupWaits) -> str:
-    """Give why the latest rank is no straggler, "" if it is one."""
+    """Why the latest rank is no straggler, "" if it is one."""
     least = LATE_RANK.limit("effect_of_two" if len(waits.ranks) == 2 else "effect")
     if found.effect_fraction < least:
         return _held_up(waits, least) or (
@@ -261,7 +261,7 @@ def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
 
 
 def _held_up(waits: GroupWaits, least: float) -> str:
-    """Give the reason where a rank comes late all the same, without having done more than the others; "" else."""
+    """The reason where a rank comes late all the same, without having done more than the others; "" else."""
     late = lateness_ns(waits.arrival_ns, waits.present).sum(axis=0)
     column = int(late.argmax())
     own = int(lateness_ns(waits.own_ns.sum(axis=2), waits.present)[:, column].sum())

@@ -81,7 +81,7 @@ class PaddingWaste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) -> TokenSkew | Skipped:
-    """Give whether ranks wait for each other because some have more tokens (docs/sources.md, rule 11)."""
+    """Whether ranks wait for each other because some have more tokens (docs/sources.md, rule 11)."""
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
@@ -113,7 +113,7 @@ def token_skew(summaries: Sequence[RankSummary], waits: Sequence[GroupWaits]) ->
 
 
 def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
-    """Give how much of the work was padding (docs/sources.md, rule 10)."""
+    """How much of the work was padding (docs/sources.md, rule 10)."""
     counts = step_tokens(summaries)
     if isinstance(counts, Skipped):
         return counts
@@ -146,7 +146,7 @@ def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
 
 
 def _waited_ns(counts: StepTokens, waits: Sequence[GroupWaits]) -> tuple[list[int], I64, Bool]:
-    """Give how much longer than the shortest each rank stayed in its collectives, [S, R], and which steps have any.
+    """How much longer than the shortest each rank stayed in its collectives, [S, R], and which steps have any.
 
     Before that the columns of the ranks that R stands for: those found in collectives. No clocks are needed.
     """
@@ -165,7 +165,7 @@ def _waited_ns(counts: StepTokens, waits: Sequence[GroupWaits]) -> tuple[list[in
 
 
 def _rank_correlation(left: I64, right: I64) -> tuple[float, float]:
-    """Give Spearman's correlation of what lies off the rows' means, and how often shuffles within rows reach it.
+    """Spearman's correlation of what lies off the rows' means, and how often shuffles within rows reach it.
 
     NaN and 1 if undefined.
     """
@@ -182,7 +182,7 @@ def _rank_correlation(left: I64, right: I64) -> tuple[float, float]:
 
 
 def _centred_ranks(values: I64) -> Float:
-    """Give the place of each value's distance from its row's mean among all such distances, ties shared, middle at 0.
+    """The place of each value's distance from its row's mean among all such distances, ties shared, middle at 0.
 
     Not its place within the row: of two ranks with nearly as many tokens it says nothing who waits.
     """
@@ -194,7 +194,7 @@ def _centred_ranks(values: I64) -> Float:
 
 
 def _rotation(late: I64) -> float:
-    """Give the entropy of which rank is latest, as a share of the largest possible in so many steps."""
+    """The entropy of which rank is latest, as a share of the largest possible in so many steps."""
     n_steps, n_ranks = late.shape
     share = np.bincount(late.argmax(axis=1), minlength=n_ranks) / n_steps
     share = share[share > 0]
@@ -203,7 +203,7 @@ def _rotation(late: I64) -> float:
 
 
 def _fitted(counts: StepTokens) -> tuple[int, float, float]:
-    """Give what equal tokens could save per step (ns), ns per token and R squared, by `t = a + b tok (+ c tok L)`.
+    """What equal tokens could save per step (ns), ns per token and R squared, by `t = a + b tok (+ c tok L)`.
 
     The last term, for attention, where lengths are told and there are points enough; over all steps and ranks at once.
     """
@@ -224,7 +224,7 @@ _MIN_POINTS: Final = 12
 
 
 def _least_squares(columns: Sequence[Float], own: Float) -> tuple[float, Float]:
-    """Give the coefficient of the second column and the fitted values, in the shape of `own`."""
+    """The coefficient of the second column and the fitted values, in the shape of `own`."""
     table = np.stack(columns, axis=1)
     scale = np.maximum(np.abs(table).max(axis=0), 1.0)  # tokens times length is 1e7 times the constant
     solution = np.linalg.lstsq(table / scale, own.ravel(), rcond=None)[0]

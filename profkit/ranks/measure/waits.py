@@ -59,8 +59,6 @@ class GroupWaits(Aligned, frozen=True, kw_only=True):
     wait_ns: I64
     free_wait_ns: I64
     """The clock-free estimate of `wait_ns`."""
-    tail_ns: I64
-    """How long a rank stayed after the first had left; without clocks 0."""
     transfer_ns: I64
     n_bytes: I64
     """Message size as nccl-tests counts it, `UNKNOWN` where the trace does not say."""
@@ -106,7 +104,7 @@ class GroupWaits(Aligned, frozen=True, kw_only=True):
 
 
 def split(summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks) -> tuple[GroupWaits, ...]:
-    """Give waiting and transfer of every matched synchronising instance, per group; groups without any are left out."""
+    """Waiting and transfer of every matched synchronising instance, per group; groups without any are left out."""
     by_rank = {summary.rank: summary for summary in summaries}
     found = [_group(match, by_rank, clocks) for match in matching.groups]
     return tuple(waits for waits in found if len(waits.rows))
@@ -152,7 +150,6 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
         duration_ns=duration,
         wait_ns=wait,
         free_wait_ns=np.where(present, duration - shortest[:, None], 0),
-        tail_ns=np.where(present, end - first_end[:, None], 0),
         transfer_ns=transfer,
         n_bytes=n_bytes,
         bus_bytes_per_s=np.where(usable, n_bytes / np.maximum(transfer, 1) * 1e9 * factor, np.nan),
@@ -207,7 +204,7 @@ def _steps(rows: I64, tables: Sequence[RankSummary]) -> I64:
 
 
 def _sizes(rows: I64, tables: Sequence[RankSummary]) -> I64:
-    """Give the message size of each instance: equal on all ranks, and where splits differ the largest."""
+    """The message size of each instance: equal on all ranks, and where splits differ the largest."""
     sizes = []
     for table in tables:
         width = np.array([element_bytes(text) for text in table.strings] + [UNKNOWN], np.int64)

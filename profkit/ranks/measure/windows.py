@@ -17,7 +17,7 @@ _MAX_NAMED = 4
 
 
 def steps_in_common(summaries: Sequence[RankSummary], clocks: Clocks) -> int | None:
-    """Give how many of the median rank's steps lie in every rank's window; None where clocks or steps cannot tell.
+    """How many of the median rank's steps lie in every rank's window; None where clocks or steps cannot tell.
 
     To the nearest step: windows begin and end at a step's edge, which ranks reach at different times.
     """

@@ -14,6 +14,7 @@ from profkit.model.trace import I32, Kind, SpanKind, Spans, Trace
 from profkit.ranks.reduce.collective_rows import Collected
 from profkit.ranks.reduce.records import LeadRanges, NameRows
 from profkit.timeline import Facts
+from profkit.timeline.collectives import is_call
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import launching_threads, nesting
 
@@ -22,7 +23,6 @@ _MAX_NAMES: Final = 64
 _MAX_LEADS: Final = 3
 _MIN_RANGE_NS: Final = 20_000
 """A host range shorter than this before a collective explains no lateness worth a report."""
-_ASKING: Final = ("c10d::", "_c10d_functional::", "c10d_functional::", "record_param_comms")
 _NOT_WORK: Final = (SpanKind.STEP, SpanKind.COMM, SpanKind.LOADER)
 
 
@@ -31,21 +31,20 @@ def _threads(trace: Trace) -> tuple[int, ...]:
 
 
 def _top_ops(trace: Trace) -> NDArray[Any]:
-    """Give the rows of operators that no other encloses, on the training threads, in order of start."""
+    """The rows of operators that no other encloses, on the training threads, in order of start."""
     rows = np.flatnonzero(np.isin(trace.ops.thread, _threads(trace)))
     nested = nesting(trace.ops.take(rows))
     return np.sort(rows[nested.order[nested.is_top]])
 
 
 def host_ranges(facts: Facts) -> Spans:
-    """Give the outermost operators and the script's own ranges on the training threads, in order of start.
+    """The outermost operators and the script's own ranges on the training threads, in order of start.
 
     Without what asks for a collective, markers of steps and waits for data: those are phases of their own.
     """
     trace = facts.trace
     ops, spans = trace.ops.take(_top_ops(trace)), trace.spans
-    asks = np.array([name.startswith(_ASKING) for name in trace.strings], np.bool_)
-    ops = ops.take(~asks[ops.name]) if len(ops) else ops
+    ops = ops.take(~is_call(trace, ops.name))
     own = spans.take(np.isin(spans.thread, _threads(trace)) & ~np.isin(spans.kind, _NOT_WORK))
     parts: dict[str, NDArray[Any]] = {
         "start_ns": np.concatenate((ops.start_ns, own.start_ns)),
@@ -59,7 +58,7 @@ def host_ranges(facts: Facts) -> Spans:
 
 
 def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
-    """Give the names that took longest before each collective (times of issue, rising), at most three of each."""
+    """The names that took longest before each collective (times of issue, rising), at most three of each."""
     row = np.searchsorted(issued_ns, ranges.start_ns, "right")
     inside = row < issued_ns.size
     row, name = row[inside], ranges.name[inside].astype(np.int64)
@@ -76,12 +75,12 @@ def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
 
 
 def names_of_ranges(ranges: Spans) -> NameRows:
-    """Give the host ranges by name."""
+    """The host ranges by name."""
     return _by_name(ranges.name, np.zeros(len(ranges), np.int64), ranges.end_ns - ranges.start_ns)
 
 
 def names_of_work(facts: Facts) -> NameRows:
-    """Give the compute kernels of the busiest device by name and grid; on a CPU the innermost operators by name."""
+    """The compute kernels of the busiest device by name and grid; on a CPU the innermost operators by name."""
     trace, main = facts.trace, facts.main_device
     if main is not None:
         rows = main.activity.rows[trace.gpu.kind[main.activity.rows] == Kind.COMPUTE]
@@ -94,8 +93,7 @@ def names_of_work(facts: Facts) -> NameRows:
     rows = np.sort(nested.order[nested.is_leaf])
     rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
     rows = rows[np.isin(ops.thread[rows], _threads(trace))]
-    asks = np.array([name.startswith(_ASKING) for name in trace.strings], np.bool_)
-    rows = rows[~asks[ops.name[rows]]]
+    rows = rows[~is_call(trace, ops.name[rows])]
     return _by_name(ops.name[rows], np.zeros(rows.size, np.int64), ops.end_ns[rows] - ops.start_ns[rows])
 
 
@@ -122,10 +120,8 @@ def issuers(facts: Facts, rows: Collected) -> I32:
     trace = facts.trace
     out = np.full(rows.issued_ns.size, NO_CODE, np.int32)
     ops = trace.ops.take(_top_ops(trace))
-    if len(ops) == 0:
-        return out
-    asks = np.array([name.startswith(_ASKING) for name in trace.strings], np.bool_)
-    of_thread = dict(rows_by_value(ops.thread[asked := np.flatnonzero(~asks[ops.name])]))
+    asked = np.flatnonzero(~is_call(trace, ops.name))
+    of_thread = dict(rows_by_value(ops.thread[asked]))
     for thread, wanted in rows_by_value(rows.thread):
         mine = asked[of_thread[thread]] if thread in of_thread else asked[:0]
         around = Intervals(ops.start_ns[mine], ops.end_ns[mine])

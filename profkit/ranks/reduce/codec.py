@@ -50,7 +50,7 @@ class _Header(RankFacts, frozen=True, kw_only=True):
 
 
 def packed(summary: RankSummary) -> bytes:
-    """Give the summary as a compressed archive of a JSON header and all columns; its digest stands before."""
+    """The summary as a compressed archive of a JSON header and all columns; its digest stands before."""
     columns, layout = [], {}
     for table in _TABLES:
         for name, column in getattr(summary, table).columns().items():
@@ -68,7 +68,7 @@ def packed(summary: RankSummary) -> bytes:
 
 
 def unpacked(data: bytes) -> RankSummary:
-    """Give the summary back; raises TraceFormatError for anything that `packed` of this version did not write."""
+    """The summary back; raises TraceFormatError for anything that `packed` of this version did not write."""
     if data[:_DIGEST_BYTES] != _digest(data[_DIGEST_BYTES:]):
         raise _refused("it is cut or damaged")
     try:
@@ -94,12 +94,12 @@ def _read(archive: bytes) -> RankSummary:
 
 
 def _facts(known: RankFacts) -> dict[str, Any]:
-    """Give all that is no table of a summary, or of a header."""
+    """All that is no table of a summary, or of a header."""
     return {name: getattr(known, name) for name in RankFacts.__struct_fields__}
 
 
 def _member(members: zipfile.ZipFile, name: str) -> bytes:
-    """Give the bytes of a member, after a look at how many it says it has: it gives no more than that."""
+    """The bytes of a member, after a look at how many it says it has: it gives no more than that."""
     if members.getinfo(name).file_size > MOST_PLAIN_BYTES:
         raise _refused(f"{name} has more than {MOST_PLAIN_BYTES >> 20} MiB")
     return members.read(name)
@@ -116,7 +116,7 @@ def _refused(reason: str) -> TraceFormatError:
 
 
 def _columns(layout: dict[str, tuple[str, tuple[int, ...]]], payload: bytes) -> dict[str, NDArray[Any]]:
-    """Give the columns; raises ValueError for a shape that has more in it than is there, before it is made."""
+    """The columns; raises ValueError for a shape that has more in it than is there, before it is made."""
     columns, place = {}, 0
     for name, (text, shape) in layout.items():
         dtype, count = np.dtype(text), math.prod(shape)

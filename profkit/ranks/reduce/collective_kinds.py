@@ -77,13 +77,13 @@ UNKNOWN: Final = -1
 
 
 def collective_kind_of(name: str) -> CollectiveKind:
-    """Give what a collective is, from c10d's name, NCCL's kernel or gloo's range."""
+    """What a collective is, from c10d's name, NCCL's kernel or gloo's range."""
     plain = name.lower().replace("_", "")
     return next((kind for word, kind in _KINDS if word in plain), CollectiveKind.OTHER)
 
 
 def element_bytes(dtype: str) -> int:
-    """Give the bytes of one element as c10d spells its type ("Float", "BFloat16"); `UNKNOWN` for other words."""
+    """The bytes of one element as c10d spells its type ("Float", "BFloat16"); `UNKNOWN` for other words."""
     lowered = dtype.lower()
     return next((size for pattern, size in _DTYPE_BYTES if pattern.search(lowered)), UNKNOWN)
 
@@ -94,7 +94,7 @@ def is_synchronising(kind: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def message_bytes(*, kind: NDArray[np.integer], in_elements: I64, out_elements: I64, element_bytes: I64) -> I64:
-    """Give the size S that nccl-tests counts: what comes out of an all-gather, what goes into anything else; bytes.
+    """The size S that nccl-tests counts: what comes out of an all-gather, what goes into anything else; bytes.
 
     `UNKNOWN` where elements or type are. Source: nccl-tests, doc/PERFORMANCE.md.
     """

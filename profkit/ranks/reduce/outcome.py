@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from profkit.analyzers import quality
 from profkit.errors import ProfkitError, blamed
 from profkit.findings.capture import FEW_STEPS
-from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import read_traces
 from profkit.model.rank_report import RankReport
@@ -38,17 +37,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     confidence_cap: float
 
 
-def outcomes_of(
-    source: str, options: Options, *, jobs: int = 1, progress: Progress | None = None
-) -> tuple[Outcome, ...]:
-    """Give the outcomes of a source: one of torch.profiler's JSON, one for each process of an nsys export."""
-    return tuple(
-        _outcome(trace, options) for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress)
-    )
+def outcomes_of(source: str, options: Options) -> tuple[Outcome, ...]:
+    """The outcomes of a source: one of torch.profiler's JSON, one for each process of an nsys export."""
+    return tuple(_outcome(trace, options) for trace in read_traces(source, lenient=options.lenient))
 
 
 def outcome(analysed: Analysed) -> Outcome:
-    """Give the outcome of a trace that is analysed."""
+    """The outcome of a trace that is analysed."""
     said = analysed.rank.rank
     named = rank_in_name(analysed.rank.source.rpartition("/")[2])
     rank = named if said is None and named >= 0 else said
@@ -71,6 +66,6 @@ def _outcome(trace: Trace, options: Options) -> Outcome:
 
 
 def failure_of(source: str, error: Exception) -> Failure:
-    """Give why a source could not be analysed, in one line."""
+    """Why a source could not be analysed, in one line."""
     message = error.message if isinstance(error, ProfkitError) else str(error).partition("\n")[0]
     return Failure(source=source, error=type(error).__name__, message=message or "no reason given")

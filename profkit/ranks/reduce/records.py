@@ -25,13 +25,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
-class CollectiveRows(Table, frozen=True, kw_only=True):
+class Asked(Table, frozen=True, kw_only=True):
     """A rank's collectives in the order in which its host issued them.
 
-    `group` indexes `RankSummary.groups`; `name`, `dtype` and `issuer` are codes into its strings (`NO_CODE`: none);
-    `kind` is a `CollectiveKind`. Elements are `UNKNOWN` and `seq` -1 where the trace does not say, and so is `peer`,
-    the rank at the other end of a send or receive. `step` indexes
-    `RankSummary.steps`, -1 outside of all.
+    `group` indexes their groups; `name` and `dtype` are codes into strings (`NO_CODE`: none); `kind` is a
+    `CollectiveKind`. Elements are `UNKNOWN` and `seq` -1 where the trace does not say, and so is `peer`, the rank at
+    the other end of a send or receive.
     """
 
     group: I32
@@ -46,6 +45,11 @@ class CollectiveRows(Table, frozen=True, kw_only=True):
     """When the host asked for it; `start_ns` where that is not known."""
     start_ns: I64
     end_ns: I64
+
+
+class CollectiveRows(Asked, frozen=True, kw_only=True):
+    """The same in a summary, whose groups, strings and steps the columns index; `step` is -1 outside of all."""
+
     step: I32
     issuer: I32
     """The outermost operator that asked for it (an autograd node, mostly); none where the script asked itself."""

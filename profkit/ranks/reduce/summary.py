@@ -16,6 +16,7 @@ from profkit.ranks.reduce.activity import host_ranges, issuers, longest_before, 
 from profkit.ranks.reduce.collective_rows import Collected, collected
 from profkit.ranks.reduce.records import (
     PHASES,
+    Asked,
     BlockRows,
     CollectiveRows,
     LeadRanges,
@@ -26,16 +27,15 @@ from profkit.ranks.reduce.records import (
 from profkit.ranks.reduce.wait_intervals import blocks, ready_ns
 from profkit.ranks.reduce.work_counts import told
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
+from profkit.timeline.steps import edges, step_of, steps_in_window
 
 UNKNOWN_RANK: Final = -1
 
 
 def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
-    """Give the summary of one rank; `rank` overrides what the trace says of itself (a file's name, say)."""
-    inside = set(steps_in_window(facts.trace))
-    steps = tuple(step for step in facts.trace.steps if step.index in inside)
-    rows = collected(facts, is_cut=len(steps) < len(facts.trace.steps))
+    """The summary of one rank; `rank` overrides what the trace says of itself (a file's name, say)."""
+    steps = steps_in_window(facts.trace)
+    groups, rows = collected(facts, is_cut=len(steps) < len(facts.trace.steps))
     facts = replace(facts, trace=replace(facts.trace, steps=steps))
     trace = facts.trace
     sets = _phase_sets(facts)
@@ -56,13 +56,11 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
         origin_unix_ns=trace.origin_unix_ns,
         window_ns=trace.window_ns,
         step_source=trace.step_source,
-        groups=rows.groups,
+        groups=groups,
         strings=strings,
         collectives=CollectiveRows(
-            name=name,
-            dtype=dtype,
+            **{**_columns(facts, rows, sets), "name": name, "dtype": dtype},
             issuer=issuer,
-            **_columns(facts, rows, sets),
             **_own(facts, rows, sets, waited),
         ),
         steps=_steps(facts, sets),
@@ -75,18 +73,13 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
 
 
 def _phase_sets(facts: Facts) -> dict[str, Intervals]:
-    """Give the sets of the phases but "host", which is the rest, and of "comm", disjoint."""
-    if facts.cpu is not None:
-        cpu = facts.cpu
-        return {"data": cpu.data, "compute": cpu.compute, "copy": Intervals.empty(), "comm": cpu.comm_exposed}
-    main = facts.main_device
-    assert main is not None  # noqa: S101 - without a CPU budget there is a device
-    activity = main.activity
+    """The sets of the phases but "host", which is the rest, and of "comm", disjoint."""
+    parts = facts.parts
     return {
-        "data": main.idle.data,
-        "compute": activity.compute,
-        "copy": activity.copy - (activity.compute | activity.comm),
-        "comm": activity.comm - activity.compute,
+        "data": parts["idle_data"],
+        "compute": parts["compute"],
+        "copy": parts["copy_exposed"],
+        "comm": parts["comm_exposed"],
     }
 
 
@@ -106,23 +99,15 @@ def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[
     until = np.clip(rows.start_ns, low, high)
     begun = np.minimum(np.clip(since, low, high), until)
     return {
-        "group": rows.group,
-        "kind": rows.kind,
-        "in_elements": rows.in_elements,
-        "out_elements": rows.out_elements,
-        "seq": rows.seq,
-        "peer": rows.peer,
-        "issued_ns": rows.issued_ns,
-        "start_ns": rows.start_ns,
-        "end_ns": rows.end_ns,
-        "step": _step_of(facts, rows.issued_ns),
+        **{name: getattr(rows, name) for name in Asked.__struct_fields__},
+        "step": step_of(rows.issued_ns, facts.trace.steps),
         "hidden_ns": _hidden_ns(sets["compute"], rows, low, high),
         "lead_ns": _phases(sets, begun, until, comm=np.zeros(until.size, np.int64)),
     }
 
 
 def _hidden_ns(compute: Intervals, rows: Collected, low: int, high: int) -> I64:
-    """Give what compute covers of each; what runs outside of the window nobody saw exposed, and it counts as covered.
+    """What compute covers of each; what runs outside of the window nobody saw exposed, and it counts as covered.
 
     A host that runs ahead of its device ends its steps, and with them the window, before their collectives run.
     """
@@ -143,20 +128,9 @@ def _own(facts: Facts, rows: Collected, sets: dict[str, Intervals], waited: Bloc
     return {"ready_ns": ready, "own_ns": own}
 
 
-def _step_of(facts: Facts, at_ns: I64) -> I32:
-    steps = facts.trace.steps
-    if not steps:
-        return np.full(at_ns.size, -1, np.int32)
-    start = np.array([step.start_ns for step in steps], np.int64)
-    end = np.array([step.end_ns for step in steps], np.int64)
-    row = np.searchsorted(start, at_ns, "right") - 1
-    return np.where((row >= 0) & (at_ns < end[np.maximum(row, 0)]), row, -1).astype(np.int32)
-
-
 def _steps(facts: Facts, sets: dict[str, Intervals]) -> StepRows:
     steps = facts.trace.steps
-    start = np.array([step.start_ns for step in steps], np.int64)
-    end = np.array([step.end_ns for step in steps], np.int64)
+    start, end = edges(steps)
     comm = sets["comm"].covered_ns(start, end)
     return StepRows(
         number=np.array([step.number for step in steps], np.int64),
@@ -169,7 +143,7 @@ def _steps(facts: Facts, sets: dict[str, Intervals]) -> StepRows:
 
 
 def _used(strings: tuple[str, ...], *columns: NDArray[Any]) -> tuple[tuple[str, ...], list[I32]]:
-    """Give the strings that some column uses, and the columns with codes into these."""
+    """The strings that some column uses, and the columns with codes into these."""
     codes = np.unique(np.concatenate([column[column >= 0] for column in columns]))
     renamed = []
     for column in columns:

@@ -17,7 +17,7 @@ from profkit.timeline import Facts
 
 
 def blocks(facts: Facts, rows: Collected, exposed: Intervals) -> BlockRows:
-    """Give the times the rank waited: where communication ran with nothing beside it, up to the last end therein.
+    """The times the rank waited: where communication ran with nothing beside it, up to the last end therein.
 
     What follows that end is the host's. Where the next device work had not been launched by then and the host was in no
     blocking call, the device did not wait for the collective but for the host: that is no block either.
@@ -49,7 +49,7 @@ def _is_host_bound(facts: Facts, at_ns: I64) -> Bool:
 
 
 def ready_ns(facts: Facts, rows: Collected) -> I64:
-    """Give when each collective could have begun as far as its own rank goes, at the latest when it did begin.
+    """When each collective could have begun as far as its own rank goes, at the latest when it did begin.
 
     gloo: when the host asked. On a device: when the host had launched it and all compute launched before it had ended,
     for the communication stream waits for the event that the host recorded on the compute stream at the call

@@ -18,6 +18,7 @@ from profkit.model.arrays import I64, Bool, rows_by_value
 from profkit.model.finding import Skipped
 from profkit.model.trace import EMBEDDED, Trace
 from profkit.ranks.reduce.records import RankSummary
+from profkit.timeline.steps import step_of
 
 HOW_TO_COUNT: Final = "call profkit.capture.step(tokens=..., padded_tokens=..., samples=...) at the end of each step"
 
@@ -25,7 +26,7 @@ _TOLD: Final = ("tokens", "padded_tokens", "samples")
 
 
 def told(trace: Trace) -> dict[str, I64]:
-    """Give the counts per step, by the names of `StepRows`; 0 where nothing is known.
+    """The counts per step, by the names of `StepRows`; 0 where nothing is known.
 
     What is told within a step adds up, as it does with gradient accumulation. Of embeddings the one with most indices
     counts: a model may look up positions or types beside its tokens, never more of them.
@@ -34,10 +35,8 @@ def told(trace: Trace) -> dict[str, I64]:
     work = trace.work
     if len(work) == 0 or not trace.steps:
         return out
-    start = np.array([step.start_ns for step in trace.steps], np.int64)
-    end = np.array([step.end_ns for step in trace.steps], np.int64)
-    place = np.searchsorted(start, work.start_ns, "right") - 1
-    inside = np.flatnonzero((place >= 0) & (work.start_ns < end[np.maximum(place, 0)]))
+    place = step_of(work.start_ns, trace.steps)
+    inside = np.flatnonzero(place >= 0)
     for code, mine in rows_by_value(work.name[inside]):
         rows = inside[mine]
         there, of_row = np.unique(place[rows], return_inverse=True)
@@ -92,19 +91,8 @@ class StepTokens(msgspec.Struct, frozen=True, kw_only=True):
         return np.where(self.samples > 0, self.padded_tokens / samples, np.nan)
 
 
-class RankTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's row for a table, per step; None where not told."""
-
-    rank: int
-    tokens: float | None
-    padded_tokens: float
-    padding_fraction: float | None
-    max_length: float | None
-    tokens_per_s: float
-
-
 def step_tokens(summaries: Sequence[RankSummary]) -> StepTokens | Skipped:
-    """Give the counts of the steps that all ranks have."""
+    """The counts of the steps that all ranks have."""
     ranks = sorted(summaries, key=lambda summary: summary.rank)
     for level, kinds in ((Level.COUNTED, ("tokens", "padded_tokens")), (Level.ESTIMATED, ("embedded",))):
         known = [_known(summary, kinds) for summary in ranks]
@@ -117,27 +105,6 @@ def step_tokens(summaries: Sequence[RankSummary]) -> StepTokens | Skipped:
     return Skipped(
         analyzer="tokens", reason=reason, how_to_get=f"{HOW_TO_COUNT}; or record with shapes, for an estimate"
     )
-
-
-def rank_tokens(counts: StepTokens) -> tuple[RankTokens, ...]:
-    """Give a row for each rank: means per step."""
-    has_real = counts.level is Level.COUNTED and bool(counts.tokens.any())
-    worked = counts.tokens if has_real else counts.padded_tokens
-    rows = []
-    for column, rank in enumerate(counts.ranks):
-        real, padded = int(counts.tokens[:, column].sum()), int(counts.padded_tokens[:, column].sum())
-        length = counts.max_length[:, column]
-        rows.append(
-            RankTokens(
-                rank=rank,
-                tokens=real / len(counts.number) if has_real else None,
-                padded_tokens=padded / len(counts.number),
-                padding_fraction=1 - real / padded if counts.has_padding else None,
-                max_length=float(length.max()) if not np.isnan(length).any() else None,
-                tokens_per_s=int(worked[:, column].sum()) / max(int(counts.step_ns[:, column].sum()), 1) * 1e9,
-            )
-        )
-    return tuple(rows)
 
 
 def _known(summary: RankSummary, kinds: tuple[str, ...]) -> Bool:
@@ -174,7 +141,7 @@ def _counts(level: Level, ranks: Sequence[RankSummary], number: I64) -> StepToke
 
 
 def of_steps(number: I64, summaries: Sequence[RankSummary], column: Callable[[RankSummary], I64]) -> I64:
-    """Give a column of the steps with these numbers, [S, R], ranks in order."""
+    """A column of the steps with these numbers, [S, R], ranks in order."""
     ranks = sorted(summaries, key=lambda summary: summary.rank)
     out = np.zeros((number.size, len(ranks)), np.int64)
     for place, summary in enumerate(ranks):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profkit.analyzers.base import Scope
 from profkit.errors import InternalError, blamed
 from profkit.model.finding import Finding, Skipped
-from profkit.model.fleet import Fleet, Prediction, RankRow
+from profkit.model.fleet import Fleet, RankRow
 from profkit.model.rank_report import RankReport
 from profkit.model.report import Bottleneck, Failure, Report
 from profkit.ranks.align.membership import Census, census
@@ -41,7 +41,7 @@ MAX_GAPS: Final = 2
 
 
 def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options: Options) -> Report:
-    """Give the report on outcomes: of one alone its own, of several what they show together."""
+    """The report on outcomes: of one alone its own, of several what they show together."""
     if len(outcomes) == 1:
         return _alone(outcomes[0], failures)
     failures = tuple(failures)
@@ -58,7 +58,7 @@ def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options:
 
 
 def _joined_report(taken: Census, failures: Iterable[Failure], options: Options) -> Report:
-    """Give the report on ranks that are compared."""
+    """The report on ranks that are compared."""
     joint = joined(taken.present)
     scope = _scope(joint, options)
     across: list[Finding] = [
@@ -87,7 +87,7 @@ def _joined_report(taken: Census, failures: Iterable[Failure], options: Options)
 
 
 def _scope(joint: Joint, options: Options) -> Scope:
-    """Give over what measurements across ranks are: the median rank's window and steps."""
+    """Over what measurements across ranks are: the median rank's window and steps."""
     scopes = [outcome.case.scope for outcome in joint.outcomes]
     return replace(
         scopes[0],
@@ -111,7 +111,7 @@ def _alone(outcome: Outcome, failures: Iterable[Failure]) -> Report:
 
 
 def _apart(outcomes: Sequence[Outcome], taken: Census, failures: Iterable[Failure]) -> Report:
-    """Give the report on traces that are not ranks of one job: the verdict of the slowest that has one."""
+    """The report on traces that are not ranks of one job: the verdict of the slowest that has one."""
     verdicts = [outcome.verdict for outcome in outcomes]
     conclusive = [outcome for outcome in outcomes if outcome.verdict.bottleneck is not Bottleneck.INCONCLUSIVE]
     chosen = max(conclusive or outcomes, key=_length_ns).verdict
@@ -172,27 +172,17 @@ def _fleet(joint: Joint, taken: Census, by_rank: tuple[RankRow, ...], explained:
 
 
 def _prediction(joint: Joint) -> dict[str, Any]:
-    """Give the replay's answer, or why there is none; neither where nobody is late."""
+    """The replay's answer, or why there is none; neither where nobody is late."""
     found = joint.prediction
     if not any(answer.named for answer in joint.stragglers):
         return {}
     if isinstance(found, ReplayRefusal):
         return {"prediction_note": f"no prediction by replay: {found.reason}"}
-    prediction = Prediction(
-        ranks=tuple(sorted(item.rank for item in found.equalised)),
-        observed_ns=found.observed_ns,
-        replayed_ns=found.replayed_ns,
-        predicted_ns=found.predicted_ns,
-        predicted_most_ns=found.predicted_most_ns,
-        error_fraction=found.error_fraction,
-        n_steps=found.n_steps,
-        unmodelled=found.unmodelled,
-    )
-    return {"prediction": prediction}
+    return {"prediction": found}
 
 
 def _refusals(joint: Joint) -> tuple[str, ...]:
-    """Give what could not be matched, groups with one reason drawn together."""
+    """What could not be matched, groups with one reason drawn together."""
     groups: dict[str, list[Group]] = {}
     n_rows: Counter[str] = Counter()
     for refusal in joint.matching.refusals:
@@ -210,7 +200,7 @@ def _groups_text(groups: Sequence[Group]) -> str:
 
 
 def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
-    """Give what limits a statement on all ranks, each with its number."""
+    """What limits a statement on all ranks, each with its number."""
     if fleet.missing:
         yield (
             f"{fleet.n_missing:,} of {fleet.world_size:,} ranks are missing ({_shortened(fleet.missing)}):"

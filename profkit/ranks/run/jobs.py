@@ -50,7 +50,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def done(job: Job) -> Finished:
-    """Give what becomes of a job; runs in a worker, and raises nothing but what ends the worker."""
+    """What becomes of a job; runs in a worker, and raises nothing but what ends the worker."""
     try:
         with blamed("analysing it", job.source):
             finished = _done(job)
@@ -63,7 +63,7 @@ def done(job: Job) -> Finished:
 
 
 def failed(job: Job, error: Exception) -> Finished:
-    """Give a job that came to nothing."""
+    """A job that came to nothing."""
     hint = error.hint if isinstance(error, ProfkitError) else ""
     return Finished(source=job.source, failure=failure_of(job.source, error), hint=hint)
 
@@ -82,14 +82,14 @@ def _done(job: Job) -> Finished:
 
 
 def _key(job: Job) -> Key | None:
-    """Give the key under which a job's outcomes are kept, None where nothing tells the source from another."""
+    """The key under which a job's outcomes are kept, None where nothing tells the source from another."""
     content = _content(job.source)
     named = rank_in_name(job.source.rpartition("/")[2])
     return None if content is None else key_of(content, job.options, named_rank=named)
 
 
 def _content(source: str) -> bytes | None:
-    """Give a digest that is another if the source's content is another, None where nothing tells."""
+    """A digest that is another if the source's content is another, None where nothing tells."""
     if is_url(source):
         from profkit.ingest.bytes.remote import identity
 

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from profkit.model.arrays import median
+from profkit.model.budget import Budget
 from profkit.model.fleet import ClockRow, GroupRow, RankRow
-from profkit.model.rank_report import Budget, RankReport
+from profkit.model.rank_report import RankReport
 from profkit.ranks.align.clocks import MIN_ENDS
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import own_excess_ns
@@ -22,7 +23,7 @@ _MAX_SINGLE: Final = 8
 
 
 def rank_rows(joint: Joint, causes: Mapping[int, str]) -> tuple[RankRow, ...]:
-    """Give one row for each rank; `causes` by rank, of those that are late."""
+    """One row for each rank; `causes` by rank, of those that are late."""
     waiting = _waiting(joint)
     return tuple(
         _rank_row(outcome, waiting.get(outcome.summary.rank), joint.n_steps, causes) for outcome in joint.outcomes
@@ -30,7 +31,7 @@ def rank_rows(joint: Joint, causes: Mapping[int, str]) -> tuple[RankRow, ...]:
 
 
 def shown_rows(rows: Sequence[RankRow], causes: Mapping[int, str]) -> tuple[RankRow, ...]:
-    """Give the rows for people: late ranks first, in the order of `causes`; of many ranks the others in one row."""
+    """The rows for people: late ranks first, in the order of `causes`; of many ranks the others in one row."""
     late = sorted((row for row in rows if row.cause), key=lambda row: list(causes).index(row.ranks[0]))
     rest = [row for row in rows if not row.cause]
     if len(rows) <= _MAX_SINGLE or len(rest) < 2:
@@ -62,7 +63,7 @@ def _waiting(joint: Joint) -> dict[int, _Waiting]:
 
 
 def _rank_row(outcome: Outcome, waiting: _Waiting | None, n_shared: int, causes: Mapping[int, str]) -> RankRow:
-    """Give a rank's row; `n_shared`: the steps that waiting was measured in."""
+    """A rank's row; `n_shared`: the steps that waiting was measured in."""
     report, rank = outcome.report, outcome.summary.rank
     budget, n_steps = _budget(report), max(report.steps.n, 1)
     step = budget.window_ns // n_steps
@@ -90,7 +91,7 @@ def _budget(report: RankReport) -> Budget:
 
 
 def _folded(rows: Sequence[RankRow]) -> RankRow:
-    """Give the medians of rows in one."""
+    """The medians of rows in one."""
 
     def middle(name: str) -> int:
         return median(np.array([getattr(row, name) for row in rows], np.int64))
@@ -111,7 +112,7 @@ def _folded(rows: Sequence[RankRow]) -> RankRow:
 
 
 def group_rows(joint: Joint) -> tuple[GroupRow, ...]:
-    """Give one row for each group whose collectives are matched, the longest exposed first."""
+    """One row for each group whose collectives are matched, the longest exposed first."""
     matches = {(match.group, match.ranks): match for match in joint.matching.groups}
     rows = [
         GroupRow(
@@ -132,7 +133,7 @@ def group_rows(joint: Joint) -> tuple[GroupRow, ...]:
 
 
 def clock_rows(joint: Joint) -> tuple[ClockRow, ...]:
-    """Give one row for each rank's clock."""
+    """One row for each rank's clock."""
     return tuple(
         ClockRow(
             rank=clock.rank,
@@ -147,7 +148,7 @@ def clock_rows(joint: Joint) -> tuple[ClockRow, ...]:
 
 
 def clock_note(rows: Sequence[ClockRow]) -> str:
-    """Give how far the clocks can be trusted, in one line."""
+    """How far the clocks can be trusted, in one line."""
     fitted = [row for row in rows if row.is_fitted]
     if not fitted:
         return f"not aligned: fewer than {MIN_ENDS} common collectives; waits are taken from durations alone"

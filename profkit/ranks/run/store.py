@@ -68,13 +68,13 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(content: bytes, options: Options, *, named_rank: int = -1) -> Key:
-    """Give the key of a source by the digest of its bytes and the rank that its name tells, -1 for none."""
+    """The key of a source by the digest of its bytes and the rank that its name tells, -1 for none."""
     settings = repr((__version__, code_digest().hex(), options, named_rank))
     return Key(content=content, settings=hashlib.sha256(settings.encode()).digest())
 
 
 def content_digest(path: Path) -> bytes:
-    """Give the digest of a file as it lies on disk: compressed bytes; raises OSError.
+    """The digest of a file as it lies on disk: compressed bytes; raises OSError.
 
     Of a regular file only: a pipe can be read once, and not for this.
     """
@@ -84,7 +84,7 @@ def content_digest(path: Path) -> bytes:
 
 @cache
 def code_digest() -> bytes:
-    """Give the digest of profkit's own modules: a checkout changes while its version does not."""
+    """The digest of profkit's own modules: a checkout changes while its version does not."""
     digest = hashlib.sha256()
     root = Path(str(resources.files("profkit")))
     for path in sorted(root.rglob("*.py")):
@@ -99,7 +99,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     secret: bytes
 
     def place_of(self, source: str, key: Key) -> Path:
-        """Give the file for a source: one for each content and name, whatever the options; its own name tells neither.
+        """The file for a source: one for each content and name, whatever the options; its own name tells neither.
 
         Of an address the query is left out, for it may carry a signature that is another every day.
         """
@@ -108,7 +108,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
         return self.folder / f"{told.hex()[:32]}{SUFFIX}"
 
     def kept(self, source: str, key: Key) -> tuple[Outcome, ...] | None:
-        """Give the outcomes kept under a key, with the source's present name; None where there are none that hold."""
+        """The outcomes kept under a key, with the source's present name; None where there are none that hold."""
         place = self.place_of(source, key)
         try:
             data = files.read_small(place, MOST_OF_ONE, follow=False)
@@ -142,7 +142,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def store_of(folder: str | None, secret: bytes = b"") -> Store | None:
-    """Give the store in a folder, this user's own if that is None; None where there is no place for a secret.
+    """The store in a folder, this user's own if that is None; None where there is no place for a secret.
 
     `secret` is given where the user is at another machine than the one that keeps.
     """
@@ -155,7 +155,7 @@ def store_of(folder: str | None, secret: bytes = b"") -> Store | None:
 
 
 def users_folder() -> Path:
-    """Give the folder of this user's finished ranks, which may not be there yet; raises OSError without a home."""
+    """The folder of this user's finished ranks, which may not be there yet; raises OSError without a home."""
     return files.private_folder(files.user_cache()) / FOLDER
 
 
@@ -196,7 +196,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _item(outcome: Outcome) -> _Kept:
-    """Give an outcome as it is written: without the name of its source, which may be an address with a signature."""
+    """An outcome as it is written: without the name of its source, which may be an address with a signature."""
     return _Kept(
         report=replace(outcome.report, source=""),
         verdict=replace(outcome.verdict, source=""),
@@ -219,7 +219,7 @@ def _outcome(item: _Kept, source: str) -> Outcome:
 
 
 def _plain(value: Any) -> Any:
-    """Give numpy's scalars and arrays as values that msgpack has."""
+    """Numpy's scalars and arrays as values that msgpack has."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not a value of a report")

@@ -33,7 +33,7 @@ class Here(Executor):
     """An executor that does each job in this process when it is submitted: for ranks too small to share out."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Give the future of a call that has ended."""
+        """The future of a call that has ended."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -53,7 +53,7 @@ class Pool:
     """Nothing is sent on it: while our end is open, the workers live."""
 
     def submit(self, job: Job) -> Future[Finished]:
-        """Give the future of a job; of a job that could not be submitted, one that has failed."""
+        """The future of a job; of a job that could not be submitted, one that has failed."""
         try:
             return self._present().submit(done, job)
         except (BrokenExecutor, RuntimeError) as error:
@@ -85,7 +85,7 @@ class Pool:
 
 @contextmanager
 def pool_of(n_workers: int, executor: Executor | None = None) -> Iterator[Pool]:
-    """Give a pool that is closed at the end; `executor` is used as it is where there is one."""
+    """A pool that is closed at the end; `executor` is used as it is where there is one."""
     pool = Pool(n_workers=n_workers, executor=executor)
     try:
         yield pool
@@ -94,7 +94,7 @@ def pool_of(n_workers: int, executor: Executor | None = None) -> Iterator[Pool]:
 
 
 def _processes(n_workers: int) -> tuple[Executor, Connection]:
-    """Give worker processes that begin fresh (spawn): no lock or thread of this process is copied half-way."""
+    """Worker processes that begin fresh (spawn): no lock or thread of this process is copied half-way."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -119,7 +119,7 @@ def _begin(line: Connection) -> None:
 
 
 def finished(jobs: Iterable[Job], pool: Pool) -> Iterator[Finished]:
-    """Give what becomes of each job, as they end.
+    """What becomes of each job, as they end.
 
     When a worker dies, nobody can say which of the jobs under way killed it: each of them is then done once more,
     alone, and the one that kills a worker again is given up.

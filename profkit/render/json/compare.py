@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from profkit.model.comparison import Account, Bar, Comparison, Judgement, SideReport, WorkChange
-from profkit.render.json.triage import finding_to_dict, number
+from profkit.render.json.triage import finding_to_dict
+from profkit.render.json.values import number, written
 from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.compare/1"
@@ -15,12 +15,12 @@ SCHEMA_ID: Final = "profkit.compare/1"
 def render(
     comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
 ) -> str:
-    """Give the document as text in a fixed order of keys, with a newline at its end."""
-    return json.dumps(comparison_to_dict(comparison), indent=1, allow_nan=False) + "\n"
+    """The document as text."""
+    return written(comparison_to_dict(comparison))
 
 
 def comparison_to_dict(comparison: Comparison) -> dict[str, Any]:
-    """Give the document as plain values: times integer ns per step, fractions 0-1, what is absent None."""
+    """The document as plain values: times integer ns per step, fractions 0-1, what is absent None."""
     waterfall = comparison.waterfall
     return {
         "schema": SCHEMA_ID,

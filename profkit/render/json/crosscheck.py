@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from profkit.render.json.values import evidence_to_dict, tool_to_dict
+
 if TYPE_CHECKING:
-    from profkit.model.finding import Evidence, NextTool
     from profkit.model.handover import Handover, KernelHandover, MatchedSide, ProfiledKernel, TimelineHandover
     from profkit.model.rank_report import RankReport
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handover_to_dict(told: Handover, rank_to_dict: RankDict) -> dict[str, Any]:
-    """Give the hand-over; `rank_to_dict` gives a rank as the document has it."""
+    """The hand-over; `rank_to_dict` gives a rank as the document has it."""
     return {
         "status": told.status.value,
         "sentence": told.sentence,
@@ -34,7 +35,7 @@ def _timeline(line: TimelineHandover, rank_to_dict: RankDict) -> dict[str, Any]:
         "second_bottleneck": line.second_bottleneck,
         "status": line.status.value,
         "sentence": line.sentence,
-        "evidence": [_evidence(item) for item in line.evidence],
+        "evidence": [evidence_to_dict(item) for item in line.evidence],
         "paired_by": line.paired_by or None,
         "n_pairs": line.n_pairs,
         "first": None if line.first is None else _side(line.first),
@@ -69,8 +70,8 @@ def _timeline(line: TimelineHandover, rank_to_dict: RankDict) -> dict[str, Any]:
             "after": line.confidence_after,
             "why": line.confidence_why or None,
         },
-        "explained": [_evidence(item) for item in line.explained],
-        "next_tool": _tool(line.next_tool),
+        "explained": [evidence_to_dict(item) for item in line.explained],
+        "next_tool": None if line.next_tool is None else tool_to_dict(line.next_tool),
         "other_rank": None if line.other_rank is None else rank_to_dict(line.other_rank),
     }
 
@@ -95,7 +96,7 @@ def _kernels(kernels: KernelHandover) -> dict[str, Any]:
         "sources": list(kernels.sources),
         "status": kernels.status.value,
         "sentence": kernels.sentence,
-        "evidence": [_evidence(item) for item in kernels.evidence],
+        "evidence": [evidence_to_dict(item) for item in kernels.evidence],
         "step_ns": kernels.step_ns,
         "kernel_ns": kernels.kernel_ns,
         "busy_ns": kernels.busy_ns,
@@ -103,7 +104,7 @@ def _kernels(kernels: KernelHandover) -> dict[str, Any]:
         "by_class_ns": dict(kernels.by_class),
         "kernels": [_kernel(kernel) for kernel in kernels.kernels],
         "unmatched": list(kernels.unmatched),
-        "next_tool": _tool(kernels.next_tool),
+        "next_tool": None if kernels.next_tool is None else tool_to_dict(kernels.next_tool),
     }
 
 
@@ -121,13 +122,3 @@ def _kernel(kernel: ProfiledKernel) -> dict[str, Any]:
         "recoverable_ns": kernel.recoverable_ns,
         "n_profiles": kernel.n_profiles,
     }
-
-
-def _evidence(item: Evidence) -> dict[str, Any]:
-    return {"statement": item.statement, "metric": item.metric, "value": item.value, "unit": item.unit}
-
-
-def _tool(tool: NextTool | None) -> dict[str, str] | None:
-    if tool is None:
-        return None
-    return {"name": tool.name, "command": tool.command, "purpose": tool.purpose, "look_for": tool.look_for}

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def fleet_to_dict(fleet: Fleet) -> dict[str, Any]:
-    """Give the fleet: times integer ns, what is absent None."""
+    """The fleet: times integer ns, what is absent None."""
     return {
         "world_size": fleet.world_size,
         "ranks": list(fleet.ranks),

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from profkit.model.finding import Evidence
 from profkit.model.kernel import KernelAssessment, KernelProfile, KernelReport, Roofline
+from profkit.render.json.values import evidence_to_dict, written
 from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.kernels/1"
 
 
 def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the document as text in a fixed order of keys, with a newline at its end."""
-    return json.dumps(kernels_to_dict(report), indent=1, allow_nan=False) + "\n"
+    """The document as text."""
+    return written(kernels_to_dict(report))
 
 
 def kernels_to_dict(report: KernelReport) -> dict[str, Any]:
-    """Give the document as plain values; times in ns, percent as ncu prints them (0-100), what is absent None."""
+    """The document as plain values; times in ns, percent as ncu prints them (0-100), what is absent None."""
     return {
         "schema": SCHEMA_ID,
         "profkit_version": __version__,
@@ -46,8 +45,8 @@ def _kernel(one: KernelAssessment) -> dict[str, Any]:
         "waves": None if one.waves is None else asdict(one.waves),
         "roofline": None if one.roofline is None else _roofline(one.roofline),
         "stalls": [asdict(stall) for stall in one.stalls],
-        "evidence": [_evidence(item) for item in one.evidence],
-        "advice": [{"fix": item.fix, "because": _evidence(item.because)} for item in one.advice],
+        "evidence": [evidence_to_dict(item) for item in one.evidence],
+        "advice": [{"fix": item.fix, "because": evidence_to_dict(item.because)} for item in one.advice],
     }
 
 
@@ -76,7 +75,3 @@ def _roofline(roof: Roofline) -> dict[str, Any]:
         "ridge_flop_per_byte": roof.ridge,
         "roof_fraction": roof.roof_fraction,
     }
-
-
-def _evidence(item: Evidence) -> dict[str, Any]:
-    return {"statement": item.statement, "metric": item.metric, "value": item.value, "unit": item.unit}

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from msgspec.structs import asdict
 
 from profkit.model.scaling import Point, ScalingReport, Series
+from profkit.render.json.values import written
 from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.scaling/1"
 
 
 def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the document as text in a fixed order of keys, with a newline at its end."""
-    return json.dumps(scaling_to_dict(report), indent=1, allow_nan=False) + "\n"
+    """The document as text."""
+    return written(scaling_to_dict(report))
 
 
 def scaling_to_dict(report: ScalingReport) -> dict[str, Any]:
-    """Give the document as plain values: throughput in the series' unit, sizes in bytes, what is absent None."""
+    """The document as plain values: throughput in the series' unit, sizes in bytes, what is absent None."""
     return {
         "schema": SCHEMA_ID,
         "profkit_version": __version__,

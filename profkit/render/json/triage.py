@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, Final
 
-from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.model.finding import Evidence, Finding
 from profkit.model.rank_report import DeviceReport, RankReport, Section, TableView
 from profkit.model.report import Report, Verdict
 from profkit.render.json.crosscheck import handover_to_dict
 from profkit.render.json.fleet import fleet_to_dict
+from profkit.render.json.values import evidence_to_dict, number, tool_to_dict, written
 from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.triage/1"
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the document as text in a fixed order of keys, with a newline at its end."""
-    return json.dumps(report_to_dict(report), indent=1, allow_nan=False) + "\n"
+    """The document as text."""
+    return written(report_to_dict(report))
 
 
 def report_to_dict(report: Report) -> dict[str, Any]:
-    """Give the document as plain values: times integer ns, fractions 0-1, what is absent None."""
+    """The document as plain values: times integer ns, fractions 0-1, what is absent None."""
     return {
         "schema": SCHEMA_ID,
         "profkit_version": __version__,
@@ -43,13 +42,8 @@ def report_to_dict(report: Report) -> dict[str, Any]:
     }
 
 
-def number(value: float | None) -> float | int | None:
-    """Give a number that JSON has: None for NaN and infinities."""
-    return None if value is None or not math.isfinite(value) else value
-
-
 def _plain(value: object) -> Any:
-    """Give what an analyzer shows as values that JSON has: numpy's numbers, enums and tuples become its own kinds."""
+    """What an analyzer shows as values that JSON has: numpy's numbers, enums and tuples become its own kinds."""
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, Mapping):
@@ -71,7 +65,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "step_ns": verdict.step_ns,
         "recoverable_ns": verdict.recoverable_ns,
         "speedup_ceiling": number(verdict.speedup_ceiling),
-        "next_tool": _tool(verdict.next_tool),
+        "next_tool": tool_to_dict(verdict.next_tool),
         "fixes": list(verdict.fixes),
         "caveats": list(verdict.caveats),
         "healthy": verdict.is_healthy,
@@ -83,12 +77,8 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _tool(tool: NextTool) -> dict[str, str]:
-    return {"name": tool.name, "command": tool.command, "purpose": tool.purpose, "look_for": tool.look_for}
-
-
 def finding_to_dict(finding: Finding) -> dict[str, Any]:
-    """Give a finding as plain values."""
+    """A finding as plain values."""
     return {
         "id": finding.id,
         "title": finding.title,
@@ -99,20 +89,14 @@ def finding_to_dict(finding: Finding) -> dict[str, Any]:
         "rank": finding.rank,
         "evidence": [_evidence(evidence) for evidence in finding.evidence],
         "fix": finding.fix,
-        "next_tools": [_tool(tool) for tool in finding.next_tools],
+        "next_tools": [tool_to_dict(tool) for tool in finding.next_tools],
         "device": finding.device,
     }
 
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:
-    return {
-        "statement": evidence.statement,
-        "metric": evidence.metric,
-        "value": number(evidence.value),
-        "unit": evidence.unit,
-        "expected": evidence.expected,
-        "span_ns": None if evidence.span_ns is None else list(evidence.span_ns),
-    }
+    span = None if evidence.span_ns is None else list(evidence.span_ns)
+    return {**evidence_to_dict(evidence), "expected": evidence.expected, "span_ns": span}
 
 
 def _rank(rank: RankReport) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _MAX_WORKS: Final = 10
 def render(
     comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
 ) -> str:
-    """Give the comparison as GitHub-flavoured markdown."""
+    """The comparison as GitHub-flavoured markdown."""
     paragraphs = [
         f"## profkit compare: {words.answer_name(comparison).lower()}",
         f"**{escaped(words.answer_sentence(comparison))}**",
@@ -31,7 +31,7 @@ def render(
 
 
 def _numbers(comparison: Comparison) -> str:
-    """Give the judged values, of each configuration where there are several."""
+    """The judged values, of each configuration where there are several."""
     named = comparison.configurations or (("", comparison.judgement),)
     rows = [(escaped(name or judged.metric), *_judged(judged)) for name, judged in named]
     return table(("", "answer", "effect", "95 % interval", "n", "sees changes of"), rows, n_left=2)

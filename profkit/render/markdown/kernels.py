@@ -10,7 +10,7 @@ from profkit.render.words import kernels as words
 
 
 def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the report as GitHub-flavoured markdown: the table of launches, then the longest ones."""
+    """The report as GitHub-flavoured markdown: the table of launches, then the longest ones."""
     paragraphs = ["## profkit: kernels", _table(report)]
     paragraphs += [text for one in words.told(report, is_full=False) for text in _kernel(one)]
     if report.warnings:

@@ -10,7 +10,7 @@ from profkit.render.words import scaling as words
 
 
 def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the report as GitHub-flavoured markdown: for each series standing, sizes, case and sentence."""
+    """The report as GitHub-flavoured markdown: for each series standing, sizes, case and sentence."""
     paragraphs = [paragraph for series in report.series for paragraph in _series(series)]
     if report.warnings:
         paragraphs += ["**Caveats**", _list(report.warnings)]

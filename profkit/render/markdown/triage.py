@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from profkit.model.budget import WORK_PARTS
 from profkit.model.finding import Finding, confidence_label
 from profkit.model.handover import Handover
 from profkit.model.rank_report import RankReport
@@ -26,7 +27,7 @@ _LINE_START: Final = re.compile(r"^(?:[#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the report as GitHub-flavoured markdown: verdict, budget, evidence, what to do, next command, caveats."""
+    """The report as GitHub-flavoured markdown: verdict, budget, evidence, what to do, next command, caveats."""
     rank = text.shown_rank(report)
     paragraphs = [
         *_verdict(report),
@@ -46,7 +47,7 @@ def _origin(rank: RankReport | None) -> Iterable[str]:
 
 
 def escaped(raw: str) -> str:
-    """Give text that markdown shows as it is, on one line: no table broken, no HTML, no emphasis by accident.
+    """Text that markdown shows as it is, on one line: no table broken, no HTML, no emphasis by accident.
 
     Nor does it call anyone, link or fetch anything: a word that GitHub would make live is code.
     """
@@ -79,7 +80,7 @@ def _verdict(report: Report) -> Iterable[str]:
 
 
 def _second_tool(told: Handover | None) -> Iterable[str]:
-    """Give what the second tool says, with its evidence, and both budgets side by side."""
+    """What the second tool says, with its evidence, and both budgets side by side."""
     if told is None:
         return
     yield f"**Second tool: {told.status.value}**. {escaped(handover.sentence(told))}"
@@ -102,7 +103,7 @@ def _budget(rank: RankReport) -> str:
     labels, shares = text.labels_of(device), text.shares_of(device.budget)
     per_step = max(rank.steps.n, 1)
     rows = [
-        (labels[name] if name in text.WORK_PARTS else f"idle: {labels[name]}", format_ns(part / per_step), shares[name])
+        (labels[name] if name in WORK_PARTS else f"idle: {labels[name]}", format_ns(part / per_step), shares[name])
         for name, part in device.budget.parts.items()
         if part
     ]
@@ -113,7 +114,7 @@ def _budget(rank: RankReport) -> str:
 
 
 def _across(report: Report) -> Iterable[str]:
-    """Give the table of ranks: what they show together, or each of its own window."""
+    """The table of ranks: what they show together, or each of its own window."""
     if report.fleet is None or not report.fleet.rows:
         yield _ranks(report.ranks) if len(report.ranks) > 1 else ""
         return
@@ -134,7 +135,7 @@ def _ranks(ranks: Sequence[RankReport]) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
-    """Give a table whose first `n_left` columns are text, the others numbers."""
+    """A table whose first `n_left` columns are text, the others numbers."""
     rule = "|".join("---" if place < n_left else "---:" for place in range(len(headers)))
     lines = [" | ".join(cells) for cells in (headers, *rows)]
     return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
@@ -174,7 +175,7 @@ def _advice(verdict: Verdict) -> Iterable[str]:
 
 
 def _fenced(command: str) -> str:
-    """Give a fenced block whose fence is longer than any run of backticks inside."""
+    """A fenced block whose fence is longer than any run of backticks inside."""
     longest = max((len(run) for run in re.findall(r"`+", command)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}sh\n{command}\n{fence}"

@@ -15,7 +15,7 @@ _STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", 
 
 
 def render(report: BenchReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the benchmark as text of at most `width` columns (the terminal's by default)."""
+    """The benchmark as text of at most `width` columns (the terminal's by default)."""
     prose = min(columns_of(width), PROSE_WIDTH)
     head = _floor(report, prose) if report.is_same else _answer(report, prose)
     rows = [_arm(arm) for arm in report.arms]

@@ -26,7 +26,7 @@ _NARROW_COLUMNS: Final = 5  # name, change, by count, by duration, calls
 def render(
     comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
 ) -> str:
-    """Give the comparison as text of at most `width` columns (the terminal's by default).
+    """The comparison as text of at most `width` columns (the terminal's by default).
 
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every reading, kernel and collective.
     """
@@ -94,7 +94,7 @@ def _waterfall(comparison: Comparison, width: int) -> Block:
 
 
 def _drawn(change_ns: int, largest_ns: int, room: int, glyph: str, style: str) -> Line:
-    """Give a bar from the middle: to the left what was saved, to the right what was added."""
+    """A bar from the middle: to the left what was saved, to the right what was added."""
     half = room // 2
     length = round(half * abs(change_ns) / largest_ns) if largest_ns else 0
     left, right = (length, 0) if change_ns < 0 else (0, length)
@@ -109,7 +109,7 @@ def _sides(comparison: Comparison, width: int) -> Block:
 
 
 def _works(comparison: Comparison, title: str, account: Account, width: int, *, is_full: bool) -> Block:
-    """Give the works that moved the step by a percent or more; the sum closes on the change of busy time."""
+    """The works that moved the step by a percent or more; the sum closes on the change of busy time."""
     step = comparison.waterfall.baseline_ns if comparison.waterfall is not None else 0
     n_rows = sum(abs(row.delta_ns) >= _MIN_WORK * step and row.delta_ns != 0 for row in account.rows)
     n_rows = len(account.rows) if is_full else min(n_rows, _MAX_WORKS)

@@ -13,7 +13,7 @@ Block = list[Line]
 
 
 def block(told: Handover | None, width: int, *, is_full: bool = False) -> Block:
-    """Give what stands after the verdict; nothing without a second tool."""
+    """What stands after the verdict; nothing without a second tool."""
     if told is None:
         return []
     lines = layout.wrapped(layout.label("second tool"), handover.sentence(told), width, style="strong")
@@ -23,7 +23,7 @@ def block(told: Handover | None, width: int, *, is_full: bool = False) -> Block:
 
 
 def tables(told: Handover | None, width: int) -> Iterable[Block]:
-    """Give the budgets and the kernels side by side, rank by rank, then the profiled kernels."""
+    """The budgets and the kernels side by side, rank by rank, then the profiled kernels."""
     if told is None:
         return
     for timeline in told.timelines:

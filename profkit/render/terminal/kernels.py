@@ -18,7 +18,7 @@ _MAX_ROWS: Final = 20
 
 
 def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the report as text of at most `width` columns (the terminal's by default); `verbose` tells every kernel."""
+    """The report as text of at most `width` columns (the terminal's by default); `verbose` tells every kernel."""
     columns = columns_of(width)
     prose = min(columns, PROSE_WIDTH)
     chosen = words.told(report, is_full=verbose)

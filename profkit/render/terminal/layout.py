@@ -24,7 +24,7 @@ _JOINTS: Final = "/_-."
 
 
 def cell_width(text: str) -> int:
-    """Give the columns that text takes in a terminal: two for East Asian wide characters, none for combining ones."""
+    """The columns that text takes in a terminal: two for East Asian wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
@@ -32,12 +32,12 @@ def cell_width(text: str) -> int:
 
 
 def label(text: str) -> str:
-    """Give a label for the left column, as wide as all the others."""
+    """A label for the left column, as wide as all the others."""
     return f"{MARGIN}{text}".ljust(LABEL_WIDTH)
 
 
 def wrapped(first: str, text: str, width: int, *, style: str = "", first_style: str = "label") -> list[Line]:
-    """Give text after a label, wrapped under itself so that no line is longer than `width`."""
+    """Text after a label, wrapped under itself so that no line is longer than `width`."""
     indent = " " * cell_width(first)
     lines: list[Line] = []
     for number, piece in enumerate(_pieces(text, max(width - len(indent), 1))):
@@ -47,7 +47,7 @@ def wrapped(first: str, text: str, width: int, *, style: str = "", first_style: 
 
 
 def _pieces(text: str, width: int) -> list[str]:
-    """Give text broken at spaces; a word longer than the width is broken at a joint of it, else where the line ends."""
+    """Text broken at spaces; a word longer than the width is broken at a joint of it, else where the line ends."""
     lines = [""]
     for word in _INSEPARABLE.sub(_GLUE, text).split():
         rest = word.replace(_GLUE, " ")
@@ -68,7 +68,7 @@ def _pieces(text: str, width: int) -> list[str]:
 
 
 def _head(text: str, width: int) -> str:
-    """Give the longest beginning of text that fits."""
+    """The longest beginning of text that fits."""
     size = min(len(text), max(width, 0))
     while cell_width(text[:size]) > width:
         size -= 1
@@ -76,7 +76,7 @@ def _head(text: str, width: int) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """Give text cut in its middle, where names differ least, so that it takes at most `width` columns."""
+    """Text cut in its middle, where names differ least, so that it takes at most `width` columns."""
     if cell_width(text) <= width:
         return text
     head = _head(text, (width - 1) // 2)
@@ -85,7 +85,7 @@ def fitted(text: str, width: int) -> str:
 
 
 def flowed(first: Segment, entries: Iterable[Segment], width: int) -> list[Line]:
-    """Give entries side by side after a label, as many per line as fit; an entry is never broken unless it must be."""
+    """Entries side by side after a label, as many per line as fit; an entry is never broken unless it must be."""
     room = width - cell_width(first[0])
     lines: list[list[Segment]] = []
     used = room + 1
@@ -103,7 +103,7 @@ def flowed(first: Segment, entries: Iterable[Segment], width: int) -> list[Line]
 
 
 def bar(shares: Iterable[tuple[int, str, str]], width: int) -> Line:
-    """Give a bar that fills the width exactly from (share in thousandths, glyph, style), which sum to 1000."""
+    """A bar that fills the width exactly from (share in thousandths, glyph, style), which sum to 1000."""
     cells = width - 2 * len(MARGIN)
     segments: list[Segment] = [(MARGIN, "")]
     position = taken = 0
@@ -116,7 +116,7 @@ def bar(shares: Iterable[tuple[int, str, str]], width: int) -> Line:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], is_text: Sequence[bool], width: int) -> list[Line]:
-    """Give a table: text columns to the left and cut to fit, numbers to the right and never cut.
+    """A table: text columns to the left and cut to fit, numbers to the right and never cut.
 
     Where even that is too wide, columns are left out from the right, and a line says which.
     """

@@ -43,19 +43,19 @@ PROSE_WIDTH: Final = 110
 
 
 def columns_of(width: int | None) -> int:
-    """Give the columns to keep to: as said, else the terminal's, never fewer than what a report needs."""
+    """The columns to keep to: as said, else the terminal's, never fewer than what a report needs."""
     return max(width or shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH)
 
 
 def is_colored(color: bool | None) -> bool:
-    """Tell whether to colour: as said, else as the terminal, `NO_COLOR` and `TERM` have it."""
+    """Whether to colour: as said, else as the terminal, `NO_COLOR` and `TERM` have it."""
     if color is not None:
         return color
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def printed(blocks: Iterable[Block], *, is_colored: bool) -> str:
-    """Give the blocks as text; every character is literal, none is read as markup."""
+    """The blocks as text; every character is literal, none is read as markup."""
     from rich.console import Console
     from rich.text import Text
 
@@ -79,5 +79,5 @@ def printed(blocks: Iterable[Block], *, is_colored: bool) -> str:
 
 
 def titled(title: str, width: int) -> Block:
-    """Give the heading of a block."""
+    """The heading of a block."""
     return layout.wrapped(MARGIN, clean(title), width, style="label")

@@ -16,7 +16,7 @@ _STYLES: Final = {Standing.SOUND: "good", Standing.DOUBTFUL: "open", Standing.AC
 
 
 def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the report as text of at most `width` columns (the terminal's by default); commands are never broken."""
+    """The report as text of at most `width` columns (the terminal's by default); commands are never broken."""
     columns = columns_of(width)
     blocks = [block for series in report.series for block in _blocks(series, columns)]
     return printed([*blocks, _notes(report, min(columns, PROSE_WIDTH))], is_colored=is_colored(color))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from profkit.model.budget import IDLE_PARTS, WORK_PARTS
 from profkit.model.finding import Finding, confidence_label
 from profkit.model.rank_report import DeviceReport, RankReport, TableView
 from profkit.model.report import Bottleneck, Report
@@ -22,7 +23,7 @@ _MAX_RANKS: Final = 16
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """Give the report as text of at most `width` columns (the terminal's by default); commands are never broken.
+    """The report as text of at most `width` columns (the terminal's by default); commands are never broken.
 
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every table, check and warning.
     """
@@ -35,7 +36,7 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
 
 
 def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[Block]:
-    """Give what everyone reads, in the order in which it is needed."""
+    """What everyone reads, in the order in which it is needed."""
     prose = min(width, PROSE_WIDTH)
     rank = text.shown_rank(report)
     is_open = report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
@@ -80,7 +81,7 @@ def _is_joint(report: Report) -> bool:
 
 
 def _fleet(report: Report, width: int, *, is_full: bool) -> Block:
-    """Give where the step of each rank goes, and what ties the ranks together."""
+    """Where the step of each rank goes, and what ties the ranks together."""
     if report.fleet is None or not report.fleet.rows:
         return []
     headers = fleet.headers_of(report.fleet)
@@ -106,9 +107,8 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     if _is_joint(report):
         of = f"rank {text.rank_label(rank)}" + (f", {of}" if of else "")
     shares = text.shares_of(device.budget)
-    work = {name: shares[name] for name in text.WORK_PARTS}
-    idle = {name: share for name, share in shares.items() if name not in work}
-    idle = dict(sorted(idle.items(), key=lambda item: -item[1]))
+    work = {name: shares[name] for name in WORK_PARTS}
+    idle = {name: shares[name] for name in sorted(IDLE_PARTS, key=lambda name: -shares[name])}
     bar = layout.bar(((share, *PARTS[name]) for name, share in (work | idle).items()), width)
     head: Line = ((MARGIN + title, "label"), (f"   {clean(of)}" if of else "", "dim"))
     if sum(layout.cell_width(content) for content, _ in head) > width:
@@ -118,7 +118,7 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
 
 
 def _legend(device: DeviceReport, word: str, shares: dict[str, int], width: int) -> Block:
-    """Give a sum and the parts that it adds up from; parts that round to 0.0 are left out."""
+    """A sum and the parts that it adds up from; parts that round to 0.0 are left out."""
     labels = text.labels_of(device)
     first: Segment = (f"{MARGIN}{word} {text.percent(sum(shares.values())):>7}   ", "label")
     entries = [
@@ -221,7 +221,7 @@ def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
 
 
 def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: bool) -> Block:
-    """Give caveats, sources that failed, and what was not analysed."""
+    """Caveats, sources that failed, and what was not analysed."""
     block: Block = []
     notes = text.caveats(report)
     if rank is not None and rank.warnings and not is_full:
@@ -244,7 +244,7 @@ def _listed(label: str, lines: Iterable[str], width: int, *, style: str) -> Bloc
 
 
 def _more(report: Report, width: int, *, verbose: bool) -> Block:
-    """Give what was read and where to go from here; commands stay whole."""
+    """What was read and where to go from here; commands stay whole."""
     rank = text.shown_rank(report)
     prose = min(width, PROSE_WIDTH)
     block: Block = []
@@ -259,7 +259,7 @@ def _more(report: Report, width: int, *, verbose: bool) -> Block:
 
 
 def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
-    """Give everything else that is known of the shown rank: checks, tables, other findings, warnings, gaps."""
+    """Everything else that is known of the shown rank: checks, tables, other findings, warnings, gaps."""
     prose = min(width, PROSE_WIDTH)
     rank = text.shown_rank(report)
     if rank is not None:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from profkit.model.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
 from profkit.render.words import triage as text
 from profkit.shell import clean
-from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns
+from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns, format_signed_ns
 
+_MAX_NAMES: Final = 3
 WATERFALL_HEADERS = ("where the time went", "baseline", "candidate", "change")
 WORK_HEADERS = ("change", "by count", "by duration", "calls", "baseline", "candidate")
 """Columns of `work_rows` after the name; a narrow terminal shows the first four."""
 
 
 def answer_name(comparison: Comparison) -> str:
-    """Give the answer's word: `IMPROVED`; `NOT COMPARABLE` where the two sides do different work."""
+    """The answer's word: `IMPROVED`; `NOT COMPARABLE` where the two sides do different work."""
     return comparison.judgement.answer.upper() if comparison.judgement.is_comparable else "NOT COMPARABLE"
 
 
 def answer_sentence(comparison: Comparison) -> str:
-    """Give what was measured and how sure it is."""
+    """What was measured and how sure it is."""
     judged = comparison.judgement
     if not judged.is_comparable:
         return clean(judged.sentence)
@@ -30,33 +32,28 @@ def answer_sentence(comparison: Comparison) -> str:
 
 
 def is_one_run(comparison: Comparison) -> bool:
-    """Tell whether a side has a single run, so that only what happened can be said."""
+    """Whether a side has a single run, so that only what happened can be said."""
     return min(comparison.baseline.n_runs, comparison.candidate.n_runs) == 1
 
 
 def per(comparison: Comparison) -> str:
-    """Give what times are counted by."""
+    """What times are counted by."""
     return "per step" if comparison.baseline.n_steps else "in the window"
 
 
 def captures_title(comparison: Comparison) -> str:
-    """Give what the accounts are of: these captures; whether the next would show the same is the answer's matter."""
+    """What the accounts are of: these captures; whether the next would show the same is the answer's matter."""
     n_traces = comparison.baseline.n_traces + comparison.candidate.n_traces
     of = "these two captures" if n_traces == 2 else f"these {n_traces} captures"
     once = " (one run each)" if is_one_run(comparison) else ""
     return f"what happened in {of}, {per(comparison)}{once}"
 
 
-def signed(change_ns: int) -> str:
-    """Give a change with its sign: `+1.20 ms`, `0`."""
-    return "0" if change_ns == 0 else f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
-
-
 CONFIGURATION_HEADERS = ("configuration", "answer", "effect", "95 % interval", "n")
 
 
 def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Give each configuration of a table with its own answer; none where there is only one."""
+    """Each configuration of a table with its own answer; none where there is only one."""
     rows: list[tuple[str, ...]] = []
     for name, judged in comparison.configurations:
         interval = "-"
@@ -68,23 +65,23 @@ def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def waterfall_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Give the parts that either side spends time in, and their sum."""
+    """The parts that either side spends time in, and their sum."""
     waterfall = comparison.waterfall
     if waterfall is None:
         return []
     labels = text.part_labels(is_cpu=comparison.baseline.is_cpu)
     rows = [
-        (labels[bar.name], format_ns(bar.baseline_ns), format_ns(bar.candidate_ns), signed(bar.delta_ns))
+        (labels[bar.name], format_ns(bar.baseline_ns), format_ns(bar.candidate_ns), format_signed_ns(bar.delta_ns))
         for bar in waterfall.bars
         if bar.baseline_ns or bar.candidate_ns
     ]
     whole = "step" if comparison.baseline.n_steps else "window"
     times = format_ns(waterfall.baseline_ns), format_ns(waterfall.candidate_ns)
-    return [*rows, (whole, *times, signed(waterfall.delta_ns))]
+    return [*rows, (whole, *times, format_signed_ns(waterfall.delta_ns))]
 
 
 def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Give what each side is and did, one fact a row; facts that neither side has are left out."""
+    """What each side is and did, one fact a row; facts that neither side has are left out."""
     sides = comparison.baseline, comparison.candidate
     facts = (
         ("verdict", [side.bottleneck for side in sides]),
@@ -122,7 +119,7 @@ def _bytes(value: int | None) -> str:
 
 
 def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
-    """Give the works with the largest changes, all others, what ran side by side, and the sum: busy time's change."""
+    """The works with the largest changes, all others, what ran side by side, and the sum: busy time's change."""
     shown = [row for row in account.rows[:n_rows] if row.delta_ns]
     rows = [_work_row(work_name(row), row, _calls(row)) for row in shown]
     others = [row for row in (*account.rows, account.rest) if row not in shown]
@@ -130,15 +127,8 @@ def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
     if n_others:
         counts = [sum(getattr(row, name) for row in others) for name in ("by_count_ns", "by_duration_ns")]
         times = [sum(getattr(row, name) for row in others) for name in ("baseline_ns", "candidate_ns")]
-        rows.append(
-            (
-                f"{n_others} other{'s' * (n_others != 1)}",
-                signed(sum(counts)),
-                *map(signed, counts),
-                "",
-                *map(format_ns, times),
-            )
-        )
+        changes = map(format_signed_ns, (sum(counts), *counts))
+        rows.append((f"{n_others} other{'s' * (n_others != 1)}", *changes, "", *map(format_ns, times)))
     aside = account.side_by_side
     if aside.baseline_ns or aside.candidate_ns:
         rows.append(_sum_row("overlap correction", aside))
@@ -146,12 +136,16 @@ def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
 
 
 def _work_row(name: str, row: WorkChange, calls: str) -> tuple[str, ...]:
-    times = format_ns(row.baseline_ns), format_ns(row.candidate_ns)
-    return name, signed(row.delta_ns), signed(row.by_count_ns), signed(row.by_duration_ns), calls, *times
+    changes = map(format_signed_ns, (row.delta_ns, row.by_count_ns, row.by_duration_ns))
+    return name, *changes, calls, *_times(row)
 
 
 def _sum_row(name: str, change: Account | Bar) -> tuple[str, ...]:
-    return name, signed(change.delta_ns), "", "", "", format_ns(change.baseline_ns), format_ns(change.candidate_ns)
+    return name, format_signed_ns(change.delta_ns), "", "", "", *_times(change)
+
+
+def _times(change: Account | Bar | WorkChange) -> tuple[str, str]:
+    return format_ns(change.baseline_ns), format_ns(change.candidate_ns)
 
 
 def _calls(row: WorkChange) -> str:
@@ -160,7 +154,7 @@ def _calls(row: WorkChange) -> str:
 
 
 def work_name(row: WorkChange) -> str:
-    """Give what a row is: `new: x`, `gone: x`, `x -> y` for what took another's place."""
+    """What a row is: `new: x`, `gone: x`, `x -> y` for what took another's place."""
     name = text.name_cell(row.name)
     if row.presence is Presence.REPLACED:
         other = text.name_cell(row.replaced_by)
@@ -169,7 +163,7 @@ def work_name(row: WorkChange) -> str:
 
 
 def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
-    """Give the findings that appeared, vanished or stayed, with their shares of the window."""
+    """The findings that appeared, vanished or stayed, with their shares of the window."""
     words = {Presence.APPEARED: "appeared", Presence.VANISHED: "gone"}
     out = []
     for item in changes:
@@ -181,7 +175,7 @@ def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
 
 
 def unlike_sentences(comparison: Comparison) -> list[str]:
-    """Give what makes the sides unlike, apart from the change that was meant."""
+    """What makes the sides unlike, apart from the change that was meant."""
     return [
         clean(f"the sides differ in more than the change: {item.what} {item.baseline} against {item.candidate}")
         for item in comparison.unlike
@@ -189,13 +183,13 @@ def unlike_sentences(comparison: Comparison) -> list[str]:
 
 
 def limits(comparison: Comparison) -> list[str]:
-    """Give what a reader must know before believing any of it."""
+    """What a reader must know before believing any of it."""
     failures = [f"not read: {failure.message}" for failure in comparison.failures]
     notes = [comparison.judgement.method_note] if comparison.judgement.method_note else []
     return [*unlike_sentences(comparison), *(clean(line) for line in (*failures, *comparison.caveats, *notes))]
 
 
-def source_names(sources: Sequence[str], at_most: int = 3) -> str:
-    """Give the file names of a side, the first few of many."""
+def source_names(sources: Sequence[str]) -> str:
+    """The file names of a side, the first few of many."""
     names = [text.source_name(source) for source in sources]
-    return ", ".join(names[:at_most]) + (f" and {len(names) - at_most} more" if len(names) > at_most else "")
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")

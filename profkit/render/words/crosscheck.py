@@ -18,12 +18,12 @@ FUNCTION_HEADERS: Final = ("kernel", "family", "n first", "n second", "first", "
 
 
 def sentence(told: Handover) -> str:
-    """Give the one sentence."""
+    """The one sentence."""
     return clean(told.sentence)
 
 
 def evidence(told: Handover, *, is_full: bool = False) -> list[str]:
-    """Give the statements under it: of the timeline, then of the profiles."""
+    """The statements under it: of the timeline, then of the profiles."""
     lines: list[str] = []
     for timeline in told.timelines if is_full else told.timelines[:1]:
         if timeline is not told.timelines[0] or timeline.sentence not in told.sentence:
@@ -48,7 +48,7 @@ def _rank(rank: int | None) -> str:
 
 
 def part_rows(timeline: TimelineHandover) -> list[tuple[str, ...]]:
-    """Give the budget in both tools, in percent of the step and points."""
+    """The budget in both tools, in percent of the step and points."""
     labels = part_labels(is_cpu=False)
     words = {True: "yes", False: "no", None: "one step"}
     return [
@@ -65,8 +65,8 @@ def part_rows(timeline: TimelineHandover) -> list[tuple[str, ...]]:
     ]
 
 
-def function_rows(timeline: TimelineHandover, *, n_rows: int = _MAX_FUNCTIONS) -> list[tuple[str, ...]]:
-    """Give the kernels that take most time in either tool: launches and time per step, and the median ratio."""
+def function_rows(timeline: TimelineHandover) -> list[tuple[str, ...]]:
+    """The kernels that take most time in either tool: launches and time per step, and the median ratio."""
     return [
         (
             clean(row.function),
@@ -77,12 +77,12 @@ def function_rows(timeline: TimelineHandover, *, n_rows: int = _MAX_FUNCTIONS) -
             format_ns(row.second_ns),
             "-" if row.ratio is None else format_speedup(row.ratio),
         )
-        for row in timeline.functions[:n_rows]
+        for row in timeline.functions[:_MAX_FUNCTIONS]
     ]
 
 
 def title(timeline: TimelineHandover) -> str:
-    """Give what a timeline's tables are of."""
+    """What a timeline's tables are of."""
     pairs = f"{timeline.n_pairs} steps paired by {timeline.paired_by}"
     rank = _rank(timeline.rank)
     return clean(f"{rank}{timeline.first_tool} (first) and {timeline.second_tool} (second), {pairs}")
@@ -92,7 +92,7 @@ KERNEL_HEADERS: Final = ("kernel", "grid", "limited by", "per step", "share", "b
 
 
 def kernel_rows(kernels: KernelHandover) -> list[tuple[str, ...]]:
-    """Give the profiled kernels of the trace: what limits each, its share of the step, what its roof leaves."""
+    """The profiled kernels of the trace: what limits each, its share of the step, what its roof leaves."""
     return [
         (
             clean(kernel.function),
@@ -108,7 +108,7 @@ def kernel_rows(kernels: KernelHandover) -> list[tuple[str, ...]]:
 
 
 def sources(told: Handover) -> Iterable[str]:
-    """Give the files that were set beside the trace."""
+    """The files that were set beside the trace."""
     yield from dict.fromkeys(source_name(timeline.source) for timeline in told.timelines)
     if told.kernels is not None:
         yield from (source_name(source) for source in told.kernels.sources)

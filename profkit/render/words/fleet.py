@@ -17,13 +17,13 @@ _UNITS: Final = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 
 def unit_of(rows: Sequence[RankRow]) -> tuple[str, int]:
-    """Give the unit in which the rows' steps have one to four digits, and its nanoseconds."""
+    """The unit in which the rows' steps have one to four digits, and its nanoseconds."""
     longest = max((row.step_ns for row in rows), default=0)
     return next(((name, scale) for name, scale in _UNITS if longest >= 10 * scale), _UNITS[-1])
 
 
 def table_title(report: Report) -> str:
-    """Give what the table of ranks shows, and in which unit."""
+    """What the table of ranks shows, and in which unit."""
     fleet = report.fleet
     if fleet is None:
         return ""
@@ -36,13 +36,13 @@ def table_title(report: Report) -> str:
 
 
 def headers_of(fleet: Fleet) -> tuple[str, ...]:
-    """Give the columns of `cells_of`."""
+    """The columns of `cells_of`."""
     copies = ("copies",) if _has_copies(fleet) else ()
     return ("rank", "data", "compute", "host", *copies, "comm wait", "transfer", "last in", "cause")
 
 
 def cells_of(fleet: Fleet, *, is_full: bool = False) -> list[tuple[str, ...]]:
-    """Give the rows of the table of ranks; one for every rank if `is_full`."""
+    """The rows of the table of ranks; one for every rank if `is_full`."""
     _, scale = unit_of(fleet.rows)
     has_copies = _has_copies(fleet)
     return [_cells(row, scale, has_copies=has_copies) for row in (fleet.rows if is_full else fleet.shown)]
@@ -71,13 +71,13 @@ def _cells(row: RankRow, scale: int, *, has_copies: bool) -> tuple[str, ...]:
 
 
 def ranks_cell(ranks: Sequence[int]) -> str:
-    """Give a row's ranks: their numbers, or how many where the numbers are long."""
+    """A row's ranks: their numbers, or how many where the numbers are long."""
     text = format_numbers(ranks)
     return text if len(text) <= 9 else f"{len(ranks)} others"
 
 
 def prediction_sentence(report: Report) -> str:
-    """Give the step that the replay predicts with the late ranks mended; "" where there is none."""
+    """The step that the replay predicts with the late ranks mended; "" where there is none."""
     found = report.fleet.prediction if report.fleet is not None else None
     if found is None or found.gain_ns == 0:
         return ""
@@ -95,7 +95,7 @@ def prediction_sentence(report: Report) -> str:
 
 
 def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]]:
-    """Give label and text of what belongs under the table: clocks, groups, what follows from the verdict."""
+    """Label and text of what belongs under the table: clocks, groups, what follows from the verdict."""
     is_aligned = any(clock.is_fitted for clock in fleet.clocks)
     if fleet.clock_note and (is_full or not is_aligned):
         yield "clocks", fleet.clock_note
@@ -121,7 +121,7 @@ def _group_line(group: GroupRow) -> str:
 
 
 def set_apart(report: Report) -> dict[str, list[LeftOut]]:
-    """Give the traces that are not of the job shown: "not joined" where one is judged alone, "left out" where not."""
+    """The traces that are not of the job shown: "not joined" where one is judged alone, "left out" where not."""
     judged = {rank.source for rank in report.ranks}
     apart: dict[str, list[LeftOut]] = {}
     for item in report.fleet.left_out if report.fleet is not None else ():
@@ -130,7 +130,7 @@ def set_apart(report: Report) -> dict[str, list[LeftOut]]:
 
 
 def left_out_lines(left_out: Sequence[LeftOut], *, is_full: bool = False) -> list[str]:
-    """Give one line for each trace that takes no part; where many share a reason, one for all of them."""
+    """One line for each trace that takes no part; where many share a reason, one for all of them."""
     by_reason: dict[str, list[str]] = {}
     for item in left_out:
         by_reason.setdefault(item.reason, []).append(source_name(item.source))
@@ -144,6 +144,6 @@ def left_out_lines(left_out: Sequence[LeftOut], *, is_full: bool = False) -> lis
 
 
 def failure_line(failure: Failure) -> str:
-    """Give a source that could not be read, with why."""
+    """A source that could not be read, with why."""
     name = source_name(failure.source)
     return clean(failure.message) if name in failure.message else f"{name}: {clean(failure.message)}"

@@ -31,14 +31,14 @@ _MEANINGS: Final = {
 
 
 def name_of(one: KernelAssessment) -> str:
-    """Give the kernel's name as people know it."""
+    """The kernel's name as people know it."""
     profile = one.profile
     shown = short_name(profile.name.replace("<unnamed>::", "").partition("[v")[0])  # [v1,...]: Numba's mangling
     return clean(shown if profile.function in shown else profile.function or shown)
 
 
 def size_of(one: KernelAssessment) -> str:
-    """Give grid and block: `864 x 256`, `1x174x1 x 512`; "-" where the page does not tell."""
+    """Grid and block: `864 x 256`, `1x174x1 x 512`; "-" where the page does not tell."""
     if one.profile.grid is None or one.profile.block is None:
         return "-"
     return " x ".join(_dimensions(size) for size in (one.profile.grid, one.profile.block))
@@ -49,18 +49,18 @@ def _dimensions(size: tuple[int, int, int]) -> str:
 
 
 def verdict_name(one: KernelAssessment) -> str:
-    """Give the class in capitals: `MEMORY-BOUND`."""
+    """The class in capitals: `MEMORY-BOUND`."""
     return one.speed.kernel_class.value.upper()
 
 
 def headline(one: KernelAssessment) -> str:
-    """Give the one line of meaning of a kernel."""
+    """The one line of meaning of a kernel."""
     meaning = _MEANINGS[one.speed.kernel_class]
     return f"{meaning}, and near its roof" if one.speed.is_near_roof else meaning
 
 
 def rule_sentence(one: KernelAssessment) -> str:
-    """Give how the verdict stands to NVIDIA's rule; "" without one."""
+    """How the verdict stands to NVIDIA's rule; "" without one."""
     speed = one.speed
     if not speed.title:
         return ""
@@ -71,7 +71,7 @@ def rule_sentence(one: KernelAssessment) -> str:
 
 
 def table(report: KernelReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Give headings, the first one that of text, and a line for each kernel; columns that nothing is known for go."""
+    """Headings, the first one that of text, and a line for each kernel; columns that nothing is known for go."""
     rows = [_row(one) for one in report.kernels]
     shown = [place for place in range(len(_HEADERS)) if any(row[place] != "-" for row in rows)]
     return tuple(_HEADERS[place] for place in shown), [tuple(row[place] for place in shown) for row in rows]
@@ -95,7 +95,7 @@ def _percent(value: float | None) -> str:
 
 
 def device_of(one: KernelAssessment) -> str:
-    """Give size and place: `864 x 256 threads, NVIDIA H100, compute capability 9.0`, as far as the page tells."""
+    """Size and place: `864 x 256 threads, NVIDIA H100, compute capability 9.0`, as far as the page tells."""
     capability = one.profile.compute_capability
     size = size_of(one)
     parts = [
@@ -107,7 +107,7 @@ def device_of(one: KernelAssessment) -> str:
 
 
 def told(report: KernelReport, *, is_full: bool) -> Sequence[KernelAssessment]:
-    """Give the kernels that are told at length: the longest few, each kernel and size once, or all."""
+    """The kernels that are told at length: the longest few, each kernel and size once, or all."""
     if is_full:
         return report.kernels
     seen: dict[str, KernelAssessment] = {}

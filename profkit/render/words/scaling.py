@@ -21,7 +21,7 @@ _FEW_SIZES: Final = 6  # from here on a fit of the law is worth its error (docs/
 
 
 def headline(series: Series) -> str:
-    """Give the one line of meaning: the efficiency of the largest size, or why it is none."""
+    """The one line of meaning: the efficiency of the largest size, or why it is none."""
     base, top = series.base, series.largest
     told = f"{format_speedup(top.speedup)} from {base.gpus} to {top.gpus} GPUs (E = {top.efficiency or 0:.2f})"
     if series.standing is Standing.ACCUSED:
@@ -32,19 +32,19 @@ def headline(series: Series) -> str:
 
 
 def series_name(series: Series) -> str:
-    """Give the configuration and what is held: `activation_ckpt=True, strong scaling`."""
+    """The configuration and what is held: `activation_ckpt=True, strong scaling`."""
     held = "work per step unknown" if series.held is Held.UNKNOWN else f"{series.held.value} scaling"
     return clean(f"{series.name}, {held}")
 
 
 def headers(series: Series) -> tuple[str, ...]:
-    """Give the headings of `rows`."""
+    """The headings of `rows`."""
     memory = ("memory",) if _has_memory(series) else ()
     return ("GPUs", "runs", clean(series.unit), "cv", "speed-up", "E", "95 % of E", "serial", *memory)
 
 
 def rows(series: Series) -> list[tuple[str, ...]]:
-    """Give a line for each size; what is not known is "-"."""
+    """A line for each size; what is not known is "-"."""
     return [_row(series, point) for point in series.points]
 
 
@@ -74,7 +74,7 @@ def _interval(point: Point) -> str:
 
 
 def notes(series: Series) -> list[str]:
-    """Give what the table's numbers stand on: pilots, single runs, and the law with its degrees of freedom."""
+    """What the table's numbers stand on: pilots, single runs, and the law with its degrees of freedom."""
     told = [PILOT_TOLD] if any(point.is_pilot for point in series.points) else []
     single = [str(point.gpus) for point in series.points if point.n == 1]
     if single:
@@ -98,7 +98,7 @@ def _law(series: Series) -> str:
 
 
 def decomposition_rows(decompositions: Sequence[Decomposition]) -> list[tuple[str, ...]]:
-    """Give a line for each part of log E that is not nothing, and their sum."""
+    """A line for each part of log E that is not nothing, and their sum."""
     lines: list[tuple[str, ...]] = []
     for one in decompositions:
         sizes = f"{one.base_gpus} -> {one.gpus}"

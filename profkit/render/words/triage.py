@@ -10,30 +10,14 @@ from typing import Final
 import msgspec
 
 from profkit.findings.capture import QUALITY
+from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, Budget, column, label
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
-from profkit.model.rank_report import Budget, Check, DeviceReport, RankReport
+from profkit.model.rank_report import Check, DeviceReport, RankReport
 from profkit.model.report import Bottleneck, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, clean
 from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 
-WORK_PARTS: Final = ("compute", "comm_exposed", "copy_exposed")
-"""The parts of the budget in which the device works; the others are idle."""
-
-_LABELS: Final = {
-    "compute": "compute",
-    "comm_exposed": "exposed comm",
-    "copy_exposed": "exposed copies",
-    "idle_data": "data",
-    "idle_sync": "sync",
-    "idle_launch": "launch",
-    "idle_host": "other host work",
-    "idle_dependency": "dependency",
-    "idle_unknown": "unknown",
-}
-_CPU_LABELS: Final = {**_LABELS, "idle_launch": "dispatch (estimated)", "idle_host": "between operators"}
-_SHORT_LABELS: Final = {"idle_host": "host", "idle_launch": "launch"}
-"""The longer words in a table, where the columns of many ranks call them so."""
 _MAX_MAIN_EVIDENCE: Final = 4
 _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
 _MIN_LABEL: Final = 16
@@ -49,17 +33,17 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def labels_of(device: DeviceReport) -> Mapping[str, str]:
-    """Give the words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
+    """The words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
     return part_labels(is_cpu=device.kind == "cpu")
 
 
 def part_labels(*, is_cpu: bool) -> Mapping[str, str]:
-    """Give the words for the parts of a budget, of a CPU's or of a GPU's."""
-    return _CPU_LABELS if is_cpu else _LABELS
+    """The words for the parts of a budget, of a CPU's or of a GPU's."""
+    return {name: label(name, is_cpu=is_cpu) for name in PARTS}
 
 
 def shares_of(budget: Budget) -> dict[str, int]:
-    """Give the parts in tenths of a percent, rounded so that they add up to exactly 1000 (largest remainder)."""
+    """The parts in tenths of a percent, rounded so that they add up to exactly 1000 (largest remainder)."""
     if budget.window_ns == 0:
         return dict.fromkeys(budget.parts, 0)
     scaled = {name: divmod(1000 * part, budget.window_ns) for name, part in budget.parts.items()}
@@ -71,12 +55,12 @@ def shares_of(budget: Budget) -> dict[str, int]:
 
 
 def percent(tenths: int) -> str:
-    """Give tenths of a percent as people read them: `46.1 %`."""
+    """Tenths of a percent as people read them: `46.1 %`."""
     return format_fraction(tenths / 1000)
 
 
 def cell(value: object, unit: str) -> str:
-    """Give a table cell in its column's unit (ns, fraction, count, bytes, text); "-" for what is absent."""
+    """A table cell in its column's unit (ns, fraction, count, bytes, text); "-" for what is absent."""
     if value is None:
         return "-"
     formats = {"ns": format_ns, "fraction": format_fraction, "count": format_count, "bytes": format_bytes}
@@ -86,7 +70,7 @@ def cell(value: object, unit: str) -> str:
 
 
 def name_cell(name: str) -> str:
-    """Give a kernel's, operator's or call's name on one line; a C++ one without namespaces and template arguments.
+    """A kernel's, operator's or call's name on one line; a C++ one without namespaces and template arguments.
 
     A copy's is whole: from which memory it comes is what one looks for.
     """
@@ -96,7 +80,7 @@ def name_cell(name: str) -> str:
 
 
 def verdict_name(verdict: Verdict) -> str:
-    """Give the verdict's word: `OVERHEAD-BOUND`, `HEALTHY (kernel-bound)`, `INCONCLUSIVE`."""
+    """The verdict's word: `OVERHEAD-BOUND`, `HEALTHY (kernel-bound)`, `INCONCLUSIVE`."""
     return f"HEALTHY ({verdict.bottleneck.value})" if verdict.is_healthy else verdict.bottleneck.value.upper()
 
 
@@ -110,7 +94,7 @@ def of_rank(report: Report) -> str:
 
 
 def headline(verdict: Verdict) -> str:
-    """Give the one line of meaning, without the word that the verdict's name already says."""
+    """The one line of meaning, without the word that the verdict's name already says."""
     return clean(verdict.headline).removeprefix("healthy: ")
 
 
@@ -130,7 +114,7 @@ def step_sentence(report: Report) -> str:
 
 
 def gain_sentence(verdict: Verdict) -> str:
-    """Give what fixing the cause could give at most, "" where nothing is to be gained."""
+    """What fixing the cause could give at most, "" where nothing is to be gained."""
     if verdict.recoverable_ns <= 0:
         return ""
     saved = format_ns(verdict.recoverable_ns) + (" per step" if verdict.step_ns is not None else "")
@@ -140,7 +124,7 @@ def gain_sentence(verdict: Verdict) -> str:
 
 
 def spread_sentence(rank: RankReport) -> str:
-    """Give the step times of a rank, "" where there are too few to speak of."""
+    """The step times of a rank, "" where there are too few to speak of."""
     steps = rank.steps
     if steps.n < 2 or steps.mean_ns is None:
         return ""
@@ -150,7 +134,7 @@ def spread_sentence(rank: RankReport) -> str:
 
 
 def shown_rank(report: Report) -> RankReport | None:
-    """Give the rank that the verdict speaks of."""
+    """The rank that the verdict speaks of."""
     wanted = (report.verdict.source, report.verdict.rank)
     exact = [rank for rank in report.ranks if (rank.source, rank.rank) == wanted]
     near = [rank for rank in report.ranks if rank.source == report.verdict.source]
@@ -158,12 +142,12 @@ def shown_rank(report: Report) -> RankReport | None:
 
 
 def main_device(rank: RankReport) -> DeviceReport | None:
-    """Give the busiest device: the one the verdict speaks of."""
+    """The busiest device: the one the verdict speaks of."""
     return max(rank.devices, key=lambda device: device.busy_any_ns, default=None)
 
 
 def reasons(verdict: Verdict, *, is_full: bool = False) -> list[Reason]:
-    """Give the verdict's findings with their statements: the first finding's four, one of each other, or all."""
+    """The verdict's findings with their statements: the first finding's four, one of each other, or all."""
     seen: set[str] = set()
     shown = []
     for place, finding in enumerate(verdict.findings):
@@ -176,31 +160,31 @@ def reasons(verdict: Verdict, *, is_full: bool = False) -> list[Reason]:
 
 
 def statement(evidence: Evidence, *, is_full: bool) -> str:
-    """Give what was seen, and in full also what was expected."""
+    """What was seen, and in full also what was expected."""
     expected = f" (expected {evidence.expected})" if is_full and evidence.expected else ""
     return clean(evidence.statement + expected)
 
 
 def is_explained(verdict: Verdict) -> bool:
-    """Tell whether the verdict's findings are why it was given; otherwise they are only what was seen."""
+    """Whether the verdict's findings are why it was given; otherwise they are only what was seen."""
     return verdict.bottleneck is not Bottleneck.INCONCLUSIVE and verdict.recoverable_ns > 0
 
 
 def other_findings(report: Report) -> list[Finding]:
-    """Give the findings that the verdict does not stand on, one of each id, the worst first."""
+    """The findings that the verdict does not stand on, one of each id, the worst first."""
     shown = {finding.id for finding in report.verdict.findings} | {QUALITY.id}
     ordered = sorted(report.findings, key=lambda finding: (finding.severity.rank, -finding.fraction))
     return list({finding.id: finding for finding in reversed(ordered) if finding.id not in shown}.values())[::-1]
 
 
 def weight(finding: Finding) -> str:
-    """Give how much a finding weighs: `medium, 6.1 % of the window`."""
+    """How much a finding weighs: `medium, 6.1 % of the window`."""
     share = f", {format_fraction(finding.fraction)} of the window" if finding.fraction > 0 else ""
     return ("worth knowing" if finding.severity is Severity.INFO else finding.severity.value) + share
 
 
 def caveats(report: Report) -> list[str]:
-    """Give the failing checks of the shown rank, then what else limits the verdict; nothing that the headline says."""
+    """The failing checks of the shown rank, then what else limits the verdict; nothing that the headline says."""
     rank = shown_rank(report)
     failing = [check for check in rank.checks if not check.ok] if rank is not None else []
     said = {check.message for check in failing}
@@ -210,7 +194,7 @@ def caveats(report: Report) -> list[str]:
 
 
 def check_sentence(check: Check) -> str:
-    """Give a failing check with its name."""
+    """A failing check with its name."""
     return clean(f"check {check.id} fails: {check.message}")
 
 
@@ -219,14 +203,14 @@ RANK_HEADERS: Final = ("rank", "step", "compute", "comm", "copies", "idle", "mos
 
 
 def rank_row(rank: RankReport, label: str) -> tuple[str, ...]:
-    """Give a rank's step time, shares that add up to 100 %, and its largest cause of idle time."""
+    """A rank's step time, shares that add up to 100 %, and its largest cause of idle time."""
     step = "-" if rank.steps.mean_ns is None else format_ns(rank.steps.mean_ns)
     device = main_device(rank)
     return (label, step, *(device_shares(device) if device is not None else ("-",) * 5))
 
 
 def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
-    """Give what stands side by side, ranks or traces of anything, in the singular, and a label for each of its own."""
+    """What stands side by side, ranks or traces of anything, in the singular, and a label for each of its own."""
     numbers = {rank.rank for rank in ranks}
     if None not in numbers and len(numbers) == len(ranks):
         return "rank", tuple(str(rank.rank) for rank in ranks)
@@ -241,27 +225,26 @@ def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
 
 
 def device_shares(device: DeviceReport) -> tuple[str, ...]:
-    """Give compute, exposed communication, copies and idle in percent, and the largest cause of idle time."""
+    """Compute, exposed communication, copies and idle in percent, and the largest cause of idle time."""
     shares = shares_of(device.budget)
-    idle = {name: share for name, share in shares.items() if name not in WORK_PARTS}
+    idle = {name: shares[name] for name in IDLE_PARTS}
     worst = max(idle, key=lambda name: idle[name])
-    said = _SHORT_LABELS.get(worst, labels_of(device)[worst])
-    cause = f"{said} {percent(idle[worst])}" if idle[worst] else "-"
+    cause = f"{column(worst, is_cpu=device.kind == 'cpu')} {percent(idle[worst])}" if idle[worst] else "-"
     return (*(percent(shares[name]) for name in WORK_PARTS), percent(sum(idle.values())), cause)
 
 
 def rank_label(rank: RankReport) -> str:
-    """Give the rank's number, or its file's name where it has none."""
+    """The rank's number, or its file's name where it has none."""
     return source_name(rank.source) if rank.rank is None else str(rank.rank)
 
 
 def source_name(source: str) -> str:
-    """Give a source's file name."""
+    """A source's file name."""
     return clean(PurePath(source).name or source)
 
 
 def origin(rank: RankReport) -> str:
-    """Give what was read, in one line: file, rank, device, torch, number of events."""
+    """What was read, in one line: file, rank, device, torch, number of events."""
     device = main_device(rank)
     parts = [source_name(rank.source)]
     if rank.rank is not None:
@@ -275,7 +258,7 @@ def origin(rank: RankReport) -> str:
 
 
 def recorded_lines(rank: RankReport) -> tuple[str, ...]:
-    """Give the command that a file says it was recorded with, where no next command repeats it, and why none does."""
+    """The command that a file says it was recorded with, where no next command repeats it, and why none does."""
     command = clean(rank.recorded_command)
     if not command or rank.is_command_used:
         return ()

@@ -1,9 +1,8 @@
-"""What is compared and what comes of it: samples of runs, and the judged change between two of them."""
+"""What is compared: samples of runs."""
 
 from __future__ import annotations
 
 import math
-from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -17,15 +16,6 @@ products of three leave float64."""
 def is_plausible(value: float) -> bool:
     """Whether a run can have this value: positive, finite, and such that statistics of it stay finite."""
     return 1 / LARGEST <= value <= LARGEST
-
-
-class Answer(StrEnum):
-    """The four answers; `inconclusive` says that these runs cannot tell, not that nothing changed."""
-
-    IMPROVED = "improved"
-    REGRESSED = "regressed"
-    EQUIVALENT = "equivalent"
-    INCONCLUSIVE = "inconclusive"
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,27 +46,3 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     def mean(self) -> float:
         """The arithmetic mean of the runs: totals add up, so means do."""
         return float(np.mean(self.values))
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What two samples say. Fractions are of the baseline's mean; positive `effect` and `interval` are better.
-
-    `ratio` is candidate over baseline. `interval` has level 1 - alpha. `p_value` is of `test`. `n` counts
-    runs (blocks, where `test` is paired) per side. `minimum_detectable_effect` is what this design sees in four of
-    five repetitions; `runs_to_settle` is how many runs per side would see the larger of effect and margin so often,
-    None where it is settled or no spread is known. `method_note` says what a reader who checks needs to know.
-    """
-
-    answer: Answer
-    ratio: float
-    effect: float
-    interval: tuple[float, float] | None
-    p_value: float | None
-    test: str
-    n: tuple[int, int]
-    unit_of_replication: str
-    margin: float
-    minimum_detectable_effect: float | None
-    runs_to_settle: int | None
-    method_note: str
-    sentence: str
