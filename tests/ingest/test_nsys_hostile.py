@@ -149,7 +149,7 @@ def test_what_lies_beside_the_file_in_a_log_is_not_passed_over(tmp_path: Path) -
     assert len(next(read_traces(str(path))).gpu) == 32  # an empty log is none
     connection.execute(f"DELETE FROM {KERNEL} WHERE rowid > 10")  # noqa: S608
     connection.commit()
-    assert "x.sqlite-wal holds changes" in refusal(path).message
+    assert "x.sqlite-wal has changes" in refusal(path).message
     connection.close()
     (trace,) = read_traces(str(path))
     assert len(trace.gpu) == 10
@@ -162,7 +162,7 @@ def test_a_transaction_that_is_not_over_is_refused(tmp_path: Path) -> None:
     connection.execute("BEGIN")
     connection.execute(f"UPDATE {KERNEL} SET streamId = 8")  # noqa: S608
     assert (tmp_path / "x.sqlite-journal").read_bytes()[:1] != b"\0"
-    assert "x.sqlite-journal holds changes" in refusal(path).message
+    assert "x.sqlite-journal has changes" in refusal(path).message
     connection.execute("ROLLBACK")
     (trace,) = read_traces(str(path))
     assert set(trace.gpu.stream.tolist()) == {7}
