@@ -21,7 +21,7 @@ _SAME_WORK: Final = {
 
 BOUGHT_NOTHING: Final = FindingKind(
     id="compare.overlap_bought_nothing",
-    title="more communication is hidden, but the step gains nothing",
+    title="more communication is hidden, but none of that shortens the step",
     meaning="More communication runs under compute than before, and the step is no shorter. The gain is lost in kernels that run slower during communication, in collectives that take longer or in idle time; or the link was already busy. No schedule can save more than T - max(compute, communication).",
     measured="Hidden share of communication on both sides; kernels of the same name, grid and block (on a CPU: name and"
     " place in the step) under communication against alone; the same collectives on both sides.",

@@ -128,10 +128,10 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
     if not causes:
         return None
     gained = -pair.waterfall.delta_ns / more_hidden_ns
-    bought = f"{format_fraction(gained)} of the time it hides" if gained >= _WORTH_A_NUMBER else "nothing"
+    bought = f"only {format_fraction(gained)}" if gained >= _WORTH_A_NUMBER else "none"
     return reading(
         BOUGHT_NOTHING,
-        f"more communication is hidden, but the step gains {bought}",
+        f"more communication is hidden, but {bought} of that shortens the step",
         fraction=pair.fraction(more_hidden_ns),
         evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
         fix="send fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows) or use"

@@ -45,7 +45,7 @@ def _loader(pair: Pair) -> Finding | None:
     if is_other_kind:
         evidence.append(
             Evidence(
-                statement=f"batches are made in {told[1]}, before in {told[0]}",
+                statement=f"batches are now made in {told[1]}, before in {told[0]}",
                 metric="compare.loader_kind_changed",
                 value=1.0,
                 unit="flag",
