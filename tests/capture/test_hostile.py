@@ -140,7 +140,7 @@ def test_a_trace_that_no_capture_wrote_is_not_replaced(tmp_path):
         path.write_bytes(b"mine")
     done = capture(tmp_path, *SEVEN)
     assert (done.code, done.out) == (2, "")
-    assert "holds a trace, rank0.pt.trace.json.gz, already" in done.err
+    assert "already holds a trace, rank0.pt.trace.json.gz," in done.err
     assert capture(tmp_path, *SEVEN, options=("--overwrite",)).out == "7\n"
     assert [path.read_bytes() for path in theirs] == [b"mine"] * 2
     (tmp_path / "rank0_x.pt.trace.json.gz").write_bytes(b"a capture's")

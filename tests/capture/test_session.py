@@ -100,6 +100,7 @@ def test_the_variables_do_the_same_for_any_launcher(tmp_path):
     assert manifest(tmp_path / "out")["ranks"][0]["n_steps"] == 5
 
 
+@pytest.mark.afresh
 def test_run_captures_and_triages(tmp_path):
     line = (sys.executable, "-m", "profkit", "run", "-o", str(tmp_path / "out"), "--steps", "4", "--")
     done = run(*line, sys.executable, str(SCRIPTS / "plain.py"), WITH_DYNAMO="1")

@@ -75,7 +75,7 @@ def test_a_script_without_stderr_runs_as_it_would(closes, version, tmp_path):
 FAILING = """
 import sys
 import torch
-from profkit.capture import inject
+from profkit.capture.inside import inject
 from profkit.capture.options import Options
 {odd}
 controller = inject.begin(Options(folder="out", capture_id="1" * 32))
@@ -104,7 +104,7 @@ def test_a_failure_of_the_capture_is_a_harmless_line(error, before, tmp_path):
 SESSION = """
 import sys
 import torch
-from profkit.capture import export, session
+from profkit.capture import session
 from profkit.capture import outcome
 outcome.told = lambda facts, folder: ["rank 0: {bad}\\n  out/{bad}.gz"]
 with session("out"):

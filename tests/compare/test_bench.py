@@ -319,7 +319,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytes
         (["--names", "x,y\x1b", "--", "a", "--vs", "b"], "not two different names"),
         (["--metric", "(?P<arm>x)", "--", "a", "--vs", "b"], "already has as a column"),
         (["-o", "no/such/folder/t.csv", "--", "a", "--vs", "b"], "no folder no/such/folder"),
-        (["--metric", "(", "--", "a", "--vs", "b"], "no regular expression"),
+        (["--metric", "(", "--", "a", "--vs", "b"], "is not a regular expression"),
         (["--metric", "x", "--", "a", "--vs", "b"], "has 0 groups"),
         (["--lower", "--", "a", "--vs", "b"], "--lower needs --metric"),
         (["--lower", "--metric", "(?P<tokens_per_s>x)", "--", "a", "--vs", "b"], "where higher is better"),

@@ -214,7 +214,7 @@ def test_the_base_is_accused_beyond_an_efficiency_of_1_05(rate: int, standing: S
 @pytest.mark.parametrize(
     ("capacity_bytes", "says", "bearing"),
     [
-        (None, "peaks at 13.00 GB of 16 GB (taken as the smallest card that fits", Bearing.SUGGESTS),
+        (None, "peaks at 13.00 GB of 16 GB (assumed: the smallest card that fits", Bearing.SUGGESTS),
         (16.25e9, "peaks at 13.00 GB of 16.25 GB, 80", Bearing.SUGGESTS),
         (40e9, "peaks at 13.00 GB of 40 GB, 32.5", Bearing.UNKNOWN),
     ],
@@ -240,7 +240,7 @@ def test_the_allocator_is_cleared_only_where_the_memory_of_all_ranks_was_looked_
 def test_in_doubt_the_most_efficient_size_between_is_told(tmp_path: Path) -> None:
     (series,) = scaled(tmp_path, "gpus,tokens_per_s\n1,100\n2,220\n4,480\n8,600\n").series
     assert series.standing is Standing.DOUBTFUL
-    assert "in doubt, for 4 GPUs give 4.80x of the same base, E = 1.20" in series.sentence
+    assert "in doubt, because 4 GPUs give 4.80x of the same base, E = 1.20" in series.sentence
 
 
 def test_a_smaller_batch_per_gpu_at_the_base_is_seen(tmp_path: Path) -> None:

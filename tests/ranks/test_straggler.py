@@ -308,8 +308,8 @@ def late_by_its_own(waits, *, own, stayed_less):
     ("own_ms", "stayed_less_ms", "reason"),
     [
         (5, 5, ""),
-        (4.9, 5, "rank 1 comes late, but only 49% of it is its own work"),
-        (5, 4.9, "arrivals name rank 1, durations rank 1: the clocks"),
+        (4.9, 5, "rank 1 is late, but its own work since its last collective explains only 49% of it"),
+        (5, 4.9, "arrival times name rank 1, durations name rank 1: the clocks"),
     ],
 )
 def test_half_of_the_lateness_is_its_own_work_and_half_is_seen_without_clocks(own_ms, stayed_less_ms, reason):
