@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from analyses.rank_runs import captured, fingerprint, timed
-from profkit.compare.change import Change, Sample
-from profkit.compare.judge import judge
+from profkit.compare.stats.judge import Judgement, Sample, judge
 from workloads.rank_cases import Case
 
 Row = dict[str, Any]
@@ -113,9 +114,15 @@ def sample(rows: Iterable[Mapping[str, str]], case: Case, column: str, *, unit: 
     return Sample(name=case.title, values=values, unit=unit, higher_is_better=True, blocks=tuple(range(len(values))))
 
 
-def change(baseline: Sample, candidate: Sample) -> Change:
+def change(baseline: Sample, candidate: Sample) -> Judgement:
     """Gives by how much the candidate's throughput differs from the baseline's, with its interval."""
     return judge(baseline, candidate)
+
+
+def numbers(judged: Judgement) -> dict[str, Any]:
+    """Gives what a study publishes of a judgement: all but what the study says itself, of which samples it is."""
+    about = ("metric", "unit", "higher_is_better", "baseline_mean", "candidate_mean", "is_comparable")
+    return {name: value for name, value in msgspec.to_builtins(judged).items() if name not in about}
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from profkit.ingest.nsys import read_export
-from profkit.ingest.sqlite import CHUNK_ROWS
+from profkit.ingest.nsys.reader import read_export
+from profkit.ingest.nsys.sqlite import CHUNK_ROWS
 
 
 def read(export: Path) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure import REPO_ROOT
-from profkit.ranks.store import SUFFIX
+from profkit.ranks.run.store import SUFFIX
 
 LATE_RANK, LATE_US = 3, 12_000
 _FLEET = 10_000

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from profkit.ranks.fleet import triage_ranks
-from profkit.ranks.jobs import Finished, Keeping
+from profkit.api import triage_ranks
+from profkit.ranks.run.jobs import Finished, Keeping
 
 
 def main() -> int:

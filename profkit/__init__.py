@@ -17,25 +17,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from profkit.version import __version__ as __version__
+
 if TYPE_CHECKING:
+    from profkit.api import triage
     from profkit.errors import ProfkitError
-    from profkit.ingest.kineto import read_trace
+    from profkit.ingest.kineto.reader import read_trace
     from profkit.ingest.read import read_traces
     from profkit.model.report import Report
     from profkit.model.trace import Trace
     from profkit.pipeline import triage_trace
-    from profkit.ranks.fleet import triage
 
-__version__: Final = "0.1.0"
 __all__ = ["ProfkitError", "Report", "Trace", "read_trace", "read_traces", "triage", "triage_trace"]
 
 _HOME: Final = {
     "ProfkitError": "profkit.errors",
     "Report": "profkit.model.report",
     "Trace": "profkit.model.trace",
-    "read_trace": "profkit.ingest.kineto",
+    "read_trace": "profkit.ingest.kineto.reader",
     "read_traces": "profkit.ingest.read",
-    "triage": "profkit.ranks.fleet",
+    "triage": "profkit.api",
     "triage_trace": "profkit.pipeline",
 }
 

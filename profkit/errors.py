@@ -100,14 +100,14 @@ class InternalError(ProfkitError):
 
 
 def fault(error: BaseException, doing: str, source: str) -> InternalError:
-    """Give what is told of a fault: the file, the step, what was raised, and how to report it."""
+    """What is told of a fault: the file, the step, what was raised, and how to report it."""
     said = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
     if len(said) > _LONGEST_SAID:  # whole words: half a secret is not known for one where secrets are taken out
         said = f"{said[:_LONGEST_SAID].rpartition(' ')[0]} ..."
     where = f"{source}: " if source else ""
     return InternalError(
         f"{where}profkit itself failed while {doing} ({said})",
-        hint="please report it with the file, or what `profkit info` says of it; -v prints the traceback to send",
+        hint="please report this with the file, or with the output of `profkit info`; -v prints the traceback to send",
     )
 
 

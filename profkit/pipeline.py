@@ -9,15 +9,17 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.analyzers import ANALYZERS, EXPLANATIONS, quality, steps
+from profkit.analyzers import ANALYZERS, quality, steps
 from profkit.analyzers.base import Analyzer, scope_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UsageError, blamed
+from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
 from profkit.model.finding import Finding, NextTool, Skipped
-from profkit.model.report import DeviceReport, RankReport, Section, Steps, Verdict
+from profkit.model.rank_report import DeviceReport, RankReport, Section, Steps
+from profkit.model.report import Verdict
 from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed
@@ -45,13 +47,13 @@ class Analysed(msgspec.Struct, frozen=True, kw_only=True):
 def triage_trace(
     trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None
 ) -> tuple[RankReport, Verdict]:
-    """Give one rank's measurements and verdict."""
+    """One rank's measurements and verdict."""
     analysed = analyse(trace, step_range=step_range, command=command)
     return analysed.rank, analysed.verdict
 
 
 def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None) -> Analysed:
-    """Give everything that is known of one trace.
+    """Everything that is known of one trace.
 
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
     """
@@ -73,7 +75,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
-    """Give an analyzer's answer; where it fails for a fault of its own, that it was skipped: the others can go on."""
+    """An analyzer's answer; where it fails for a fault of its own, that it was skipped: the others can go on."""
     try:
         with blamed(f"analysing {analyzer.name}", facts.trace.meta.source):
             result = analyzer.measure(facts)
@@ -99,7 +101,7 @@ def _analysed(trace: Trace) -> Analysed:
     sections = tuple(section for answer in answers.values() for section in answer.sections)
     rank = RankReport(
         source=trace.meta.source,
-        format=trace.meta.format,
+        format=trace.meta.traits.format,
         rank=trace.meta.rank,
         world_size=trace.meta.world_size,
         torch_version=trace.meta.torch_version,
@@ -121,7 +123,7 @@ def _analysed(trace: Trace) -> Analysed:
 
 
 def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:
-    """Give the trace with its window cut to steps A to B-1, counted from 0; raises UsageError if there are none."""
+    """The trace with its window cut to steps A to B-1, counted from 0; raises UsageError if there are none."""
     first, stop = step_range
     chosen = trace.steps[first:stop]
     if not chosen:
@@ -137,7 +139,7 @@ def _of(found: dict[str, Any], kind: type[Any]) -> Any:
 
 
 def _ranked(findings: list[Finding], facts: Facts, step_times: Steps) -> tuple[Finding, ...]:
-    """Give the findings, the gravest first."""
+    """The findings, the gravest first."""
     ranked = sorted(findings, key=lambda f: (f.severity.rank, -f.fraction))
     scaled = (
         of_mean_step(f, step_ns=step_times.mean_ns, n_steps=facts.n_steps, window_ns=facts.window_ns) for f in ranked
@@ -154,27 +156,26 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         n_steps=facts.n_steps,
         findings=findings,
         failed_checks=tuple(check.message for check in failed),
-        refusals=tuple(check.message for check in failed if check.id in quality.REFUSING),
+        refusals=tuple(check.message for check in failed if check.id in REFUSING),
         confidence_cap=cap,
         is_cpu=facts.cpu is not None,
         matrix_share=kernels.matrix_share if kernels is not None else None,
         hottest_kernel_tool=_hottest_tool(kernels),
         scope=scope,
-        is_unlinked=any(check.id == "device.unlinked" and (check.value or 0) > 0.5 for check in failed),
+        is_unlinked=any(check.id == UNLINKED.id and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,
         source=rank.source,
         turnaround_fraction=_turnaround_fraction(facts),
         instead=_steps_alone(rank, facts.n_steps),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         notes=_notes(facts),
-        proofs={item.id: item.proof for item in EXPLANATIONS.values()},
     )
 
 
 def _steps_alone(rank: RankReport, n_steps: int) -> NextTool | None:
-    """Give the triage of the steps alone, where nothing else forbids a verdict."""
-    refusing = [check.id for check in rank.checks if not check.ok and check.id in quality.REFUSING]
-    return steps_alone(rank.source, n_steps) if refusing == ["steps.startup"] else None
+    """The triage of the steps alone, where nothing else forbids a verdict."""
+    refusing = [check.id for check in rank.checks if not check.ok and check.id in REFUSING]
+    return steps_alone(rank.source, n_steps) if refusing == [STARTUP.id] else None
 
 
 def _turnaround_fraction(facts: Facts) -> float:
@@ -189,8 +190,8 @@ def _notes(facts: Facts) -> tuple[str, ...]:
         return ()
     unasked = main.unasked.total_ns / facts.window_ns if facts.window_ns else 0.0
     said = (
-        f"under {format_fraction(unasked)} of the window communication runs alone because the host had not launched the"
-        " next kernel: there neither alone is the limit"
+        f"for {format_fraction(unasked)} of the window, communication runs alone because the host had not launched the"
+        " next kernel: there, neither host nor communication alone is the limit"
     )
     return (*((said,) if unasked >= UNASKED else ()), *_other_devices(facts, main))
 
@@ -203,7 +204,7 @@ def _other_devices(facts: Facts, main: DeviceFacts) -> tuple[str, ...]:
     busy = reduce(or_, (device.activity.any for device in others)) & idle
     share = format_fraction(busy.total_ns / idle.total_ns if idle else 0.0)
     return (
-        f"device {main.device} is judged, the busiest of {len(others) + 1}: others work in {share} of its idle time",
+        f"the verdict is on device {main.device}, busiest of {len(others) + 1}; others work {share} of its idle time",
     )
 
 
@@ -215,8 +216,8 @@ def _hottest_tool(kernels: Kernels | None) -> NextTool | None:
     return kernel_profile(
         kernels.scope,
         kernels.top[0].name,
-        "why is the hottest kernel as slow as it is?",
-        "Speed of Light: memory or compute above 80 % is near the roof; both below 60 % is latency or occupancy",
+        "what limits the hottest kernel?",
+        "Speed of Light: memory or compute above 80 % means near the roof, both below 60 % mean latency or occupancy",
         launch=kernels.top[0].typical_launch,
     )
 

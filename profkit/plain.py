@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def clean(text: str) -> str:
-    """Give text on one line without control characters: names come from files, and a terminal obeys what it is sent."""
+    """Text on one line without control characters: names come from files, and a terminal obeys what it is sent."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)

@@ -45,7 +45,7 @@ class CommandLine(msgspec.Struct, frozen=True):
         return shlex.join(self.words)
 
     def under(self, own: str, *words: str) -> CommandLine:
-        """Give the line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
+        """The line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
         return line_of(own, *words, "--", *self.words)
 
 
@@ -54,12 +54,12 @@ DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))
 
 
 def line_of(own: str, *words: str) -> CommandLine:
-    """Give a command of profkit's own words, split at spaces, and of others', a word each, made printable."""
+    """A command of profkit's own words, split at spaces, and of others', a word each, made printable."""
     return CommandLine(tuple(clean(word) for word in (*own.split(), *words)))
 
 
 def recorded(text: object) -> CommandLine | None:
-    """Give the command that a trace or a capture says it was recorded with; None for what is not one program's words.
+    """The command that a trace or a capture says it was recorded with; None for what is not one program's words.
 
     That is what does not split, holds operators outside quotes (`;`, `|`, `$(`: of which program would the words be?),
     characters that cannot be printed, no program in front, or more than `MAX_COMMAND_LENGTH` characters. Variables and
@@ -69,7 +69,7 @@ def recorded(text: object) -> CommandLine | None:
 
 
 def typed(text: str) -> CommandLine:
-    """Give the command that the user names for next commands (`--command`); raises UsageError as `recorded` gives None.
+    """The command that the user names for next commands (`--command`); raises UsageError as `recorded` gives None.
 
     It is theirs to run, but it is shown behind `--` of another program, where a shell would cut it at an operator.
     """
@@ -82,13 +82,13 @@ def typed(text: str) -> CommandLine:
 
 
 def path_word(path: str) -> str:
-    """Give a file's name as a word: never an option, and `?`, which profkit reads as a pattern, for the unprintable."""
+    """A file's name as a word: never an option, and `?`, which profkit reads as a pattern, for the unprintable."""
     shown = "".join(char if char.isprintable() else "?" for char in path)
     return f"./{shown}" if shown.startswith("-") and shown != "-" else shown
 
 
 def quoted_path(path: str) -> str:
-    """Give a file's name quoted, to stand in a command in the middle of a sentence."""
+    """A file's name quoted, to stand in a command in the middle of a sentence."""
     return shlex.quote(path_word(path))
 
 
@@ -97,7 +97,7 @@ def _fault(text: str) -> str:
     if len(text) > MAX_COMMAND_LENGTH:
         return f"has more than {MAX_COMMAND_LENGTH:,} characters"
     if not text.isprintable():
-        return "holds characters that cannot be printed"
+        return "has characters that cannot be printed"
     try:
         words = shlex.split(text)
     except ValueError:
@@ -105,12 +105,12 @@ def _fault(text: str) -> str:
     if not words or not words[0]:
         return "names no program"
     if _NO_PROGRAM.match(words[0]):
-        return f"begins with {words[0]!r}, which is no program"
+        return f"begins with {words[0]!r}, which is not a program"
     if _OPERATOR.search(_QUOTED.sub("_", text)) or _substitutes(text):
         return "is more than one program and its arguments"
     return f"has more than {MAX_COMMAND_LENGTH:,} characters" if len(shlex.join(words)) > MAX_COMMAND_LENGTH else ""
 
 
 def _substitutes(text: str) -> bool:
-    """Tell whether a shell would run something inside double quotes."""
+    """Whether a shell would run something inside double quotes."""
     return any(_SUBSTITUTION.match(match[0]) for match in _QUOTED.finditer(text))

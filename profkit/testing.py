@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from profkit.errors import UsageError
-from profkit.ingest.batch import decode_batch
-from profkit.ingest.build import build_trace
-from profkit.ingest.kineto import RawTrace
+from profkit.ingest.assemble.build import build_trace
+from profkit.ingest.assemble.raw import RawTrace
+from profkit.ingest.kineto.batch import decode_batch
+from profkit.ingest.kineto.traits import traits
 from profkit.model.trace import Trace
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     args: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def as_json(self) -> str:
-        """Give the event as JSON with times as decimal microseconds, three digits, never through a float."""
+        """The event as JSON with times as decimal microseconds, three digits, never through a float."""
         head = json.dumps({"ph": self.ph, "cat": self.cat, "name": self.name, "pid": self.pid, "tid": self.tid})
         times = f'"ts": {_decimal_us(self.start_ns)}, "dur": {_decimal_us(self.end_ns - self.start_ns)}'
         return f'{head[:-1]}, {times}, "args": {json.dumps(dict(self.args))}}}'
@@ -92,7 +93,7 @@ def _decimal_us(time_ns: int) -> str:
 def kernel(
     name: str, start_ns: int, end_ns: int, *, correlation: int, stream: int = 7, device: int = 0, **args: Any
 ) -> Row:
-    """Give a kernel row."""
+    """A kernel row."""
     arguments = {"device": device, "stream": stream, "correlation": correlation, **args}
     return Row(name=name, cat="kernel", start_ns=start_ns, end_ns=end_ns, pid=device, tid=stream, args=arguments)
 
@@ -100,19 +101,19 @@ def kernel(
 def launch(
     start_ns: int, end_ns: int, *, correlation: int, name: str = "cudaLaunchKernel", cat: str = "cuda_runtime"
 ) -> Row:
-    """Give a launch call on the host."""
+    """A launch call on the host."""
     return Row(name=name, cat=cat, start_ns=start_ns, end_ns=end_ns, args={"correlation": correlation})
 
 
 def span(name: str, start_ns: int, end_ns: int, *, cat: str = "user_annotation", tid: int = HOST_PID) -> Row:
-    """Give a host range."""
+    """A host range."""
     return Row(name=name, cat=cat, start_ns=start_ns, end_ns=end_ns, tid=tid)
 
 
 def to_json(
     rows: Iterable[Row], *, layout: str = "kineto", metadata: Mapping[str, Any] | None = None, rank: int | None = None
 ) -> bytes:
-    """Give a trace file. Layouts: "kineto", "minified", "indented", "events_last", "list"."""
+    """A trace file. Layouts: "kineto", "minified", "indented", "events_last", "list"."""
     top: dict[str, Any] = {"schemaVersion": 1, **(metadata or {})}
     if rank is not None:
         top["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": rank + 1}
@@ -136,18 +137,18 @@ def to_json(
 
 
 def trace_of(rows: Iterable[Row], **metadata: Any) -> Trace:
-    """Give the `Trace` of rows, through the real decoder."""
+    """The `Trace` of rows, through the real decoder."""
     array = f"[{','.join(row.as_json() for row in rows)}]".encode()
-    return build_trace(RawTrace("drawn", batches=[decode_batch(array)], metadata=metadata))
+    return build_trace(RawTrace("drawn", traits(), batches=[decode_batch(array)], metadata=metadata))
 
 
 def draw(picture: str, *, lag_us: int = 5, unit_ns: int = 1000, origin_ns: int = 10**9, **metadata: Any) -> Trace:
-    """Give the `Trace` of a picture (see the module's text); times begin at `origin_ns`."""
+    """The `Trace` of a picture (see the module's text); times begin at `origin_ns`."""
     return trace_of(drawn_rows(picture, lag_us=lag_us, unit_ns=unit_ns, origin_ns=origin_ns), **metadata)
 
 
 def drawn_rows(picture: str, *, lag_us: int = 5, unit_ns: int = 1000, origin_ns: int = 10**9) -> list[Row]:
-    """Give the rows of a picture, linked; raises UsageError for a letter or lane it does not know."""
+    """The rows of a picture, linked; raises UsageError for a letter or lane it does not know."""
     device: list[Row] = []
     host: list[Row] = []
     steps: list[Row] = []
@@ -234,14 +235,14 @@ def _with_correlation(row: Row, correlation: int) -> Row:
 
 
 def interval_lists(*, size: int = 60, max_size: int = 12) -> SearchStrategy[list[tuple[int, int]]]:
-    """Give a hypothesis strategy for lists of `(start, end)` within `[0, size]`, empty and reversed ones among them."""
+    """A hypothesis strategy for lists of `(start, end)` within `[0, size]`, empty and reversed ones among them."""
     from hypothesis import strategies as st  # a test-time package
 
     return st.lists(st.tuples(st.integers(0, size), st.integers(0, size)), max_size=max_size)
 
 
 def row_lists(*, max_size: int = 20, origin_ns: int = 10**9) -> SearchStrategy[list[Row]]:
-    """Give a hypothesis strategy for the rows of a small trace: one step, and kernels, copies, calls, ranges in it.
+    """A hypothesis strategy for the rows of a small trace: one step, and kernels, copies, calls, ranges in it.
 
     Rows overlap and share start times at will; every device row has one launch call of its own correlation.
     """

@@ -11,7 +11,7 @@ _MOST_SHOWN: Final = 1000.0
 
 
 def format_ns(duration_ns: float) -> str:
-    """Give a duration with three significant digits and its natural unit: `41.2 ms`, `7.35 us`, `-3 ns`."""
+    """A duration with three significant digits and its natural unit: `41.2 ms`, `7.35 us`, `-3 ns`."""
     size = abs(duration_ns)
     for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         # 999.5 of the smaller unit would print as 1000: it belongs to the larger one.
@@ -20,8 +20,13 @@ def format_ns(duration_ns: float) -> str:
     return f"{duration_ns:.0f} ns"
 
 
+def format_signed_ns(change_ns: float) -> str:
+    """A change of a duration with its sign: `+1.20 ms`, `-3 ns`, `0`."""
+    return "0" if change_ns == 0 else f"{'+' if change_ns > 0 else ''}{format_ns(change_ns)}"
+
+
 def format_fraction(fraction: float) -> str:
-    """Give a fraction (0-1) as a percentage: `46.1 %`; what is not zero never prints as zero: `<0.1 %`."""
+    """A fraction (0-1) as a percentage: `46.1 %`; what is not zero never prints as zero: `<0.1 %`."""
     if 0 < abs(fraction) < 0.0005:
         return "<0.1 %"
     if abs(fraction) > _MOST_SHOWN:
@@ -30,14 +35,14 @@ def format_fraction(fraction: float) -> str:
 
 
 def format_count(count: float) -> str:
-    """Give a count with thousands separators; a mean keeps one decimal: `3,264`, `0.5`."""
+    """A count with thousands separators; a mean keeps one decimal: `3,264`, `0.5`."""
     if float(count).is_integer():
         return f"{int(count):,}"
     return f"{count:,.1f}"
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Give bytes in decimal units (GB = 10^9 bytes): `12.9 GB`."""
+    """Bytes in decimal units (GB = 10^9 bytes): `12.9 GB`."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(n_bytes) >= scale:
             return f"{_three_digits(n_bytes / scale)} {unit}"
@@ -45,12 +50,17 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def format_speedup(ratio: float) -> str:
-    """Give a speed-up: `1.74x`."""
-    return f"{ratio:.2f}x" if ratio <= _MOST_SHOWN else f"more than {_MOST_SHOWN:,.0f}x"
+    """A ratio of speeds or times with three significant digits: `1.74x`, `16.6x`."""
+    return f"{_three_digits(ratio)}x" if ratio <= _MOST_SHOWN else f"more than {_MOST_SHOWN:,.0f}x"
+
+
+def format_ceiling(ratio: float) -> str:
+    """How much faster at best, an estimate: one decimal from 2x on (`7.8x`), below that two (`1.16x`)."""
+    return f"{ratio:.1f}x" if 2 <= ratio < 10 else format_speedup(ratio)
 
 
 def format_numbers(numbers: Sequence[int]) -> str:
-    """Give rising whole numbers with runs drawn together: `0-2, 5, 7`."""
+    """Rising whole numbers with runs drawn together: `0-2, 5, 7`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -68,19 +78,19 @@ def _three_digits(value: float) -> str:
 
 
 def format_change(fraction: float) -> str:
-    """Give a signed change (0.016 is +1.6 %): `+1.6 %`, `-3.3 %`."""
+    """A signed change (0.016 is +1.6 %): `+1.6 %`, `-3.3 %`."""
     if abs(fraction) > _MOST_SHOWN:
         return f"beyond {math.copysign(100 * _MOST_SHOWN, fraction):+,.0f} %"
     return f"{100 * fraction:+.1f} %"
 
 
 def format_effect(fraction: float) -> str:
-    """Give the size of a change: as a percentage, and as a factor where it doubles the value: `7.1 %`, `20.38x`."""
+    """The size of a change: as a percentage, and as a factor where it doubles the value: `7.1 %`, `20.4x`."""
     return format_fraction(fraction) if fraction < 1 else format_speedup(1 + fraction)
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Give a measured value with its unit, at least three digits: `3,164 tokens/s`; `ns/step` prints as a duration."""
+    """A measured value with its unit, at least three digits: `3,164 tokens/s`; `ns/step` prints as a duration."""
     if unit == "ns" or unit.startswith("ns/"):
         return format_ns(value) + unit.removeprefix("ns")
     return f"{_three_digits(value)} {unit}".rstrip()

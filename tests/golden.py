@@ -1,4 +1,4 @@
-"""`make golden`: write the golden reports again. Review the diff: it is what users will see change."""
+"""`make golden`: the golden reports and the numbers of docs/sources.md, written anew. Review the diff: users see it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from profkit.api import triage
+from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
-from profkit.compare.sides import read_side
-from profkit.ranks.fleet import triage
-from profkit.render import compare as compare_terminal
-from profkit.render import compare_json, compare_markdown, json, markdown, terminal
+from profkit.render.json import compare as compare_json
+from profkit.render.json import triage as json
+from profkit.render.markdown import compare as compare_markdown
+from profkit.render.markdown import triage as markdown
+from profkit.render.terminal import compare as compare_terminal
+from profkit.render.terminal import triage as terminal
+from tests.thresholds import SOURCES, as_is
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = Path(__file__).resolve().parent / "goldens"
@@ -56,6 +61,7 @@ def main() -> None:
     GOLDENS.mkdir(exist_ok=True)
     (GOLDENS / "compare").mkdir(exist_ok=True)
     groups = [*(renderings(trace) for trace in TRACES), *(comparison_renderings(name) for name in PAIRS)]
+    SOURCES.write_text(as_is(SOURCES.read_text(encoding="utf-8")), encoding="utf-8")
     for path, text in (item for group in groups for item in group):
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path.relative_to(ROOT)}\n")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from profkit.api import triage
 from profkit.model.report import Report
-from profkit.ranks.fleet import triage
 from profkit.testing import HOST_PID, Row, to_json
 
 Body = Callable[[], object]

@@ -1,4 +1,4 @@
-"""The probes on which the peers were measured (design/peers.md, appendix C), as the files a profiler would write.
+"""Probes on which other tools go wrong, as the files a profiler would write.
 
     probe("B") -> {0: bytes}        probe("E") -> {0: bytes, 1: bytes}
 

@@ -22,7 +22,7 @@ def within(seconds: float, act: Callable[[], object]) -> object:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
-    assert told, "it does not come to an end"
+    assert told, "it does not end"
     return told[0]
 
 

@@ -14,13 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profkit.api import triage
+from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
-from profkit.compare.sides import read_side
 from profkit.errors import ProfkitError, UnsupportedTraceError
-from profkit.ranks.fleet import triage
-from profkit.render import compare as compare_terminal
-from profkit.render import compare_json, compare_markdown, markdown, terminal
-from profkit.render import json as as_json
+from profkit.render.json import compare as compare_json
+from profkit.render.json import triage as as_json
+from profkit.render.markdown import compare as compare_markdown
+from profkit.render.markdown import triage as markdown
+from profkit.render.terminal import compare as compare_terminal
+from profkit.render.terminal import triage as terminal
 from profkit.testing import kernel, launch, span, to_json
 from tests.ingest.test_same_trace import EVENTS
 

@@ -89,7 +89,7 @@ def test_a_broken_rank_is_named_and_strict_stops_at_it(folder):
     assert done.returncode == 0
     assert "not read" in done.stdout
     assert "rank00000.json.gz" in done.stdout
-    assert "1 of 4 ranks are not here (0)" in " ".join(done.stdout.split())
+    assert "1 of 4 ranks are missing (0)" in " ".join(done.stdout.split())
     for options in ((), ("-j", "2")):
         strict = run(folder, "--strict", *options)
         assert strict.returncode == 3
@@ -149,7 +149,7 @@ def test_findings_across_ranks_are_explained():
         [sys.executable, "-m", "profkit", "explain", "straggler.rank"],
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
-    assert done.stdout.startswith("straggler.rank: all ranks wait for one that comes late")
+    assert done.stdout.startswith("straggler.rank: all ranks wait for one late rank")
     assert "experiment that proves it" in done.stdout
 
 

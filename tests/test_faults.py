@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from profkit.analyzers import ANALYZERS
+from profkit.api import triage
 from profkit.errors import RAISE, InternalError, TraceFormatError, UsageError, blamed, fault
 from profkit.pipeline import FAULT_CAP, triage_trace
-from profkit.ranks import together
-from profkit.ranks.census import MOST_MISSING
-from profkit.ranks.fleet import triage
-from profkit.render.json import report_to_dict
+from profkit.ranks.align.membership import MOST_MISSING
+from profkit.ranks.run import fleet_report as together
+from profkit.render.json.triage import report_to_dict
 from profkit.render.schema import schema
 from profkit.testing import draw, kernel, launch, span, to_json
 from tests.conftest import ROOT
@@ -97,7 +97,7 @@ def test_the_joint_part_may_fail_and_each_rank_has_its_verdict(monkeypatch, abso
 
 
 def test_a_rank_that_fails_is_named_and_the_others_go_on(monkeypatch, absorbed):
-    from profkit.ranks import outcome
+    from profkit.ranks.reduce import outcome
 
     whole = outcome.summarise
 
@@ -153,7 +153,7 @@ def test_a_huge_world_is_said_in_a_few_words(tmp_path):
         bad_rank(tmp_path, f"rank{rank}", distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2**20})
     report = triage([str(tmp_path)])
     assert (len(report.fleet.missing), report.fleet.n_missing) == (MOST_MISSING, 2**20 - 3)
-    assert any("1,048,573 of 1,048,576 ranks are not here (3-1026" in caveat for caveat in report.verdict.caveats)
+    assert any("1,048,573 of 1,048,576 ranks are missing (3-1026" in caveat for caveat in report.verdict.caveats)
     document = report_to_dict(report)
     assert document["fleet"]["n_missing"] == 2**20 - 3
     import jsonschema
@@ -214,9 +214,9 @@ def failing(said: str, *flags: str, first: str = "") -> str:
     """Give what a program whose triage fails with a KeyError writes to stderr."""
     code = (
         f"{first}\n"
-        "import profkit.ranks.fleet, profkit.cli\n"
+        "import profkit.api, profkit.cli\n"
         f"def broken(*a, **k): raise KeyError({said!r})\n"
-        "profkit.ranks.fleet.triage = broken\n"
+        "profkit.api.triage = broken\n"
         f"profkit.cli.main({['triage', str(DATA), *flags]!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.ranks.fleet import triage
+from profkit.api import triage
 from tests.capture.running import run_forked, trace_path
 from tests.conftest import ROOT
 
@@ -24,6 +24,7 @@ def test_committed_traces_get_the_verdict_of_the_manifest(row: dict[str, object]
     assert verdict.confidence >= 0.5
 
 
+@pytest.mark.afresh
 @pytest.mark.torch
 def test_regimes_captured_afresh_are_told_apart(tmp_path: Path) -> None:
     """One regime after the other, of three seeds, in processes of their own that share what importing torch takes."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 from profkit.timeline.activity import device_activity
 
 pytestmark = [pytest.mark.hta, pytest.mark.shared]

@@ -27,8 +27,8 @@ def test_importing_profkit_loads_nothing_heavy(package: str) -> None:
 def test_triage_as_json_loads_neither_torch_nor_pandas_nor_rich() -> None:
     trace = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
     code = (
-        "from profkit.ranks.fleet import triage; from profkit.render import renderer_for;"
-        f"renderer_for('json')(triage([{str(trace)!r}]))"
+        "from profkit.api import triage; from profkit.render import renderer_for;"
+        f"renderer_for('triage', 'json')(triage([{str(trace)!r}]))"
     )
     assert not {"torch", "pandas", "rich", "click", "multiprocessing"} & loaded_after(code)
 

@@ -16,16 +16,16 @@ from hypothesis import given
 
 from profkit.analyzers import streams
 from profkit.errors import UnsupportedTraceError
-from profkit.ingest.devices import MAX_DEVICES
-from profkit.ingest.kineto import read_trace
-from profkit.ingest.nsys_rows import Rows
-from profkit.ingest.nsys_session import process_of
+from profkit.ingest.assemble.devices import MAX_DEVICES
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ingest.nsys.rows import Rows
+from profkit.ingest.nsys.session import process_of
 from profkit.model import arrays
 from profkit.model.trace import EMBEDDED, CountedWork, Step
 from profkit.pipeline import triage_trace
-from profkit.ranks.counts import told
-from profkit.render import terminal
-from profkit.render.json import _rank
+from profkit.ranks.reduce.work_counts import told
+from profkit.render.json.triage import _rank
+from profkit.render.terminal import triage as terminal
 from profkit.testing import Row, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import host
 from tests.conftest import ROOT
@@ -66,7 +66,10 @@ def test_time_and_room_are_those_of_the_rows(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "many.json"
     path.write_text(json.dumps({"traceEvents": list(rows(ROWS, kind))}))
     code = (
-        "import sys\nfrom profkit.ranks.fleet import triage\nfrom profkit.render import json, markdown, terminal\n"
+        "import sys\nfrom profkit.api import triage\n"
+        "from profkit.render.json import triage as json\n"
+        "from profkit.render.markdown import triage as markdown\n"
+        "from profkit.render.terminal import triage as terminal\n"
         f"report = triage([{str(path)!r}])\n"
         "texts = [json.render(report), markdown.render(report), terminal.render(report, verbose=True)]\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
@@ -163,7 +166,8 @@ def test_a_name_of_megabytes_is_answered_at_once(cat: str, tmp_path: Path) -> No
     long = [{"ph": "X", "cat": cat, "name": unit * (4 * 10**6 // 5), "ts": 5, "dur": 2, "args": args} for unit in UNITS]
     path.write_text(json.dumps({"torch_version": "\u4e2d" * 200_000, "traceEvents": [*rows(50, "x"), *long]}))
     code = (
-        "from profkit.ranks.fleet import triage\nfrom profkit.render import markdown, terminal\n"
+        "from profkit.api import triage\nfrom profkit.render.markdown import triage as markdown\n"
+        "from profkit.render.terminal import triage as terminal\n"
         f"report = triage([{str(path)!r}])\nmarkdown.render(report), terminal.render(report, verbose=True)\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )

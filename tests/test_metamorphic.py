@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from profkit.api import triage
 from profkit.model.report import Bottleneck, Report
-from profkit.ranks.fleet import triage
-from profkit.render.json import report_to_dict
+from profkit.render.json.triage import report_to_dict
 from profkit.testing import Row
 from tests.metamorphic import ALL_REDUCE, Job, triaged
 
@@ -519,7 +519,7 @@ def test_gaps_inside_a_graph_are_no_waiting_for_the_host(tmp_path: Path) -> None
 
 def test_another_device_that_works_meanwhile_is_said(tmp_path: Path) -> None:
     report = triaged(_one_device_after_the_other(20), tmp_path)
-    assert any(caveat.startswith("device 0 is judged, the busiest of 2") for caveat in report.verdict.caveats)
+    assert any(caveat.startswith("the verdict is on device 0, busiest of 2") for caveat in report.verdict.caveats)
 
 
 def _slow_host_under_an_all_reduce(job: Job) -> None:

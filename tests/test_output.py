@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.cli.output import deliver, is_standard_output
+from profkit.cli.shared.output import deliver, is_standard_output
 from profkit.errors import UsageError
 from tests.conftest import ROOT
 from tests.special import special_files

@@ -20,8 +20,9 @@ from click.testing import CliRunner
 from profkit.capture.command import redacted_text as redacted_reason
 from profkit.cli import complain, group
 from profkit.errors import ProfkitError
-from profkit.ingest.kineto import read_trace
-from profkit.ingest.ncu import read_profiles
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ingest.ncu.reader import read_profiles
+from profkit.render import formats_of
 from profkit.testing import kernel, launch, span, to_json
 from tests.conftest import ROOT
 from tests.test_secrets import HEX, SHAPES, TEXTS, VALUES, drawn, three
@@ -136,7 +137,7 @@ def test_errors_that_quote_a_file_quote_none(secret: str, tmp_path: Path, capsys
         assert leaks(said(capsys, "triage", tmp_path / f"rank{number}.json")) == set()
         assert leaks(said(capsys, "triage", tmp_path / f"rank{number}.json", "--lenient")) == set()
     (tmp_path / "rank2.json").write_bytes(to_json([span("a", 10**9, 10**9 + 10)]))
-    for fmt in ("terminal", "json", "markdown"):
+    for fmt in formats_of("triage"):
         assert leaks(said(capsys, "triage", tmp_path, "-f", fmt)) == set()
     assert leaks(redacted_reason(f"RuntimeError: cannot log in, token={secret}")) == set()
 
@@ -197,7 +198,7 @@ def test_tables_of_results_show_none(secret: str, tmp_path: Path, capsys: pytest
     rows = [f"token={secret} {arm},{secret},{speed}" for arm in "ab" for speed in (100, 101, 102)]
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["arm,api_key,tokens_per_s", *rows]))
-    for fmt in ("terminal", "json", "markdown"):
+    for fmt in formats_of("compare"):
         shown = said(capsys, "compare", path, "-f", fmt)
         assert leaks(shown) == set()
         assert "tokens/s" in shown
@@ -212,7 +213,7 @@ def test_pages_of_ncu_show_none(secret: str, tmp_path: Path, capsys: pytest.Capt
     path = tmp_path / "x.csv"
     path.write_text("\n".join(",".join(f'"{cell}"' for cell in cells) for cells in (head.split(","), row)))
     assert leaks(repr(read_profiles(str(path)))) == set()
-    for fmt in ("terminal", "json", "markdown"):
+    for fmt in formats_of("kernels"):
         assert leaks(said(capsys, "kernels", path, "-f", fmt)) == set()
 
 
@@ -256,7 +257,7 @@ def test_a_url_is_fetched_whole_and_shown_without(
 ) -> None:
     root, asked = server
     urls = [f"{root}/rank{rank}.json.gz?X-Amz-Signature={SIGNATURE}&v=1" for rank in range(2)]
-    shown = "".join(said(capsys, "triage", urls[0], "-f", fmt, "-v") for fmt in ("terminal", "json", "markdown"))
+    shown = "".join(said(capsys, "triage", urls[0], "-f", fmt, "-v") for fmt in formats_of("triage"))
     assert any(SIGNATURE in path for path in asked)
     assert "rank0.json.gz?X-Amz-Signature=[redacted]&v=1" in shown
     shown += said(capsys, "info", urls[0], "-f", "json")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from profkit.api import triage
 from profkit.pipeline import triage_trace
-from profkit.ranks.fleet import triage
 from profkit.testing import Row, kernel, launch, span, to_json, trace_of
 from profkit.timeline import Facts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 from profkit.redact import REDACTED, redacted
 
 

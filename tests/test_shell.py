@@ -19,6 +19,8 @@ from profkit import signing
 from profkit.analyzers.base import Scope, Vendor
 from profkit.analyzers.tools import kernel_profile, operators, recapture, steps_alone, system_timeline
 from profkit.errors import UsageError
+from profkit.ingest.kineto import traits as kineto
+from profkit.ingest.nsys import traits as nsys
 from profkit.model.finding import NextTool
 from profkit.model.report import Report
 from profkit.pipeline import analyse
@@ -221,8 +223,16 @@ def test_a_secret_that_an_older_capture_marked_as_its_users_own_is_not_repeated(
 
 
 def test_every_way_to_look_again_keeps_names_as_words(shell: Shell) -> None:
-    plain = Scope(window_ns=1, n_steps=1, has_steps=True, is_cpu=False, command=line_of("python", BAD_NAME))
-    scopes = [replace(plain, vendor=vendor, is_nsys=is_nsys) for vendor in Vendor for is_nsys in (False, True)]
+    plain = Scope(
+        window_ns=1,
+        n_steps=1,
+        has_steps=True,
+        is_cpu=False,
+        command=line_of("python", BAD_NAME),
+        traits=kineto.traits(),
+    )
+    both = (kineto.traits(), nsys.traits())
+    scopes = [replace(plain, vendor=vendor, traits=traits) for vendor in Vendor for traits in both]
     tools = [steps_alone(BAD_NAME, 7), steps_alone("-rf", 7)]
     for scope in scopes:
         tools += [
@@ -250,9 +260,9 @@ def test_files_of_ranks_with_hostile_names(phase: str, tmp_path: Path, shell: Sh
 
 
 def test_profiles_with_hostile_names_beside_a_trace(tmp_path: Path, shell: Shell) -> None:
-    from profkit.handover.beside import Reading, handed_over
-    from profkit.handover.sources import sources_of
-    from profkit.ranks.options import Options
+    from profkit.crosscheck.run import Reading, handed_over
+    from profkit.crosscheck.sources import sources_of
+    from profkit.ranks.reduce.options import Options
 
     trace = tmp_path / "-t ';>PWN;'.json.gz"
     rows = Job(metadata={}).rows()

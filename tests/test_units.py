@@ -51,7 +51,7 @@ def test_changes_are_signed() -> None:
     assert format_change(0.0158) == "+1.6 %"
     assert format_change(-0.0333) == "-3.3 %"
     assert format_effect(0.071) == "7.1 %"
-    assert format_effect(19.38) == "20.38x"
+    assert format_effect(19.38) == "20.4x"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from profkit.model.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.verdict import CHEAPER_WORK, LEAVE_IT
+from tests.analyzers.test_findings import Job
 
 MS = 1_000_000
 NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -81,5 +82,26 @@ def gathers(longest_ns: int, n_steps: int):
 def test_one_collective_that_holds_most_is_said(longest_ns, n_steps, is_said):
     rank, _ = triage_trace(gathers(longest_ns, n_steps))
     (found,) = [finding for finding in rank.findings if finding.id == "comm.exposed"]
-    assert any("a single call takes 60.0 ms, its like 1.00 ms" in item.statement for item in found.evidence) == is_said
+    assert (
+        any(
+            "one call takes 60.0 ms, the median of similar calls is 1.00 ms" in item.statement
+            for item in found.evidence
+        )
+        == is_said
+    )
     assert (found.confidence < 0.4) == is_said
+
+
+@pytest.mark.parametrize(("comm_us", "left"), [(3100, 1.0), (3300, 0.85)])
+def test_a_second_cause_nearly_as_large_takes_from_the_confidence(comm_us, left):
+    """Steps of 10 ms that wait 4 ms for data; a collective of four fifths of that is nearly as large."""
+    job = Job(step_us=10_000)
+    for start in job.starts:
+        job.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, start + 4000, "user_annotation")
+        job.work(NCCL, start + 4010, start + 4010 + comm_us, stream=20)
+        job.work("ampere_bf16_s16816gemm_bf16", start + 4010 + comm_us, start + 8000, issued=start + 4020)
+    _, verdict = triage_trace(job.trace())
+    causes = {finding.id: finding for finding in verdict.findings}
+    assert verdict.bottleneck is Bottleneck.DATA
+    assert "comm.exposed" in causes
+    assert verdict.confidence == pytest.approx(causes["input.starved"].confidence * left)

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from analyses import lab
 from analyses.ddp import charts
 from analyses.fsdp_scaling.tables import put_between_marks
@@ -73,8 +71,7 @@ def analysed(timings: Path, verdicts: Path) -> dict[str, Any]:
             "strong": _efficiencies(cells, ("strong_ws1", "strong_ws2", REFERENCE)),
         },
         "faults": [
-            {"slug": slug, **msgspec.to_builtins(lab.change(throughput[REFERENCE], throughput[slug]))}
-            for slug in faults
+            {"slug": slug, **lab.numbers(lab.change(throughput[REFERENCE], throughput[slug]))} for slug in faults
         ],
         "largest_loss_difference": _loss_difference(rows, [REFERENCE, *faults]),
         "verdicts": lab.verdicts(DDP, lab.read_rows(verdicts)),

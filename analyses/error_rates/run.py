@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analyses.error_rates.simulate import Machine, alarms, coverage, early_alarms, judge_all, sessions
-from profkit.compare.bench import Design
+from profkit.compare.bench.interleaved import Design
 
 HERE = Path(__file__).resolve().parent
 RUNS = (2, 3, 4, 8, 16)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.compare.bench import ARMS, Design, measure, orders, report
-from profkit.compare.judge import Answer, Change, Sample, judge
-from profkit.compare.process import Outcome
+from profkit.compare.bench.interleaved import ARMS, Design, measure, orders, report
+from profkit.compare.bench.process import Outcome
+from profkit.compare.stats.judge import Answer, Judgement, Sample, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +78,18 @@ def unblocked(pair: tuple[Sample, Sample]) -> tuple[Sample, Sample]:
     return first, second
 
 
-def alarms(changes: list[Change]) -> float:
+def alarms(changes: list[Judgement]) -> float:
     """Give the share of improved and regressed: of sessions without a change, the false alarms."""
     return sum(change.answer in (Answer.IMPROVED, Answer.REGRESSED) for change in changes) / len(changes)
 
 
-def coverage(changes: list[Change], effect: float) -> float:
+def coverage(changes: list[Judgement], effect: float) -> float:
     """Give the share of intervals that hold the true effect; positive is better, so that slower is negative."""
     given = [change.interval for change in changes if change.interval is not None]
     return sum(low <= -effect <= high for low, high in given) / len(given)
 
 
-def judge_all(pairs: Iterator[tuple[Sample, Sample]], *, is_blocked: bool, margin: float = 0.001) -> list[Change]:
+def judge_all(pairs: Iterator[tuple[Sample, Sample]], *, is_blocked: bool, margin: float = 0.001) -> list[Judgement]:
     """Give the judgement of each pair. The margin is small so that no alarm hides behind `equivalent`."""
     return [judge(*(pair if is_blocked else unblocked(pair)), margin=margin) for pair in pairs]
 

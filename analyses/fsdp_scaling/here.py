@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from profkit.compare.change import Change, Sample
-from profkit.compare.judge import judge
-from profkit.compare.scaling import scale
-from profkit.compare.tables import read_table
-from profkit.render import scaling, scaling_json
+from analyses.lab import numbers
+from profkit.compare.scaling.study import scale
+from profkit.compare.stats.judge import Judgement, Sample, judge
+from profkit.compare.tables.result_tables import read_table
+from profkit.render.json import scaling as scaling_json
+from profkit.render.terminal import scaling
 
 Setup = tuple[int, bool, bool]
 """Ranks, whether checkpointed, whether prefetched."""
@@ -36,9 +35,7 @@ def analysed(timings: Path, twins: Path) -> tuple[dict[str, Any], str]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "blocks": len({row["block"] for row in rows}),
         "cells": [_cell(setup, sample) for setup, sample in cells.items()],
-        "changes": [
-            {"what": what, "setup": list(setup), **msgspec.to_builtins(change)} for what, setup, change in changes
-        ],
+        "changes": [{"what": what, "setup": list(setup), **numbers(change)} for what, setup, change in changes],
         "noise_cv": statistics.median(_cv(sample) for sample in cells.values()),
         "largest_loss_difference": max(losses) - min(losses),
         "highest_load": max(float(row["load_before"]) for row in (*rows, *again)),
@@ -95,7 +92,7 @@ def _pairs(cells: dict[Setup, Sample], *, switch: int) -> Iterable[tuple[Setup, 
             yield setup, sample, cells[on]
 
 
-def _changes(what: str, pairs: Iterable[tuple[Setup, Sample, Sample]]) -> list[tuple[str, Setup, Change]]:
+def _changes(what: str, pairs: Iterable[tuple[Setup, Sample, Sample]]) -> list[tuple[str, Setup, Judgement]]:
     return [(what, setup, judge(baseline, candidate)) for setup, baseline, candidate in pairs]
 
 

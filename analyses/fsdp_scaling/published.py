@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
-from profkit.compare.judge import judge
-from profkit.compare.scaling import scale
-from profkit.compare.tables import matched, read_table
-from profkit.render import scaling, scaling_json
+from analyses.lab import numbers
+from profkit.compare.scaling.study import scale
+from profkit.compare.stats.judge import judge
+from profkit.compare.tables.result_tables import matched, read_table
+from profkit.render.json import scaling as scaling_json
+from profkit.render.terminal import scaling
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "shared" / "data" / "seeds" / "fsdp_study"
 CAPACITY_BYTES: Final = 16e9  # V100 16 GB, as the study says
@@ -41,4 +41,4 @@ def reanalysed() -> tuple[dict[str, Any], str] | None:
             f"   {change.method_note}" if change.method_note else "",
         ]
     )
-    return {"scaling": document, "prefetch": {"configuration": name, **msgspec.to_builtins(change)}}, text + "\n"
+    return {"scaling": document, "prefetch": {"configuration": name, **numbers(change)}}, text + "\n"

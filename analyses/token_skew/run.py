@@ -16,8 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from analyses import lab
 from analyses.fsdp_scaling.tables import put_between_marks
 from analyses.svg import Axes, Point, Series, bar_chart
@@ -76,9 +74,7 @@ def analysed(timings: Path, verdicts: Path) -> dict[str, Any]:
             }
             for case in TOKEN_SKEW
         ],
-        "changes": [
-            {"slug": slug, **msgspec.to_builtins(lab.change(samples[REFERENCE], samples[slug]))} for slug in others
-        ],
+        "changes": [{"slug": slug, **lab.numbers(lab.change(samples[REFERENCE], samples[slug]))} for slug in others],
         "verdicts": lab.verdicts(TOKEN_SKEW, lab.read_rows(verdicts)),
     }
 

@@ -19,7 +19,6 @@ from profkit.analyzers import (
     transfers,
 )
 from profkit.analyzers.base import Analyzer
-from profkit.model.finding import Explanation
 
 ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
     analyzer.name: analyzer
@@ -37,8 +36,4 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         operators.ANALYZER,
         streams.ANALYZER,
     )
-}
-
-EXPLANATIONS: Final[dict[str, Explanation]] = {
-    explanation.id: explanation for analyzer in ANALYZERS.values() for explanation in analyzer.explanations
 }

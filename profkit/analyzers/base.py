@@ -8,10 +8,13 @@ from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from profkit.model.arrays import distinct_codes
-from profkit.model.finding import Explanation, Finding, Skipped
-from profkit.model.report import Section
+from profkit.model.arrays import I64, distinct_codes
+from profkit.model.finding import Finding, Skipped
+from profkit.model.rank_report import Section
+from profkit.model.trace import Trace, Traits
 from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
 from profkit.timeline import Facts
 
@@ -32,7 +35,6 @@ class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     measure: Callable[[Facts], R | Skipped]
     present: Callable[[R], Section]
     judge: Callable[[R], tuple[Finding, ...]] = _nothing
-    explanations: tuple[Explanation, ...] = ()
 
 
 class Vendor(StrEnum):
@@ -54,25 +56,25 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """What the user runs, for commands that can be pasted."""
     vendor: Vendor = Vendor.NVIDIA
     """Whose device it is: each has tools of its own."""
-    is_nsys: bool = False
-    """Whether the trace came from nsys: to run it again takes other options, not another tool."""
+    traits: Traits
+    """What the trace's kind holds, and how its user records it again."""
 
     @property
     def each(self) -> str:
         """What `per_step` is per, in a sentence."""
-        return "per step" if self.has_steps else "per window"
+        return "per step" if self.has_steps else "in the window"
 
     def fraction(self, total_ns: int) -> float:
-        """Give a total as a share of the window (0-1)."""
+        """A total as a share of the window (0-1)."""
         return total_ns / self.window_ns if self.window_ns else 0.0
 
     def per_step(self, total: int) -> int:
-        """Give a total per step; without steps, per window."""
+        """A total per step; without steps, of the window."""
         return total // self.n_steps
 
 
 def scope_of(facts: Facts) -> Scope:
-    """Give the scope of a trace's results."""
+    """The scope of a trace's results."""
     return Scope(
         window_ns=facts.window_ns,
         n_steps=facts.n_steps,
@@ -80,13 +82,15 @@ def scope_of(facts: Facts) -> Scope:
         is_cpu=facts.cpu is not None,
         command=recorded(facts.trace.meta.command) or DEFAULT_COMMAND,
         vendor=_vendor(facts),
-        is_nsys=is_nsys(facts),
+        traits=facts.trace.meta.traits,
     )
 
 
-def is_nsys(facts: Facts) -> bool:
-    """Tell whether the trace is an nsys export."""
-    return facts.trace.meta.format == "nsys"
+def by_name(trace: Trace, codes: NDArray[np.int32], durations_ns: I64) -> tuple[tuple[str, int, int], ...]:
+    """Name, how often and how long in all, ns, of rows with these codes of names: the longest first."""
+    counts, total = np.bincount(codes), np.bincount(codes, weights=durations_ns)
+    order = np.argsort(-total, kind="stable")
+    return tuple((trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
 
 
 _INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")
@@ -94,7 +98,7 @@ _INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")
 
 
 def _vendor(facts: Facts) -> Vendor:
-    """Give the maker by the device's name, by what the trace says of its runtime, or by the calls it holds."""
+    """The maker by the device's name, by what the trace says of its runtime, or by the calls it holds."""
     trace = facts.trace
     names = [device.name for device in trace.meta.devices]
     calls = [trace.name(int(code)) for code in distinct_codes(trace.calls.name)]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, is_nsys, scope_of
+from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_loader
+from profkit.findings.input import STARVED
 from profkit.model.arrays import distinct
-from profkit.model.finding import ONCE, Evidence, Explanation, Finding, Skipped, severity_of
-from profkit.model.report import Section
+from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.rank_report import Section
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
-MIN_FRACTION = 0.05
-_CONCENTRATED = 0.8  # chosen: four fifths of the wait in one step of many is an epoch edge or a first batch
+ONCE = "once, not every step"
 
 
 class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,17 +47,15 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         return Skipped(
             analyzer="input",
             reason="no DataLoader ranges in this trace",
-            how_to_get="put torch.cuda.nvtx.range('data_loader') around the fetching of a batch"
-            if is_nsys(facts)
-            else "use torch's DataLoader, or wrap your own in record_function('data_loader')",
+            how_to_get=trace.meta.traits.how_to_mark_input,
         )
     waits = facts.cpu.data if facts.cpu is not None else facts.host.loader  # ranges within ranges are one wait
     if not waits:
         return Skipped(
             analyzer="input",
-            reason="only threads that neither launch nor mark steps wait in a DataLoader: whether the step waits for them"
-            " is not in this trace",
-            how_to_get="put record_function('get_batch') around what the training loop itself waits in",
+            reason="the threads that wait in a DataLoader neither launch work nor mark steps: the trace does not show"
+            " whether the step waits for them",
+            how_to_get="mark where the training loop waits for a batch: with record_function('get_batch')",
         )
     worst = int(waits.lengths_ns.argmax()) if waits else 0
     per_step = _per_step(trace, facts)
@@ -77,10 +75,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
 
 def _per_step(trace: Trace, facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     loader = facts.cpu.data if facts.cpu is not None else facts.host.loader
-    steps = [trace.steps[index] for index in steps_in_window(trace)]
-    start = np.array([step.start_ns for step in steps], np.int64)
-    end = np.array([step.end_ns for step in steps], np.int64)
-    return loader.covered_ns(start, end)
+    return loader.covered_ns(*edges(steps_in_window(trace)))
 
 
 def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> str:
@@ -90,26 +85,29 @@ def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) 
     return "workers" if any("MultiProcessing" in name for name in names) else "custom"
 
 
-def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `input.starved` when the device idles for its input at least `min_fraction` of the window."""
+def judge(result: InputWaits) -> tuple[Finding, ...]:
+    """`input.starved` where the device idles for its input."""
     scope = result.scope
     fraction = scope.fraction(result.idle_ns)
-    if fraction < min_fraction:
+    if fraction < STARVED.limit("window"):
         return ()
     per_step = scope.per_step(result.idle_ns)
-    who = "the training thread waits" if scope.is_cpu else "the device is idle while the host waits"
+    idle = f"{format_ns(per_step)} {scope.each}"
+    who = (
+        f"the training thread waits {idle} for" if scope.is_cpu else f"the GPU is idle {idle} while the host waits for"
+    )
     evidence = [
         Evidence(
-            statement=f"{who} for the DataLoader {format_ns(per_step)} {scope.each}: {format_fraction(fraction)} of the window",
+            statement=f"{who} the DataLoader ({format_fraction(fraction)} of the window)",
             metric="budget_ns.idle_data",
             value=float(result.idle_ns),
             unit="ns",
-            expected=f"< {format_fraction(min_fraction)} of the window",
+            expected=f"< {format_fraction(STARVED.limit('window'))} of the window",
         ),
         Evidence(
-            statement=f"{result.n_waits:,} waits took {format_ns(result.waited_ns)} in all, the longest {format_ns(result.longest_ns)}"
+            statement=f"{result.n_waits:,} waits take {format_ns(result.waited_ns)} in total; the longest takes {format_ns(result.longest_ns)}"
             if result.n_waits != 1
-            else f"one wait took {format_ns(result.waited_ns)}",
+            else f"one wait takes {format_ns(result.waited_ns)}",
             metric="input.waited_ns",
             value=float(result.waited_ns),
             unit="ns",
@@ -117,13 +115,12 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
         ),
     ]
     evidence.append(_pattern(result))
-    concentrated = result.top_step_share >= _CONCENTRATED and scope.n_steps > 2
+    is_once = result.top_step_share >= STARVED.limit("once") and scope.n_steps > 2
     return (
-        Finding(
-            id="input.starved",
-            title="the step waits for its input pipeline" + (f" {ONCE}" if concentrated else ""),
-            severity=severity_of(fraction),
-            confidence=(0.5 if concentrated else 0.9) - (0 if scope.has_steps else 0.15),
+        STARVED.found(
+            title=f"{STARVED.title} {ONCE}" if is_once else "",
+            is_once=is_once,
+            confidence=(0.5 if is_once else 0.9) - (0 if scope.has_steps else 0.15),
             recoverable_ns=per_step,
             fraction=fraction,
             evidence=tuple(evidence),
@@ -135,11 +132,11 @@ def judge(result: InputWaits, *, min_fraction: float = MIN_FRACTION) -> tuple[Fi
 
 def _pattern(result: InputWaits) -> Evidence:
     kinds = {
-        "single-process": "the DataLoader runs in the training process (num_workers=0): every batch is made inside the step",
-        "workers": "the DataLoader has worker processes: they do not keep up",
-        "custom": "the ranges are the script's own",
+        "single-process": "num_workers=0: the training process makes each batch itself, inside the step",
+        "workers": "the worker processes of the DataLoader do not keep up",
+        "custom": "the script itself marks these waits",
     }
-    where = f"; {result.n_steps_waiting} of {result.n_steps} steps wait, the worst holds {format_fraction(result.top_step_share)}"
+    where = f"; {result.n_steps_waiting} of {result.n_steps} steps wait; the step that waits longest has {format_fraction(result.top_step_share)} of all waiting"
     return Evidence(
         statement=kinds[result.loader] + (where if result.n_steps > 1 else ""),
         metric="input.top_step_share",
@@ -153,11 +150,13 @@ def _fix(result: InputWaits) -> str:
     if result.loader == "single-process":
         wanted = -(-result.waited_ns // max(busy, 1)) + 1
         return (
-            f"num_workers={min(wanted, 64)} or more (fetching takes {format_speedup(result.waited_ns / max(busy, 1))} "
-            "the rest of the step), persistent_workers=True" + ("" if result.scope.is_cpu else ", pin_memory=True")
+            f"set num_workers={min(wanted, 64)} or more (fetching takes {format_speedup(result.waited_ns / max(busy, 1))} "
+            "as long as the rest of the step), persistent_workers=True"
+            + ("" if result.scope.is_cpu else ", pin_memory=True")
         )
     return (
-        "more workers or cheaper batches: prefetch_factor, decode once and cache, larger sequential reads, GPU decoding"
+        "use more workers or make batches cheaper: higher prefetch_factor, cached decoding, larger sequential reads,"
+        " GPU decoding"
     )
 
 
@@ -177,32 +176,6 @@ def present(result: InputWaits) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="input.starved",
-        title="the step waits for its input pipeline",
-        meaning="The host sits in DataLoader.__next__ and has nothing to launch; the device runs dry. Waits that hide"
-        " under queued device work cost nothing and are not counted.",
-        measured="The union of loader ranges intersected with the device's idle time before the next launch, over the"
-        " whole window: with workers the stall comes once per num_workers steps, so a per-step median hides it. On a"
-        " CPU-only trace: the loader ranges themselves, with the operators that run inside them.",
-        thresholds=(
-            "fires at 5 % of the window, high at 15 %: torch-tb-profiler fires at 5 %; XProf uses 5 % and 20 %",
-        ),
-        lookalikes=(
-            "the end of an epoch or the first batch: the wait sits in one step (the worst step's share says so)",
-            "another rank is slow and this one waits in a collective: that is communication, not loader time",
-            "a synchronising call hidden in the batch's collate or copy",
-        ),
-        proof="Fetch one batch before the loop and reuse it. If the step falls by at least 0.7 of the idle time, proven.",
-        fixes=(
-            "num_workers > 0, persistent_workers=True, prefetch_factor=4, pin_memory=True",
-            "decode or tokenise once, store the result; larger sequential reads",
-            "move augmentation to the GPU",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="input",
     question="does the step wait for its data?",
@@ -210,5 +183,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import kernel_profile, py_spy_operators
+from profkit.findings.kernels import UNFUSED
 from profkit.model.arrays import distinct, is_one_of
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
-from profkit.timeline.launch_order import LaunchOrder, asked_ns, step_of
+from profkit.timeline.launch_order import LaunchOrder, asked_ns
+from profkit.timeline.steps import step_of
 from profkit.units import format_count, format_fraction, format_ns
 
-MIN_MEMORY_SHARE = 0.3
-MIN_WORK_FRACTION = 0.3
 _MAX_SHOWN = 15
 _WORTH_FUSING_NS = 10_000  # CPU operators below this are dispatch, judged elsewhere
 
@@ -33,7 +33,6 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     mean_ns: int
-    max_ns: int
     typical_launch: int | None = None
     """Launches of the same function before the typical one of this name, in its step; None on a CPU, without steps."""
 
@@ -111,7 +110,7 @@ def _device_work(facts: Facts) -> _Work:
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     low, high = facts.trace.window_ns
     duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
-    step = step_of(asked_ns(facts.trace, rows), facts.trace)
+    step = step_of(asked_ns(facts.trace, rows), facts.trace.steps)
     return _Work(gpu.name[rows], gpu.stream[rows], step, np.maximum(duration, 0), is_cpu=False)
 
 
@@ -124,7 +123,7 @@ def _cpu_work(facts: Facts) -> _Work:
     keep = (ops.start_ns >= low) & (ops.end_ns <= high) & ~facts.cpu.data.contains(ops.start_ns)
     own = np.maximum(own - facts.cpu.op_cost_ns, 0)
     keep &= own > 0
-    step = step_of(ops.start_ns[keep], trace)
+    step = step_of(ops.start_ns[keep], trace.steps)
     return _Work(ops.name[keep], ops.thread[keep].astype(np.int64), step, own[keep], is_cpu=True)
 
 
@@ -137,8 +136,6 @@ def _top(
     work: _Work, names: list[str], family: dict[int, str], total: NDArray[np.int64], order: LaunchOrder | None
 ) -> tuple[KernelUse, ...]:
     counts = np.bincount(work.name)
-    longest = np.zeros(counts.size, np.int64)
-    np.maximum.at(longest, work.name, work.duration_ns)
     ranked = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
     return tuple(
         KernelUse(
@@ -147,7 +144,6 @@ def _top(
             count=int(counts[code]),
             total_ns=int(total[code]),
             mean_ns=int(total[code] // counts[code]),
-            max_ns=int(longest[code]),
             typical_launch=None if order is None else order.typical(code),
         )
         for code in ranked
@@ -175,12 +171,16 @@ def _fusable_ns(work: _Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
     return int((total - longest).sum()), int(total.size)
 
 
-def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Finding, ...]:
-    """Give `kernel.unfused` when memory-bound families hold much of the work and fusing could save some of it."""
+def judge(result: Kernels) -> tuple[Finding, ...]:
+    """`kernel.unfused` where memory-bound families hold much of the work and fusing could save some of it."""
     scope = result.scope
     saved = min(result.fusable_ns, result.busy_ns)
     fraction = scope.fraction(saved)
-    if result.memory_share < min_share or scope.fraction(result.busy_ns) < MIN_WORK_FRACTION or fraction < 0.05:
+    if (
+        result.memory_share < UNFUSED.limit("memory")
+        or scope.fraction(result.busy_ns) < UNFUSED.limit("busy")
+        or fraction < UNFUSED.limit("saved")
+    ):
         return ()
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
     named = ", ".join(short_name(use.name) for use in memory[:3])
@@ -191,32 +191,30 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
         else kernel_profile(
             scope,
             memory[0].name,
-            "is it at the memory roof?",
-            "memory throughput above 80 % of peak, compute far below",
+            "does this kernel reach the memory bandwidth limit?",
+            "memory throughput above 80 % of peak, compute throughput far below",
             launch=memory[0].typical_launch,
         )
     )
     return (
-        Finding(
-            id="kernel.unfused",
-            title=f"elementwise, norm and reduction {what} hold much of the work",
-            severity=severity_of(fraction),
+        UNFUSED.found(
+            title=f"elementwise, norm and reduction {what} take much of the {'CPU' if scope.is_cpu else 'GPU'} time",
             confidence=0.7,
             recoverable_ns=scope.per_step(saved),
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_fraction(result.memory_share)} of the work is in {what} that memory traffic limits,"
+                    statement=f"{format_fraction(result.memory_share)} of compute time is in {what} limited by memory bandwidth,"
                     f" {format_fraction(result.matrix_share)} in matrix products",
                     metric="kernels.memory_share",
                     value=result.memory_share,
                     unit="fraction",
-                    expected=f"< {format_fraction(min_share)}",
+                    expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
                 ),
                 Evidence(
-                    statement=f"they come in {format_count(result.n_runs / scope.n_steps)} unbroken"
-                    f" run{'' if result.n_runs == scope.n_steps else 's'} {scope.each}; fused, each costs at"
-                    f" least its longest member: {format_ns(scope.per_step(saved))} {scope.each} to win at most",
+                    statement=f"they run back to back in {format_count(result.n_runs / scope.n_steps)}"
+                    f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}; fusing each group saves"
+                    f" at most {format_ns(scope.per_step(saved))} {scope.each}",
                     metric="kernels.fusable_ns",
                     value=float(result.fusable_ns),
                     unit="ns",
@@ -235,10 +233,13 @@ def judge(result: Kernels, *, min_share: float = MIN_MEMORY_SHARE) -> tuple[Find
 
 
 def _fix(memory: list[KernelUse]) -> str:
-    """Give what to do about memory-bound kernels, the longest first: inductor's are fused already."""
+    """What to do about memory-bound kernels, the longest first: inductor's are fused already."""
     if memory and all(use.name.startswith("triton_") for use in memory[:3]):
-        return "compiled already: fewer graph breaks, half-precision activations, hand-written kernels (Triton, Liger)"
-    return "fuse: torch.compile, or hand-written kernels (Triton, Liger); half-precision activations; in-place where allowed"
+        return "already compiled: remove graph breaks, use half-precision activations or hand-written kernels (Triton, Liger)"
+    return (
+        "fuse them with torch.compile or hand-written kernels (Triton, Liger); use half-precision activations, and"
+        " in-place operations where allowed"
+    )
 
 
 def present(result: Kernels) -> Section:
@@ -276,33 +277,6 @@ def present(result: Kernels) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="kernel.unfused",
-        title="elementwise, norm and reduction kernels hold much of the work",
-        meaning="Each such kernel reads and writes whole tensors and computes little: memory sets its speed. Kernels that"
-        " follow each other can be fused into one that moves the data once.",
-        measured="Kernel (CPU: operator self) time by family, told by name. Runs of such kernels of one step on one stream with"
-        " nothing else between them; a fused run costs at least its longest member, the rest is what fusing can save at most.",
-        thresholds=(
-            "memory families >= 30 % of the work and savings of 5 % of the window: chosen; the healthy workload shows 9 %, the"
-            " elementwise one 87 %; below 5 % other findings matter more",
-        ),
-        lookalikes=(
-            "small tensors in cache run faster than memory allows: then launch cost matters, not traffic",
-            "communication next to these kernels slows them",
-        ),
-        proof="torch.compile the module: the time of the run falls towards its longest member. Or halve the bytes (bf16):"
-        " memory-bound time halves, arithmetic-bound time does not.",
-        fixes=(
-            "torch.compile",
-            "fused kernels (Triton, Liger, apex)",
-            "bf16 activations",
-            "channels_last, fewer .contiguous()",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="kernels",
     question="which kernels does the time go to?",
@@ -310,5 +284,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

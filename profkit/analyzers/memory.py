@@ -5,18 +5,16 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import operators
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.findings.memory import PRESSURE
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
-
-MIN_STEPS_WITH_CALLS = 2
-MIN_FRACTION = 0.02
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +25,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     n_steps_with_calls: int
     n_steps: int
     """Steps that lie wholly in the window."""
-    calls_ns: int
     cost_ns: int
     by_name: tuple[tuple[str, int, int], ...]
     peak_allocated_bytes: int | None
@@ -58,9 +55,8 @@ def measure(facts: Facts) -> Memory | Skipped:
         n_calls=int(rows.size),
         n_steps_with_calls=_steps_with(facts, calls.start_ns[rows]),
         n_steps=len(steps_in_window(trace)),
-        calls_ns=busy.total_ns,
         cost_ns=_cost_ns(busy, main.activity.any.gaps(*trace.window_ns)) if busy else 0,
-        by_name=_by_name(facts, rows),
+        by_name=by_name(trace, calls.name[rows], calls.end_ns[rows] - calls.start_ns[rows]),
         peak_allocated_bytes=int(allocated.max()) if allocated.size else None,
         peak_reserved_bytes=int(reserved.max()) if reserved.size else None,
         capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None)
@@ -76,28 +72,15 @@ def _cost_ns(busy: Intervals, idle: Intervals) -> int:
 
 
 def _steps_with(facts: Facts, at_ns: np.ndarray) -> int:
-    steps = [facts.trace.steps[index] for index in steps_in_window(facts.trace)]
-    edges = np.array([(step.start_ns, step.end_ns) for step in steps], np.int64).reshape(-1, 2)
-    counts = np.searchsorted(at_ns, edges[:, 1]) - np.searchsorted(at_ns, edges[:, 0])
-    return int((counts > 0).sum())
-
-
-def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int], ...]:
-    calls = facts.trace.calls
-    counts = np.bincount(calls.name[rows], minlength=1)
-    total = np.bincount(calls.name[rows], weights=calls.end_ns[rows] - calls.start_ns[rows], minlength=1)
-    return tuple(
-        (facts.trace.name(int(code)), int(counts[code]), int(total[code]))
-        for code in np.argsort(-total)
-        if counts[code]
-    )
+    start, end = edges(steps_in_window(facts.trace))
+    return int((np.searchsorted(at_ns, end) > np.searchsorted(at_ns, start)).sum())
 
 
 def judge(result: Memory) -> tuple[Finding, ...]:
-    """Give `memory.pressure` when the allocator goes to the driver in two steps or more and that costs 2 %."""
+    """`memory.pressure` where the allocator goes to the driver in several steps and that costs time."""
     scope = result.scope
     fraction = scope.fraction(result.cost_ns)
-    if result.n_steps_with_calls < MIN_STEPS_WITH_CALLS or fraction < MIN_FRACTION:
+    if result.n_steps_with_calls < PRESSURE.limit("steps") or fraction < PRESSURE.limit("window"):
         return ()
     evidence = [
         Evidence(
@@ -109,8 +92,8 @@ def judge(result: Memory) -> tuple[Finding, ...]:
             expected="0 after warm-up",
         ),
         Evidence(
-            statement=f"inside them, and after those that drained it, the device is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each}:"
-            f" {format_fraction(fraction)} of the window",
+            statement=f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} during these calls and right after"
+            f" them ({format_fraction(fraction)} of the window)",
             metric="memory.cost_ns",
             value=float(result.cost_ns),
             unit="ns",
@@ -120,27 +103,24 @@ def judge(result: Memory) -> tuple[Finding, ...]:
         of = f" of {format_bytes(result.capacity_bytes)}" if result.capacity_bytes else ""
         evidence.append(
             Evidence(
-                statement=f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at most; the reserve shrank {result.n_reserved_drops} times",
+                statement=f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at peak; reserved memory shrank {result.n_reserved_drops} times",
                 metric="memory.peak_reserved_bytes",
                 value=float(result.peak_reserved_bytes),
                 unit="bytes",
             )
         )
     return (
-        Finding(
-            id="memory.pressure",
-            title="the allocator goes to the driver inside the steps",
-            severity=severity_of(fraction),
+        PRESSURE.found(
             confidence=0.8,
             recoverable_ns=scope.per_step(result.cost_ns),
             fraction=fraction,
             evidence=tuple(evidence),
-            fix="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; a smaller micro-batch with more accumulation; activation"
-            " checkpointing; fixed shapes",
+            fix="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; use a smaller micro-batch with more accumulation, activation"
+            " checkpointing or fixed shapes",
             next_tools=(
                 operators(
                     scope,
-                    "with every allocation: who allocates, and does the reserve shrink?",
+                    "record every allocation: which operator allocates, and does reserved memory shrink?",
                     "[memory] events whose Total Reserved falls: the cache was flushed",
                     flags="--memory",
                 ),
@@ -175,33 +155,6 @@ def present(result: Memory) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="memory.pressure",
-        title="the allocator goes to the driver inside the steps",
-        meaning="After warm-up PyTorch's allocator serves every request from its cache. cudaMalloc or cudaFree inside steady"
-        " steps means the cache did not fit: it was flushed, which drains every stream, or shapes keep changing.",
-        measured="Calls of cudaMalloc, cudaFree, cuMem* and their HIP twins in the window, the steps that hold one, and the"
-        " idle time of the device inside them, with all of the idle time that begins there: a call under running kernels costs"
-        " nothing.",
-        thresholds=(
-            "calls in two steps or more, cost >= 2 % of the window: chosen; torchtitan warns at the first retry",
-            "occupancy is context only: a published case sat at 81 % of memory and was under pressure",
-        ),
-        lookalikes=(
-            "varying shapes allocate legitimately",
-            "first steps and autotuning: capture after warm-up",
-        ),
-        proof="Lower memory without changing the work per token (smaller micro-batch, more accumulation): throughput rises.",
-        fixes=(
-            "expandable_segments:True",
-            "bucketed shapes",
-            "activation checkpointing",
-            "smaller prefetch of FSDP",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="memory",
     question="does the allocator go to the driver inside the steps?",
@@ -209,5 +162,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, is_nsys
+from profkit.analyzers.base import Analyzer
 from profkit.model.finding import Skipped
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.timeline import Facts
 
 _MAX_SHOWN = 15
@@ -28,9 +28,7 @@ def measure(facts: Facts) -> Operators | Skipped:
         return Skipped(
             analyzer="operators",
             reason="no operators with device work in this trace",
-            how_to_get="run the job under torch.autograd.profiler.emit_nvtx()"
-            if is_nsys(facts)
-            else "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            how_to_get=trace.meta.traits.how_to_have_operators,
         )
     rows = main.activity.rows
     duration = trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows]
@@ -70,7 +68,7 @@ def present(result: Operators) -> Section:
 
 ANALYZER = Analyzer(
     name="operators",
-    question="which operators stand behind the device time?",
+    question="which operators cause the device time?",
     needs="operators, runtime calls and device rows",
     measure=measure,
     present=present,

@@ -5,21 +5,18 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
+from profkit.findings.communication import EXPOSED
 from profkit.model.arrays import median
-from profkit.model.finding import Evidence, Explanation, Finding, NextTool, Skipped, severity_of
+from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import short_name
-from profkit.model.report import Section, TableView
-from profkit.model.trace import Kind, SpanKind
+from profkit.model.rank_report import Section, TableView
 from profkit.timeline import Facts
 from profkit.units import format_fraction, format_ns
 
-MIN_FRACTION = 0.05
 WORTH_SAYING = 0.01
-LONE_SHARE = 0.5
-LONE_RATIO = 10
-"""Chosen: one call of a kernel this many times as long as its others is start-up, a late peer or another size."""
+_MAX_SHOWN = 5
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,58 +39,31 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(facts: Facts) -> Overlap | Skipped:
     """Measure communication against compute."""
-    counted = _cpu_rows(facts) if facts.cpu is not None else _device_rows(facts)
-    if counted is None:
+    table, rows = facts.communication
+    if rows.size == 0:
         return Skipped(
             analyzer="overlap",
             reason="no communication in this trace",
             how_to_get="profile a distributed job; on a single process there is nothing to overlap",
         )
-    comm_ns, hidden_ns, top, n_operations, (longest_ns, usual_ns) = counted
-    main = facts.main_device
+    names, start, end = table.name[rows], table.start_ns[rows], table.end_ns[rows]
+    low, high = facts.trace.window_ns
+    inside = np.minimum(end, high) - np.maximum(start, low)  # what lies outside is no part of `comm_ns` either
+    longest_ns, usual_ns = _longest(names, end - start)
+    busy, main = facts.busy, facts.main_device
     return Overlap(
         scope=scope_of(facts),
         world_size=facts.trace.meta.world_size,
-        n_operations=n_operations,
-        comm_ns=comm_ns,
-        hidden_ns=hidden_ns,
+        n_operations=rows.size,
+        comm_ns=busy.comm.total_ns,
+        hidden_ns=(busy.comm & busy.compute).total_ns,
         exposed_ns=facts.budget.comm_exposed,
         unasked_ns=main.unasked.total_ns if main is not None else 0,
         compute_ns=facts.budget.compute,
-        top=top,
+        top=by_name(facts.trace, names, inside)[:_MAX_SHOWN],
         longest_ns=longest_ns,
         usual_ns=usual_ns,
     )
-
-
-Counted = tuple[int, int, tuple[tuple[str, int, int], ...], int, tuple[int, int]]
-
-
-def _device_rows(facts: Facts) -> Counted | None:
-    main = facts.main_device
-    assert main is not None  # noqa: S101
-    gpu = facts.trace.gpu
-    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMM]
-    if rows.size == 0:
-        return None
-    hidden = (main.activity.comm & main.activity.compute).total_ns
-    names, durations = gpu.name[rows], gpu.end_ns[rows] - gpu.start_ns[rows]
-    top = _top(facts, names, durations)
-    return main.activity.comm.total_ns, hidden, top, rows.size, _longest(names, durations)
-
-
-def _cpu_rows(facts: Facts) -> Counted | None:
-    cpu = facts.cpu
-    assert cpu is not None  # noqa: S101
-    spans = facts.trace.spans
-    low, high = facts.trace.window_ns
-    rows = np.flatnonzero((spans.kind == SpanKind.COMM) & (spans.end_ns > low) & (spans.start_ns < high))
-    if rows.size == 0:
-        return None
-    names, durations = spans.name[rows], spans.end_ns[rows] - spans.start_ns[rows]
-    top = _top(facts, names, durations)
-    hidden = (cpu.comm & cpu.compute).total_ns
-    return cpu.comm.total_ns, hidden, top, rows.size, _longest(names, durations)
 
 
 def _longest(codes: np.ndarray, durations: np.ndarray) -> tuple[int, int]:
@@ -102,84 +72,77 @@ def _longest(codes: np.ndarray, durations: np.ndarray) -> tuple[int, int]:
     return int(durations[worst]), median(others) if others.size >= 3 else 0
 
 
-def _top(facts: Facts, codes: np.ndarray, duration: np.ndarray, n: int = 5) -> tuple[tuple[str, int, int], ...]:
-    counts = np.bincount(codes)
-    total = np.bincount(codes, weights=duration)
-    order = np.argsort(-total, kind="stable")[:n]
-    return tuple((facts.trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
-
-
-def judge(result: Overlap, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `comm.exposed` when communication stands alone at least `min_fraction` of the window."""
+def judge(result: Overlap) -> tuple[Finding, ...]:
+    """`comm.exposed` where communication stands alone."""
     scope = result.scope
     blocking_ns = result.exposed_ns - result.unasked_ns
     fraction = scope.fraction(result.exposed_ns)
-    if fraction < min_fraction:
+    if fraction < EXPOSED.limit("window"):
         return ()
     hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
     biggest = short_name(result.top[0][0]) if result.top else ""
     is_lone = _is_lone(result)
     return (
-        Finding(
-            id="comm.exposed",
-            title="communication is not hidden under compute",
-            severity=severity_of(fraction),
+        EXPOSED.found(
             confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
             recoverable_ns=scope.per_step(result.exposed_ns),
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_ns(scope.per_step(result.exposed_ns))} {scope.each} of communication with no compute under it:"
-                    f" {format_fraction(scope.fraction(result.exposed_ns))} of the window" + _unasked_part(result),
+                    statement=f"communication runs {format_ns(scope.per_step(result.exposed_ns))} {scope.each} while no compute runs"
+                    f" ({format_fraction(scope.fraction(result.exposed_ns))} of the window)" + _unasked_part(result),
                     metric="budget_ns.comm_exposed",
                     value=float(result.exposed_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(min_fraction)} of the window",
+                    expected=f"< {format_fraction(EXPOSED.limit('window'))} of the window",
                 ),
                 Evidence(
-                    statement=f"{format_fraction(hidden)} of {format_ns(scope.per_step(result.comm_ns))} communication {scope.each} is hidden;"
-                    f" most time in {biggest}" + (_lone_part(result) if is_lone else ""),
+                    statement=f"compute hides {format_fraction(hidden)} of the {format_ns(scope.per_step(result.comm_ns))} of communication {scope.each};"
+                    f" most time is in {biggest}" + (_lone_part(result) if is_lone else ""),
                     metric="comm_hidden_fraction",
                     value=hidden,
                     unit="fraction",
                 ),
                 Evidence(
-                    statement="one rank's trace cannot tell transfer from waiting for a slower rank: of the exposed time between"
-                    f" 0 and {format_ns(scope.per_step(blocking_ns))} {scope.each} is this rank's to win",
+                    statement="one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
+                    f" between 0 and {format_ns(scope.per_step(blocking_ns))} {scope.each}",
                     metric="comm.recoverable_interval_ns",
                     value=float(scope.per_step(blocking_ns)),
                     unit="ns",
                 ),
             ),
-            fix="find out first who is late: triage all ranks together; then bucket sizes, prefetch, gradient accumulation,"
-            " lower-precision communication",
+            fix="first triage all ranks together to find a late rank; then tune bucket sizes, prefetch, gradient accumulation,"
+            " and communication precision",
             next_tools=(_all_ranks(scope),),
         ),
     )
 
 
 def _is_lone(result: Overlap) -> bool:
-    """Tell whether one operation, far longer than its like, holds most of what is exposed, in too few steps to recur."""
-    is_most = result.longest_ns >= LONE_SHARE * result.exposed_ns
-    return result.scope.n_steps < 3 and is_most and 0 < LONE_RATIO * result.usual_ns <= result.longest_ns
+    """Whether one operation, far longer than its like, holds most of what is exposed, in too few steps to recur."""
+    is_most = result.longest_ns >= EXPOSED.limit("lone_share") * result.exposed_ns
+    is_long = 0 < EXPOSED.limit("lone_ratio") * result.usual_ns <= result.longest_ns
+    return result.scope.n_steps < 3 and is_most and is_long
 
 
 def _lone_part(result: Overlap) -> str:
     return (
-        f"; a single call takes {format_ns(result.longest_ns)}, its like {format_ns(result.usual_ns)} in the median:"
-        " whether that recurs, these steps cannot tell"
+        f"; one call takes {format_ns(result.longest_ns)}, the median of similar calls is {format_ns(result.usual_ns)}:"
+        " too few steps to tell whether this recurs"
     )
 
 
 def _all_ranks(scope: Scope) -> NextTool:
-    """Give what shows all ranks at once: nsys knows NCCL; of gloo and MPI it sees nothing, torch.profiler does."""
-    who = "who arrives last at each collective?"
+    """What shows all ranks at once: nsys knows NCCL; of gloo and MPI it sees nothing, torch.profiler does."""
+    who = "which rank arrives last at each collective?"
     if scope.is_cpu:
-        return recapture(scope, f"all ranks in one folder: {who}", "`profkit triage profkit-capture/`: is a rank late?")
+        return recapture(
+            scope, f"record all ranks into one folder: {who}", "a late rank in `profkit triage profkit-capture/`"
+        )
     return system_timeline(
         scope,
-        f"all ranks in one report: {who}",
-        "the NCCL rows of all ranks: short on one rank and long on the others means that rank is late",
+        f"record all ranks into one report: {who}",
+        "the NCCL rows of all ranks: a rank with short rows, where the others have long ones, is late",
     )
 
 
@@ -187,7 +150,7 @@ def _unasked_part(result: Overlap) -> str:
     share = result.scope.fraction(result.unasked_ns)
     if share < WORTH_SAYING:
         return ""
-    return f"; under {format_fraction(share)} the host had not launched the next compute, which held nothing up"
+    return f"; for {format_fraction(share)} it delayed nothing, because the host had not launched the next compute"
 
 
 def present(result: Overlap) -> Section:
@@ -208,36 +171,11 @@ def present(result: Overlap) -> Section:
                 headers=("operation", "count", "time"),
                 units=("text", "count", "ns"),
                 rows=result.top,
-                note="A collective's time holds waiting for the other ranks.",
+                note="The time of a collective includes waiting for the other ranks.",
             ),
         ),
     )
 
-
-EXPLANATIONS = (
-    Explanation(
-        id="comm.exposed",
-        title="communication is not hidden under compute",
-        meaning="Collectives run while no compute kernel does. That is an upper bound of what communication costs: part of"
-        " it is waiting for a late rank, and an exposed collective need not delay anything.",
-        measured="The union of communication (by kernel name or collective arguments, never by stream) without compute;"
-        " what is this rank's to win leaves out the time in which the host, in no blocking call, had not launched the next"
-        " compute."
-        " On a CPU: gloo ranges of background threads without operators.",
-        thresholds=("fires at 5 % of the window: chosen between XProf's 3 % and torch-tb-profiler's 10 %",),
-        lookalikes=(
-            "a late peer: the collective is long here and short there; the rank with the most NCCL time is the victim",
-            "a collective launched late because this host was late",
-            "pipeline bubbles: send/receive kernels that spin",
-        ),
-        proof="Run with DDP.no_sync(), or halve the bytes (bf16 compression hook): exposed time must fall in proportion.",
-        fixes=(
-            "triage all ranks to find the late one",
-            "bucket size, prefetch, accumulation",
-            "fewer bytes, better topology",
-        ),
-    ),
-)
 
 ANALYZER = Analyzer(
     name="overlap",
@@ -246,5 +184,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

@@ -7,19 +7,14 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import kernel_profile
-from profkit.model.finding import Evidence, Explanation, Finding, Severity, Skipped, severity_of
+from profkit.findings.kernels import FALLBACK
+from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of, short_name
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.units import format_fraction
-
-MIN_FP32_SHARE = 0.05
-MAX_UNKNOWN_SHARE = 0.2
-BEST_RATIO = 1 / 16
-"""Fastest half-precision path over FP32: 312 against 19.5 TFLOP/s on A100, the largest dense ratio of current data-centre
-devices. A bound: smaller on others, and for kernels that memory limits."""
 
 _HALF = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 _FULL = (Precision.FP32, Precision.TF32)
@@ -53,7 +48,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         return Skipped(
             analyzer="precision",
             reason="no kernels in this trace",
-            how_to_get="profile on a GPU: CPU operators do not tell their format",
+            how_to_get="profile on a GPU: CPU operators do not show their number format",
         )
     gpu = facts.trace.gpu
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
@@ -79,54 +74,54 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     )
 
 
-def judge(result: MatmulPrecision, *, min_share: float = MIN_FP32_SHARE) -> tuple[Finding, ...]:
-    """Give `precision.fallback`: full precision among half, or full precision throughout (then it is a question)."""
+def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
+    """`precision.fallback`: full precision among half, or full precision throughout (then it is a question)."""
+    min_share = FALLBACK.limit("full")
     full, half = result.share(*_FULL), result.share(*_HALF)
-    if full < min_share or result.share(Precision.UNKNOWN) > MAX_UNKNOWN_SHARE:
+    if full < min_share or result.share(Precision.UNKNOWN) > FALLBACK.limit("unknown"):
         return ()
     full_ns = result.full_covered_ns
     is_mixed = half >= min_share
     fraction = result.scope.fraction(full_ns)
     fp32, tf32 = result.share(Precision.FP32), result.share(Precision.TF32)
-    if fraction < 0.02:
+    if fraction < FALLBACK.limit("window"):
         return ()
     formats = " and ".join(item for item in _FULL if result.share(item) >= min_share) or "fp32 and tf32"
     others = 1 - full - half
     return (
-        Finding(
-            id="precision.fallback",
+        FALLBACK.found(
             title=f"some matrix kernels fall back to {formats}"
             if is_mixed
             else f"matrix kernels run in {formats}, not in half precision",
-            severity=severity_of(fraction) if is_mixed else Severity.LOW,
+            severity=None if is_mixed else Severity.LOW,
             confidence=0.7 if is_mixed else 0.4,
-            recoverable_ns=result.scope.per_step(int(full_ns * (1 - BEST_RATIO))),
+            recoverable_ns=result.scope.per_step(int(full_ns * (1 - FALLBACK.limit("best_ratio")))),
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_fraction(fp32)} of matrix-kernel time in fp32, {format_fraction(tf32)} in tf32,"
-                    f" {format_fraction(half)} in half precision or less"
-                    + (f", {format_fraction(others)} in others or unknown" if others >= 0.0005 else ""),
+                    statement=f"{format_fraction(fp32)} of matrix-kernel time is in fp32, {format_fraction(tf32)} in tf32,"
+                    f" {format_fraction(half)} in half precision or lower"
+                    + (f", {format_fraction(others)} in other or unknown formats" if others >= 0.0005 else ""),
                     metric="precision.full_share",
                     value=full,
                     unit="fraction",
-                    expected=f"< {format_fraction(min_share)} if bf16 or fp16 is meant",
+                    expected=f"< {format_fraction(min_share)} if bf16 or fp16 is intended",
                 ),
                 Evidence(
-                    statement=f"hottest: {short_name(result.hottest_full)}",
+                    statement=f"hottest kernel: {short_name(result.hottest_full)}",
                     metric="precision.full_ns",
                     value=float(full_ns),
                     unit="ns",
                 ),
             ),
             fix="cast the module at load (torch_dtype=torch.bfloat16) or widen torch.autocast"
-            + ("; for fp32 on purpose: torch.set_float32_matmul_precision('high')" if fp32 >= min_share else ""),
+            + ("; if fp32 is intentional: torch.set_float32_matmul_precision('high')" if fp32 >= min_share else ""),
             next_tools=(
                 kernel_profile(
                     result.scope,
                     result.hottest_full,
                     "does the kernel use tensor cores at all?",
-                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions: the FP32 path",
+                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
                 ),
             ),
         ),
@@ -153,37 +148,11 @@ def present(result: MatmulPrecision) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="precision.fallback",
-        title="matrix kernels run in full precision",
-        meaning="Some or all matrix products run in fp32 or tf32. With half-precision kernels beside them, a module was"
-        " forgotten. Alone, it may be what was asked for: then it is a question, not a fault.",
-        measured="Kernel names tell the format (sgemm and simt are fp32 without tensor cores; s1688 is tf32; bf16, h16816,"
-        " nvjet, e4m3...). Time by format over all matrix kernels of the window.",
-        thresholds=(
-            "full precision >= 5 % of matrix time, unknown names <= 20 %: chosen",
-            "bound: 1 - 1/16, the largest FP32 to BF16 ratio of current devices (A100: 19.5 against 312 TFLOP/s)",
-        ),
-        lookalikes=(
-            "fp32 on purpose: loss, norms, routers, master weights",
-            "kernels that memory limits gain at most the ratio of bytes, 2x",
-        ),
-        proof="Run the module under torch.autocast(dtype=torch.bfloat16) and compare kernel name and time.",
-        fixes=(
-            "torch_dtype at load",
-            "wider autocast scope",
-            "set_float32_matmul_precision('high') for tf32",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="precision",
-    question="do the matrix kernels run in the format that was meant?",
+    question="do the matrix kernels run in the intended number format?",
     needs="kernel names",
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, is_nsys
+from profkit.analyzers.base import Analyzer
 from profkit.model.arrays import quantile
 from profkit.model.finding import Skipped
-from profkit.model.report import Section, Steps, TableView
+from profkit.model.rank_report import Section, Steps, TableView
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
+from profkit.timeline.steps import steps_in_window
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,18 +22,15 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(facts: Facts) -> StepTimes | Skipped:
-    """Give the step times, unless no steps were found."""
-    inside = steps_in_window(facts.trace)
-    if not inside:
+    """The step times, unless no steps were found."""
+    steps = steps_in_window(facts.trace)
+    traits = facts.trace.meta.traits
+    if not steps:
         return Skipped(
             analyzer="steps",
-            reason=f"no {'NVTX ranges of steps' if is_nsys(facts) else 'ProfilerStep# markers'}, and the launch sequence"
-            " shows no period with an optimizer or a batch copy",
-            how_to_get="open an NVTX range around every iteration: torch.cuda.nvtx.range('step 7')"
-            if is_nsys(facts)
-            else "call prof.step() at the end of every iteration, with a schedule",
+            reason=f"no {traits.step_marks}, and the launch sequence shows no period with an optimizer or a batch copy",
+            how_to_get=traits.how_to_mark_steps,
         )
-    steps = [facts.trace.steps[index] for index in inside]
     return StepTimes(
         source=facts.trace.step_source,
         numbers=tuple(step.number for step in steps),
@@ -42,7 +39,7 @@ def measure(facts: Facts) -> StepTimes | Skipped:
 
 
 def summary(result: StepTimes | None, window_ns: int) -> Steps:
-    """Give the numbers of the report; the mean is the window's time per step where markers tile it."""
+    """The numbers of the report; the mean is the window's time per step where markers tile it."""
     if result is None:
         return Steps(n=0, source="span", mean_ns=None, p50_ns=None, p95_ns=None, cv=None)
     durations = np.array(result.durations_ns, np.int64)

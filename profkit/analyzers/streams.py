@@ -10,7 +10,7 @@ from profkit.analyzers.base import Analyzer
 from profkit.model.arrays import I64, MANY, distinct, laid_out, rows_by_value
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.report import Section, StreamUse, TableView
+from profkit.model.rank_report import Section, StreamUse, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import DeviceFacts, Facts
 
@@ -32,7 +32,7 @@ class Streams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(facts: Facts) -> Streams | Skipped:
-    """Give the streams of every device."""
+    """The streams of every device."""
     if not facts.devices:
         return Skipped(
             analyzer="streams",
@@ -69,7 +69,7 @@ def _streams(facts: Facts, device: DeviceFacts) -> tuple[StreamUse, ...]:
 
 
 def _busy_ns(place: NDArray[np.intp], n: int, start: I64, end: I64) -> I64:
-    """Give how long each of `n` streams is busy; `place` is that of a row."""
+    """How long each of `n` streams is busy; `place` is that of a row."""
     line = laid_out((place, place), (start, end)) if n > MANY else None
     busy = np.zeros(n, np.int64)
     if line is None:
@@ -116,7 +116,7 @@ def present(result: Streams) -> Section:
 
 ANALYZER = Analyzer(
     name="streams",
-    question="which streams carry what, and how busy are they?",
+    question="what does each stream run, and how busy is it?",
     needs="device activity (kernel, gpu_memcpy, gpu_memset rows)",
     measure=measure,
     present=present,

@@ -8,15 +8,14 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
-from profkit.model.report import Section, TableView
+from profkit.findings.host import SYNC
+from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.host import blocking_calls
 from profkit.units import format_count, format_fraction, format_ns
 
-MIN_FRACTION = 0.03
-ONE_OFF_SHARE = 0.5  # as in host.stall
 _MAX_SHOWN = 8
 
 
@@ -81,31 +80,28 @@ def _callers(
     )
 
 
-def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `host.sync` when waiting calls leave the device idle at least `min_fraction` of the window."""
+def judge(result: Syncs) -> tuple[Finding, ...]:
+    """`host.sync` where waiting calls leave the device idle."""
     scope = result.scope
     fraction = scope.fraction(result.cost_ns)
-    if fraction < min_fraction or result.n_calls < scope.n_steps:
+    if fraction < SYNC.limit("window") or result.n_calls < SYNC.limit("calls") * scope.n_steps:
         return ()
-    if result.worst_share >= ONE_OFF_SHARE:
+    if result.worst_share >= SYNC.limit("one_off"):
         return ()  # one stretch of all steps: a start-up or a checkpoint, reported as host.stall
     worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
     return (
-        Finding(
-            id="host.sync",
-            title="synchronising calls drain the device",
-            severity=severity_of(fraction),
+        SYNC.found(
             confidence=0.8 if scope.has_steps else 0.6,
             recoverable_ns=scope.per_step(result.cost_ns),
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"the device is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} because the host had waited"
-                    f" for it: {format_fraction(fraction)} of the window",
+                    statement=f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} after the host waited for it"
+                    f" ({format_fraction(fraction)} of the window)",
                     metric="budget_ns.idle_sync",
                     value=float(result.cost_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(min_fraction)} of the window",
+                    expected=f"< {format_fraction(SYNC.limit('window'))} of the window",
                     span_ns=result.longest_span_ns,
                 ),
                 Evidence(
@@ -116,13 +112,13 @@ def judge(result: Syncs, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding
                     unit="count",
                 ),
             ),
-            fix="keep metrics on the device and read them every N steps; non_blocking=True copies from pinned memory;"
-            " torch.where instead of boolean indexing",
+            fix="keep metrics on the GPU and read them every N steps; copy from pinned memory with non_blocking=True;"
+            " use torch.where instead of boolean indexing",
             next_tools=(
                 system_timeline(
                     scope,
-                    "which call waits, for what work, and how long does the device idle behind it?",
-                    "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, with the gap behind them",
+                    "which call waits for which work, and how long is the GPU idle after it?",
+                    "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, and the gap after each",
                 ),
             ),
         ),
@@ -141,38 +137,13 @@ def present(result: Syncs) -> Section:
                 headers=("call", "from operator", "count", "blocked"),
                 units=("text", "text", "count", "ns"),
                 rows=result.callers,
-                note="A long wait is no loss while the device works; the budget's sync part is what it cost.",
+                note="A long wait costs nothing while the GPU works. The sync part of the budget is what it costs.",
             ),
         )
         if result.callers
         else (),
     )
 
-
-EXPLANATIONS = (
-    Explanation(
-        id="host.sync",
-        title="synchronising calls drain the device",
-        meaning=".item(), .cpu(), nonzero, printing a loss: the host stops until the device has caught up, and when it"
-        " goes on nothing is queued, so the device idles while the host prepares the next launch.",
-        measured="For each blocking call that ends in idle device time: the smaller of that idle time and of the time the"
-        " host had been held while the device still worked. A call on a drained device costs nothing; a long call"
-        " over useful work costs only the bubble behind it. Loader waits in that bubble count as data.",
-        thresholds=("fires at 3 % of the window and one call per step: chosen; nsys-ai uses 2 % of GPU time",),
-        lookalikes=(
-            "the profiler's own synchronisation at the window's edge",
-            "allocator calls (cudaFree synchronises): see memory.pressure",
-            "event queries of the NCCL watchdog do not block",
-        ),
-        proof="Remove or batch the call (read the loss every 50 steps): the step falls by about the cost shown."
-        " torch.cuda.set_sync_debug_mode('warn') lists the lines.",
-        fixes=(
-            "accumulate metrics on the device",
-            "pinned memory and non_blocking=True",
-            "capturable or fused optimizers",
-        ),
-    ),
-)
 
 ANALYZER = Analyzer(
     name="syncs",
@@ -181,5 +152,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

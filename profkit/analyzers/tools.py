@@ -14,25 +14,24 @@ from profkit.shell import CommandLine, line_of, path_word
 
 
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
-    """Give a better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
-    if scope.is_nsys:
-        line = scope.command.under("profkit nsys --warmup 5 --steps 12 --also waits")
-        return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
-    return operators(scope, purpose, look_for, flags=flags)
+    """A better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
+    traits = scope.traits
+    line = scope.command.under(traits.recapture, *([] if traits.is_system_wide else flags.split()))
+    return NextTool(name=traits.tool, line=line, purpose=purpose, look_for=look_for)
 
 
 def steps_alone(source: str, n_steps: int) -> NextTool:
-    """Give the triage of the same file without what lies beside its steps."""
+    """The triage of the same file without what lies beside its steps."""
     return NextTool(
         name="profkit",
         line=line_of("profkit triage", path_word(source), "--steps", f"0:{n_steps}"),
-        purpose="judge the steps without the start-up around them",
-        look_for="the same steps, a window that holds nothing else, and a verdict",
+        purpose="judge the steps alone, without start-up",
+        look_for="a verdict over these steps only",
     )
 
 
 def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
-    """Give a torch.profiler capture: it knows operators, and the Python around them."""
+    """A torch.profiler capture: it knows operators, and the Python around them."""
     return NextTool(
         name="torch.profiler",
         line=scope.command.under("profkit capture --baseline 10 --warmup 5 --steps 12", *flags.split()),
@@ -42,36 +41,36 @@ def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> 
 
 
 def py_spy_loader(command: CommandLine) -> NextTool:
-    """Give a sampling of the loader's processes: CPU, disk or decode?"""
+    """A sampling of the loader's processes: CPU, disk or decode?"""
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
-        purpose="see what the input pipeline does while the step waits: decoding, reading or waiting for locks",
-        look_for="wide frames below Dataset.__getitem__ and collate; read() means storage, numpy or PIL means CPU",
+        purpose="what does the input pipeline do while the step waits: decode, read or wait for locks?",
+        look_for="wide frames below Dataset.__getitem__ and collate: read() means storage, numpy or PIL means CPU",
     )
 
 
 def py_spy_main(command: CommandLine) -> NextTool:
-    """Give a sampling of the main process's Python."""
+    """A sampling of the main process's Python."""
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --native --rate 500 --duration 30 --output host.svg"),
-        purpose="see which Python and C++ frames fill the time between operators",
+        purpose="which Python and C++ frames take the time between operators?",
         look_for="wide frames outside torch operators: logging, hooks, list and dict work, locks",
     )
 
 
 def py_spy_operators(command: CommandLine) -> NextTool:
-    """Give a sampling of the main process for where operators themselves spend their time."""
+    """A sampling of the main process for where operators themselves spend their time."""
     return replace(
         py_spy_main(command),
-        purpose="see in which native code the hottest operators spend their time",
-        look_for="wide frames below the hottest operators of -v: matrix libraries compute, loops and copies move memory",
+        purpose="in which native code do the hottest operators spend their time?",
+        look_for="wide frames below the hottest operators (-v lists them): matrix libraries compute, loops and copies move memory",
     )
 
 
 def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
-    """Give a timeline of host, device and operating system: of steady steps, on a CPU of the whole run.
+    """A timeline of host, device and operating system: of steady steps, on a CPU of the whole run.
 
     Where nsys has been, it samples Python as well. AMD's and Intel's tools take the whole run.
     """
@@ -82,13 +81,13 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
         line = scope.command.under("rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof")
         return NextTool(name="rocprofv3", line=line, purpose=purpose, look_for=look_for)
     whole = ("--whole",) if scope.is_cpu else ()  # without CUDA nothing opens nsys' capture range
-    also = "waits,python" if scope.is_nsys else "waits"
+    also = "waits,python" if scope.traits.is_system_wide else "waits"
     line = scope.command.under("profkit nsys", *whole, "--also", also)
     return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
 
 
 def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str, *, launch: int | None = None) -> NextTool:
-    """Give a profile of one launch of a kernel; it replays the kernel and destroys timing.
+    """A profile of one launch of a kernel; it replays the kernel and destroys timing.
 
     `launch` is how many launches of the same function come before it in a step, None where that is not known.
     """

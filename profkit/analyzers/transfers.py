@@ -9,17 +9,15 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
+from profkit.findings.copies import FROM_DEVICE, TO_DEVICE
+from profkit.findings.kind import FindingKind
 from profkit.model.arrays import distinct, median, rows_by_value
-from profkit.model.finding import Evidence, Explanation, Finding, Skipped, severity_of
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.report import Section, TableView
+from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
-
-MIN_FRACTION = 0.03
-SMALL_COPY_BYTES = 64 * 1024
-MANY_SMALL_COPIES = 20
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +67,7 @@ def measure(facts: Facts) -> Transfers | Skipped:
 
 
 def _way(facts: Facts, rows: np.ndarray, work: Intervals, spellings: tuple[str, ...]) -> Way:
-    """Give the copies whose names hold one of the spellings."""
+    """The copies whose names hold one of the spellings."""
     gpu = facts.trace.gpu
     names = {code: facts.trace.name(code) for code in map(int, distinct(gpu.name[rows]))}
     chosen = [code for code, name in names.items() if any(spelling in name for spelling in spellings)]
@@ -97,31 +95,25 @@ def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int, int],
     return tuple(sorted(out, key=lambda row: -row[3]))
 
 
-def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Finding, ...]:
-    """Give `h2d.exposed` and `d2h.exposed` when copies of that direction stand alone `min_fraction` of the window."""
+def judge(result: Transfers) -> tuple[Finding, ...]:
+    """`h2d.exposed` and `d2h.exposed` where copies of that direction stand alone."""
     found = []
-    for finding_id, way, direction in (
-        ("h2d.exposed", result.to_device, "to"),
-        ("d2h.exposed", result.from_device, "from"),
-    ):
+    for kind, way, direction in ((TO_DEVICE, result.to_device, "to"), (FROM_DEVICE, result.from_device, "from")):
         fraction = result.scope.fraction(way.exposed_ns)
-        if fraction >= min_fraction:
+        if fraction >= kind.limit("window"):
             found.append(
-                Finding(
-                    id=finding_id,
-                    title=f"copies {direction} the device are not hidden",
-                    severity=severity_of(fraction),
+                kind.found(
                     confidence=0.8,
                     recoverable_ns=result.scope.per_step(way.exposed_ns),
                     fraction=fraction,
-                    evidence=tuple(_evidence(result, way, direction, min_fraction)),
-                    fix=_fix_to(result.scope, way) if direction == "to" else _fix_from(result.scope, way),
+                    evidence=tuple(_evidence(result, way, direction, kind)),
+                    fix=_fix_to(result.scope, way) if kind is TO_DEVICE else _fix_from(result.scope, way),
                     next_tools=(
                         system_timeline(
                             result.scope,
                             "are the copies slow, or issued at the wrong time?",
-                            f"memcpy {'HtoD' if direction == 'to' else 'DtoH'} rows against the kernels: same stream in"
-                            " sequence, or a stream of their own",
+                            f"memcpy {'HtoD' if direction == 'to' else 'DtoH'} rows and kernels: in sequence on one stream,"
+                            " or copies on a stream of their own",
                         ),
                     ),
                 )
@@ -129,18 +121,18 @@ def judge(result: Transfers, *, min_fraction: float = MIN_FRACTION) -> tuple[Fin
     return tuple(found)
 
 
-def _evidence(result: Transfers, way: Way, direction: str, min_fraction: float) -> Iterator[Evidence]:
+def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) -> Iterator[Evidence]:
     scope = result.scope
     fraction = scope.fraction(way.exposed_ns)
     others = scope.fraction(result.exposed_ns) - fraction
     yield Evidence(
-        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} with nothing under"
-        f" them: {format_fraction(fraction)} of the window"
-        + (f"; other copies a further {format_fraction(others)}" if others >= 0.02 else ""),
+        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while nothing"
+        f" else runs ({format_fraction(fraction)} of the window)"
+        + (f"; other copies take a further {format_fraction(others)}" if others >= 0.02 else ""),
         metric=f"transfers.exposed_{direction}_device_ns",
         value=float(way.exposed_ns),
         unit="ns",
-        expected=f"< {format_fraction(min_fraction)} of the window",
+        expected=f"< {format_fraction(kind.limit('window'))} of the window",
     )
     yield Evidence(
         statement=f"{format_fraction(way.pageable_fraction)} of {way.n_copies:,} copies"
@@ -161,28 +153,28 @@ def _evidence(result: Transfers, way: Way, direction: str, min_fraction: float) 
         )
 
 
-def _small(scope: Scope, way: Way) -> str:
+def _small(scope: Scope, way: Way, kind: FindingKind) -> str:
     """Say how many small copies there are, nothing where they are few or large."""
-    is_small = way.median_bytes and way.median_bytes < SMALL_COPY_BYTES
-    if not is_small or way.n_copies <= MANY_SMALL_COPIES * scope.n_steps:
+    is_small = way.median_bytes and way.median_bytes < kind.limit("small_bytes")
+    if not is_small or way.n_copies <= kind.limit("small_copies") * scope.n_steps:
         return ""
     return f"{format_count(way.n_copies / scope.n_steps)} small copies {scope.each}"
 
 
 def _fix_to(scope: Scope, way: Way) -> str:
-    if small := _small(scope, way):
+    if small := _small(scope, way, TO_DEVICE):
         return f"{small}: collate into one tensor and copy once"
     if way.pageable_fraction > 0.5:
-        return "pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
+        return "use pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
     return "copy one batch ahead on a side stream; send uint8 or ids and expand on the device"
 
 
 def _fix_from(scope: Scope, way: Way) -> str:
-    if small := _small(scope, way):
+    if small := _small(scope, way, FROM_DEVICE):
         return f"{small}: keep results on the device, stack them and copy once"
     if way.pageable_fraction > 0.5:
-        return "copy into pinned memory with non_blocking=True on a side stream; reduce on the device before"
-    return "copy on a side stream while the next kernels run; reduce on the device before, keep what nobody reads"
+        return "copy into pinned memory with non_blocking=True on a side stream; reduce on the device first"
+    return "copy on a side stream while the next kernels run; reduce on the device first; do not copy what nobody reads"
 
 
 def present(result: Transfers) -> Section:
@@ -208,50 +200,6 @@ def present(result: Transfers) -> Section:
     )
 
 
-EXPLANATIONS = (
-    Explanation(
-        id="h2d.exposed",
-        title="copies to the device are not hidden",
-        meaning="Batches travel to the device while it has nothing else to do. Copies under kernels are free.",
-        measured="The union of host-to-device copies without compute or communication.",
-        thresholds=(
-            "fires at 3 % of the window: chosen; TraceLens flags 5 % of time, or ten copies of any size",
-            "small copies: median below 64 KiB and more than 20 per step (docs/method.md)",
-        ),
-        lookalikes=(
-            "a copy that waits for its batch is loader time: see input.starved",
-            "default-stream copies serialise by order, not by bandwidth",
-        ),
-        proof="Keep one batch resident on the device and skip .to(): the step falls by the exposed time.",
-        fixes=(
-            "pin_memory=True, non_blocking=True",
-            "prefetch one batch ahead on a side stream",
-            "send fewer bytes",
-        ),
-    ),
-    Explanation(
-        id="d2h.exposed",
-        title="copies from the device are not hidden",
-        meaning="Results, activations or weights travel to the host while the device has nothing else to do: logging,"
-        " evaluation, offloading, a checkpoint inside the step.",
-        measured="The union of device-to-host copies without compute or communication.",
-        thresholds=(
-            "fires at 3 % of the window: chosen, as for copies to the device",
-            "small copies: median below 64 KiB and more than 20 per step (docs/method.md)",
-        ),
-        lookalikes=(
-            ".item() and .cpu() of small tensors: the copy is short, the waiting is host.sync",
-            "a checkpoint or an evaluation that this capture happened to hold",
-        ),
-        proof="Leave the copies out for some steps: the step falls by the exposed time.",
-        fixes=(
-            "non_blocking=True into pinned memory, on a side stream",
-            "reduce on the device, copy the result",
-            "copy less often",
-        ),
-    ),
-)
-
 ANALYZER = Analyzer(
     name="transfers",
     question="are copies between host and device hidden?",
@@ -259,5 +207,4 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
-    explanations=EXPLANATIONS,
 )

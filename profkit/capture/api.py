@@ -48,8 +48,8 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         yield target
         return
     try:
-        from profkit.capture import export, inject, store
         from profkit.capture.command import redacted_command, tell
+        from profkit.capture.inside import export, inject, store
         from profkit.capture.outcome import outcomes_of, put_aside, told
     except ImportError as error:
         raise MissingCapabilityError(f"a session needs torch ({error})", hint="pip install torch") from None
@@ -91,7 +91,7 @@ def step(*, tokens: float = 0, padded_tokens: float = 0, samples: float = 0) -> 
 
 
 def _capture_id(world_size: int) -> str:
-    """Give the id of a session's capture: a new one; for the ranks of a job, who each begin their own, the same."""
+    """The id of a session's capture: a new one; for the ranks of a job, who each begin their own, the same."""
     if world_size == 1:
         return uuid.uuid4().hex
     told = [os.environ.get(name, "") for name in _JOB]

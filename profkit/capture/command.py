@@ -19,12 +19,12 @@ REDACTED: Final = "[redacted]"
 
 
 def redacted_command(arguments: Sequence[str]) -> str:
-    """Give the command line quoted for a shell, secrets replaced."""
+    """The command line quoted for a shell, secrets replaced."""
     return shlex.join(beside.redact().redacted_command(list(arguments)))
 
 
 def redacted_text(text: str) -> str:
-    """Give a text, as a reason that quotes what somebody raised, with the secrets in it replaced; raises nothing."""
+    """A text, as a reason that quotes what somebody raised, with the secrets in it replaced; raises nothing."""
     try:
         return str(beside.redact().redacted_text(text))
     except Exception:  # noqa: BLE001 - it runs where a capture has failed already, inside somebody's script
@@ -32,7 +32,7 @@ def redacted_text(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Give a text as one line without secrets and without characters that a terminal obeys; raises nothing."""
+    """A text as one line without secrets and without characters that a terminal obeys; raises nothing."""
     try:
         return str(beside.plain().clean(redacted_text(text)))
     except Exception:  # noqa: BLE001 - as above
@@ -40,7 +40,7 @@ def harmless(text: str) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """Give the type and the first line of an exception, harmless; raises nothing, whatever its own text does."""
+    """The type and the first line of an exception, harmless; raises nothing, whatever its own text does."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - somebody else's __str__

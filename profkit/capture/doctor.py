@@ -47,7 +47,7 @@ FRAMEWORKS: Final = {
     "vllm": "inference: --step-on forward; its own way: --profiler-config",
     "composer": "its own way: Trainer(profiler=Profiler(...))",
 }
-"""Training frameworks and their own switch for torch.profiler (capture.md, section 2.1)."""
+"""Training frameworks and their own switch for torch.profiler (docs/sources.md, rule 24)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Check:
 
 
 def checks(python: str | None = None) -> list[Check]:
-    """Give the checks of this machine, for scripts run by this Python (default: ours with torch, else PATH)."""
+    """The checks of this machine, for scripts run by this Python (default: ours with torch, else PATH)."""
     has_torch_here = find_spec("torch") is not None
     program = python or (sys.executable if has_torch_here else shutil.which("python") or sys.executable)
     facts, problem = _asked(program)
@@ -112,7 +112,7 @@ def _torch_checks(facts: dict[str, Any], program: str) -> list[Check]:
         seen = "a GPU, but torch cannot use it"
         found.append(Check(name="gpu", is_ok=False, seen=seen, fix="nvidia-smi; echo $CUDA_VISIBLE_DEVICES"))
     else:
-        found.append(Check(name="gpu", is_ok=None, seen="none: captures hold the host's side only"))
+        found.append(Check(name="gpu", is_ok=None, seen="none: captures hold only the host side"))
     if devices:
         has_cupti = "CUDA" in facts["activities"]
         seen = "torch's profiler records the device" if has_cupti else "missing: traces would hold no kernels"
@@ -169,7 +169,7 @@ def _disk_check() -> Check:
 
 
 def gpu_facts() -> Sequence[dict[str, str]]:
-    """Give what nvidia-smi says of each GPU: driver, clocks in MHz, throttle reasons; () without it."""
+    """What nvidia-smi says of each GPU: driver, clocks in MHz, throttle reasons; () without it."""
     path = shutil.which("nvidia-smi")
     if path is None:
         return ()

@@ -56,7 +56,7 @@ class Options:
     tool: str = ""
 
     def to_text(self) -> str:
-        """Give the value of the environment variable."""
+        """The value of the environment variable."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def wants_rank(self, rank: int) -> bool:
@@ -65,7 +65,7 @@ class Options:
 
 
 def from_text(text: str) -> Options:
-    """Give the options that `to_text` wrote; keys of a newer profkit are ignored."""
+    """The options that `to_text` wrote; keys of a newer profkit are ignored."""
     given: Mapping[str, Any] = json.loads(text)
     known = {field.name for field in fields(Options)}
     return Options(**{key: value for key, value in given.items() if key in known})
@@ -88,7 +88,7 @@ class Window:
 
 
 def window_for(options: Options, *, n_workers: int, n_queued: int) -> Window:
-    """Give the window for a run with so many loader workers and batches queued by them.
+    """The window for a run with so many loader workers and batches queued by them.
 
     Starting the profiler stalls the loop, and the workers fill their queue meanwhile: recorded at once, a starved run
     would look fed. So the warm-up lasts until the queue is used up; and as N saturated workers deliver in bursts of

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from profkit import __version__
-from profkit.capture import export
+from profkit.capture.inside import export
 from profkit.capture.options import Options
 from profkit.capture.pins import pinned
 from profkit.capture.place import alone, part_in, set_aside, work_folder
 from profkit.units import format_ns
+from profkit.version import __version__
 
 
 def outcomes_of(
@@ -36,7 +36,7 @@ def _outcomes(
     if export.is_taken(options, folder):
         place = work_folder(options.folder, options.capture_id)
         raise FileExistsError(
-            f"another capture was written into {options.folder} meanwhile; this one's recording is in {place}"
+            f"another capture was written into {options.folder} meanwhile; this recording is in {place}"
         )
     facts = export.finish(
         work,
@@ -71,7 +71,7 @@ def put_aside(folder: Path) -> list[str]:
 
 
 def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:
-    """Give a line for each process: what was recorded and what the profiler cost, or why there is nothing."""
+    """A line for each process: what was recorded and what the profiler cost, or why there is nothing."""
     if not facts:
         return ["no trace: the command never imported torch, or ran Python with -I, -E or -S"]
     return [_line(one, folder) for one in facts]
@@ -89,5 +89,5 @@ def _line(one: dict[str, Any], folder: Path) -> str:
         times = f"{format_ns(baseline['median_ns'])} a step before, {format_ns(profiled['median_ns'])} profiled"
         parts.append(f"{times} (x{ratio:.2f})" + (f", {format_ns(after['median_ns'])} after" if after["n"] else ""))
     parts.append(f"stalled {format_ns(one['stop_ns'] + one['export_ns'])} to write")
-    cut = "; CUT: the run ended inside the window" if one.get("is_cut") else ""
+    cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
     return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"

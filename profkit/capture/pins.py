@@ -28,7 +28,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def identity_of(found: os.stat_result) -> Identity:
-    """Give what tells a file or folder from every other that is there at the same time."""
+    """What tells a file or folder from every other that is there at the same time."""
     return found.st_dev, found.st_ino
 
 
@@ -48,7 +48,7 @@ def close(descriptor: int, identity: Identity) -> None:
 def opened(
     path: AnyPath, identity: Identity | None = None, *, follow: bool = False, dir_fd: int | None = None
 ) -> Iterator[int]:
-    """Give a descriptor of a folder. Raises PermissionError where it is not the one of this identity, OSError."""
+    """A descriptor of a folder. Raises PermissionError where it is not the one of this identity, OSError."""
     descriptor = os.open(path, OPEN_FOLDER | (0 if follow else _NO_LINK), dir_fd=dir_fd)
     found = identity_of(os.fstat(descriptor))
     try:
@@ -60,7 +60,7 @@ def opened(
 
 @contextmanager
 def pinned(path: AnyPath, identity: Identity | None = None, *, follow: bool = False) -> Iterator[Path]:
-    """Give a name of a folder that leads to this one alone, until the context ends, where the system has such names.
+    """A name of a folder that leads to this one alone, until the context ends, where the system has such names.
 
     Elsewhere its own name, looked at now. Raises PermissionError where it is not the one of this identity, OSError
     where it is no folder, or is a link that is not to be followed. Errors from inside are told with its own name.
@@ -83,7 +83,7 @@ def pinned(path: AnyPath, identity: Identity | None = None, *, follow: bool = Fa
 
 
 def name_of(descriptor: int, path: AnyPath) -> Path:
-    """Give the name that leads to what a descriptor is of, whatever lies at its path; its path where there is none."""
+    """The name that leads to what a descriptor is of, whatever lies at its path; its path where there is none."""
     name = _DESCRIPTORS / str(descriptor)
     with suppress(OSError):
         if identity_of(os.stat(name)) == identity_of(os.fstat(descriptor)):  # noqa: PTH116 - as above
@@ -98,7 +98,7 @@ def refuse_other(found: Identity, identity: Identity | None, path: AnyPath) -> N
 
 
 def _as_known(name: object, pin: Path, path: AnyPath) -> str | None:
-    """Give the name of a file as a reader knows it, where it was reached through the descriptor."""
+    """The name of a file as a reader knows it, where it was reached through the descriptor."""
     if name is None:
         return None
     text = str(name)

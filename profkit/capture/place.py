@@ -57,7 +57,7 @@ _NEW_S: Final = 60.0
 
 
 def work_folder(folder: AnyPath, capture_id: str) -> Path:
-    """Give the folder for what is not yet a trace."""
+    """The folder for what is not yet a trace."""
     return Path(folder) / WORK_FOLDER / (capture_id or "none")
 
 
@@ -81,16 +81,16 @@ class Hold:
         return work_folder(self.folder, self.capture_id)
 
     def pinned_work(self) -> AbstractContextManager[Path]:
-        """Give a name of the work folder that leads to it alone; PermissionError where another lies in its place."""
+        """A name of the work folder that leads to it alone; PermissionError where another lies in its place."""
         return pinned(self.work, self.inner)
 
     def pinned_folder(self) -> AbstractContextManager[Path]:
-        """Give a name of the folder of the traces in the same way."""
+        """A name of the folder of the traces in the same way."""
         return pinned(self.folder, self.outer, follow=True)
 
     @contextmanager
     def hidden_folder(self) -> Iterator[Path]:
-        """Give a new folder in the work folder whose name nobody can know; what is in it at the end is moved up.
+        """A new folder in the work folder whose name nobody can know; what is in it at the end is moved up.
 
         For what others write by a path, as the profiler its export: whoever owns a folder above can put another work
         folder in the place of ours, with links in it, but has no name for one. Raises PermissionError if one has.
@@ -139,7 +139,7 @@ def _hidden_by_name(work: Path, name: str) -> Iterator[Path]:
 
 
 def part_in(folder: AnyPath, capture_id: str) -> Hold:
-    """Give this process's part in a capture; raises FileNotFoundError where it has none."""
+    """The part of this process in a capture; raises FileNotFoundError where it has none."""
     folder = Path(folder).absolute()
     for hold in _PARTS:
         if (hold.folder, hold.capture_id) == (folder, capture_id):
@@ -148,7 +148,7 @@ def part_in(folder: AnyPath, capture_id: str) -> Hold:
 
 
 def join(folder: AnyPath, capture_id: str, *, is_first: bool = False) -> Hold:
-    """Give a part in a capture, whose work folder is made if it is not there.
+    """A part in a capture, whose work folder is made if it is not there.
 
     `is_first` where the capture begins: raises BlockingIOError if another one runs in this folder. Raises OSError where
     nothing can be written, NotAFileError or PermissionError where somebody else has put something in the way.
@@ -167,14 +167,14 @@ def join(folder: AnyPath, capture_id: str, *, is_first: bool = False) -> Hold:
 
 
 def _owner(folder: Path) -> int:
-    """Give the number by which a file system knows us: not getuid(), on a network folder it may be another."""
+    """The number by which a file system knows us: not getuid(), on a network folder it may be another."""
     with tempfile.TemporaryFile(dir=folder) as mine:
         return os.fstat(mine.fileno()).st_uid
 
 
 @contextmanager
 def _own(path: Path, owner: int, *, mode: int = 0o700) -> Iterator[Path]:
-    """Give a folder of ours, made if it is not there; raises for what others could exchange what we write into."""
+    """A folder of ours, made if it is not there; raises for what others could exchange what we write into."""
     with suppress(FileExistsError):
         path.mkdir(mode=mode)
     _refuse_foreign(path, owner)
@@ -262,7 +262,7 @@ def set_aside(folder: AnyPath) -> dict[Path, Identity]:
 
 
 def _works(folder: AnyPath) -> list[Path]:
-    """Give the work folders that lie here, of whatever captures."""
+    """The work folders that lie here, of whatever captures."""
     base = Path(folder) / WORK_FOLDER
     try:
         if not stat.S_ISDIR(os.lstat(base).st_mode):  # a link leads to what is not ours
@@ -300,7 +300,7 @@ def alone(folder: AnyPath) -> Iterator[None]:
 
 
 def _shared_lock(work: Path) -> int:
-    """Give a descriptor that holds a work folder, one that holds nothing where the file system has no locks."""
+    """A descriptor that holds a work folder, one that holds nothing where the file system has no locks."""
     descriptor = os.open(work / _LOCK, _OPEN, 0o600)
     if fcntl is not None:
         _lock(descriptor, fcntl.LOCK_SH)
@@ -344,7 +344,7 @@ def _nobodys(work: Path) -> Iterator[None]:
 
 
 def fetch_folder(process: int, capture_id: str) -> Path:
-    """Give the folder of a process's fetches; workers find their parent's by it, forked or spawned."""
+    """The folder of a process's fetches; workers find their parent's by it, forked or spawned."""
     return Path(tempfile.gettempdir()) / f"{files().TEMPORARY}{_FETCHES}-{process}-{capture_id}"
 
 

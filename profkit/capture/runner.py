@@ -36,7 +36,7 @@ class Ran:
 
 
 def environment(options: Options, outer: Mapping[str, str]) -> dict[str, str]:
-    """Give the variables that bring the capture into a Python process; nothing else is changed."""
+    """The variables that bring the capture into a Python process; nothing else is changed."""
     path = outer.get("PYTHONPATH")
     given = {VARIABLE: options.to_text(), "PYTHONPATH": f"{SITE}{os.pathsep}{path}" if path else str(SITE)}
     if "KINETO_LOG_LEVEL" not in outer:
@@ -45,7 +45,7 @@ def environment(options: Options, outer: Mapping[str, str]) -> dict[str, str]:
 
 
 def exports(options: Options, outer: Mapping[str, str]) -> str:
-    """Give shell lines that bring the capture into whatever is started after them."""
+    """Shell lines that bring the capture into whatever is started after them."""
     given = environment(options, outer)
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())
 
@@ -62,7 +62,7 @@ def checked_folder(folder: Path) -> str:
     except OSError as error:
         return f"cannot write to {folder}: {error.strerror}"
     if free_bytes < _MIN_FREE_BYTES:
-        return f"{folder} has {free_bytes >> 20} MiB left, a trace may need more"
+        return f"{folder} has {free_bytes >> 20} MiB left, which may be too little for a trace"
     return ""
 
 
@@ -113,7 +113,7 @@ def run(command: Sequence[str], *, options: Options | None, variables: Mapping[s
 
 
 def leave_like(code: int) -> int:
-    """Give the exit code of the command; if a signal killed it, die by the same one."""
+    """The exit code of the command; if a signal killed it, die by the same one."""
     if code >= 0:
         return code
     number = -code

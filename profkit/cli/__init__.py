@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from profkit import __version__
 from profkit.errors import InternalError, ProfkitError, UsageError, fault
 from profkit.plain import clean
 from profkit.redact import redacted_text
+from profkit.version import __version__
 
 COMMANDS: Final = (
     "run",
@@ -121,7 +121,7 @@ class _Closed(io.TextIOBase):
 
 
 def _is_of_printing(error: OSError) -> bool:
-    """Tell whether what was printed could not be written out: the disk is full, or the stream was closed."""
+    """Whether what was printed could not be written out: the disk is full, or the stream was closed."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -167,7 +167,7 @@ def _leave(code: int) -> NoReturn:
 
 def complain(error: ProfkitError) -> None:
     """Print one line that says what and where, and one that says what next, to stderr."""
-    from profkit.cli.say import say, say_below
+    from profkit.cli.shared.say import say, say_below
 
     say(_shortened(redacted_text(error.message)))
     if error.hint:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import click
 
 from profkit import files
-from profkit.cli.percent import Percent
-from profkit.cli.say import say
+from profkit.cli.shared.percent import Percent
+from profkit.cli.shared.say import say
 from profkit.errors import ProfkitError, UsageError
 from profkit.redact import redacted_command
 from profkit.shell import clean, line_of, path_word
@@ -27,14 +27,22 @@ _COLUMNS: Final = ("block", "order", "arm")
 
 @click.command("bench", short_help="Run two commands in turns and judge the difference.")
 @click.option("-n", "--blocks", type=click.IntRange(1), default=8, show_default=True, help="Runs of each command.")
-@click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Runs of each thrown away first.")
-@click.option("--metric", metavar="REGEX", help="Read this number from the output; name the group for its unit.")
-@click.option("--lower", is_flag=True, help="A lower metric is better, where its name does not tell.")
-@click.option("--names", default="A,B", show_default=True, metavar="A,B", help="What to call the two in the table.")
-@click.option("--margin", type=Percent(), default="2%", show_default=True, help="Changes within it count as none.")
-@click.option("--stop-early", is_flag=True, help="End when the evidence is overwhelming; the error rate is kept.")
+@click.option(
+    "--warmup", type=click.IntRange(0), default=1, show_default=True, help="Warm-up runs of each that are not counted."
+)
+@click.option("--metric", metavar="REGEX", help="Read this number from the output; the name of the group is its unit.")
+@click.option("--lower", is_flag=True, help="A lower metric is better, if its name does not show it.")
+@click.option("--names", default="A,B", show_default=True, metavar="A,B", help="Names of the two in the table.")
+@click.option(
+    "--margin",
+    type=Percent(),
+    default="2%",
+    show_default=True,
+    help="Ignore smaller changes; choose this before measuring.",
+)
+@click.option("--stop-early", is_flag=True, help="Stop early when the answer is clear; the error rate stays the same.")
 @click.option("--aa", "is_same", is_flag=True, help="Run one command against itself: this machine's noise floor.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of runs.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of runs.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help=f"The table ({_DEFAULT_TABLE}).")
 @click.option("--overwrite", is_flag=True, help="Replace the table that -o names.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
@@ -56,17 +64,18 @@ def command(
 ) -> int:
     """Run COMMAND_A and COMMAND_B in turns, each time a fresh process, and say which is faster, if either.
 
-    Judged is what --metric reads, else the tokens or samples per second that the script tells profkit.capture.step,
-    else the step time between those calls, else the wall time of the process. Nothing is profiled.
+    The commands are compared by the number that --metric reads. Without it: by the tokens or samples per second that
+    the script passes to profkit.capture.step, else by the step time between those calls, else by the wall time of the
+    process. Nothing is profiled.
 
     \b
     Examples:
       profkit bench -n 8 -- python train.py --vs python train.py --compile
       profkit bench --metric 'tok/s: (?P<tokens_per_s>[0-9.]+)' -- "python a.py" --vs "python b.py"
-      profkit bench --aa -n 10 -- python train.py          what this machine can tell apart
+      profkit bench --aa -n 10 -- python train.py          the noise floor of this machine
       profkit compare profkit-bench.csv
     """
-    from profkit.compare.bench import Design
+    from profkit.compare.bench.interleaved import Design
 
     commands = _commands(command_line, is_same=is_same)
     labels = _names(names)
@@ -119,7 +128,7 @@ class _Session:
 
     def run(self, warmup: int) -> int:
         """Make the runs; gives 130 if the user ended it. A command that fails ends it too, with what was kept said."""
-        from profkit.compare.bench import measure
+        from profkit.compare.bench.interleaved import measure
 
         try:
             for number in range(warmup):
@@ -141,25 +150,25 @@ class _Session:
 
     def tell(self, code: int, *, is_same: bool, color: bool | None) -> int:
         """Print what the whole blocks say, and how to ask again."""
-        from profkit.compare.bench import report
-        from profkit.render import bench
+        from profkit.compare.bench.interleaved import report
+        from profkit.render import renderer_for
 
         shown = {arm: shlex.join(redacted_command(words)) for arm, words in self._commands.items()}
         found = report(self._trials, self._design, shown, is_same=is_same)
         if found is None:
             return code
-        click.echo(bench.render(found, color=color), nl=False)
+        click.echo(renderer_for("bench", "terminal")(found, color=color), nl=False)
         again = line_of("profkit compare", path_word(str(self._path)))
         click.echo(f"\n  table          {clean(str(self._path))}: {again.text}")
         return code
 
     def _once(self, arm: str) -> Any:
-        from profkit.compare.process import run_once
+        from profkit.compare.bench.process import run_once
 
         return run_once(self._commands[arm], metric=self._pattern)
 
     def _keep(self, trials: Sequence[Any]) -> None:
-        from profkit.compare.bench import judged, table
+        from profkit.compare.bench.interleaved import judged, table
 
         self._trials = trials
         try:
@@ -186,14 +195,14 @@ class _Session:
 
 
 def _commands(command_line: Sequence[str], *, is_same: bool) -> dict[str, list[str]]:
-    """Give the words of both commands; one that comes as a single word with spaces is split as a shell does."""
+    """The words of both commands; one that comes as a single word with spaces is split as a shell does."""
     words = list(command_line)
     count = words.count(_VERSUS)
     if not words:
         raise UsageError("no command to run", hint="profkit bench -- python a.py --vs python b.py")
     if is_same and count:
         raise UsageError(
-            "--aa runs one command against itself, and there are two", hint="leave out --vs and the second"
+            "--aa runs one command against itself, but there are two", hint="leave out --vs and the second command"
         )
     if not is_same and count != 1:
         says = "there is no --vs between two commands" if count == 0 else f"--vs appears {count} times"
@@ -201,7 +210,9 @@ def _commands(command_line: Sequence[str], *, is_same: bool) -> dict[str, list[s
     place = words.index(_VERSUS) if count else len(words)
     pair = words[:place], words if is_same else words[place + 1 :]
     if not all(pair):
-        raise UsageError(f"a command is missing beside {_VERSUS}", hint="profkit bench -- python a.py --vs python b.py")
+        raise UsageError(
+            f"a command is missing before or after {_VERSUS}", hint="profkit bench -- python a.py --vs python b.py"
+        )
     return {arm: _split(one[0]) if len(one) == 1 else one for arm, one in zip("AB", pair, strict=True)}
 
 
@@ -221,40 +232,40 @@ def _names(text: str) -> dict[str, str]:
 
 
 def _measure(pattern: str | None, *, lower: bool) -> tuple[str, str, float, bool]:
-    """Give column, unit, scale and direction of what --metric reads; its group's name says what it is."""
+    """Column, unit, scale and direction of what --metric reads; its group's name says what it is."""
     if pattern is None:
         if lower:
-            raise UsageError(
-                "--lower is of --metric, and there is none", hint="times are lower-is-better by themselves"
-            )
+            raise UsageError("--lower needs --metric", hint="for times, lower is always better")
         return "metric", "", 1.0, True
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"--metric {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"--metric {pattern!r} is not a regular expression: {error}") from None
     if compiled.groups != 1:
         raise UsageError(
             f"--metric {pattern!r} has {compiled.groups} groups, not one", hint="--metric 'tok/s: ([0-9.]+)'"
         )
     name = next(iter(compiled.groupindex), "cost" if lower else "metric")
     if name in _COLUMNS:
-        raise UsageError(f"--metric names {name}, which is a column of its own", hint="name it tokens_per_s or step_ms")
-    from profkit.compare.headings import metric_of
+        raise UsageError(
+            f"--metric names {name}, which the table already has as a column", hint="name it tokens_per_s or step_ms"
+        )
+    from profkit.compare.tables.headings import metric_of
 
     known = metric_of([name], name, "--metric")
     is_named = name not in ("cost", "metric")
     if lower and known.higher_is_better and is_named:
-        raise UsageError(f"--metric names {name}, of which more is better", hint="leave out --lower, or name it cost")
+        raise UsageError(f"--metric names {name}, where higher is better", hint="leave out --lower, or name it cost")
     return name, known.unit, known.scale, known.higher_is_better
 
 
 def _table_path(output: Path | None, *, overwrite: bool) -> Path:
-    """Give the file to write: the one asked for if it is free, else a new one."""
+    """The file to write: the one asked for if it is free, else a new one."""
     path = output or Path(_DEFAULT_TABLE)
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", hint="make it first, or name another table with -o")
+        raise UsageError(f"there is no folder {path.parent}", hint="create it first, or name another table with -o")
     if output is not None and os.path.lexists(path) and not overwrite:  # a link too, wherever it leads
-        raise UsageError(f"{path} is there already", hint="name another table with -o, or add --overwrite")
+        raise UsageError(f"{path} already exists", hint="name another table with -o, or add --overwrite")
     number = 1
     while output is None and os.path.lexists(path):
         number += 1

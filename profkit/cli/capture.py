@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-from profkit.cli.say import say, say_below
+from profkit.cli.shared.say import say, say_below
 from profkit.errors import MissingCapabilityError, UsageError
 
 DEFAULT_FOLDER = "profkit-capture"
@@ -23,14 +23,18 @@ DEFAULT_FOLDER = "profkit-capture"
 def window_options(function: Any) -> Any:
     """Add the options that say what is recorded, which `capture` and `run` share."""
     options = (
-        click.option("--baseline", type=click.IntRange(1), help="Unprofiled steps timed before (10)."),
+        click.option("--baseline", type=click.IntRange(1), help="Steps timed without the profiler first (10)."),
         click.option(
-            "--warmup", type=click.IntRange(1), help="Steps with the profiler prepared (1, or the loader's queue)."
+            "--warmup", type=click.IntRange(1), help="Steps that warm up the profiler (1, or the loader's queue)."
         ),
         click.option(
             "--steps", type=click.IntRange(1), help="Steps recorded (5, or whole rounds of the loader's workers)."
         ),
-        click.option("--shapes", is_flag=True, help="Record operator shapes: needed for FLOPs; doubles the stall."),
+        click.option(
+            "--shapes",
+            is_flag=True,
+            help="Record operator shapes: needed for FLOPs; doubles the stall while the trace is written.",
+        ),
         click.option("--stacks", is_flag=True, help="Record Python stacks."),
         click.option("--memory", is_flag=True, help="Record every allocation."),
         click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to capture (all)."),
@@ -44,10 +48,12 @@ def window_options(function: Any) -> Any:
             "--device",
             type=click.Choice(["auto", "cpu", "cuda"]),
             default="auto",
-            help="What to record; cuda refuses a run that uses none.",
+            help="What to record; cuda fails if the run does not use CUDA.",
         ),
-        click.option("--strict", is_flag=True, help="Stop instead of running the script without a capture."),
-        click.option("--overwrite", is_flag=True, help="Replace the capture that lies in -o."),
+        click.option(
+            "--strict", is_flag=True, help="Stop if nothing can be recorded, instead of running the script anyway."
+        ),
+        click.option("--overwrite", is_flag=True, help="Replace the capture in -o."),
     )
     for option in reversed(options):
         function = option(function)
@@ -106,7 +112,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     is_lacking: bool
 
     def leave(self) -> int:
-        """Give the exit code: the command's own, 4 if that is 0 and profkit could not do its part.
+        """The exit code: the command's own, 4 if that is 0 and profkit could not do its part.
 
         Where a signal ended the command, it ends this process as well.
         """
@@ -136,7 +142,7 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
 
 def _outcome(options: Any, ran: Any) -> Captured:
     """Put the traces together and say how it went."""
-    from profkit.capture.export import is_taken
+    from profkit.capture.inside.export import is_taken
     from profkit.capture.outcome import outcomes_of, told
 
     folder = Path(options.folder)
@@ -148,7 +154,7 @@ def _outcome(options: Any, ran: Any) -> Captured:
     try:
         facts = outcomes_of(options, folder, details=details)
     except OSError as error:
-        say(f"the traces could not be put together ({error})")
+        say(f"the traces could not be merged ({error})")
         return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
     for line in [*told(facts, folder), *_unused_gpus(facts, len(details["gpus"]))]:
         head, _, trace = line.partition("\n")
@@ -161,29 +167,29 @@ def _outcome(options: Any, ran: Any) -> Captured:
 
 
 def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
-    """Give a line if GPUs are there and the run used none of them: mostly a torch without CUDA."""
+    """A line if GPUs are there and the run used none of them: mostly a torch without CUDA."""
     kinds = {one.get("device", {}).get("type") for one in facts if one.get("trace")}
     if not n_gpus or kinds != {"cpu"}:
         return []
     return [
-        f"no CUDA was used, though this machine has {n_gpus} GPU(s): the trace holds the host alone; profkit doctor"
+        f"no CUDA was used, though this machine has {n_gpus} GPU(s): the trace shows the host only; see profkit doctor"
     ]
 
 
 def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_FOLDER, is_strict: bool = False) -> Path:
-    """Give the folder to write to, absolute: the one asked for if no capture lies in it, else a new one.
+    """The folder to write to, absolute: the one asked for if no capture lies in it, else a new one.
 
     A new one as well where another capture is writing into it: to wait would hold the command up, to refuse stop it,
     which only `is_strict` asks for. What a killed capture left in the folder is put aside, and said.
     """
     from profkit.capture import place
-    from profkit.capture.export import remove_published
+    from profkit.capture.inside.export import remove_published
     from profkit.capture.outcome import put_aside
 
     folder = (output or Path(default)).absolute()
     there = "" if overwrite else _what_lies_in(folder)
     if there and output is not None:
-        raise UsageError(f"{output} holds {there} already", hint="name another folder with -o, or add --overwrite")
+        raise UsageError(f"{output} already holds {there}", hint="name another folder with -o, or add --overwrite")
     if not there and place.is_busy(folder):
         there = f"another capture is writing into {folder}"
         if is_strict:
@@ -209,7 +215,7 @@ def _what_lies_in(folder: Path) -> str:
 
 
 def _next_free(folder: Path) -> Path:
-    """Give the first folder of this name and a number that is not there."""
+    """The first folder of this name and a number that is not there."""
     taken = {path.name for path in folder.parent.glob(f"{glob.escape(folder.name)}-*")}
     number = next(number for number in range(2, len(taken) + 3) if f"{folder.name}-{number}" not in taken)
     return folder.with_name(f"{folder.name}-{number}")
@@ -225,7 +231,7 @@ def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bo
 
 
 def _circumstances(options: Any) -> dict[str, Any]:
-    """Give what the manifest says of the machine and the request."""
+    """What the manifest says of the machine and the request."""
     from profkit.capture.doctor import gpu_facts
     from profkit.redact import redacted
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import click
 
-from profkit.cli.output import FormatChoice, deliver, format_for
-from profkit.cli.percent import Percent
-from profkit.cli.progress import ReadingProgress
-from profkit.cli.say import say
+from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
+from profkit.cli.shared.percent import Percent
+from profkit.cli.shared.progress import ReadingProgress
+from profkit.cli.shared.say import say
 from profkit.errors import UsageError
 from profkit.model.comparison import Comparison, Judgement
 from profkit.units import format_change, format_fraction
@@ -43,9 +43,13 @@ class _ManyPaths(click.Command):
 @click.option("--baseline", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs before.")
 @click.option("--candidate", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs after.")
 @click.option(
-    "--margin", type=Percent(), default="2%", show_default=True, help="Changes within it count as none; say it first."
+    "--margin",
+    type=Percent(),
+    default="2%",
+    show_default=True,
+    help="Ignore smaller changes; choose this before measuring.",
 )
-@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not tell.")
+@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it.")
 @click.option(
     "--fail-on-regression",
     "limit",
@@ -53,10 +57,10 @@ class _ManyPaths(click.Command):
     metavar="3%",
     help="Exit 1 if the whole interval is worse than this.",
 )
-@click.option("-f", "--format", "fmt", type=FormatChoice(), help="terminal, json or markdown; by -o otherwise.")
+@click.option("-f", "--format", "fmt", type=FormatChoice("compare"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
-@click.option("--lenient", is_flag=True, help="Read what is whole of a damaged file.")
-@click.option("-v", "--verbose", is_flag=True, help="Also every reading, kernel and collective.")
+@click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show every reading, kernel and collective.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
     paths: tuple[str, ...],
@@ -73,9 +77,9 @@ def command(
 ) -> int:
     """Say whether B is faster than A, by how much, how sure that is, and where the difference comes from.
 
-    A side is traces, capture folders or a result table (CSV, JSON). Every path is one run; steps of a run are no runs.
-    With three runs a side there is an answer: improved, regressed, equivalent or inconclusive. With one there is what
-    happened, and why.
+    A side is traces, capture folders or a result table (CSV, JSON). Every path is one run; steps within one run do
+    not count as separate runs. With three runs a side there is an answer: improved, regressed, equivalent or
+    inconclusive. With one run a side, the report shows what happened, and why.
 
     \b
     Examples:
@@ -86,18 +90,19 @@ def command(
       profkit compare main.csv branch.csv --fail-on-regression 3%
       profkit compare a/ b/ -o report.md                   markdown for a pull request
     """
-    format_name = format_for(fmt, output)
+    format_name = format_for("compare", fmt, output)
     before, after = _sides(paths, baseline, candidate)
     comparison = _compared(before, after, margin=margin, metric=metric, lenient=lenient)
-    deliver(_rendered(comparison, format_name, verbose=verbose, color=False if output else color), output)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    show("compare", comparison, how, source=before[0])
     return 0 if limit is None else _gate(comparison, limit)
 
 
 def _sides(paths: Sequence[str], baseline: Sequence[str], candidate: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Give the paths of both sides; the candidate's are none for a table that holds both."""
+    """The paths of both sides; the candidate's are none for a table that holds both."""
     if baseline or candidate:
         if paths:
-            raise UsageError(f"{paths[0]} belongs to neither side", hint="put it after --baseline or --candidate")
+            raise UsageError(f"{paths[0]} is on neither side", hint="put it after --baseline or --candidate")
         if not (baseline and candidate):
             missing = _SIDES[bool(baseline)]
             raise UsageError(f"{missing} is missing", hint="profkit compare --baseline a1 a2 --candidate b1 b2")
@@ -108,13 +113,13 @@ def _sides(paths: Sequence[str], baseline: Sequence[str], candidate: Sequence[st
         return [paths[0]], []
     found = f"{len(paths)} paths" if paths else "nothing"
     raise UsageError(
-        f"two sides are needed, and {found} given",
+        f"two sides are needed, but {found} given",
         hint="profkit compare A B; several runs: --baseline a1 a2 a3 --candidate b1 b2 b3",
     )
 
 
 def _compared(before: list[str], after: list[str], *, margin: float, metric: str | None, lenient: bool) -> Comparison:
-    from profkit.compare.tables import is_result_table
+    from profkit.compare.tables.result_tables import is_result_table
 
     are_tables = {is_result_table(Path(path)) for path in (*before, *after)}
     if are_tables == {True}:
@@ -126,9 +131,9 @@ def _compared(before: list[str], after: list[str], *, margin: float, metric: str
     if not after:
         raise UsageError(f"{before[0]} is one side", hint="name the other one as well: profkit compare A B")
     if metric is not None:
-        raise UsageError("--metric names a column, and these are traces", hint="leave it out")
+        raise UsageError("--metric names a column, but these are traces", hint="leave it out")
+    from profkit.compare.captures.sides import read_side
     from profkit.compare.comparison import compare
-    from profkit.compare.sides import read_side
 
     with ReadingProgress() as progress:
         sides = [
@@ -138,27 +143,15 @@ def _compared(before: list[str], after: list[str], *, margin: float, metric: str
     return compare(*sides, margin=margin)
 
 
-def _rendered(comparison: Comparison, fmt: str, *, verbose: bool, color: bool | None) -> str:
-    if fmt == "terminal":
-        from profkit.render import compare
-
-        return compare.render(comparison, color=color, verbose=verbose)
-    if fmt == "json":
-        from profkit.render import compare_json
-
-        return compare_json.render(comparison)
-    from profkit.render import compare_markdown
-
-    return compare_markdown.render(comparison)
-
-
 def _gate(comparison: Comparison, limit: float) -> int:
-    """Give 1 where the whole interval of a regressed answer is worse than the limit; say on stderr what was decided."""
+    """1 where the whole interval of a regressed answer is worse than the limit; say on stderr what was decided."""
     judged = [judgement for _, judgement in comparison.configurations] or [comparison.judgement]
     beyond = [item for item in judged if _is_beyond(item, limit)]
     code = int(bool(beyond))
     said = (
-        f"regressed by {format_fraction(_least_loss(beyond[0]))} or more" if beyond else _why_not(comparison.judgement)
+        f"regressed by {format_fraction(_least_loss(beyond[0]))} or more"
+        if beyond
+        else _why_not(comparison.judgement, limit)
     )
     say(f"--fail-on-regression {format_fraction(limit)}: {said}; exit code {code}")
     return code
@@ -169,13 +162,16 @@ def _is_beyond(judged: Judgement, limit: float) -> bool:
 
 
 def _least_loss(judged: Judgement) -> float:
-    """Give the end of the interval that is kinder to the candidate, as a loss."""
+    """The end of the interval that is kinder to the candidate, as a loss."""
     return -judged.interval[1] if judged.interval is not None else 0.0
 
 
-def _why_not(judged: Judgement) -> str:
+def _why_not(judged: Judgement, limit: float) -> str:
     if not judged.is_comparable:
-        return "the sides do different work, so nothing can be said of a regression"
+        return "the sides do different work, so a regression cannot be judged"
     if judged.interval is None or min(judged.n) < _MIN_RUNS:
-        return f"{judged.n[0]} and {judged.n[1]} runs cannot tell a regression from noise; three a side can"
-    return f"not certainly regressed by more: the interval of the effect reaches {format_change(judged.interval[1])}"
+        return f"{judged.n[0]} and {judged.n[1]} runs cannot rule out noise; three a side can"
+    return (
+        f"the slowdown may be below {format_fraction(limit)}: the interval of the effect reaches"
+        f" {format_change(judged.interval[1])}"
+    )

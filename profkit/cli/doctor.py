@@ -10,7 +10,7 @@ import click
 from profkit.shell import clean
 
 
-@click.command("doctor", short_help="What this machine can capture, and how to get the rest.")
+@click.command("doctor", short_help="What this machine can record, and how to get the rest.")
 @click.option(
     "--python", metavar="PROGRAM", help="The Python that runs your scripts (default: this one if it has torch)."
 )

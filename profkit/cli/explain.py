@@ -7,7 +7,8 @@ import textwrap
 import click
 
 from profkit.errors import UsageError
-from profkit.model.finding import Explanation
+from profkit.findings import KINDS
+from profkit.findings.kind import FindingKind
 
 _WIDTH = 96
 
@@ -18,20 +19,10 @@ class _FindingId(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """Give the ids that begin so."""
+        """The ids that begin so."""
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(name) for name in _explanations() if name.startswith(incomplete)]
-
-
-def _explanations() -> dict[str, Explanation]:
-    """Give what is known of findings of `triage`, of one rank and of many, and readings of `compare`, by id."""
-    from profkit import analyzers
-    from profkit.compare import explanations as readings
-    from profkit.handover import explanations as second
-    from profkit.ranks import explanations as across
-
-    return {**analyzers.EXPLANATIONS, **across.EXPLANATIONS, **second.EXPLANATIONS, **readings.EXPLANATIONS}
+        return [CompletionItem(name) for name in KINDS if name.startswith(incomplete)]
 
 
 @click.command("explain", short_help="What a finding means and how to prove it.")
@@ -45,32 +36,31 @@ def command(finding_id: str | None) -> None:
       profkit explain
       profkit explain input.starved
     """
-    known = _explanations()
     if finding_id is None:
-        for explanation in known.values():
-            click.echo(f"{explanation.id:31} {explanation.title}")
+        for kind in KINDS.values():
+            click.echo(f"{kind.id:31} {kind.title}")
         return
-    if finding_id not in known:
+    if finding_id not in KINDS:
         from difflib import get_close_matches
 
-        near = get_close_matches(finding_id, known, n=1, cutoff=0.4)
+        near = get_close_matches(finding_id, KINDS, n=1, cutoff=0.4)
         raise UsageError(
             f"there is no finding {finding_id!r}" + (f"; did you mean {near[0]}?" if near else ""),
             hint="profkit explain lists all of them",
         )
-    click.echo(as_text(known[finding_id]))
+    click.echo(as_text(KINDS[finding_id]))
 
 
-def as_text(explanation: Explanation) -> str:
-    """Give the explanation as text of at most 96 columns."""
-    parts = [f"{explanation.id}: {explanation.title}", ""]
+def as_text(kind: FindingKind) -> str:
+    """What is known of a kind of finding, in lines of at most 96 columns."""
+    parts = [f"{kind.id}: {kind.title}", ""]
     for title, body in (
-        ("what it means", explanation.meaning),
-        ("how it is measured", explanation.measured),
-        ("thresholds and their source", explanation.thresholds),
-        ("what else looks like it", explanation.lookalikes),
-        ("the experiment that proves it", explanation.proof),
-        ("what to do", explanation.fixes),
+        ("what it means", kind.meaning),
+        ("how it is measured", kind.measured),
+        ("thresholds and their source", kind.threshold_lines),
+        ("what else looks like it", kind.lookalikes),
+        ("the experiment that proves it", kind.proof),
+        ("what to do", kind.fixes),
     ):
         if body:
             parts += [title, *_lines(body), ""]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli.numeric import load_numpy
-from profkit.cli.progress import ReadingProgress
+from profkit.cli.shared.numeric import load_numpy
+from profkit.cli.shared.progress import ReadingProgress
 from profkit.model.finding import Skipped
 from profkit.shell import clean
 from profkit.units import format_bytes, format_ns
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from profkit.model.trace import Trace
 
 
-@click.command("info", short_help="What is in a trace, and what it can tell.")
+@click.command("info", short_help="What is in a trace, and what it can show.")
 @click.argument("path", type=click.Path(allow_dash=True), metavar="TRACE")
 @click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
-@click.option("--lenient", is_flag=True, help="Read what is whole of a damaged file.")
+@click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
 def command(path: str, fmt: str, lenient: bool) -> None:
     """Say what a trace or an nsys export holds (events, devices, steps, options of the profiler), whether the capture
     is sound, and which analyses it can feed; for the others, what is missing and how to get it.
@@ -41,7 +41,7 @@ def command(path: str, fmt: str, lenient: bool) -> None:
 
 
 def describe(trace: Trace) -> dict[str, Any]:
-    """Give what a trace holds as plain values."""
+    """What a trace holds as plain values."""
     from profkit.analyzers import ANALYZERS, quality
     from profkit.timeline import Facts
 
@@ -51,7 +51,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     meta = trace.meta
     return {
         "source": meta.source,
-        "format": meta.format,
+        "format": meta.traits.format,
         "n_bytes": meta.n_bytes,
         "n_events": meta.n_events,
         "rank": meta.rank,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from profkit.cli.output import FormatChoice, deliver, format_for
+from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
 from profkit.model.kernel import KernelReport
 
 
 @click.command("kernels", short_help="What limits a kernel, from Nsight Compute's profiles.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE...")
-@click.option("-f", "--format", "fmt", type=FormatChoice(), help="terminal, json or markdown; by -o otherwise.")
+@click.option("-f", "--format", "fmt", type=FormatChoice("kernels"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
-@click.option("-v", "--verbose", is_flag=True, help="Every launch at length.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every launch in full.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(paths: tuple[str, ...], fmt: str | None, output: Path | None, verbose: bool, color: bool | None) -> int:
     """Read ncu's profiles and say for each kernel what limits it, on which numbers, and what to change.
@@ -28,13 +28,14 @@ def command(paths: tuple[str, ...], fmt: str | None, output: Path | None, verbos
       profkit kernels details.csv -f json
       ncu --import kernel.ncu-rep --csv --page raw | profkit kernels -
     """
-    format_name = format_for(fmt, output)
-    deliver(_rendered(_read(paths), format_name, verbose=verbose, color=False if output else color), output)
+    format_name = format_for("kernels", fmt, output)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    show("kernels", _read(paths), how, source=paths[0])
     return 0
 
 
 def _read(paths: tuple[str, ...]) -> KernelReport:
-    from profkit.ingest.ncu import find_ncu_sources, read_profiles
+    from profkit.ingest.ncu.reader import find_ncu_sources, read_profiles
     from profkit.kernels.assess import assess_all
 
     sources = find_ncu_sources(paths)
@@ -44,17 +45,3 @@ def _read(paths: tuple[str, ...]) -> KernelReport:
         sources=sources,
         warnings=[warning for one in found for warning in one.warnings],
     )
-
-
-def _rendered(report: KernelReport, fmt: str, *, verbose: bool, color: bool | None) -> str:
-    if fmt == "terminal":
-        from profkit.render import kernels
-
-        return kernels.render(report, color=color, verbose=verbose)
-    if fmt == "json":
-        from profkit.render import kernels_json
-
-        return kernels_json.render(report)
-    from profkit.render import kernels_markdown
-
-    return kernels_markdown.render(report)

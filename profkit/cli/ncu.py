@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from profkit import files
-from profkit.cli.nsight import (
+from profkit.cli.shared.nsight import (
     Done,
     Job,
     capture_options,
@@ -21,25 +21,25 @@ from profkit.cli.nsight import (
     show,
     tool_options,
 )
-from profkit.cli.say import say, say_below
+from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 from profkit.redact import shown_url
 from profkit.shell import CommandLine, line_of, path_word, recorded
 
 DEFAULT_FOLDER = "profkit-ncu"
-_NO_MATCH = "name and launch index are those of a steady step; try --skip 0, or --whole"
-_IN_USE = "another tool reads the GPU's counters: dcgmi profiling --pause, or end the other ncu"
+_NO_MATCH = "name and launch index come from a steady step; try --skip 0, or --whole"
+_IN_USE = "another tool reads the GPU's counters: run dcgmi profiling --pause, or end the other ncu"
 _MOST_LOG_BYTES: Final = 16 * 2**20  # chosen: ncu writes a line for each pass
 _STEPS = 2  # the launch counted in one step, and one more where an early one was skipped (chosen)
 
 
 @click.command("ncu", short_help="Profile a hot kernel with Nsight Compute.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the report ({DEFAULT_FOLDER}).")
-@click.option("--kernel", metavar="NAME", help="The kernel, as torch, nsys or ncu call it, or regex:...")
-@click.option("--from", "trace", type=click.Path(), metavar="TRACE", help="Take the hottest kernel of this trace.")
-@click.option("--run-recorded", is_flag=True, help="With --from: run the command that the trace was recorded with.")
-@click.option("--skip", type=click.IntRange(0), help="Matching launches passed over (from the trace, or 0).")
-@click.option("--count", type=click.IntRange(1), help="Launches profiled (1; 50 where no kernel is named).")
+@click.option("--kernel", metavar="NAME", help="The kernel's name in torch, nsys or ncu, or regex:...")
+@click.option("--from", "trace", type=click.Path(), metavar="TRACE", help="Profile the hottest kernel of this trace.")
+@click.option("--run-recorded", is_flag=True, help="With --from: run the command that recorded the trace.")
+@click.option("--skip", type=click.IntRange(0), help="Matching launches to skip (from the trace, or 0).")
+@click.option("--count", type=click.IntRange(1), help="Launches to profile (1; 50 if no kernel is named).")
 @click.option("--set", "section_set", metavar="basic|full", help="ncu's metrics (full for a named kernel).")
 @click.option("--ranks", default="0", metavar="0|all", help="Ranks to profile under torchrun or srun (0).")
 @tool_options
@@ -73,23 +73,17 @@ def command(
       profkit ncu --kernel vectorized_elementwise_kernel --skip 12 -- python train.py
       profkit ncu --dry-run -- python train.py
     """
-    from profkit.capture.launchers import cut, placed
-    from profkit.capture.ncu import HELP, REPORTS, ncu_line, target_of
-    from profkit.capture.nsight import find_tool, require
+    from profkit.capture.tools.launchers import cut, placed
+    from profkit.capture.tools.ncu import HELP, REPORTS, ncu_line, target_of
+    from profkit.capture.tools.nsight import find_tool, require
 
     checked_ranks(ranks)
-    if kernel is not None and trace is not None:
-        raise UsageError("--kernel and --from both name a kernel", hint="give one of them")
-    if run_recorded and (trace is None or command_line):
-        raise UsageError(
-            "--run-recorded takes the command from a trace",
-            hint="profkit ncu --from TRACE --run-recorded, and no command",
-        )
     if trace is not None:
+        _refuse_two_ways(kernel, command_line, run_recorded=run_recorded)
         kernel, found_skip, known = _hottest(trace)
         skip = found_skip if skip is None else skip
         command_line = command_line or _recorded(trace, known, may_run=run_recorded)
-    if not command_line:
+    if not command_line or (run_recorded and trace is None):
         raise UsageError("no command to run", hint="profkit ncu --kernel NAME -- python train.py")
     target = target_of(kernel, skip=skip, count=count)
     folder = output_folder(output, DEFAULT_FOLDER, overwrite=overwrite, is_dry=dry_run)
@@ -117,16 +111,35 @@ def command(
         show(job)
         return 0
     require(tool, needs_gpu=True, needs_counters=True)
-    if log is not None:
-        log.unlink(missing_ok=True)  # a former run's
+    _remove_former(log)
     return _finish(run_job(job, REPORTS), folder, tool, log)
 
 
 command.allow_interspersed_args = False
 
 
+def _refuse_two_ways(kernel: str | None, command_line: tuple[str, ...], *, run_recorded: bool) -> None:
+    """Raise UsageError where something that comes from the trace is given as well."""
+    if kernel is not None:
+        raise UsageError("--kernel and --from both name a kernel", hint="give one of them")
+    if run_recorded and command_line:
+        raise UsageError(
+            "--run-recorded takes the command from a trace",
+            hint="profkit ncu --from TRACE --run-recorded, and no command",
+        )
+
+
+def _remove_former(log: Path | None) -> None:
+    """Remove the log of a former run; raises UsageError for what is no file."""
+    try:
+        if log is not None:
+            log.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot replace {log}: {error.strerror}", hint="choose another folder with -o") from None
+
+
 def _hottest(trace: str) -> tuple[str, int | None, CommandLine | None]:
-    """Give the kernel with the most time, its typical launch in a step, and the command that the trace was made with.
+    """The kernel with the most time, its typical launch in a step, and the command that the trace was made with.
 
     Raises UsageError for a trace without kernels.
     """
@@ -139,7 +152,7 @@ def _hottest(trace: str) -> tuple[str, int | None, CommandLine | None]:
     kernels = analyse(read).results.get("kernels")
     if kernels is None or kernels.scope.is_cpu or not kernels.top:
         raise UsageError(
-            f"{shown} holds no kernels", hint="ncu looks at a GPU's kernels; profkit triage says what it is"
+            f"{shown} holds no kernels", hint="ncu profiles GPU kernels; profkit triage analyses this trace"
         )
     top = kernels.top[0]
     say(f"hottest in {shown}: {top.name[:100]}, {top.count} launches")
@@ -159,10 +172,10 @@ def _recorded(trace: str, known: CommandLine | None, *, may_run: bool) -> tuple[
         raise UsageError(f"{shown} names no command that can be run", hint=f"give it: {yours} COMMAND")
     say(f"{shown} was recorded with: {known.text}")
     if any(REDACTED in word for word in known.words):
-        raise UsageError("secrets were taken out of that command", hint=f"give it whole: {yours} COMMAND")
+        raise UsageError("secrets were removed from that command", hint=f"give the whole command: {yours} COMMAND")
     if not may_run:
         raise UsageError(
-            "a command in a trace is run only if you say so",
+            "profkit runs a command from a trace only with --run-recorded",
             hint=f"read it, then add --run-recorded, or: {yours} COMMAND",
         )
     return known.words
@@ -170,14 +183,14 @@ def _recorded(trace: str, known: CommandLine | None, *, may_run: bool) -> tuple[
 
 def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
     """Print the raw page beside each report and say what to run next; 4 where ncu could not do its part."""
-    from profkit.capture.nsight import counters_error
+    from profkit.capture.tools.nsight import counters_error
 
     said = "" if log is None else _log_of(log)
     if "ERR_NVGPUCTRPERM" in said:
         raise counters_error()
     if not done.reports:
         errors = [line for line in said.splitlines() if line.startswith("==ERROR==")] or [
-            "no launch matched" if log is not None else "see what each ncu said above"
+            "no launch matched" if log is not None else "see the output of ncu above"
         ]
         say(f"ncu left no report in {folder}: {errors[0]}")
         say_below(f"hint: {_IN_USE if 'driver resource' in errors[0] else _NO_MATCH}")
@@ -191,7 +204,7 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
 
 
 def _log_of(log: Path) -> str:
-    """Give the end of what ncu has logged; nothing of what is no file of its own."""
+    """The end of what ncu has logged; nothing of what is no file of its own."""
     with suppress(OSError), files.open_file(log, follow=False) as file:
         file.seek(max(file.seek(0, os.SEEK_END) - _MOST_LOG_BYTES, 0))
         return file.read(_MOST_LOG_BYTES).decode(errors="replace")
@@ -200,7 +213,7 @@ def _log_of(log: Path) -> str:
 
 def _write_page(tool: Any, report: Path) -> None:
     """Write the raw page of a report beside it, as ncu prints it."""
-    from profkit.capture.ncu import page_line
+    from profkit.capture.tools.ncu import page_line
 
     page = subprocess.run(page_line(tool, report), check=False, capture_output=True)  # noqa: S603
     if page.returncode or not page.stdout:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from profkit.cli.nsight import (
+from profkit.cli.shared.nsight import (
     Done,
     Job,
     capture_options,
@@ -18,7 +18,7 @@ from profkit.cli.nsight import (
     show,
     tool_options,
 )
-from profkit.cli.say import say, say_below
+from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 from profkit.shell import line_of, path_word
 
@@ -28,8 +28,10 @@ DEFAULT_FOLDER = "profkit-nsys"
 @click.command("nsys", short_help="Record steady steps with Nsight Systems.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the reports ({DEFAULT_FOLDER}).")
 @click.option("--steps", type=click.IntRange(1), help="Steps recorded (5, or whole rounds of the loader's workers).")
-@click.option("--also", default="", metavar="waits,python,...", help="More to record; --also help lists it.")
-@click.option("--trace", metavar="cuda-sw,nvtx", help="What nsys traces, in its own words.")
+@click.option(
+    "--also", default="", metavar="waits,python,...", help="What else to record; --also help lists the words."
+)
+@click.option("--trace", metavar="cuda-sw,nvtx", help="What nsys traces, passed on as --trace.")
 @click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to record under torchrun or srun (all).")
 @tool_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
@@ -55,9 +57,9 @@ def command(
       profkit nsys --also waits -- python train.py          what the host waits for
       profkit nsys --dry-run -- torchrun --nproc-per-node 4 train.py
     """
-    from profkit.capture.launchers import cut, placed
-    from profkit.capture.nsight import find_tool, require
-    from profkit.capture.nsys import HELP, REPORTS, nsys_line
+    from profkit.capture.tools.launchers import cut, placed
+    from profkit.capture.tools.nsight import find_tool, require
+    from profkit.capture.tools.nsys import HELP, REPORTS, nsys_line
 
     wanted = _wanted(also)
     if not command_line:
@@ -84,7 +86,7 @@ command.allow_interspersed_args = False
 
 
 def _wanted(also: str) -> tuple[str, ...]:
-    from profkit.capture.nsys import ALSO
+    from profkit.capture.tools.nsys import ALSO
 
     wanted = tuple(part.strip() for part in also.split(",") if part.strip())
     if wanted == ("help",):
@@ -94,18 +96,18 @@ def _wanted(also: str) -> tuple[str, ...]:
     unknown = [name for name in wanted if name not in ALSO]
     if unknown:
         known = "; ".join(f"{name}: {meaning}" for name, meaning in ALSO.items())
-        raise UsageError(f"--also {unknown[0]} is not known", hint=known)
+        raise UsageError(f"--also {unknown[0]} is unknown", hint=known)
     return wanted
 
 
 def _finish(done: Done, folder: Path, tool: Any) -> int:
     """Export the reports and say what to run next; 4 where the command went well and nsys left nothing."""
-    from profkit.capture.nsight import flags_of
-    from profkit.capture.nsys import EXPORT_HELP, export_line
+    from profkit.capture.tools.nsight import flags_of
+    from profkit.capture.tools.nsys import EXPORT_HELP, export_line
 
     if not done.reports:
         say(f"nsys left no report in {folder}")
-        say_below("hint: --whole records without looking for steps; nsys status --environment")
+        say_below("hint: --whole records without looking for steps; nsys status --environment checks the machine")
         return done.code or 4
     exporter = flags_of(tool, EXPORT_HELP)
     exported = []

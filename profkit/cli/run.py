@@ -14,7 +14,7 @@ from profkit.errors import UsageError
 @click.command("run", short_help="Profile a script and give the verdict.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the traces ({DEFAULT_FOLDER}).")
 @window_options
-@click.option("-v", "--verbose", is_flag=True, help="Also every table: kernels, operators, calls, checks.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show every table: kernels, operators, calls, checks.")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
 def command(
     output: Path | None,

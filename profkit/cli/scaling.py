@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from profkit.cli.output import FormatChoice, deliver, format_for
-from profkit.cli.progress import ReadingProgress
+from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
+from profkit.cli.shared.progress import ReadingProgress
 from profkit.model.scaling import Held, ScalingReport
 
 _SIZES: Final = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30}
@@ -21,19 +21,23 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Give bytes."""
+        """Bytes."""
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b)", str(value).strip().lower())
         if match is None or match[2] not in _SIZES or float(match[1]) == 0:
-            self.fail(f"{value!r} is no amount of memory: write 16GB", param, ctx)
+            self.fail(f"{value!r} is not an amount of memory: write 16GB", param, ctx)
         return float(match[1]) * _SIZES[match[2]]
 
 
-@click.command("scaling", short_help="Does it scale, and is the baseline fit to say so?")
+@click.command("scaling", short_help="Does the job scale, and is the baseline sound?")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="TABLE|DIRS...")
-@click.option("--held", type=click.Choice(["strong", "weak"]), help="What stays the same: work per step, or per GPU.")
-@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not tell.")
-@click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, where no column says.")
-@click.option("-f", "--format", "fmt", type=FormatChoice(), help="terminal, json or markdown; by -o otherwise.")
+@click.option(
+    "--held",
+    type=click.Choice(["strong", "weak"]),
+    help="What stays the same: work per step (strong) or per GPU (weak).",
+)
+@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it.")
+@click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, if no column has it.")
+@click.option("-f", "--format", "fmt", type=FormatChoice("scaling"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
@@ -45,11 +49,11 @@ def command(
     output: Path | None,
     color: bool | None,
 ) -> int:
-    """Give strong and weak scaling efficiency with intervals, and judge the baseline they stand on.
+    """Compute strong and weak scaling efficiency with intervals, and check the baseline.
 
     TABLE is CSV or JSON, one row per run: gpus or world_size, tokens_per_sec or step_ms, batch and memory where known.
-    DIRS are capture folders, one per run; beside a table they say where its efficiency went. An efficiency above 1
-    accuses the baseline until it is explained.
+    DIRS are capture folders, one per run; given with a table, they show where efficiency is lost. An efficiency
+    above 1 means that the baseline is suspect until it is explained.
 
     \b
     Examples:
@@ -58,42 +62,29 @@ def command(
       profkit scaling run2/ run4/ run8/ --held weak
       profkit scaling results.csv run2/ run8/              runs of the table, evidence of the traces
     """
-    format_name = format_for(fmt, output)
+    format_name = format_for("scaling", fmt, output)
     report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity)
-    deliver(_rendered(report, format_name, color=False if output else color), output)
+    how = Showing(fmt=format_name, output=output, color=color)
+    show("scaling", report, how, source=paths[0])
     return 0
 
 
 def _scaled(
     paths: tuple[str, ...], *, held: Held | None, metric: str | None, capacity_bytes: float | None
 ) -> ScalingReport:
-    from profkit.compare.scaling import scale
-    from profkit.compare.tables import is_result_table, read_table
+    from profkit.compare.scaling.study import scale
+    from profkit.compare.tables.result_tables import is_result_table, read_table
 
     named = [path for path in paths if is_result_table(Path(path))]
     folders = [path for path in paths if path not in named]
     tables = [read_table(path, metric=metric) for path in named]
     traces = None
     if folders:
-        from profkit.compare.sides import read_side
-        from profkit.compare.traced import traced_table
+        from profkit.compare.captures.sides import read_side
+        from profkit.compare.scaling.traced import traced_table
 
         with ReadingProgress() as progress:
             side = read_side("runs", folders, progress=progress)
         table, traces = traced_table(", ".join(folders), side.runs)
         tables = tables or [table]
     return scale(tables, held=held, capacity_bytes=capacity_bytes, traces=traces)
-
-
-def _rendered(report: ScalingReport, fmt: str, *, color: bool | None) -> str:
-    if fmt == "terminal":
-        from profkit.render import scaling
-
-        return scaling.render(report, color=color)
-    if fmt == "json":
-        from profkit.render import scaling_json
-
-        return scaling_json.render(report)
-    from profkit.render import scaling_markdown
-
-    return scaling_markdown.render(report)

@@ -6,21 +6,24 @@ import gc
 import os
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli.numeric import load_numpy
-from profkit.cli.output import FormatChoice, format_for, write
-from profkit.cli.progress import ReadingProgress
+from profkit.allocator import collector_paused
+from profkit.cli.shared.numeric import load_numpy
+from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
+from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import UsageError, blamed
-from profkit.model.allocator import collector_paused
 from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
+    from profkit.crosscheck.sources import Sources
     from profkit.model.report import Report
+    from profkit.ranks.reduce.options import Options
 
 _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs more than it gives
 _SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
@@ -33,37 +36,31 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
 
 @click.command("triage", short_help="The verdict on one trace or several.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="TRACE...")
-@click.option(
-    "-f",
-    "--format",
-    "fmt",
-    type=FormatChoice(),
-    help="terminal, json or markdown; by the suffix of -o otherwise.",
-)
+@click.option("-f", "--format", "fmt", type=FormatChoice("triage"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--steps", "step_text", metavar="A:B", help="Analyse only steps A to B-1, counted from 0.")
 @click.option(
     "--command",
     metavar="CMD",
-    help="What you run (python train.py ...): one program and its arguments, which next commands repeat.",
+    help="Your command (python train.py ...), used in the next commands: one program and its arguments.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice([s.value for s in Severity]),
-    help="Exit 1 at a finding of this severity or worse.",
+    help="Exit 1 if a finding has this severity or worse.",
 )
-@click.option("--lenient", is_flag=True, help="Analyse what is whole of a damaged file; the report says so.")
-@click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Processes at work; 0 chooses by size.")
+@click.option("--lenient", is_flag=True, help="Analyse the intact part of a damaged file; the report says so.")
+@click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Worker processes; 0 chooses by size.")
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep finished ranks here; in ~/.cache/profkit otherwise, if there is much to read.",
+    help="Keep finished ranks here; else in ~/.cache/profkit, if there is much to read.",
 )
-@click.option("--no-cache", is_flag=True, help="Keep nothing of finished ranks, and use nothing kept.")
-@click.option("--strict", is_flag=True, help="Stop at the first source that cannot be read; otherwise it is named.")
+@click.option("--no-cache", is_flag=True, help="Neither keep finished ranks nor use kept ones.")
+@click.option("--strict", is_flag=True, help="Stop at the first source that cannot be read; else the report names it.")
 @click.option("--dask", metavar="ADDRESS", help="Read ranks on a distributed cluster (tcp://host:8786).")
-@click.option("-v", "--verbose", is_flag=True, help="Also every table: kernels, operators, calls, checks.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show every table: kernels, operators, calls, checks.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
     paths: tuple[str, ...],
@@ -84,8 +81,8 @@ def command(
     """Read traces and say where the step time goes, what limits it, and what to run next.
 
     TRACE is a .json, .json.gz or .json.zst that torch.profiler wrote, an .sqlite that nsys exported, an .nsys-rep where
-    nsys is installed, a folder of them, or - for standard input (JSON only). Beside a trace, what another tool recorded
-    of the same job (an nsys export, an ncu report) is set against it: does it confirm the verdict?
+    nsys is installed, a folder of them, or - for standard input (JSON only). Given with a trace, another tool's
+    recording of the same job (an nsys export, an ncu report) is compared with it: does it confirm the verdict?
 
     \b
     Examples:
@@ -103,42 +100,46 @@ def command(
     # imports make much that stays, one trace's analysis makes no cycles worth looking for
     click.get_current_context().with_resource(collector_paused())
     load_numpy()
-    from profkit.handover.sources import sources_of
-    from profkit.ranks.fleet import triage
-    from profkit.ranks.options import Options
+    from profkit.crosscheck.sources import sources_of
+    from profkit.ranks.reduce.options import Options
 
-    step_range = _parse_steps(step_text)
-    options = Options(lenient=lenient, step_range=step_range, command=command)
-    given = sources_of(paths)
+    format_name = format_for("triage", fmt, output)
+    options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command)
+    keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
+    report = _report(sources_of(paths), options, jobs, keeping)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    show("triage", report, how, source=report.verdict.source)
+    return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+
+
+def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
+    """The report on what was given; `keeping` is for many ranks: what is kept of them, and who reads them."""
     sources = list(given.first)
     _tune_malloc(_largest_bytes(sources))
     with ReadingProgress() as progress:
         if len(sources) == 1:
+            from profkit.api import triage
+
             report = triage(
                 sources,
-                lenient=lenient,
+                lenient=options.lenient,
                 jobs=jobs or _jobs_for(sources),
-                step_range=step_range,
-                command=command,
+                step_range=options.step_range,
+                command=options.command,
                 progress=progress,
             )
         else:
             gc.enable()
-            from profkit.cli.ranks import Plan, report_on
+            from profkit.cli.shared.ranks import Plan, report_on
 
-            report = report_on(
-                sources,
-                options,
-                Plan(n_workers=jobs, cache=cache, is_cached=not no_cache, is_strict=strict, dask=dask),
-            )
+            report = report_on(sources, options, Plan(n_workers=jobs, **keeping))
         if given.has_second:
-            from profkit.handover.beside import Reading, handed_over
+            from profkit.crosscheck.run import Reading, handed_over
 
             reading = Reading(options=options, jobs=jobs or _jobs_for(sources), progress=progress)
             with blamed("setting the other tool beside it", sources[0]):
                 report = handed_over(report, given, reading)
-    write(report, fmt=format_for(fmt, output), output=output, verbose=verbose, color=color)
-    return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+    return report
 
 
 def _parse_steps(text: str | None) -> tuple[int, int] | None:
@@ -146,7 +147,7 @@ def _parse_steps(text: str | None) -> tuple[int, int] | None:
         return None
     match = re.fullmatch(r"(\d*):(\d*)", text)
     if match is None:
-        raise UsageError(f"--steps {text!r} is not of the form A:B", hint="--steps 2:8 analyses steps 2 to 7")
+        raise UsageError(f"--steps {text!r} does not have the form A:B", hint="--steps 2:8 analyses steps 2 to 7")
     return int(match[1] or 0), int(match[2]) if match[2] else sys.maxsize
 
 

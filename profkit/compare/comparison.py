@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec.structs import replace
 
-from profkit.compare.change import Answer, Change, Sample
-from profkit.compare.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
-from profkit.compare.measured import Measured
-from profkit.compare.pair import Pair, moved
-from profkit.compare.sides import Run, Side, shared_work
-from profkit.compare.waterfall import account, per_step, waterfall
-from profkit.compare.why import readings
+from profkit.compare.captures.measured import Measured
+from profkit.compare.captures.pair import Pair, moved
+from profkit.compare.captures.readings import readings
+from profkit.compare.captures.sides import Run, Side, shared_work
+from profkit.compare.captures.waterfall import account, per_step, waterfall
+from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
+from profkit.compare.stats.sample import Sample
 from profkit.errors import UnsupportedTraceError
+from profkit.findings.capture import QUALITY
+from profkit.findings.comparison import WORK_CHANGED
 from profkit.model.comparison import (
+    Answer,
     Comparison,
     FindingChange,
     Judgement,
@@ -27,7 +30,7 @@ from profkit.model.comparison import (
 from profkit.model.finding import Finding
 from profkit.units import format_count
 
-_NOT_OF_THE_PROGRAM: Final = frozenset({"capture.quality"})
+_NOT_OF_THE_PROGRAM: Final = frozenset({QUALITY.id})
 SAME_WORK: Final = 0.01
 """Share by which the operations in windows without steps may differ. Chosen: a fixed piece of work runs the same."""
 _FEW_STEPS: Final = 2
@@ -37,7 +40,7 @@ _FEW_STEPS: Final = 2
 def compare(
     baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
 ) -> Comparison:
-    """Give the comparison of two sides of traces."""
+    """The comparison of two sides of traces."""
     sides = baseline, candidate
     is_unprofiled = all(run.has_unprofiled for side in sides for run in side.runs)
     kinds = {trace.has_steps for side in sides for trace in side.traces}
@@ -46,12 +49,11 @@ def compare(
     samples = [_sample(side, unit, is_unprofiled=is_unprofiled) for side in sides]
     if kind:
         samples = [_throughput(side, sample, kind) for side, sample in zip(sides, samples, strict=True)]
-    change = judge(*samples, margin=margin, alpha=alpha)
     pair = _pair(baseline, candidate) if len(kinds) == 1 else None
     why = readings(pair) if pair is not None and _same_kind_of_device(sides) else ()
     metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
     metric = f"{kind} per second" if kind else metric
-    judgement = judgement_of(metric, samples, change)
+    judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
     return Comparison(
         judgement=judgement if kind else _withheld(judgement, _not_comparable(why, pair, unit)),
         baseline=_report(baseline, samples[0]),
@@ -74,20 +76,20 @@ def _sample(side: Side, unit: str, *, is_unprofiled: bool) -> Sample:
     for run, lengths in zip(side.runs, steps, strict=True):
         if not any(lengths):
             lasting = "steps last" if unit == "ns/step" else "window lasts"
-            raise UnsupportedTraceError(f"{run.name}: its {lasting} 0 ns: there is nothing to compare")
+            raise UnsupportedTraceError(f"{run.name}: its {lasting} 0 ns: nothing to compare")
     values = tuple(sum(run) / len(run) for run in steps)
     return Sample(name=side.name, values=values, unit=unit, higher_is_better=False, steps=steps)
 
 
 def _throughput(side: Side, sample: Sample, kind: str) -> Sample:
-    """Give the work per second of each run: what the script told of a step, over the step's time."""
+    """The work per second of each run: what the script told of a step, over the step's time."""
     works = [run.work[kind] for run in side.runs]
     values = tuple(work * 1e9 / step_ns for work, step_ns in zip(works, sample.values, strict=True))
     return Sample(name=side.name, values=values, unit=f"{kind}/s", higher_is_better=True)
 
 
 def _windows(run: Run) -> tuple[int, ...]:
-    """Give the windows of a run's traces, of which the longest stands for the run, as the slowest rank does."""
+    """The windows of a run's traces, of which the longest stands for the run, as the slowest rank does."""
     return (max(trace.device.budget.window_ns for trace in run.traces),)
 
 
@@ -106,46 +108,20 @@ def _same_kind_of_device(sides: Iterable[Side]) -> bool:
     return len({trace.is_cpu for side in sides for trace in side.traces}) == 1
 
 
-def judgement_of(metric: str, samples: Sequence[Sample], change: Change) -> Judgement:
-    """Give a judged change with what it is about, as renderers show it."""
-    baseline, candidate = samples
-    return Judgement(
-        metric=metric,
-        unit=baseline.unit,
-        higher_is_better=baseline.higher_is_better,
-        baseline_mean=baseline.mean,
-        candidate_mean=candidate.mean,
-        answer=change.answer.value,
-        sentence=change.sentence,
-        is_comparable=True,
-        ratio=change.ratio,
-        effect=change.effect,
-        interval=change.interval,
-        p_value=change.p_value,
-        test=change.test,
-        n=change.n,
-        unit_of_replication=change.unit_of_replication,
-        margin=change.margin,
-        minimum_detectable_effect=change.minimum_detectable_effect,
-        runs_to_settle=change.runs_to_settle,
-        method_note=change.method_note,
-    )
-
-
 def _not_comparable(why: tuple[Finding, ...], pair: Pair | None, unit: str) -> str:
-    """Give why the two means are of different things, "" where they are not."""
-    work = next((item for item in why if item.id == "compare.work_changed"), None)
+    """Why the two means are of different things, "" where they are not."""
+    work = next((item for item in why if item.id == WORK_CHANGED.id), None)
     if work is not None:
-        return f"{work.title} ({work.evidence[-1].statement})"
+        return f"{work.title} ({work.seen('compare.time_per_work_ratio').statement})"
     if pair is None:
-        return "steps were found on one side only: a step cannot be compared with a window"
+        return "steps were found on one side only: a step and a window cannot be compared"
     counts = pair.rates(lambda trace: trace.counts.operators)
     if unit != "ns/window" or min(counts) >= (1 - SAME_WORK) * max(counts):
         return ""
     told = moved(*(format_count(round(count, 1)) for count in counts))
     return (
-        f"no steps on either side, and the windows hold other work ({told} operations per window): their length is the"
-        " recording's, not the job's"
+        f"no steps on either side, and the windows hold different work ({told} operations per window): their length"
+        " shows the recording, not the job"
     )
 
 
@@ -155,7 +131,7 @@ def _withheld(judgement: Judgement, sentence: str) -> Judgement:
         return judgement
     return replace(
         judgement,
-        answer=Answer.INCONCLUSIVE.value,
+        answer=Answer.INCONCLUSIVE,
         sentence=sentence,
         is_comparable=False,
         interval=None,
@@ -201,7 +177,7 @@ def _usual(values: Iterable[str]) -> str:
 
 
 def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
-    """Give the findings that at least half of a side's traces have, with the mean of their shares there."""
+    """The findings that at least half of a side's traces have, with the mean of their shares there."""
     first, second = _shares(baseline), _shares(candidate)
     titles = {f.id: f.title for side in (baseline, candidate) for trace in side.traces for f in trace.report.findings}
     changes = []
@@ -254,7 +230,7 @@ def _unlike(baseline: Side, candidate: Side) -> Iterable[Unlike]:
 
 
 def _said(values: Iterable[object]) -> str:
-    """Give the distinct values in words, "" where none is known."""
+    """The distinct values in words, "" where none is known."""
     words = {True: "yes", False: "no"}
     known = {words[value] if isinstance(value, bool) else str(value) for value in values if value is not None}
     return ", ".join(sorted(known))
@@ -262,7 +238,7 @@ def _said(values: Iterable[object]) -> str:
 
 def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
     if {trace.report.source for trace in sides[0].traces} & {trace.report.source for trace in sides[1].traces}:
-        yield "the same file is on both sides"
+        yield "both sides have the same file"
     for side in sides:
         for trace in side.traces:
             for check in trace.report.checks:
@@ -271,6 +247,6 @@ def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
     if not is_unprofiled:
         yield "step times were taken with the profiler on; profkit capture also times steps without it"
     if any(len({trace.meta.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
-        yield "of several ranks, the slowest is judged; shares and accounts are means over ranks"
+        yield "step times are those of the slowest rank; all other numbers are means over ranks"
     if sides[0].traces[0].is_cpu:
-        yield "CPU trace: dispatch cost is estimated from the smallest operators, not measured"
+        yield "CPU trace: dispatch cost is estimated, not measured"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profkit.compare.change import Sample
-from profkit.compare.comparison import judgement_of
-from profkit.compare.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
-from profkit.compare.tables import ResultTable, matched, read_table
+from profkit.compare.stats.judge import DEFAULT_MARGIN, judge
+from profkit.compare.stats.sample import Sample
+from profkit.compare.tables.result_tables import ResultTable, matched, read_table
 from profkit.errors import UsageError
 from profkit.model.comparison import Comparison, SideReport
 
 
-def compare_tables(
-    paths: Sequence[str], *, metric: str | None = None, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
-) -> Comparison:
-    """Give the comparison of two tables, or of the two arms of one; raises UsageError where it is not clear which.
+def compare_tables(paths: Sequence[str], *, metric: str | None = None, margin: float = DEFAULT_MARGIN) -> Comparison:
+    """The comparison of two tables, or of the two arms of one; raises UsageError where it is not clear which.
 
     Of several configurations the one that fared worst stands in front.
     """
@@ -24,14 +21,13 @@ def compare_tables(
         raise UsageError(f"{len(tables)} tables to compare", hint="put all runs of a side into one table")
     cells = _two_arms(tables[0]) if len(tables) == 1 else matched(tables[0], tables[1])
     judged = [
-        (name, judgement_of(tables[0].metric.column, (old, new), judge(old, new, margin=margin, alpha=alpha)), old, new)
-        for name, old, new in cells
+        (name, judge(old, new, margin=margin, metric=tables[0].metric.column), old, new) for name, old, new in cells
     ]
     _, worst, old, new = min(judged, key=lambda item: item[1].effect)
     caveats = [warning for table in tables for warning in table.warnings]
-    caveats.append("tables hold no traces: they say whether it changed, not why")
+    caveats.append("tables hold no traces: they show whether it changed, not why")
     if len(judged) > 1:
-        caveats.append(f"{len(judged)} configurations, each judged by itself: of many, one may alarm by chance")
+        caveats.append(f"{len(judged)} configurations, each judged alone: one of many can look changed by chance")
     return Comparison(
         judgement=worst,
         baseline=_side(old, tables[0].source),

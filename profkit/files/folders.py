@@ -11,7 +11,7 @@ from .kinds import AnyPath, is_open_to_others, refuse_foreign_folder
 
 
 def private_folder(path: AnyPath) -> Path:
-    """Give a folder that only we may enter, made with those above it if it is not there.
+    """A folder that only we may enter, made with those above it if it is not there.
 
     Raises NotAFileError for a link, PermissionError for a folder of another user.
     """
@@ -26,7 +26,7 @@ def private_folder(path: AnyPath) -> Path:
 
 
 def user_cache() -> Path:
-    """Give the folder of this user's caches, which may not be there yet: `$XDG_CACHE_HOME/profkit`.
+    """The folder of this user's caches, which may not be there yet: `$XDG_CACHE_HOME/profkit`.
 
     Raises FileNotFoundError where the user has no home.
     """
@@ -34,7 +34,7 @@ def user_cache() -> Path:
 
 
 def user_data() -> Path:
-    """Give the folder of what this user keeps, which may not be there yet: `$XDG_DATA_HOME/profkit`.
+    """The folder of what this user keeps, which may not be there yet: `$XDG_DATA_HOME/profkit`.
 
     Raises FileNotFoundError where the user has no home.
     """

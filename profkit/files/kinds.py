@@ -31,7 +31,7 @@ class NotAFileError(OSError):
 
 
 def kind_of(mode: int) -> str:
-    """Give what a path leads to where that is no regular file, by the mode that `stat` tells; "" for a file."""
+    """What a path leads to where that is no regular file, by the mode that `stat` tells; "" for a file."""
     if stat.S_ISREG(mode):
         return ""
     return next((what for is_one, what in _KINDS if is_one(mode)), "no file")
@@ -59,5 +59,5 @@ def refuse_foreign_folder(folder: AnyPath) -> None:
 
 
 def is_open_to_others(found: os.stat_result) -> bool:
-    """Tell what others than its owner may read, write or enter; nothing is where there are no users."""
+    """What others than its owner may read, write or enter; nothing is where there are no users."""
     return hasattr(os, "getuid") and bool(stat.S_IMODE(found.st_mode) & 0o077)

@@ -7,7 +7,15 @@ import io
 import os
 import stat
 
-from .kinds import ALWAYS, AT_ONCE, NO_LINK, AnyPath, is_open_to_others, refuse_foreign, refuse_special
+from .kinds import (
+    ALWAYS,
+    AT_ONCE,
+    NO_LINK,
+    AnyPath,
+    is_open_to_others,
+    refuse_foreign,
+    refuse_special,
+)
 
 
 class TooLargeError(OSError):
@@ -15,7 +23,7 @@ class TooLargeError(OSError):
 
 
 def open_file(path: AnyPath, *, follow: bool = True) -> io.BufferedReader:
-    """Give a regular file, open for reading; never waits for anybody. A link to one is as good, if `follow`.
+    """A regular file, open for reading; never waits for anybody. A link to one is as good, if `follow`.
 
     Raises NotAFileError for what is none, OSError for what is missing or forbidden.
     """
@@ -31,13 +39,13 @@ def open_file(path: AnyPath, *, follow: bool = True) -> io.BufferedReader:
 
 
 def read_small(path: AnyPath, most_bytes: int, *, follow: bool = True) -> bytes:
-    """Give the bytes of a file that has no reason to be large; raises TooLargeError for more than `most_bytes`."""
+    """The bytes of a file that has no reason to be large; raises TooLargeError for more than `most_bytes`."""
     with open_file(path, follow=follow) as file:
         return _bounded(file, path, most_bytes)
 
 
 def read_own(path: AnyPath, most_bytes: int) -> bytes:
-    """Give the bytes of a small file that only we can have written and only we may read, and no link to one.
+    """The bytes of a small file that only we can have written and only we may read, and no link to one.
 
     Raises PermissionError for another user's, and for one that others may read or write.
     """
@@ -57,13 +65,13 @@ def _bounded(file: io.BufferedReader, path: AnyPath, most_bytes: int) -> bytes:
 
 
 def read_head(path: AnyPath, n_bytes: int) -> bytes:
-    """Give the first bytes of a file, fewer if it has fewer."""
+    """The first bytes of a file, fewer if it has fewer."""
     with open_file(path) as file:
         return file.read(n_bytes) or b""
 
 
 def open_pipe(path: AnyPath) -> io.BufferedReader:
-    """Give a named pipe, open for reading, as soon as there is somebody at its other end; or a regular file."""
+    """A named pipe, open for reading, as soon as there is somebody at its other end; or a regular file."""
     file = open(path, "rb")  # noqa: SIM115, PTH123 - the caller's to close
     found = os.fstat(file.fileno())
     if not stat.S_ISFIFO(found.st_mode):
@@ -76,7 +84,7 @@ def open_pipe(path: AnyPath) -> io.BufferedReader:
 
 
 def size_of(n_bytes: int) -> str:
-    """Give a size in whole units: `5 MiB`."""
+    """A size in whole units: `5 MiB`."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if n_bytes >= 1 << shift:
             return f"{n_bytes >> shift} {unit}"

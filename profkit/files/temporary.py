@@ -30,7 +30,7 @@ _MOST_LOOKED_AT: Final = 10_000  # entries of the temporary folder
 
 @contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """Give an empty folder that only we may enter, deleted with all in it when the context ends, and by SIGTERM.
+    """An empty folder that only we may enter, deleted with all in it when the context ends, and by SIGTERM.
 
     Its name tells whose it is: `profkit-PURPOSE-PID-RANDOM`. Nobody can have put it there before. Those of killed runs
     are removed first.
@@ -51,7 +51,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def free_bytes(folder: AnyPath) -> int:
-    """Give how much may still be written into a folder."""
+    """How much may still be written into a folder."""
     from shutil import disk_usage
 
     return disk_usage(folder).free
@@ -96,7 +96,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _locked(folder: Path) -> int | None:
-    """Give a descriptor that holds a folder until it is closed or the process ends, None where another has it."""
+    """A descriptor that holds a folder until it is closed or the process ends, None where another has it."""
     if fcntl is None:
         return None
     try:

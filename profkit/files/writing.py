@@ -60,7 +60,7 @@ def write_if_absent(path: AnyPath, data: bytes) -> None:
 
 @contextmanager
 def replacing(path: AnyPath, *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Give a new file that takes the place of `path` when the context ends well, and is gone when it does not.
+    """A new file that takes the place of `path` when the context ends well, and is gone when it does not.
 
     Until then it has a name that nobody can know before. A file that was there keeps its permissions; one that may not
     be written is not replaced. A link that was there is replaced itself, and what it led to stays as it is. A folder or
@@ -78,7 +78,7 @@ def replacing(path: AnyPath, *, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _partial(target: Path, mode: int) -> Iterator[tuple[Path, int]]:
-    """Give a new file beside another, and a descriptor to close; if it is not renamed, it is gone in the end."""
+    """A new file beside another, and a descriptor to close; if it is not renamed, it is gone in the end."""
     partial = target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}{PART}")
     descriptor = os.open(partial, _NEW, mode)
     try:
@@ -89,7 +89,7 @@ def _partial(target: Path, mode: int) -> Iterator[tuple[Path, int]]:
 
 
 def _replaceable(target: Path) -> int | None:
-    """Give the permissions of the file at a place that is to be written, None if there is none or a link."""
+    """The permissions of the file at a place that is to be written, None if there is none or a link."""
     try:
         found = os.lstat(target)
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def _replaceable(target: Path) -> int | None:
 
 
 def open_to_append(path: AnyPath) -> int:
-    """Give a descriptor to append to a file of our own, made if it is not there; a link is not followed.
+    """A descriptor to append to a file of our own, made if it is not there; a link is not followed.
 
     Raises NotAFileError for anything but a file, PermissionError for another user's.
     """

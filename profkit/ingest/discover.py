@@ -9,20 +9,19 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from profkit.errors import TraceNotFoundError
-from profkit.ingest.numbers import MAX_RANKS, whole
+from profkit.ingest.numbers import rank_in_name
+from profkit.ingest.sources import SUFFIXES, TRACE_SUFFIXES
 from profkit.redact import shown_url
 
-TRACE_SUFFIXES: Final = (".json", ".json.gz", ".json.zst", ".pt.trace", ".sqlite", ".sqlite.gz", ".nsys-rep")
 # Files that profilers and profkit itself put beside traces and that are no traces.
 _NOT_TRACES: Final = re.compile(
     r"(?:^|/)(?:capture\.json|[^/]*\.et\.json(?:\.gz)?|report\.json|[^/]*_et\.json(?:\.gz)?)$"
 )
 _LEFT: Final = ".profkit-left"  # recordings of killed captures, which are read if they are named
-_RANK: Final = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 
 
 def find_sources(paths: Iterable[str]) -> list[str]:
-    """Give the trace files behind paths: files as they are ("-" is standard input), folders searched to any depth.
+    """The trace files behind paths: files as they are ("-" is standard input), folders searched to any depth.
 
     Patterns (`run*/rank?.json.gz`, `**` for any depth) and URLs, of files, folders or patterns, are taken as well.
     Files of one folder are ordered by the rank in their name, then by name. Raises TraceNotFoundError.
@@ -31,9 +30,9 @@ def find_sources(paths: Iterable[str]) -> list[str]:
     for text in paths:
         path = Path(text)
         if is_url(text):
-            from profkit.ingest.remote import listed
+            from profkit.ingest.bytes.remote import listed
 
-            found = listed(text)
+            found = listed(text, SUFFIXES)
             sources += found if found == [text] else _ordered(found, text)
         elif text != "-" and _is_folder(path):
             sources += _in_folder(path)
@@ -45,12 +44,12 @@ def find_sources(paths: Iterable[str]) -> list[str]:
 
 
 def is_url(text: str) -> bool:
-    """Tell a URL from a path."""
+    """Whether a text is a URL rather than a path."""
     return "://" in text
 
 
 def is_stream(text: str) -> bool:
-    """Tell standard input and pipes, which can be read only once and by this process alone."""
+    """Whether a name is standard input or a pipe, which can be read only once and by this process alone."""
     try:
         return text == "-" or Path(text).is_fifo()
     except OSError:  # a name too long for the system: the reader says so
@@ -65,7 +64,7 @@ def _is_pattern(text: str, path: Path) -> bool:
 
 
 def _matching(pattern: str) -> list[str]:
-    """Give the traces that a pattern names: files that match, and those in folders that do."""
+    """The traces that a pattern names: files that match, and those in folders that do."""
     found: list[str] = []
     for name in glob(pattern, recursive=True):  # noqa: PTH207 - the pattern may be absolute
         path = Path(name)
@@ -75,13 +74,13 @@ def _matching(pattern: str) -> list[str]:
 
 
 def _ordered(names: Iterable[str], where: str) -> list[str]:
-    """Give the traces among files, in the order of their ranks; raises TraceNotFoundError if there are none."""
+    """The traces among files, in the order of their ranks; raises TraceNotFoundError if there are none."""
     found = [name for name in dict.fromkeys(names) if name.endswith(TRACE_SUFFIXES) and not _NOT_TRACES.search(name)]
     found = [name for name in found if is_url(name) or not _is_exported(Path(name))]
     if not found:
         raise TraceNotFoundError(
             f"{shown_url(where)} holds no traces ({', '.join(TRACE_SUFFIXES)})",
-            hint="name the folder that export_chrome_trace or tensorboard_trace_handler wrote into",
+            hint="give the folder that export_chrome_trace or tensorboard_trace_handler wrote to",
         )
     return sorted(found, key=lambda name: (rank_in_name(PurePath(name).name), name))
 
@@ -99,12 +98,5 @@ def _in_folder(folder: Path) -> list[str]:
 
 
 def _is_exported(path: Path) -> bool:
-    """Tell an nsys report whose export lies beside it, as `nsys profile --export=sqlite` leaves them."""
+    """Whether a path is an nsys report whose export lies beside it, as `nsys profile --export=sqlite` leaves them."""
     return path.suffix == ".nsys-rep" and path.with_suffix(".sqlite").is_file()
-
-
-def rank_in_name(name: str) -> int:
-    """Give the rank that a file name tells (`rank3_trace.json`, `x.rank-3.json`), -1 if none."""
-    match = _RANK.search(name)
-    rank = whole(match[1], 0, MAX_RANKS - 1) if match else None
-    return -1 if rank is None else rank

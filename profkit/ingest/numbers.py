@@ -7,6 +7,7 @@ each has a range outside which it is no value of its kind, and counts as missing
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -27,13 +28,14 @@ MOST_STEPS: Final = 2**53
 """Numbers of steps, and counts of tokens: whole in float64 up to here."""
 MOST_MEASURED: Final = 1e24
 """Of a kernel profile's metrics, in base units: squares and products of three stay in float64."""
+_RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 _MOST_CHARACTERS: Final = 40
 """Of a number as text; Python refuses to read more than 4,300 digits, and takes long for each."""
 _INT64: Final = np.iinfo(np.int64)
 
 
 def whole(value: object, low: int = 0, high: int = int(_INT64.max)) -> int | None:
-    """Give a whole number from `low` to `high`, also from text or a float (its whole part); None for anything else."""
+    """A whole number from `low` to `high`, also from text or a float (its whole part); None for anything else."""
     if isinstance(value, str | bytes) and len(value) > _MOST_CHARACTERS:
         return None
     try:
@@ -44,7 +46,7 @@ def whole(value: object, low: int = 0, high: int = int(_INT64.max)) -> int | Non
 
 
 def finite(value: object, low: float, high: float) -> float | None:
-    """Give a number from `low` to `high` as float64; None for anything else, NaN and infinities among it."""
+    """A number from `low` to `high` as float64; None for anything else, NaN and infinities among it."""
     if isinstance(value, str | bytes) and len(value) > _MOST_CHARACTERS:
         return None
     try:
@@ -69,7 +71,7 @@ RANGES: Final[dict[str, tuple[int, int, int]]] = {
 
 
 def within_range(name: str, column: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Give a column without what lies outside its range, and how many rows that was."""
+    """A column without what lies outside its range, and how many rows that was."""
     limits = RANGES.get(name)
     if limits is None or column.size == 0:
         return column, 0
@@ -78,3 +80,10 @@ def within_range(name: str, column: NDArray[Any]) -> tuple[NDArray[Any], int]:
         return column, 0
     outside = (column < low) | (column > high)
     return np.where(outside, absent, column).astype(column.dtype), int(outside.sum())
+
+
+def rank_in_name(name: str) -> int:
+    """The rank that a file name tells (`rank3_trace.json`, `x.rank-3.json`), -1 if none."""
+    match = _RANK_IN_NAME.search(name)
+    rank = whole(match[1], 0, MAX_RANKS - 1) if match else None
+    return -1 if rank is None else rank

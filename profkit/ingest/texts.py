@@ -16,19 +16,19 @@ _CUT: Final = "..."
 
 
 def trimmed(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Give a text, of a longer one its beginning, with dots."""
+    """A text, of a longer one its beginning, with dots."""
     return text if len(text) <= longest else text[: longest - len(_CUT)] + _CUT
 
 
 def label(value: object) -> str:
-    """Give a value as a label, "" for none."""
+    """A value as a label, "" for none."""
     if value is None or not isinstance(value, str | int | float):
         return ""
     return trimmed(value if isinstance(value, str) else repr(value), LONGEST_LABEL)
 
 
 def without_long_texts(value: Any) -> tuple[Any, int]:
-    """Give metadata with its texts trimmed, at any depth, and how many were."""
+    """Metadata with its texts trimmed, at any depth, and how many were."""
     if isinstance(value, str):
         short = trimmed(value)
         return short, int(short is not value)

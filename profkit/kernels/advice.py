@@ -28,8 +28,8 @@ IDLE_TENSOR_PERCENT: Final = 1.0
 _FILES: Final = {
     "registers": "fewer registers per thread (maxregs, num_warps in Triton, smaller tiles)",
     "shared memory": "less shared memory per block (smaller tiles, fewer pipeline stages)",
-    "warps": "blocks of another size: they do not divide the warps an SM holds",
-    "blocks": "larger blocks: an SM is full of small ones",
+    "warps": "another block size: this one does not divide the warps an SM holds",
+    "blocks": "larger blocks: an SM holds only so many small ones",
     "barriers": "fewer barriers per block",
 }
 
@@ -37,7 +37,7 @@ _FILES: Final = {
 def advice(
     profile: KernelProfile, speed: SpeedOfLight, held: Occupancy, filled: Waves | None, reasons: Sequence[Stall]
 ) -> tuple[Advice, ...]:
-    """Give what to change, by what limits the launch; () without data."""
+    """What to change, by what limits the launch; () without data."""
     kind = speed.kernel_class
     if kind is KernelClass.NO_DATA:
         return ()
@@ -49,7 +49,7 @@ def advice(
     if kind is KernelClass.COMPUTE:
         given += _compute(profile, speed)
     if kind is KernelClass.BALANCED and speed.compute_percent is not None:
-        said = "compute and memory are used alike: only less work of both makes it faster (fusion, a smaller format)"
+        said = "compute and memory are used equally: only less work of both makes it faster (fusion, a smaller format)"
         given.append(_advice(said, SM_THROUGHPUT, speed.compute_percent, "%", "compute is at {} of peak"))
     if not speed.is_near_roof and kind is not KernelClass.SMALL:
         given += _latency(held, filled, reasons)
@@ -64,11 +64,11 @@ def _advice(fix: str, metric: str, value: float, unit: str, said: str) -> Advice
 def _small(filled: Waves) -> Iterable[Advice]:
     yield _advice(
         "give it more work per launch (a larger batch, several tensors at once: foreach, batched or grouped products),"
-        " or run it beside others (streams, CUDA graphs): the kernel itself is not the problem",
+        " or run it at the same time as others (streams, CUDA graphs): the kernel itself is not the problem",
         WAVES,
         filled.waves,
         "waves",
-        "the grid is {} of what the device holds at once",
+        "the grid fills only {} of a wave",
     )
 
 
@@ -86,7 +86,7 @@ def _memory(profile: KernelProfile, speed: SpeedOfLight) -> Iterable[Advice]:
     hits = metrics.get("lts__t_sector_hit_rate.pct")
     if level == "L2" and hits is not None and hits < LOW_HIT_PERCENT:
         fix = "let blocks that share data run at the same time (swizzled tiles)"
-        yield _advice(fix, "lts__t_sector_hit_rate.pct", hits, "%", "{} of L2's requests hit")
+        yield _advice(fix, "lts__t_sector_hit_rate.pct", hits, "%", "L2 hit rate {}")
     for rule in profile.rules:
         if rule.id in {"UncoalescedGlobalAccess", "MemoryCacheAccessPattern"} and rule.speedup_fraction:
             percent = 100 * rule.speedup_fraction
@@ -118,12 +118,12 @@ def _latency(held: Occupancy, filled: Waves | None, reasons: Sequence[Stall]) ->
     theory, achieved = held.theoretical_percent, held.achieved_percent
     if theory is not None and theory < LOW_OCCUPANCY_PERCENT:
         fix = "; ".join(_FILES[name] for name in held.limiters) or "another block size"
-        yield _advice(fix, THEORETICAL, theory, "%", "an SM can hold {} of its warps only")
+        yield _advice(fix, THEORETICAL, theory, "%", "theoretical occupancy is only {}")
     elif theory is not None and achieved is not None and theory - achieved >= GAP_PERCENT:
-        fix = "even out the work of blocks and warps; longer-lived blocks"
-        yield _advice(fix, ACHIEVED, achieved, "%", f"{{}} of the warps were there, of {theory:.0f} % that fit")
+        fix = "give blocks and warps equal work; use longer-lived blocks"
+        yield _advice(fix, ACHIEVED, achieved, "%", f"achieved occupancy is {{}}, theoretical {theory:.0f} %")
     if filled is not None and filled.waves >= 1 and filled.tail_fraction >= BIG_TAIL:
-        fix = "a grid that fills its last wave: other tile or block sizes, or a persistent (stream-k) kernel"
+        fix = "fill the last wave: other tile or block sizes, or a persistent (stream-k) kernel"
         said = f"{{}} waves: the last one can waste {format_fraction(filled.tail_fraction)}"
         yield _advice(fix, WAVES, filled.waves, "waves", said)
 

@@ -20,18 +20,18 @@ _MAX_STALLS = 3
 def assess_all(
     profiles: Iterable[KernelProfile], *, sources: Sequence[str], warnings: Sequence[str] = ()
 ) -> KernelReport:
-    """Give the report on profiles, the longest launch first, those of unknown length last."""
+    """The report on profiles, the longest launch first, those of unknown length last."""
     kernels = sorted((assess(profile) for profile in profiles), key=lambda one: -(one.duration_ns or -1))
     disagreeing = [one for one in kernels if one.speed.agrees_with_ncu is False]
     told = [
-        f"{one.profile.function} (launch {one.profile.number}): ncu's own rule, which knows more digits, says otherwise"
+        f"{one.profile.function} (launch {one.profile.number}): ncu's own rule, which has more digits, says otherwise"
         for one in disagreeing
     ]
     return KernelReport(sources=tuple(sources), kernels=tuple(kernels), warnings=(*warnings, *told))
 
 
 def assess(profile: KernelProfile) -> KernelAssessment:
-    """Give everything that follows from one profile."""
+    """Everything that follows from one profile."""
     speed = speed_of_light(profile)
     held, filled, roof = occupancy(profile), waves(profile), roofline(profile)
     reasons = stalls(profile)
@@ -50,8 +50,8 @@ def assess(profile: KernelProfile) -> KernelAssessment:
             *_roof_evidence(roof, profile),
             *(
                 _evidence(
-                    f"{format_fraction(stall.fraction)} of a warp's time between instructions: {stall.reason}"
-                    + (f", {MEANINGS[stall.reason][0]}" if stall.reason in MEANINGS else ""),
+                    f"{stall.reason} takes {format_fraction(stall.fraction)} of a warp's time between instructions"
+                    + (f": {MEANINGS[stall.reason][0]}" if stall.reason in MEANINGS else ""),
                     f"smsp__average_warps_issue_stalled_{stall.reason}_per_issue_active.ratio",
                     stall.cycles,
                     "cycle/inst",
@@ -63,8 +63,8 @@ def assess(profile: KernelProfile) -> KernelAssessment:
     )
 
 
-def _evidence(statement: str, metric: str, value: float, unit: str, expected: str | None = None) -> Evidence:
-    return Evidence(statement=statement, metric=metric, value=value, unit=unit, expected=expected)
+def _evidence(statement: str, metric: str, value: float, unit: str) -> Evidence:
+    return Evidence(statement=statement, metric=metric, value=value, unit=unit)
 
 
 def _speed_evidence(speed: SpeedOfLight, profile: KernelProfile) -> Iterable[Evidence]:
@@ -84,10 +84,10 @@ def _occupancy_evidence(held: Occupancy, profile: KernelProfile) -> Iterable[Evi
         if held.limiters:
             fit = f"{held.blocks_per_sm} blocks fit" if held.blocks_per_sm != 1 else "1 block fits"
             why = f", limited by {' and '.join(held.limiters)}: {fit} on an SM"
-        said = f"an SM can hold {held.theoretical_percent:.1f} % of its warps{why}"
+        said = f"theoretical occupancy {held.theoretical_percent:.1f} %{why}"
         yield _evidence(said, THEORETICAL, held.theoretical_percent, "%")
     if held.achieved_percent is not None:
-        said = f"on average it held {held.achieved_percent:.1f} %"
+        said = f"achieved occupancy {held.achieved_percent:.1f} %"
         yield _evidence(said, ACHIEVED, held.achieved_percent, "%")
 
 
@@ -107,7 +107,7 @@ def _waves_evidence(filled: Waves | None) -> Iterable[Evidence]:
 def _roof_evidence(roof: Roofline | None, profile: KernelProfile) -> Iterable[Evidence]:
     if roof is None:
         for name, percent in said_percents(profile).items():
-            said = f"{name} arithmetic {percent:.0f} % of its peak, says ncu's roofline rule"
+            said = f"{name} arithmetic {percent:.0f} % of its peak (ncu's roofline rule)"
             yield _evidence(said, f"rule:{RULE}", percent, "%")
         return
     said = f"{roof.precision} {roof.flop_per_s / 1e12:.3g} TFLOP/s"

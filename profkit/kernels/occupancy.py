@@ -21,7 +21,7 @@ _LIMITS: Final = {
 
 
 def occupancy(profile: KernelProfile) -> Occupancy:
-    """Give occupancy in percent of the warps an SM holds; limiters only where theory is below 100 %."""
+    """Occupancy in percent of the warps an SM holds; limiters only where theory is below 100 %."""
     metrics = profile.metrics
     # A limit of 0 is ncu's "does not apply".
     limits = {name: metrics[metric] for name, metric in _LIMITS.items() if metrics.get(metric, 0) > 0}
@@ -37,7 +37,7 @@ def occupancy(profile: KernelProfile) -> Occupancy:
 
 
 def waves_per_sm(profile: KernelProfile) -> float | None:
-    """Give how often the grid fills the device: as collected, else blocks over what all SMs hold at once."""
+    """How often the grid fills the device: as collected, else blocks over what all SMs hold at once."""
     collected = profile.metrics.get(WAVES)
     if collected is not None:
         return collected
@@ -46,7 +46,7 @@ def waves_per_sm(profile: KernelProfile) -> float | None:
 
 
 def n_blocks_of(profile: KernelProfile) -> int | None:
-    """Give the blocks of the grid."""
+    """The blocks of the grid."""
     collected = profile.metrics.get("launch__grid_size")
     if collected is not None:
         return int(collected)
@@ -54,7 +54,7 @@ def n_blocks_of(profile: KernelProfile) -> int | None:
 
 
 def waves(profile: KernelProfile) -> Waves | None:
-    """Give waves and tail; None where they were not collected.
+    """Waves and tail; None where they were not collected.
 
     If all blocks take the same time, W waves take ceil(W) times that long, so at most 1 - W / ceil(W) of the run is
     the idle part of the last wave. ncu's rule prints 1 / ceil(W), the whole last wave, which is never less.

@@ -23,7 +23,7 @@ RULE: Final = "SOLFPRoofline"
 
 
 def roofline(profile: KernelProfile) -> Roofline | None:
-    """Give the position for the number format that did most of the work; None without counted instructions.
+    """The position for the number format that did most of the work; None without counted instructions.
 
     Work of tensor cores is not in these counters: where those were busy, None, since the position would be wrong.
     """
@@ -44,14 +44,14 @@ def roofline(profile: KernelProfile) -> Roofline | None:
 
 
 def said_percents(profile: KernelProfile) -> dict[str, float]:
-    """Give what ncu's roofline rule says of each number format, percent of its peak; {} where no page holds it."""
+    """What ncu's roofline rule says of each number format, percent of its peak; {} where no page holds it."""
     messages = [rule.message for rule in profile.rules if "peak performance" in rule.message]
     found = [match for text in messages for pattern in (_SAID, _ALSO_SAID) for match in pattern.finditer(text)]
     return {match[2]: float(match[1]) for match in found}
 
 
 def tensor_percent(metrics: Mapping[str, float]) -> float | None:
-    """Give how busy the tensor cores were, in percent of peak; None where it was not collected.
+    """How busy the tensor cores were, in percent of peak; None where it was not collected.
 
     The metric's name changes with the architecture (`_op_hmma`, `_type_hmma_hgmma`), its beginning does not.
     """
@@ -65,7 +65,7 @@ def tensor_percent(metrics: Mapping[str, float]) -> float | None:
 
 
 def peak_bytes_per_s(metrics: Mapping[str, float]) -> float | None:
-    """Give the DRAM roof in byte/s: bytes per cycle times clock, else what was reached over its percentage."""
+    """The DRAM roof in byte/s: bytes per cycle times clock, else what was reached over its percentage."""
     per_cycle, clock = metrics.get("dram__bytes.sum.peak_sustained"), metrics.get("dram__cycles_elapsed.avg.per_second")
     if per_cycle and clock:
         return per_cycle * clock

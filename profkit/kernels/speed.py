@@ -26,7 +26,7 @@ _SAYINGS: Final = (
 
 
 def speed_of_light(profile: KernelProfile) -> SpeedOfLight:
-    """Give the verdict on a launch, "no-data" where a throughput was not collected or came out as NaN."""
+    """The verdict on a launch, "no-data" where a throughput was not collected or came out as NaN."""
     compute, memory = profile.metrics.get(SM_THROUGHPUT), profile.metrics.get(MEMORY_THROUGHPUT)
     waves = waves_per_sm(profile)
     kernel_class, title = _decided(compute, memory, waves)
@@ -58,7 +58,7 @@ def _decided(compute: float | None, memory: float | None, waves: float | None) -
 
 
 def ncu_title(profile: KernelProfile) -> str:
-    """Give the result of ncu's own rule where the file holds it, in the words of its title; "" where not."""
+    """The result of ncu's own rule where the file holds it, in the words of its title; "" where not."""
     for rule in profile.rules:
         if rule.id == "SOLBottleneck" or "Speed Of Light" in rule.id:
             for said, title in _SAYINGS:
@@ -68,7 +68,7 @@ def ncu_title(profile: KernelProfile) -> str:
 
 
 def memory_unit(metrics: Mapping[str, float]) -> tuple[str, str, float] | None:
-    """Give the busiest level of memory as (its name, the metric, percent of its peak); None where none is known."""
+    """The busiest level of memory as (its name, the metric, percent of its peak); None where none is known."""
     levels = (
         ("DRAM", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
         ("L2", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),

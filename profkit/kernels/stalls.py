@@ -51,14 +51,14 @@ MEANINGS: Final = {
     "branch_resolving": ("waiting for branches", "fewer divergent branches"),
     "drain": ("waiting for stores at the end", "coalesce the last stores"),
     "gmma": ("waiting for tensor cores", "nothing: tensor cores are the limit"),
-    "sleeping": ("asleep on purpose", "look for spinning on other blocks"),
+    "sleeping": ("asleep on purpose", "check for spinning on other blocks"),
     "dispatch_stall": ("the dispatcher held the warp back", "fewer conflicting register accesses"),
 }  # fmt: skip
 """Reason to (what it means, what helps); after NVIDIA's Kernel Profiling Guide, "Warp Stall Reasons"."""
 
 
 def stalls(profile: KernelProfile) -> tuple[Stall, ...]:
-    """Give the reasons, the largest share first; shares are of all cycles between two instructions of a warp."""
+    """The reasons, the largest share first; shares are of all cycles between two instructions of a warp."""
     cycles: dict[str, float] = {}
     for name, value in profile.metrics.items():
         match = _METRIC.fullmatch(name)

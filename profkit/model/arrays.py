@@ -25,12 +25,12 @@ _EMPTY.flags.writeable = False
 
 
 def empty() -> IntervalArrays:
-    """Give the empty set."""
+    """The empty set."""
     return _EMPTY, _EMPTY
 
 
 def constant(value: int, n: int) -> I64:
-    """Give a read-only column of one value, which takes the room of that value."""
+    """A read-only column of one value, which takes the room of that value."""
     column: I64 = np.broadcast_to(np.int64(value), (n,))
     return column
 
@@ -41,7 +41,7 @@ def is_constant(column: NDArray[Any]) -> bool:
 
 
 def picked(column: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
-    """Give the chosen rows (positions or a mask) of a column; of a constant one a constant one."""
+    """The chosen rows (positions or a mask) of a column; of a constant one a constant one."""
     if not is_constant(column) or column.size == 0:
         chosen: NDArray[Any] = column[rows]
         return chosen
@@ -50,7 +50,7 @@ def picked(column: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Give columns one after the other; where all are constant with one value, a constant one."""
+    """Columns one after the other; where all are constant with one value, a constant one."""
     first = columns[0]
     if all(is_constant(column) and column.size and column[0] == first[0] for column in columns):
         return np.broadcast_to(first[:1].reshape(()), (sum(column.size for column in columns),))
@@ -58,7 +58,7 @@ def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def union(start: I64, end: I64) -> IntervalArrays:
-    """Give the set covered by any of the intervals, in any order; touching ones merge, empty ones vanish."""
+    """The set covered by any of the intervals, in any order; touching ones merge, empty ones vanish."""
     keep = end > start
     if not keep.all():
         start, end = start[keep], end[keep]
@@ -76,7 +76,7 @@ def union(start: I64, end: I64) -> IntervalArrays:
 
 
 def is_sorted(values: NDArray[np.generic]) -> bool:
-    """Tell whether values never decrease."""
+    """Whether values never decrease."""
     return bool(values.size < 2 or (values[1:] >= values[:-1]).all())  # type: ignore[operator]
 
 
@@ -100,14 +100,14 @@ def is_one_of(values: NDArray[np.integer[Any]], wanted: Iterable[int]) -> Bool:
 
 
 def distinct_codes(codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
-    """Give the codes that occur, in order; codes are small integers from 0 on, negative ones stand for none."""
+    """The codes that occur, in order; codes are small integers from 0 on, negative ones stand for none."""
     if codes.size == 0:
         return np.empty(0, np.intp)
     return np.flatnonzero(np.bincount(codes[codes >= 0] if int(codes.min()) < 0 else codes))
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """Give the values that occur, in order, [k]; as `np.unique`, which loads numpy.ma for it."""
+    """The values that occur, in order, [k]; as `np.unique`, which loads numpy.ma for it."""
     ordered = np.sort(values, axis=None)
     is_first = np.ones(ordered.size, np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
@@ -115,7 +115,7 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def median(values: NDArray[np.integer[Any]]) -> int:
-    """Give the middle value (of an even number the mean of two, rounded down); `np.median` loads numpy.ma, 9 ms."""
+    """The middle value (of an even number the mean of two, rounded down); `np.median` loads numpy.ma, 9 ms."""
     middle = values.size // 2
     if values.size % 2:
         return int(np.partition(values, middle)[middle])
@@ -124,7 +124,7 @@ def median(values: NDArray[np.integer[Any]]) -> int:
 
 
 def quantile(values: NDArray[np.integer[Any]], fraction: float) -> float:
-    """Give the value below which `fraction` of at least one value lies, linear between two: as `np.quantile`."""
+    """The value below which `fraction` of at least one value lies, linear between two: as `np.quantile`."""
     ordered = np.sort(values)
     place = (ordered.size - 1) * fraction
     below = int(place)
@@ -134,7 +134,7 @@ def quantile(values: NDArray[np.integer[Any]], fraction: float) -> float:
 
 
 def rows_by_value(values: NDArray[Any]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
-    """Give each value that occurs, in order, with its rows, in theirs: one sort, however many values there are."""
+    """Each value that occurs, in order, with its rows, in theirs: one sort, however many values there are."""
     if values.size == 0:
         return
     order = np.argsort(values, kind="stable")
@@ -148,7 +148,7 @@ _MOST: Final = 2**62
 
 
 def laid_out(groups: Sequence[NDArray[Any]], times: Sequence[I64]) -> list[I64] | None:
-    """Give times of many groups on one line: each group's own stretch, in the order of groups, with room between.
+    """Times of many groups on one line: each group's own stretch, in the order of groups, with room between.
 
     `groups[i]` are small integers from 0 on, the groups of `times[i]`; all times keep their distance within a group.
     None where the line would leave int64.
@@ -163,12 +163,12 @@ def laid_out(groups: Sequence[NDArray[Any]], times: Sequence[I64]) -> list[I64] 
 
 
 def measure(start: I64, end: I64) -> int:
-    """Give the sum of lengths (the measure, if the intervals are a set)."""
+    """The sum of lengths (the measure, if the intervals are a set)."""
     return int((end - start).sum())
 
 
 def clip(start: I64, end: I64, low: int, high: int) -> IntervalArrays:
-    """Give the intervals cut to `[low, high)`, without those that fall outside; order is kept."""
+    """The intervals cut to `[low, high)`, without those that fall outside; order is kept."""
     start, end = np.maximum(start, low), np.minimum(end, high)
     keep = end > start
     return start[keep], end[keep]
@@ -184,7 +184,7 @@ def complement(a: IntervalArrays, low: int, high: int) -> IntervalArrays:
 
 
 def intersect(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
-    """Give the set in both sets."""
+    """The set in both sets."""
     if a[0].size == 0 or b[0].size == 0:
         return empty()
     row_a, row_b = overlapping_pairs(a, b)
@@ -194,7 +194,7 @@ def intersect(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
 
 
 def subtract(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
-    """Give the part of set `a` outside set `b`."""
+    """The part of set `a` outside set `b`."""
     if a[0].size == 0 or b[0].size == 0:
         return a
     low, high = int(a[0][0]), int(a[1][-1])
@@ -202,7 +202,7 @@ def subtract(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
 
 
 def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give all pairs of rows (of set `a`, of set `b`) that share time, ordered by `a`, then `b`."""
+    """All pairs of rows (of set `a`, of set `b`) that share time, ordered by `a`, then `b`."""
     first = np.searchsorted(b[1], a[0], "right")  # first of b that ends after a starts
     stop = np.searchsorted(b[0], a[1], "left")  # first of b that starts at or after a's end
     counts = np.subtract(stop, first, out=stop)
@@ -240,10 +240,3 @@ def contains(a: IntervalArrays, at: I64) -> Bool:
     row = np.searchsorted(a[0], at, "right")
     inside: Bool = (row > 0) & (at < a[1][np.maximum(row - 1, 0)])
     return inside
-
-
-def enclosing_row(a: IntervalArrays, at: I64) -> I64:
-    """Give, for each time, the row of set `a` that holds it, or -1."""
-    row = np.searchsorted(a[0], at, "right") - 1
-    row[~contains(a, at)] = -1
-    return row.astype(np.int64)

@@ -45,7 +45,7 @@ class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
         return self.candidate_ns - self.baseline_ns
 
     def bar(self, name: str) -> Bar:
-        """Give the bar of one part; raises KeyError."""
+        """The bar of one part; raises KeyError."""
         return {bar.name: bar for bar in self.bars}[name]
 
 
@@ -161,11 +161,23 @@ class SideReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.hidden_comm_ns / self.busy_comm_ns if self.busy_comm_ns else None
 
 
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the change helped, as `compare.judge` has it, with the means it is about.
+class Answer(StrEnum):
+    """The four answers; `inconclusive` says that these runs cannot tell, not that nothing changed."""
 
-    Fractions are of the baseline's mean; positive `effect` and `interval` are better. `answer` is improved, regressed,
-    equivalent or inconclusive; `is_comparable` is false where the values are of different things, and no test was made.
+    IMPROVED = "improved"
+    REGRESSED = "regressed"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a change helped: what two samples of runs say, and the means it is about.
+
+    Fractions are of the baseline's mean; positive `effect` and `interval` are better. `ratio` is candidate over
+    baseline. `interval` has level 1 - alpha. `p_value` is of `test`. `n` counts runs (blocks, where `test` is paired)
+    per side. `minimum_detectable_effect` is what this design sees in four of five repetitions; `runs_to_settle` is how
+    many runs per side would see the larger of effect and margin so often, None where it is settled or no spread is
+    known. `method_note` says what a reader who checks needs to know.
     """
 
     metric: str
@@ -173,9 +185,10 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     higher_is_better: bool
     baseline_mean: float
     candidate_mean: float
-    answer: str
+    answer: Answer
     sentence: str
-    is_comparable: bool
+    is_comparable: bool = True
+    """False where the values are of different things, and no test was made."""
     ratio: float
     effect: float
     interval: tuple[float, float] | None

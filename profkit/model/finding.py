@@ -75,6 +75,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     next_tools: tuple[NextTool, ...] = ()
     rank: int | None = None
     device: int | None = None
+    is_once: bool = False
+    """Whether the cause sits in one step of several."""
 
     def __post_init__(self) -> None:
         if not self.evidence:
@@ -83,6 +85,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"finding {self.id} is a share of {self.fraction} of its window, outside 0-1")
         if not 0 <= self.confidence <= 1:
             raise ValueError(f"finding {self.id} has confidence {self.confidence}, outside 0-1")
+
+    @property
+    def measure(self) -> Evidence:
+        """The number that it is judged by: the first of its evidence."""
+        return self.evidence[0]
+
+    def seen(self, metric: str) -> Evidence:
+        """The evidence of one metric."""
+        return next(item for item in self.evidence if item.metric == metric)
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,36 +104,18 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     how_to_get: str
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What `profkit explain ID` prints: everything one needs to believe a finding, or not to."""
-
-    id: str
-    title: str
-    meaning: str
-    measured: str
-    thresholds: tuple[str, ...]
-    lookalikes: tuple[str, ...]
-    proof: str
-    fixes: tuple[str, ...]
-
-
-ONCE: Final = "once, not every step"
-"""How the title of a finding ends whose cause sits in one step of several."""
+SEVERITY_FROM: Final = {Severity.HIGH: 0.15, Severity.MEDIUM: 0.05, Severity.LOW: 0.02}
+"""Share of the window from which a severity holds. Chosen close to XProf's 20 % and 5 % for input; below 2 % lies the
+run-to-run noise of a quiet machine."""
 
 
 def severity_of(fraction: float) -> Severity:
-    """Give the severity of a share of the window: high from 15 %, medium from 5 %, low from 2 %, else info.
-
-    Chosen close to XProf's 20 % and 5 % for input; below 2 % lies the run-to-run noise of a quiet machine.
-    """
-    for limit, severity in ((0.15, Severity.HIGH), (0.05, Severity.MEDIUM), (0.02, Severity.LOW)):
-        if fraction >= limit:
-            return severity
-    return Severity.INFO
+    """The severity of a share of the window."""
+    return next((severity for severity, least in SEVERITY_FROM.items() if fraction >= least), Severity.INFO)
 
 
 def confidence_label(confidence: float) -> str:
-    """Give the word for a confidence: high from 0.75, medium from 0.5, else low (chosen: thirds of the ladder)."""
+    """The word for a confidence: high from 0.75, medium from 0.5, else low (chosen: thirds of the ladder)."""
     if confidence >= 0.75:
         return "high"
     return "medium" if confidence >= 0.5 else "low"

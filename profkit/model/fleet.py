@@ -81,7 +81,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gain_ns(self) -> int:
-        """What the step would lose at most: replay against replay."""
+        """What the step would lose at most: replay against replay, so that the model's error is on both sides."""
         return max(self.replayed_ns - self.predicted_ns, 0)
 
     @property

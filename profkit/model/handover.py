@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from profkit.model.finding import Evidence, NextTool
-
-if TYPE_CHECKING:  # a report holds a hand-over, which holds the other tool's rank
-    from profkit.model.report import RankReport
+from profkit.model.rank_report import RankReport
 
 
 class HandoverStatus(StrEnum):
@@ -162,7 +159,7 @@ class KernelHandover(msgspec.Struct, frozen=True, kw_only=True):
     next_tool: NextTool | None
 
     def share(self, kernel_ns: int) -> float:
-        """Give kernels' time as a share of the step (0-1): their part of the time in which any kernel runs."""
+        """Kernels' time as a share of the step (0-1): their part of the time in which any kernel runs."""
         whole = self.kernel_ns * self.step_ns
         return kernel_ns * self.busy_ns / whole if whole else 0.0
 

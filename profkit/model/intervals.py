@@ -26,18 +26,18 @@ class Intervals(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, start_ns: I64, end_ns: I64) -> Intervals:
-        """Give the union of any intervals, in any order."""
+        """The union of any intervals, in any order."""
         return cls(*arrays.union(np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)))
 
     @classmethod
     def pairs(cls, pairs: Iterable[tuple[int, int]]) -> Intervals:
-        """Give the union of `(start_ns, end_ns)` pairs."""
+        """The union of `(start_ns, end_ns)` pairs."""
         table = np.array(list(pairs), np.int64).reshape(-1, 2)
         return cls.of(table[:, 0].copy(), table[:, 1].copy())
 
     @classmethod
     def empty(cls) -> Intervals:
-        """Give no time at all."""
+        """No time at all."""
         return cls(*arrays.empty())
 
     @property
@@ -56,11 +56,11 @@ class Intervals(msgspec.Struct, frozen=True):
         return self.end_ns - self.start_ns
 
     def clip(self, low_ns: int, high_ns: int) -> Intervals:
-        """Give the part inside `[low_ns, high_ns)`."""
+        """The part inside `[low_ns, high_ns)`."""
         return Intervals(*arrays.clip(self.start_ns, self.end_ns, low_ns, high_ns))
 
     def gaps(self, low_ns: int, high_ns: int) -> Intervals:
-        """Give the part of `[low_ns, high_ns)` outside the set."""
+        """The part of `[low_ns, high_ns)` outside the set."""
         return Intervals(*arrays.complement(self.sets, low_ns, high_ns))
 
     def covered_ns(self, start_ns: I64, end_ns: I64) -> I64:

@@ -178,7 +178,7 @@ MEMORY_FAMILIES: Final = frozenset({"norm", "softmax", "embedding", "reduction",
 
 
 def kind_of(name: str, *, is_copy: bool) -> Kind:
-    """Give what a device row is; `is_copy` for rows of the copy and memset categories.
+    """What a device row is; `is_copy` for rows of the copy and memset categories.
 
     A *kernel* row called `Memcpy PtoP` is a copy all the same.
     """
@@ -189,19 +189,19 @@ def kind_of(name: str, *, is_copy: bool) -> Kind:
 
 
 def call_kind_of(name: str) -> CallKind:
-    """Give what a runtime or driver call does."""
+    """What a runtime or driver call does."""
     if _NOT_ALLOC.search(name):
         return CallKind.OTHER
     return next((kind for kind, pattern in _CALLS if pattern.search(name)), CallKind.OTHER)
 
 
 def span_kind_of(name: str) -> SpanKind:
-    """Give what a host range stands for."""
+    """What a host range stands for."""
     return next((kind for kind, pattern in _SPANS if pattern.search(name)), SpanKind.OTHER)
 
 
 def precision_of(name: str) -> Precision | None:
-    """Give the number format of a matrix kernel from its name; None for kernels that multiply no matrices."""
+    """The number format of a matrix kernel from its name; None for kernels that multiply no matrices."""
     text = name.lower()
     if _AROUND_MATMUL.search(text) or not _MATMUL.search(_NOISE.sub("", text)):
         return None
@@ -209,7 +209,7 @@ def precision_of(name: str) -> Precision | None:
 
 
 def family_of(name: str) -> str:
-    """Give the family of a kernel or operator: matmul, attention, elementwise...; "other" if the name tells nothing."""
+    """The family of a kernel or operator: matmul, attention, elementwise...; "other" if the name tells nothing."""
     fused = _FUSED.match(name)
     if fused and fused[1] == "poi":
         return "elementwise"
@@ -223,7 +223,7 @@ WHOLE_GRAPH: Final = "CUDA graph "
 
 
 def function_name(name: str) -> str:
-    """Give a kernel's bare function name: no return type, namespaces, template arguments, parameters.
+    """A kernel's bare function name: no return type, namespaces, template arguments, parameters.
 
     It is what `ncu --kernel-name-base function`, nsys' shortName and torch's full names have in common.
     """
@@ -242,7 +242,7 @@ def function_name(name: str) -> str:
 
 
 def short_name(name: str, max_length: int = 60) -> str:
-    """Give a kernel name that people recognise: no template arguments, no signature, at most `max_length` long."""
+    """A kernel name that people recognise: no template arguments, no signature, at most `max_length` long."""
     text = name.removeprefix("void ")
     functor = (
         re.search(r"\b(\w+(?:Functor|_kernel_cuda|_functor|Op)\w*)", text[text.find("<") :]) if "<" in text else None

@@ -33,23 +33,23 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             column.flags.writeable = False
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Give the arrays by field name."""
+        """The arrays by field name."""
         return asdict(self)
 
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self, rows: NDArray[Any]) -> Self:
-        """Give the table of the chosen rows (positions or a boolean mask), in that order."""
+        """The table of the chosen rows (positions or a boolean mask), in that order."""
         return type(self)(**{name: picked(column, rows) for name, column in self.columns().items()})
 
     @classmethod
     def none(cls, **dtypes: Any) -> Self:
-        """Give a table without rows; `dtypes` overrides int64 for named columns."""
+        """A table without rows; `dtypes` overrides int64 for named columns."""
         return cls(**{name: np.empty(0, dtypes.get(name, np.int64)) for name in cls.__struct_fields__})
 
     def to_pandas(self) -> pd.DataFrame:
-        """Give the table as a pandas DataFrame (pandas is imported here, not before)."""
+        """The table as a pandas DataFrame (pandas is imported here, not before)."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -61,7 +61,7 @@ class Aligned(msgspec.Struct, frozen=True, kw_only=True):
     """Arrays whose first axis is the same rows, beside values that hold for all of these."""
 
     def at(self, rows: NDArray[Any]) -> Self:
-        """Give the same of some rows (positions or a boolean mask)."""
+        """The same of some rows (positions or a boolean mask)."""
         return replace(
             self, **{name: each[rows] for name, each in asdict(self).items() if isinstance(each, np.ndarray)}
         )

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct
-from profkit.model.intervals import Intervals
 from profkit.model.table import Table
 
 I32 = NDArray[np.int32]
@@ -209,11 +208,39 @@ class TraceWarning(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """What traces of one kind hold, and what their user can do to have more in them: asked instead of the format.
+
+    Each kind of source declares its own (`profkit/ingest/*/source.py`).
+    """
+
+    format: str
+    """As the report's JSON calls it."""
+    tool: str
+    """What wrote them."""
+    step_source: str
+    """What marks their steps, as the report's JSON calls it."""
+    step_marks: str
+    """The same in a sentence: "no ... in this trace"."""
+    has_host_calls: bool
+    """Whether they show what the host called even where no operator was recorded."""
+    is_system_wide: bool
+    """Whether their tool records the operating system as well."""
+    recapture: str
+    """The command, before the user's own, that records them again, better."""
+    how_to_mark_steps: str
+    how_to_mark_input: str
+    how_to_have_operators: str
+    how_to_be_steady: str
+
+
 class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace says of itself; `metadata` holds the rest, secrets redacted."""
 
     source: str
-    format: str = "kineto"
+    traits: Traits
+    n_in_source: int = 1
+    """Traces that the same source holds, this one among them."""
     n_events: int = 0
     n_bytes: int = 0
     rank: int | None = None
@@ -266,11 +293,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def window_duration_ns(self) -> int:
         """Length of the window under analysis."""
         return self.window_ns[1] - self.window_ns[0]
-
-    @property
-    def window_set(self) -> Intervals:
-        """The window as a set."""
-        return Intervals.pairs([self.window_ns])
 
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""

@@ -1,7 +1,6 @@
-"""Many ranks: who is slow, who only waits.
+"""Many ranks: who is late, who waits, and why.
 
-The flow: `summary` makes of each rank's trace the few KB the parent needs; `match` finds the same collective on all
-ranks; `clocks` brings the ranks' clocks together by it; `waits` splits each collective into waiting and transfer;
-`straggler` says which rank keeps the others waiting, and `fingerprints` what it looks like. Values and functions over
-arrays; no I/O.
+In: the traces of the ranks of one job. Out: a `Report` with its `Fleet`. A trace goes through `reduce` (to a few KB),
+`align` (the same collective on every rank, one clock), `measure` (waits, lateness, transfer), `findings` (causes and
+one verdict) and `run` (workers, kept ranks, the report). Begin with `run.fleet_report`.
 """

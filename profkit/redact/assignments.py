@@ -19,7 +19,7 @@ _WHOLE_LINE: Final = frozenset({"authorization", "proxy-authorization", "cookie"
 
 
 def without_assigned(text: str) -> str:
-    """Give a text without the values whose names tell that they are secrets."""
+    """A text without the values whose names tell that they are secrets."""
     return _without_values(_FLAG, _without_values(_PAIR, text))
 
 
@@ -46,7 +46,7 @@ def _strength(name: str, separator: str) -> int:
 
 
 def _line_ends(found: re.Match[str]) -> str:
-    """Give the characters that end the line of a header, "" for any other name: quotes, or the one it stands behind."""
+    """The characters that end the line of a header, "" for any other name: quotes, or the one it stands behind."""
     if found[1].lower() not in _WHOLE_LINE:
         return ""
     before = found.string[found.start() - 1 : found.start()]

@@ -29,7 +29,7 @@ _LOGINS: Final = listed("wandb neptune comet")
 
 
 def redacted_command(words: Sequence[str]) -> list[str]:
-    """Give the words of a command with the secrets in them replaced: `--api-key X`, `HF_TOKEN=X`, `curl -u me:X`."""
+    """The words of a command with the secrets in them replaced: `--api-key X`, `HF_TOKEN=X`, `curl -u me:X`."""
     out: list[str] = []
     programs: set[str] = set()
     before = ""
@@ -56,7 +56,7 @@ def redacted_command(words: Sequence[str]) -> list[str]:
 
 
 def _awaited(before: str, programs: set[str]) -> int:
-    """Tell what the word before says of this one: NO, WEAK or STRONG."""
+    """What the word before says of this one: NO, WEAK or STRONG."""
     if _is_option(before, programs, _WITH_SHORT):
         return STRONG
     return strength_of(before) if before.startswith("-") and "=" not in before else NO
@@ -87,7 +87,7 @@ def _word_cleaned(word: str, programs: set[str]) -> str:
 
 
 def redacted_line(text: str) -> str:
-    """Give a recorded command with the secrets in it replaced, every other character as it was."""
+    """A recorded command with the secrets in it replaced, every other character as it was."""
     if len(text) > LONGEST:
         return REDACTED if is_suspect(text) else text
     spans = list(spans_of_words(text))

@@ -14,13 +14,13 @@ _ESCAPE: Final = re.compile(r"\\u00([0-9A-Fa-f]{2})")
 
 
 def is_disguised(text: str) -> bool:
-    """Tell a text that holds characters written in another way."""
+    """Whether a text holds characters written in another way."""
     may_be = "%" in text or "\\u00" in text or not text.isascii()
     return may_be and _DISGUISE.search(text) is not None
 
 
 def undisguised(text: str) -> str:
-    """Give a text as a reader takes it: decoded twice, as an address within an address is."""
+    """A text as a reader takes it: decoded twice, as an address within an address is."""
     bare = _NO_WIDTH.sub("", normalize("NFKC", text))
     bare = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), bare)
     return unquote(unquote(bare))

@@ -17,7 +17,7 @@ _SHORT: Final = re.compile(r"""((?<!\S)-p)(\s*)([^\s"'\-][^\s"']*|"[^"]*"|'[^']*
 
 
 def without_logins(text: str) -> str:
-    """Give a text without the credentials of `Bearer ...`, of .netrc, of `curl -u me:...`, of `mysql -p...`."""
+    """A text without the credentials of `Bearer ...`, of .netrc, of `curl -u me:...`, of `mysql -p...`."""
     text = _SCHEME.sub(_without_scheme, text)
     text = _NETRC.sub(rf"\1{REDACTED}", text)
     text = _USER.sub(rf"\1{REDACTED}", text)

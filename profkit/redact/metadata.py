@@ -22,7 +22,7 @@ _VALUE_KEYS: Final = ("value", "val", "v", "content", "data")
 
 
 def redacted(value: Any, key: str = "") -> tuple[Any, int]:
-    """Give a copy of a JSON value without secrets, and how many were taken out.
+    """A copy of a JSON value without secrets, and how many were taken out.
 
     An environment is taken out whole: it is never needed, and a pattern cannot know every name. So is a string with a
     secret in it, but a command and JSON, which go without the secret alone.
@@ -32,7 +32,7 @@ def redacted(value: Any, key: str = "") -> tuple[Any, int]:
 
 
 def redacted_json(text: str) -> str | None:
-    """Give JSON without secrets, None for what is no JSON; as it was where it held none."""
+    """JSON without secrets, None for what is no JSON; as it was where it held none."""
     value = _json_value(text)
     if value is None:
         return None
@@ -48,7 +48,7 @@ class _Cleaner:
         self._n_left = SEARCHED
 
     def cleaned(self, value: Any, key: str, depth: int) -> Any:
-        """Give the value that stands under `key`, cleaned."""
+        """The value that stands under `key`, cleaned."""
         if value is None or isinstance(value, bool) or value in ("", [], {}):
             return value
         is_container = isinstance(value, (dict, list, tuple))
@@ -94,7 +94,7 @@ class _Cleaner:
         return clean
 
     def _words(self, strings: Sequence[str], key: str) -> list[str]:
-        """Give a list of strings, which may be the words of a command, lines of a file, or variables with values."""
+        """A list of strings, which may be the words of a command, lines of a file, or variables with values."""
         if strength_of(key):
             return [self._string(text, key, _DEEPEST) for text in strings]
         whole = "\n".join(strings)
@@ -143,7 +143,7 @@ def _is_environment(value: Any, key: str) -> bool:
 
 
 def _json_value(text: str) -> Any:
-    """Give the container that a text writes in JSON, None if it writes none."""
+    """The container that a text writes in JSON, None if it writes none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

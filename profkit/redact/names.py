@@ -15,7 +15,7 @@ NO, WEAK, STRONG = 0, 1, 2
 
 
 def listed(words: str) -> frozenset[str]:
-    """Give the words of a text as a set."""
+    """The words of a text as a set."""
     return frozenset(words.split())
 
 
@@ -68,13 +68,13 @@ _AMONG: Final = listed("token tokens auth oauth key sig signature cookie sid csr
 
 
 def words_of(name: str) -> list[str]:
-    """Give the words of a name in lower case, of the last 200 characters."""
+    """The words of a name in lower case, of the last 200 characters."""
     return [word.lower() for word in _WORD.findall(name[-200:])]
 
 
 @lru_cache(maxsize=4096)
 def strength_of(name: str) -> int:
-    """Tell what a name says of its value: NO, WEAK or STRONG. Of a dotted name the last part counts most."""
+    """What a name says of its value: NO, WEAK or STRONG. Of a dotted name the last part counts most."""
     *outer, own = name.strip("-+~.")[-200:].split(".")
     words = words_of(own)
     while words and words[-1].isdigit():  # TOKEN_2

@@ -16,7 +16,7 @@ _ESCAPED: Final = re.compile(r"""(?s)\\([$`"\\\n])""")
 
 
 def spans_of_words(text: str) -> Iterator[tuple[int, int]]:
-    """Give where the words of a command begin and end, quotes with them."""
+    """Where the words of a command begin and end, quotes with them."""
     start = -1
     for found in _PIECES_OF_SHELL.finditer(text):
         is_part = found[3] is not None
@@ -36,7 +36,7 @@ def quoted(word: str) -> str:
 
 
 def unquoted(word: str) -> str:
-    """Give a word without its quotes."""
+    """A word without its quotes."""
     return _QUOTED.sub(_inside, word) if _QUOTED.search(word) is not None else word
 
 

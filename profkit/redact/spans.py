@@ -19,7 +19,7 @@ _CLOSERS: Final = ")]}>.,;:"
 
 
 def secret_span(text: str, start: int, strength: int, line_ends: str) -> tuple[int, int]:
-    """Give where the secret at `start` begins and ends, (start, start) where the value is none.
+    """Where the secret at `start` begins and ends, (start, start) where the value is none.
 
     `line_ends` are the characters that end a value which may hold spaces, "" for any other value. Its beginning tells;
     to the end of the value is gone only where it is taken out, so that all of it is gone once.
@@ -31,7 +31,7 @@ def secret_span(text: str, start: int, strength: int, line_ends: str) -> tuple[i
 
 
 def _value_span(text: str, start: int, stop: int, line_ends: str) -> tuple[int, int]:
-    """Give where the value at `start` begins and ends, `stop` at the latest; its quotes left out."""
+    """Where the value at `start` begins and ends, `stop` at the latest; its quotes left out."""
     opening = _OPENING.match(text, start, stop)
     if opening is not None:
         return opening.end(), _closing(text, opening.end(), stop, opening[1] + opening[2])
@@ -51,7 +51,7 @@ def _first_of(closers: str, text: str, start: int, stop: int) -> int:
 
 
 def _closing(text: str, start: int, stop: int, quote: str) -> int:
-    """Give where a quoted value ends: at its quote, escaped as the opening one was, or at `stop`."""
+    """Where a quoted value ends: at its quote, escaped as the opening one was, or at `stop`."""
     end = text.find(quote, start, stop)
     while end > start and len(quote) == 1 and _is_escaped(text, end):
         end = text.find(quote, end + 1, stop)
@@ -64,7 +64,7 @@ def _is_escaped(text: str, place: int) -> bool:
 
 
 def _word_end(text: str, start: int, stop: int) -> int:
-    """Give where an unquoted value ends: at a space, a quote, or a comma (or the like) with another name behind."""
+    """Where an unquoted value ends: at a space, a quote, or a comma (or the like) with another name behind."""
     end = start
     while (piece := _PIECE.match(text, end, stop)) is not None:
         end = piece.end()

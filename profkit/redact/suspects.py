@@ -28,7 +28,7 @@ _SEPARATED: Final = re.compile(
 
 
 def is_suspect(text: str, stems: Iterable[str] = STEMS, marks: Iterable[str] = MARKS) -> bool:
-    """Tell a text that may hold a secret, quickly: one that is not suspect is sure to hold none."""
+    """Whether a text may hold a secret, told quickly: one that is not suspect is sure to hold none."""
     lower = text.lower()
     if any(stem in lower for stem in stems) and _SEPARATED.search(text) is not None:
         return True

@@ -16,7 +16,7 @@ from .values import REDACTED, is_secret
 
 
 def redacted_text(text: str) -> str:
-    """Give a text (a name, a message, a line of a log) with every secret in it replaced, the rest as it was."""
+    """A text (a name, a message, a line of a log) with every secret in it replaced, the rest as it was."""
     if len(text) > LONGEST:
         return REDACTED if is_suspect(text) else text
     if text[:1] in ("{", "[") and text[-1:] in ("}", "]"):
@@ -27,12 +27,12 @@ def redacted_text(text: str) -> str:
 
 
 def redacted_cell(name: str, text: str) -> str:
-    """Give a text that stands under a name, as a cell does under its heading, with every secret in it replaced."""
+    """A text that stands under a name, as a cell does under its heading, with every secret in it replaced."""
     return REDACTED if is_secret(text, strength_of(name)) else redacted_text(text)
 
 
 def redacted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Give names (each once in a trace) without the secrets in them; all are looked at together first."""
+    """Names (each once in a trace) without the secrets in them; all are looked at together first."""
     given = tuple(names)
     whole = "\n".join(given)
     lower = whole.lower()
@@ -52,7 +52,7 @@ def redacted_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def cleaned(text: str) -> str:
-    """Give a text that is no JSON without its secrets; whole gone is one whose secret is written in disguise."""
+    """A text that is no JSON without its secrets; whole gone is one whose secret is written in disguise."""
     clean = _cleaned_as_it_stands(text)
     if clean == text and is_disguised(text):
         bare = undisguised(text)

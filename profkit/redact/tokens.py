@@ -66,7 +66,7 @@ _PEM_END: Final = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?---
 
 
 def without_tokens(text: str) -> str:
-    """Give a text without tokens and private keys."""
+    """A text without tokens and private keys."""
     return TOKEN.sub(REDACTED, _without_pem(text)) if any(mark in text for mark in MARKS) else text
 
 

@@ -28,14 +28,14 @@ _ENCODED_SLASHES: Final = re.compile(r"%3A%2F%2F[^&\s]*%40", re.IGNORECASE)
 
 
 def without_urls_secrets(text: str) -> str:
-    """Give a text with every URL in it as it may be shown."""
+    """A text with every URL in it as it may be shown."""
     if "://" in text:
         text = _URL.sub(lambda found: shown_url(found[0]), text)
     return _COLLAPSED.sub(rf"\1{REDACTED}@", text)
 
 
 def shown_url(url: str) -> str:
-    """Give a URL as it may be shown: user and password, and secrets among the parameters and the fragment, taken out.
+    """A URL as it may be shown: user and password, and secrets among the parameters and the fragment, taken out.
 
     What is no URL is given as it is.
     """
@@ -51,7 +51,7 @@ def shown_url(url: str) -> str:
 
 
 def _without_user(rest: str, scheme: str) -> str:
-    """Give what follows `scheme://` without its user; a user alone stays where it is no secret (`git@`)."""
+    """What follows `scheme://` without its user; a user alone stays where it is no secret (`git@`)."""
     authority = re.match(r"[^/?#]*", rest)
     end = authority.end() if authority is not None else 0
     place = rest.rfind("@", 0, end)

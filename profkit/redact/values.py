@@ -26,12 +26,12 @@ _RUN: Final = re.compile(r"[A-Za-z0-9+/=~%]{12,}")
 
 
 def is_harmless(value: str) -> bool:
-    """Tell a value that is no secret under any name."""
+    """Whether a value is no secret under any name."""
     return len(value) <= _LONGEST_HARMLESS and _HARMLESS.fullmatch(value.strip()) is not None
 
 
 def is_random(value: str) -> bool:
-    """Tell a value that looks drawn by lot: a long run of letters and digits, or of letters of both cases."""
+    """Whether a value looks drawn by lot: a long run of letters and digits, or of letters of both cases."""
     text = value[:200].strip()
     if text.startswith(("/", "./", "../", "~/")) or "://" in text or _UUID.fullmatch(text) is not None:
         return False
@@ -45,7 +45,7 @@ def _is_random_run(run: str) -> bool:
 
 
 def is_secret(value: str, strength: int) -> bool:
-    """Tell a value that is a secret, by what its name says."""
+    """Whether a value is a secret, by what its name says."""
     if strength == STRONG:
         return not is_harmless(value)
     return strength == WEAK and is_random(value)

@@ -1,25 +1,68 @@
-"""Reports to text. A renderer is `(Report) -> str`; it formats and decides nothing. Imported when asked for."""
+"""A document of `profkit.model` to text: one folder per format, in it one file per document, with `render` in it.
+
+In: a document, and how it is to be shown. Out: text. Begin with `renderer_for`. A renderer formats and decides
+nothing, and is imported when it is asked for; the sentences that formats share stand in `words/`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from importlib.util import find_spec
+from pathlib import PurePath
+from pkgutil import iter_modules
+from typing import Any, Final, Protocol
 
 from profkit.errors import UsageError
 
-if TYPE_CHECKING:
-    from profkit.model.report import Report
+DOCUMENTS: Final = ("triage", "compare", "scaling", "kernels", "bench")
+"""What profkit prints. A format renders those for which its folder has a file."""
+_NO_FORMATS: Final = ("words",)
+_DEFAULT: Final = "terminal"
 
-RENDERERS: Final = {"terminal": ".txt", "json": ".json", "markdown": ".md"}
-"""Format name to the suffix of its files."""
+
+class Renderer(Protocol):
+    """A document as text. What a format has no use for, such as colour in JSON, it ignores."""
+
+    def __call__(
+        self, document: Any, /, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+    ) -> str:
+        """Text that ends with a line break.
+
+        `width`: columns to keep to, by default the terminal's. `color`: by default as the terminal and `NO_COLOR` have
+        it. `verbose`: everything, not only what everyone needs.
+        """
 
 
-def renderer_for(name: str) -> Callable[[Report], str]:
-    """Give the renderer of a format, or of the format that a path's suffix names; raises UsageError."""
-    by_suffix = {suffix: fmt for fmt, suffix in RENDERERS.items()}
-    fmt = name if name in RENDERERS else by_suffix.get("." + name.rpartition(".")[2], "")
-    if not fmt:
-        raise UsageError(f"no format is known for {name!r}", hint=f"one of {', '.join(RENDERERS)}")
-    renderer: Callable[[Report], str] = import_module(f"profkit.render.{fmt}").render
+@cache
+def formats() -> tuple[str, ...]:
+    """The names of all formats, the default first: the folders here."""
+    found = (module.name for module in iter_modules(__path__) if module.ispkg and module.name not in _NO_FORMATS)
+    return tuple(sorted(found, key=lambda name: (name != _DEFAULT, name)))
+
+
+def formats_of(document: str) -> tuple[str, ...]:
+    """The names of the formats in which a document can be had, the default first."""
+    return tuple(name for name in formats() if find_spec(f"profkit.render.{name}.{document}"))
+
+
+def format_of(output: PurePath, document: str) -> str:
+    """The format whose files are called so; raises UsageError."""
+    suffixes = {suffix: name for name in formats_of(document) for suffix in _suffixes(name)}
+    if output.suffix not in suffixes:
+        raise UsageError(f"no format is known for {output.name}", hint=f"use {', '.join(suffixes)}, or say -f")
+    return suffixes[output.suffix]
+
+
+def renderer_for(document: str, name: str) -> Renderer:
+    """The renderer of a document in a format; raises UsageError for a pair that nobody renders."""
+    known = formats_of(document)
+    if name not in known:
+        raise UsageError(f"{document} has no format {name!r}", hint=f"one of {', '.join(known)}")
+    renderer: Renderer = import_module(f"profkit.render.{name}.{document}").render
     return renderer
+
+
+def _suffixes(name: str) -> tuple[str, ...]:
+    suffixes: tuple[str, ...] = import_module(f"profkit.render.{name}").SUFFIXES
+    return suffixes

@@ -20,9 +20,19 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     any: Intervals
     """Busy with anything: the union of the three."""
 
+    @property
+    def comm_exposed(self) -> Intervals:
+        """Communication without compute under it."""
+        return self.comm - self.compute
+
+    @property
+    def copy_exposed(self) -> Intervals:
+        """Copies with nothing else beside them."""
+        return self.copy - (self.compute | self.comm)
+
 
 def device_activity(trace: Trace, device: int) -> Activity:
-    """Give the activity of one device, clipped to the window (docs/method.md, section 2)."""
+    """The activity of one device, clipped to the window (docs/method.md, section 2)."""
     gpu = trace.gpu
     low, high = trace.window_ns
     rows = np.flatnonzero((gpu.device == device) & (gpu.end_ns >= low) & (gpu.start_ns < high))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import distinct, distinct_codes, is_one_of, median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Trace
+from profkit.timeline.collectives import is_call
 from profkit.timeline.host import loader_ranges, nesting
 
 SMALL_OP_NS: Final = 10_000
@@ -24,8 +25,6 @@ _MIN_SMALL_OPS: Final = 20
 WRAPPER_NS: Final = 50_000
 """A stretch inside an operator but outside its children, up to this long, is dispatch; a longer one is work that has
 no operator of its own (compiled graphs, custom operators). Chosen: wrappers take 1 to 15 us."""
-_COLLECTIVE_CALLS: Final = ("c10d::", "_c10d_functional::", "c10d_functional::")
-"""Operators that ask for a collective: their time is queueing and waiting, never compute."""
 
 
 class CpuBudget(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +42,20 @@ class CpuBudget(msgspec.Struct, frozen=True, kw_only=True):
     n_leaf_ops: int
     n_small_ops: int
 
+    @property
+    def parts(self) -> dict[str, Intervals]:
+        """The parts of the budget; the rest of the window is the host's."""
+        return {
+            "compute": self.compute,
+            "comm_exposed": self.comm_exposed,
+            "copy_exposed": Intervals.empty(),
+            "idle_data": self.data,
+            "idle_launch": self.dispatch,
+        }
+
 
 def training_threads(trace: Trace) -> tuple[int, ...]:
-    """Give the threads of the step: those with step markers or operators, without background communication threads."""
+    """The threads of the step: those with step markers or operators, without background communication threads."""
     spans = trace.spans
     comm_only = set(distinct(spans.thread[spans.kind == SpanKind.COMM]).tolist())
     with_ops = set(distinct_codes(trace.ops.thread).tolist())
@@ -55,14 +65,14 @@ def training_threads(trace: Trace) -> tuple[int, ...]:
 
 
 def cpu_budget(trace: Trace) -> CpuBudget:
-    """Give what the CPU did in the window."""
+    """What the CPU did in the window."""
     low, high = trace.window_ns
     spans = trace.spans
     data = _span_set(trace, loader_ranges(spans, ())[0])
     comm = _span_set(trace, spans.kind == SpanKind.COMM)
     ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, training_threads(trace))))
     nested = nesting(ops)
-    asks = np.array([name.startswith(_COLLECTIVE_CALLS) for name in trace.strings], np.bool_)[ops.name]
+    asks = is_call(trace, ops.name)
     leaf = np.sort(nested.order[nested.is_leaf])
     leaf = leaf[~asks[leaf]]
     start, end = ops.start_ns[leaf], ops.end_ns[leaf]

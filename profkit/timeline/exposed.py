@@ -12,7 +12,7 @@ from profkit.timeline.launch_order import asked_ns
 
 
 def unasked(trace: Trace, activity: Activity, exposed: Intervals, host: HostStates) -> Intervals:
-    """Give exposed communication under which the host had not asked for the next compute, though nothing held it.
+    """Exposed communication under which the host had not asked for the next compute, though nothing held it.
 
     Exposed is not blocking: had the communication taken no time, the device would have waited for the host there.
     What the host spends in a blocking call counts as held: it may wait for this very communication. So does a loader.

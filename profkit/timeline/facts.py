@@ -9,17 +9,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.allocator import return_free_memory
+from profkit.allocator import return_free_memory
 from profkit.model.arrays import I64, is_one_of
+from profkit.model.budget import Budget
 from profkit.model.intervals import Intervals
-from profkit.model.report import Budget
-from profkit.model.trace import CallKind, Trace
+from profkit.model.trace import CallKind, GpuWork, Kind, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity, device_activity
 from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, idle_causes
 from profkit.timeline.queue import Queue, launch_queue
+from profkit.timeline.steps import steps_in_window
 
 EDGE_STEPS: Final = 2
 """Chosen: a window that begins and ends inside steps holds less than that beside the whole ones."""
@@ -40,6 +41,11 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Exposed communication under which the host had not asked for the next compute."""
     budget: Budget
 
+    @property
+    def parts(self) -> dict[str, Intervals]:
+        """The parts of the budget of the busiest device, disjoint."""
+        return _parts(self.activity, self.idle)
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """A trace and what follows from it. `cpu` is there exactly when there is no device."""
@@ -54,7 +60,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, trace: Trace) -> Facts:
-        """Give the facts of a trace."""
+        """The facts of a trace."""
         if trace.device_indices:
             # first, since it needs the most room beside the trace
             inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
@@ -85,6 +91,31 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return budget
 
     @property
+    def busy(self) -> Activity | CpuBudget:
+        """What `compute` and `comm` are asked of: the busiest device, or the CPU."""
+        main = self.main_device
+        busy = main.activity if main is not None else self.cpu
+        assert busy is not None  # noqa: S101 - as in `budget`
+        return busy
+
+    @property
+    def parts(self) -> dict[str, Intervals]:
+        """The parts of `budget` as sets; on a CPU without the host's, which has the rest of the window."""
+        holder = self.main_device or self.cpu
+        assert holder is not None  # noqa: S101 - as in `budget`
+        return holder.parts
+
+    @property
+    def communication(self) -> tuple[GpuWork | Spans, NDArray[np.intp]]:
+        """The rows of communication that touch the window: a device's, or of a CPU trace the ranges of its threads."""
+        main, trace = self.main_device, self.trace
+        if main is not None:
+            rows = main.activity.rows
+            return trace.gpu, rows[trace.gpu.kind[rows] == Kind.COMM]
+        spans, (low, high) = trace.spans, trace.window_ns
+        return spans, np.flatnonzero((spans.kind == SpanKind.COMM) & (spans.end_ns > low) & (spans.start_ns < high))
+
+    @property
     def window_ns(self) -> int:
         """Length of the window."""
         return self.trace.window_duration_ns
@@ -98,7 +129,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         """
         inside = steps_in_window(self.trace)
         if inside and self.trace.step_source == "period" and not self.startup_ns:
-            total = sum(self.trace.steps[index].duration_ns for index in inside)
+            total = sum(step.duration_ns for step in inside)
             return max(round(self.window_ns * len(inside) / total), 1)
         return max(len(inside), 1)
 
@@ -108,30 +139,24 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         inside = steps_in_window(self.trace)
         if not inside or self.trace.step_source != "period":
             return 0
-        total = sum(self.trace.steps[index].duration_ns for index in inside)
+        total = sum(step.duration_ns for step in inside)
         beside = self.window_ns - total
         return beside if beside * len(inside) > EDGE_STEPS * total else 0
 
     def per_step(self, total_ns: int) -> int:
-        """Give a total over the window per step, in ns."""
+        """A total over the window per step, in ns."""
         return total_ns // self.n_steps
 
     def calls_in_window(self, *kinds: CallKind) -> I64:
-        """Give the rows of runtime calls of these kinds that start inside the window."""
+        """The rows of runtime calls of these kinds that start inside the window."""
         calls = self.trace.calls
         low, high = self.trace.window_ns
         chosen = is_one_of(calls.kind, kinds) & (calls.start_ns >= low) & (calls.start_ns < high)
         return np.flatnonzero(chosen)
 
 
-def steps_in_window(trace: Trace) -> tuple[int, ...]:
-    """Give the indices of steps that lie wholly inside the window."""
-    low, high = trace.window_ns
-    return tuple(step.index for step in trace.steps if step.start_ns >= low and step.end_ns <= high)
-
-
 def _busiest(devices: Sequence[Activity]) -> int:
-    """Give the place of the device that is busy for longest, the first of several."""
+    """The place of the device that is busy for longest, the first of several."""
     if len(devices) == 1:  # as a rule; the sum over a million intervals can be spared
         return 0
     return max(range(len(devices)), key=lambda place: devices[place].any.total_ns)
@@ -141,39 +166,30 @@ def _device(trace: Trace, activity: Activity, host: HostStates, device: int, *, 
     queue = launch_queue(trace, activity)
     return_free_memory(trace.meta.n_events)  # what follows needs the most room
     idle = idle_causes(trace, activity, host, queue)
-    exposed = activity.comm - activity.compute
-    copies = activity.copy - (activity.compute | activity.comm)
-    budget = Budget(
-        window_ns=trace.window_duration_ns,
-        compute=activity.compute.total_ns,
-        comm_exposed=exposed.total_ns,
-        copy_exposed=copies.total_ns,
-        idle_data=idle.data.total_ns,
-        idle_sync=idle.sync.total_ns,
-        idle_launch=idle.launch.total_ns,
-        idle_host=idle.host.total_ns,
-        idle_dependency=idle.dependency.total_ns,
-        idle_unknown=idle.unknown.total_ns,
-    )
+    parts = _parts(activity, idle)
+    budget = Budget(window_ns=trace.window_duration_ns, **{name: times.total_ns for name, times in parts.items()})
     if not is_main:
         idle = IdleCauses.none()
-    late = unasked(trace, activity, exposed, host) if is_main else Intervals.empty()
+    late = unasked(trace, activity, parts["comm_exposed"], host) if is_main else Intervals.empty()
     return DeviceFacts(device=device, activity=activity, queue=queue, idle=idle, unasked=late, budget=budget)
+
+
+def _parts(activity: Activity, idle: IdleCauses) -> dict[str, Intervals]:
+    return {
+        "compute": activity.compute,
+        "comm_exposed": activity.comm_exposed,
+        "copy_exposed": activity.copy_exposed,
+        "idle_data": idle.data,
+        "idle_sync": idle.sync,
+        "idle_launch": idle.launch,
+        "idle_host": idle.host,
+        "idle_dependency": idle.dependency,
+        "idle_unknown": idle.unknown,
+    }
 
 
 def _cpu_parts(trace: Trace, cpu: CpuBudget) -> Budget:
     window = trace.window_duration_ns
-    compute, comm = cpu.compute.total_ns, cpu.comm_exposed.total_ns
-    data, dispatch = cpu.data.total_ns, cpu.dispatch.total_ns
-    return Budget(
-        window_ns=window,
-        compute=compute,
-        comm_exposed=comm,
-        copy_exposed=0,
-        idle_data=data,
-        idle_sync=0,
-        idle_launch=dispatch,
-        idle_host=window - compute - comm - data - dispatch,
-        idle_dependency=0,
-        idle_unknown=0,
-    )
+    parts = {name: times.total_ns for name, times in cpu.parts.items()}
+    rest = window - sum(parts.values())
+    return Budget(window_ns=window, idle_sync=0, idle_host=rest, idle_dependency=0, idle_unknown=0, **parts)

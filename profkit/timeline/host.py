@@ -30,7 +30,7 @@ class Nesting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nesting(ops: CpuOps) -> Nesting:
-    """Give which operators enclose no other (leaves) and which are enclosed by none (tops), per thread."""
+    """Which operators enclose no other (leaves) and which are enclosed by none (tops), per thread."""
     n = len(ops)
     counts = np.bincount(ops.thread)
     if counts.max(initial=0) == n:  # one thread: no copies of what may be eight million rows
@@ -139,7 +139,7 @@ class HostStates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def launching_threads(trace: Trace) -> tuple[int, ...]:
-    """Give the threads that issue device work."""
+    """The threads that issue device work."""
     linked = trace.gpu.launch_row[trace.gpu.launch_row >= 0]
     if linked.size == 0:
         return ()
@@ -148,7 +148,7 @@ def launching_threads(trace: Trace) -> tuple[int, ...]:
 
 
 def host_states(trace: Trace) -> HostStates:
-    """Give what the launching threads were doing, for the attribution of idle device time."""
+    """What the launching threads were doing, for the attribution of idle device time."""
     threads = launching_threads(trace)
     ops, calls, spans = trace.ops, trace.calls, trace.spans
     on_thread = is_one_of(calls.thread, threads)
@@ -167,13 +167,13 @@ def host_states(trace: Trace) -> HostStates:
         blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
         dispatching=dispatch.clip(low, high),
         has_ops=has_ops,
-        is_known=has_ops or trace.meta.format == "nsys",
+        is_known=has_ops or trace.meta.traits.has_host_calls,
         threads=threads,
     )
 
 
 def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Give which ranges are waits for input, of these threads or those that mark steps, or else of others.
+    """Which ranges are waits for input, of these threads or those that mark steps, or else of others.
 
     A thread that fetches ahead waits in the loader all the time while nobody waits for it. Without any thread known
     to drive the device all ranges are the step's own.
@@ -181,11 +181,11 @@ def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bo
     is_loader = spans.kind == SpanKind.LOADER
     driving = {*threads, *distinct_codes(spans.thread[spans.kind == SpanKind.STEP]).tolist()}
     mine = is_loader & is_one_of(spans.thread, tuple(driving)) if driving else is_loader
-    return mine, is_loader & ~mine if not mine.any() else np.zeros(len(spans), np.bool_)
+    return mine, np.zeros(len(spans), np.bool_) if mine.any() else is_loader
 
 
 def blocking_calls(trace: Trace) -> NDArray[np.bool_]:
-    """Tell which runtime calls held the host until the device was done.
+    """Which runtime calls held the host until the device was done.
 
     Synchronising and allocating calls by name; asynchronous copies by what they did: the call returned after the copy
     it started had ended (pageable memory).
@@ -200,7 +200,7 @@ def blocking_calls(trace: Trace) -> NDArray[np.bool_]:
 
 
 def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple[tuple[str, int], ...]:
-    """Give the calls of the operating system in which threads spent that time, as (name, ns), the longest first."""
+    """The calls of the operating system in which threads spent that time, as (name, ns), the longest first."""
     waits = trace.waits
     mine = np.flatnonzero(is_one_of(waits.thread, threads))
     spent: list[tuple[str, int]] = []
@@ -238,12 +238,12 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
 
 
 def self_times_ns(ops: CpuOps) -> I64:
-    """Give each operator's time outside the operators it encloses, per row of `CpuOps`."""
+    """Each operator's time outside the operators it encloses, per row of `CpuOps`."""
     return without_children_ns(ops, ops.end_ns - ops.start_ns)
 
 
 def without_children_ns(ops: CpuOps, own_ns: I64) -> I64:
-    """Give what each operator has of a time (`own_ns`, per row) without what the operators it encloses have of it."""
+    """What each operator has of a time (`own_ns`, per row) without what the operators it encloses have of it."""
     out = own_ns.copy()
     order = np.argsort(ops.thread, kind="stable")
     if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:

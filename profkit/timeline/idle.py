@@ -15,11 +15,10 @@ of it where many operations start before their launch.
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 import numpy as np
 
+from profkit.findings.capture import QUALITY
 from profkit.model import arrays
 from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals
@@ -28,10 +27,6 @@ from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates
 from profkit.timeline.overhead import profiler_work
 from profkit.timeline.queue import Queue
-
-MAX_EARLY: Final = 0.1
-"""Share of device rows that start before their launch, beyond which the clocks of host and device are apart: what the
-host did is set against the wrong moments. Chosen: sound captures have none, the one known with clocks apart 63 %."""
 
 
 class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +43,8 @@ class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def none(cls) -> IdleCauses:
-        """Give the causes of no time."""
+        """The causes of no time."""
         return _none_known(Intervals.empty())
-
-    @property
-    def before_launch_ns(self) -> int:
-        """Idle time in which the host had not issued the next operation yet."""
-        return self.data.total_ns + self.sync.total_ns + self.launch.total_ns + self.host.total_ns
 
 
 class _Gaps(msgspec.Struct, frozen=True):
@@ -67,9 +57,9 @@ class _Gaps(msgspec.Struct, frozen=True):
 
 
 def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> IdleCauses:
-    """Give the causes of all idle time of one device."""
+    """The causes of all idle time of one device."""
     low, high = trace.window_ns
-    if queue.n_early > MAX_EARLY * queue.n_linked:
+    if queue.n_early > QUALITY.limit("no_cause") * queue.n_linked:
         return _none_known(activity.any.gaps(low, high))
     gaps = _gaps(trace, activity, activity.any.gaps(low, high))
     unknown = Intervals.of(gaps.start_ns[~gaps.is_known], gaps.end_ns[~gaps.is_known])
@@ -146,7 +136,7 @@ def _gaps(trace: Trace, activity: Activity, idle: Intervals) -> _Gaps:
 
 
 def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
-    """Give the idle time after a blocking call that the host would have spent ahead of the device without the call.
+    """The idle time after a blocking call that the host would have spent ahead of the device without the call.
 
     A call that held the host for W while the device worked, and released it into a drained device, cost at most W of
     what follows: `min(W, gap)`. A call on a device that was drained anyway costs nothing here.
@@ -157,5 +147,5 @@ def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
     inside = (row >= 0) & (blocked.end_ns[np.maximum(row, 0)] >= gaps.start_ns)
     row = row[inside]
     released = blocked.end_ns[row]
-    held = busy.covered_ns(blocked.start_ns[row], np.minimum(released, gaps.start_ns[inside]))
+    held = busy.covered_ns(blocked.start_ns[row], released)
     return Intervals.of(released, np.minimum(released + held, gaps.issued_ns[inside]))

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, distinct
 from profkit.model.names import function_name
 from profkit.model.table import NO_ROW
-from profkit.model.trace import I32, Kind, Trace
+from profkit.model.trace import Kind, Trace
+from profkit.timeline.steps import step_of
 
 
 class LaunchOrder:
@@ -20,7 +21,7 @@ class LaunchOrder:
         asked = asked_ns(trace, rows)
         order = np.argsort(asked, kind="stable")
         asked, rows = asked[order], rows[order]
-        self._step = step_of(asked, trace)
+        self._step = step_of(asked, trace.steps)
         self._name = gpu.name[rows]
         self._duration = gpu.end_ns[rows] - gpu.start_ns[rows]
         functions: dict[str, int] = {}
@@ -31,7 +32,7 @@ class LaunchOrder:
         self._function = function_of[self._name]
 
     def typical(self, code: int) -> int | None:
-        """Give how many launches of the same function come before, in its step, the launch of median duration.
+        """How many launches of the same function come before, in its step, the launch of median duration.
 
         None for a name that no step launches.
         """
@@ -45,19 +46,9 @@ class LaunchOrder:
 
 
 def asked_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:
-    """Give when the host asked for each device row: the start of its launch, its own where that is unknown."""
+    """When the host asked for each device row: the start of its launch, its own where that is unknown."""
     gpu = trace.gpu
     asked = gpu.start_ns[rows].copy()
     has_call = gpu.launch_row[rows] != NO_ROW
     asked[has_call] = trace.calls.start_ns[gpu.launch_row[rows][has_call]]
     return asked
-
-
-def step_of(times_ns: I64, trace: Trace) -> I32:
-    """Give the step that each time lies in, -1 for none."""
-    if not trace.steps:
-        return np.full(times_ns.size, -1, np.int32)
-    starts = np.array([step.start_ns for step in trace.steps], np.int64)
-    ends = np.array([step.end_ns for step in trace.steps], np.int64)
-    step = (np.searchsorted(starts, times_ns, side="right") - 1).astype(np.int32)
-    return np.where((step >= 0) & (times_ns < ends[step]), step, np.int32(-1))

@@ -17,7 +17,7 @@ full, and not the loading of modules and functions, which the job does without a
 
 
 def profiler_work(trace: Trace) -> Intervals:
-    """Give when the profiler was busy with its own buffers, inside the window; on which thread is not recorded."""
+    """When the profiler was busy with its own buffers, inside the window; on which thread is not recorded."""
     rows = trace.overhead
     if len(rows) == 0:
         return Intervals.empty()

@@ -50,7 +50,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def launch_queue(trace: Trace, activity: Activity) -> Queue:
-    """Give the queue facts of one device (docs/method.md)."""
+    """The queue facts of one device (docs/method.md)."""
     gpu, calls = trace.gpu, trace.calls
     rows = activity.rows
     previous_end = _previous_end(gpu.start_ns[rows], gpu.end_ns[rows])
@@ -82,7 +82,7 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
 
 
 def _behind_ns(trace: Trace, rows: NDArray[np.intp], at_ns: int) -> int:
-    """Give how long after a time the device of these rows ends what had been launched by then."""
+    """How long after a time the device of these rows ends what had been launched by then."""
     gpu, calls = trace.gpu, trace.calls
     if rows.size == 0 or len(calls) == 0:
         return 0
@@ -100,7 +100,7 @@ def _previous_end(start: I64, end: I64) -> I64:
 
 
 def _turnaround_ns(trace: Trace, activity: Activity) -> int:
-    """Give the p75 of gaps on one stream while its next operation was already queued."""
+    """The p75 of gaps on one stream while its next operation was already queued."""
     gpu, calls = trace.gpu, trace.calls
     rows = activity.rows[gpu.launch_row[activity.rows] >= 0]
     order = rows[np.lexsort((gpu.start_ns[rows], gpu.stream[rows]))]

@@ -10,11 +10,14 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope, Vendor
 from profkit.analyzers.tools import kernel_profile, system_timeline
+from profkit.ingest.kineto.traits import traits
 from profkit.pipeline import triage_trace
 from profkit.shell import line_of
 from profkit.testing import kernel, launch, span, trace_of
 
-SCOPE = Scope(window_ns=1, n_steps=1, has_steps=True, is_cpu=False, command=line_of("python train.py --lr 1"))
+SCOPE = Scope(
+    window_ns=1, n_steps=1, has_steps=True, is_cpu=False, command=line_of("python train.py --lr 1"), traits=traits()
+)
 KERNELS = [
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, float)",
     "void at::native::(anonymous namespace)::layer_norm_kernel<float>(int)",

@@ -8,13 +8,13 @@ import os
 
 import pytest
 
-from profkit.capture import export
 from profkit.capture.command import redacted_command
-from profkit.capture.export import top_level, write_trace
+from profkit.capture.inside import export
+from profkit.capture.inside.export import top_level, write_trace
 from profkit.capture.options import Options
 from profkit.capture.outcome import told
 from profkit.cli import capture as cli
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from profkit.ranks.fleet import triage
+from profkit.api import triage
 from tests.capture.running import ROOT, SCRIPTS, capture, manifest, names, run, trace
 
 pytest.importorskip("torch")
@@ -25,7 +25,7 @@ def test_an_early_end_keeps_its_code_and_what_was_recorded(end, code, tmp_path):
     report = triage([str(tmp_path / "out")]).ranks[0]
     assert report.steps.n == len(names(trace(tmp_path / "out"))) - 1, "the step that was cut is no step"
     assert "the run ended inside the last marked step, which is left out" in report.warnings
-    assert "CUT: the run ended inside the window" in done.err
+    assert "INCOMPLETE: the run ended during the recording" in done.err
 
 
 def test_os_exit_is_told_from_what_it_left(tmp_path):
@@ -46,7 +46,7 @@ def test_a_full_disk_costs_the_trace_alone(tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", "full_disk")
     assert done.out.startswith("loss")
     assert done.code == 4
-    assert "is the disk full?" in done.err
+    assert "perhaps the disk is full" in done.err
 
 
 def test_an_unwritable_folder_costs_the_trace_alone(tmp_path):

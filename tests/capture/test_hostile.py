@@ -13,11 +13,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from profkit.capture import export, place, runner
+from profkit.capture import place, runner
+from profkit.capture.inside import export
 from profkit.capture.options import Options
 from profkit.errors import TraceNotFoundError
 from profkit.ingest.discover import find_sources
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, run, trace
 from tests.capture.test_command import RAW
 from tests.special import within
@@ -139,7 +140,7 @@ def test_a_trace_that_no_capture_wrote_is_not_replaced(tmp_path):
         path.write_bytes(b"mine")
     done = capture(tmp_path, *SEVEN)
     assert (done.code, done.out) == (2, "")
-    assert "holds a trace, rank0.pt.trace.json.gz, already" in done.err
+    assert "already holds a trace, rank0.pt.trace.json.gz," in done.err
     assert capture(tmp_path, *SEVEN, options=("--overwrite",)).out == "7\n"
     assert [path.read_bytes() for path in theirs] == [b"mine"] * 2
     (tmp_path / "rank0_x.pt.trace.json.gz").write_bytes(b"a capture's")
@@ -301,7 +302,7 @@ def test_fetches_of_a_killed_capture_are_removed_by_the_next(tmp_path, monkeypat
 
 
 def test_a_folder_for_fetches_that_somebody_else_made_is_not_used(tmp_path, monkeypatch):
-    from profkit.capture import loader
+    from profkit.capture.inside import loader
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "victim").mkdir()
@@ -321,7 +322,7 @@ def test_a_folder_for_fetches_that_somebody_else_made_is_not_used(tmp_path, monk
 
 
 def test_rows_are_read_from_files_up_to_a_bound(tmp_path, monkeypatch):
-    from profkit.capture import loader
+    from profkit.capture.inside import loader
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(loader, "_MOST_ROWS", 2)
@@ -372,7 +373,7 @@ def test_a_work_folder_that_anybody_may_write_into_is_not_used(tmp_path):
 
 
 def test_facts_follow_no_link(tmp_path):
-    from profkit.capture import store
+    from profkit.capture.inside import store
 
     options = Options(folder=str(tmp_path), capture_id=OTHER)
     work = store.join(options)
@@ -387,7 +388,7 @@ def test_facts_follow_no_link(tmp_path):
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "nothing", "file"])
 def test_an_export_is_whole_if_it_is_a_file_of_our_own(kind, tmp_path):
-    from profkit.capture.recorder import _is_whole
+    from profkit.capture.inside.recorder import _is_whole
 
     export, other = tmp_path / "rank0.raw", tmp_path / "other"
     other.write_text("{}")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from profkit import signing
-from profkit.capture.launchers import cut, placed
-from profkit.capture.ncu import NO_COLLECTIVES, target_of
-from profkit.capture.nsight import counters_are_closed
+from profkit.capture.tools.launchers import cut, placed
+from profkit.capture.tools.ncu import NO_COLLECTIVES, target_of
+from profkit.capture.tools.nsight import counters_are_closed
 from profkit.errors import UsageError
 from profkit.testing import kernel, launch, span, to_json
 from tests.capture.running import ROOT
@@ -125,7 +125,7 @@ def test_nsys_of_every_age_gets_what_it_knows(machine, version):
     assert export[4:] == [f"--output={out}/profile.sqlite", f"{out}/profile.nsys-rep"]
     assert (done.returncode, done.stdout) == (3, "job --lr 3\n")
     assert f"profkit triage {out}/profile.sqlite" in done.stderr
-    assert ("do not pass them on" in done.stderr) == (version == "2020.3")
+    assert ("they hold the environment with its secrets" in done.stderr) == (version == "2020.3")
 
 
 @pytest.mark.parametrize("version", NCU)
@@ -377,7 +377,7 @@ def test_a_command_in_a_trace_is_run_on_demand_as_words(machine):
     [
         ("job 0; touch PWN", "names no command that can be run"),
         ("job \x1b]52;c;x\x07", "names no command that can be run"),
-        ("job --token '[redacted]'", "secrets were taken out"),
+        ("job --token '[redacted]'", "secrets were removed"),
         (None, "names no command that can be run"),
     ],
 )
@@ -387,7 +387,7 @@ def test_what_is_no_command_is_not_run_on_demand_either(machine, command, says):
     done = machine.run("ncu", "--from", "t.json", "--run-recorded")
     assert done.returncode == 2
     assert says in done.stderr
-    assert "give it" in done.stderr
+    assert "give the whole command" in done.stderr or "give it" in done.stderr
     assert not (machine.folder / "PWN").exists()
 
 
@@ -411,14 +411,17 @@ def test_a_command_that_anybody_may_have_written_is_shown_and_not_repeated(machi
     assert not [command for command in commands if "rm" in command.split()]
     shown = machine.run("triage", "t.json").stdout
     shown = " ".join(shown.split())
-    assert "the file gives this command: rm -r data - profkit cannot tell if that is your command" in shown
-    assert "so the commands above say python train.py; --command sets yours" in shown
+    assert (
+        "the file gives this command: rm -r data - the commands above use python train.py, since profkit cannot"
+        in shown
+    )
+    assert "tell whether that is your command; --command sets yours" in shown
 
 
 AS_ON_CUDA = """
 from tests.capture import no_dynamo
 import time, torch
-import _profkit_capture.clock as clock
+import _profkit_capture.inside.clock as clock
 
 class Event:
     def __init__(self, **_): pass
@@ -503,7 +506,7 @@ PLACED = {
 
 @pytest.mark.parametrize(("command", "expected"), PLACED.items())
 def test_the_tool_stands_between_launcher_and_python(command, expected, monkeypatch):
-    monkeypatch.setattr("profkit.capture.launchers._python_beside", lambda _: "python")
+    monkeypatch.setattr("profkit.capture.tools.launchers._python_beside", lambda _: "python")
     words = placed(cut(shlex.split(command)), TOOL, "all")
     assert words == tuple(shlex.split(expected.replace("T", shlex.join(TOOL), 1)))
 

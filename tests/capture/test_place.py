@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from profkit.capture import exits, export, pins, place, runner, store
+from profkit.capture import pins, place, runner
 from profkit.capture.beside import files
+from profkit.capture.inside import exits, export, store
 from profkit.capture.options import Options
 from profkit.capture.outcome import outcomes_of, put_aside
 from tests.capture.test_command import RAW
@@ -195,7 +196,7 @@ def test_a_pipe_in_the_place_of_the_folder_is_not_waited_for(tmp_path):
 
 
 def test_where_children_cannot_be_guarded_one_line_says_so_before(options, monkeypatch, capfd):
-    from profkit.capture.recorder import Recorder
+    from profkit.capture.inside.recorder import Recorder
 
     looked_up = []
     monkeypatch.setattr(exits, "_CHILD_END", [])

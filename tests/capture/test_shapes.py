@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.ranks.fleet import triage
+from profkit.api import triage
 from tests.capture.running import (
     SCRIPTS,
     Forked,
@@ -145,7 +145,7 @@ def check_loop(shape, content):
 def check_own_profiler(folder, window, whole):
     assert len(steps(trace_of(folder, window.pid))) >= 5  # its own was over before the run was
     reasons = {one["pid"]: one["reason"] for one in manifest(folder)["ranks"]}
-    assert "own profiler was running all the time" in reasons[whole.pid]
+    assert "own profiler ran all the time" in reasons[whole.pid]
 
 
 def _as_compiled(text: str) -> str:

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
+from profkit.capture.inside.steps import StepFinder
 from profkit.capture.options import Options, from_text, window_for
-from profkit.capture.steps import StepFinder
 
 
 class Loop:

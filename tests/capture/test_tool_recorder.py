@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profkit.capture import clock, tool_recorder  # noqa: E402
+from profkit.capture.inside import clock, tool_recorder  # noqa: E402
+from profkit.capture.inside.ranges import tool_marks  # noqa: E402
 from profkit.capture.options import Options, from_text  # noqa: E402
-from profkit.capture.ranges import tool_marks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -58,7 +58,7 @@ def test_ncu_begins_with_the_first_recorded_step(calls):
 
 def test_without_cuda_it_says_so(monkeypatch):
     monkeypatch.setattr(clock, "cuda_in_use", lambda: False)
-    with pytest.raises(RuntimeError, match="uses no CUDA"):
+    with pytest.raises(RuntimeError, match="does not use CUDA"):
         tool_recorder.ToolRecorder(Options(folder="x", tool="nsys"), first_step=0, n_warmup=1)
 
 

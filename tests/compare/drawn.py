@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from profkit.compare.captures.measured import measured
+from profkit.compare.captures.sides import Run, Side
 from profkit.compare.comparison import compare
-from profkit.compare.measured import measured
-from profkit.compare.sides import Run, Side
 from profkit.model.comparison import Comparison
 from profkit.model.finding import Finding
 from profkit.model.trace import Trace

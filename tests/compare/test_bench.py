@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from profkit.cli import group
-from profkit.compare import process
-from profkit.compare.bench import ARMS, Design, drift_of, measure, orders, report, samples, table
-from profkit.compare.process import Outcome, run_once
-from profkit.compare.tables import read_table
+from profkit.compare.bench import process
+from profkit.compare.bench.interleaved import ARMS, Design, drift_of, measure, orders, report, samples, table
+from profkit.compare.bench.process import Outcome, run_once
+from profkit.compare.tables.result_tables import read_table
 from profkit.errors import ProfkitError, UsageError
 from profkit.model.bench import BenchReport
-from profkit.render import bench as rendering
+from profkit.render.terminal import bench as rendering
 from tests.conftest import ROOT
 
 PYTHON = sys.executable
@@ -123,7 +123,7 @@ def test_the_noise_floor_says_what_blocks_would_see() -> None:
     assert counts == sorted(counts, reverse=True)
     shown = rendering.render(result, width=80)
     assert shown.strip().startswith("NOISE FLOOR")
-    assert "run to run cv" in shown
+    assert "runs vary by" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -181,7 +181,7 @@ def test_the_sitecustomize_that_ours_hides_is_run(tmp_path: Path, monkeypatch: p
     [
         ("import sys; sys.exit('out of memory')", "exit code 1: out of memory"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
-        ("print('loss 3')", "holds nothing like"),
+        ("print('loss 3')", "has no match of"),
         ("print('rate fast')", "'fast' in the output, which is not a number"),
         ("print('rate -1')", "not a positive number"),
     ],
@@ -199,7 +199,9 @@ def test_a_program_that_is_not_there() -> None:
 
 def test_a_run_that_is_terminated_leaves_no_folder(tmp_path: Path) -> None:
     script = f"import os; os.kill(os.getppid(), {int(signal.SIGTERM)})"
-    bench = f"import sys; from profkit.compare.process import run_once; run_once([sys.executable, '-c', {script!r}])"
+    bench = (
+        f"import sys; from profkit.compare.bench.process import run_once; run_once([sys.executable, '-c', {script!r}])"
+    )
     done = subprocess.run([sys.executable, "-c", bench], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert done.returncode == -signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
@@ -219,7 +221,7 @@ def test_of_a_long_output_the_end_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(process, "_MOST_OUTPUT_BYTES", 100)
     script = "print('tok/s: 1'); print('x' * 1000); print('tok/s: 2')"
     assert run_once([PYTHON, "-c", script], metric=re.compile(r"tok/s: (\d)")).metric == 2
-    with pytest.raises(ProfkitError, match="holds nothing like"):
+    with pytest.raises(ProfkitError, match="has no match of"):
         run_once([PYTHON, "-c", "print('tok/s: 1'); print('x' * 1000)"], metric=re.compile(r"tok/s: (\d)"))
 
 
@@ -315,12 +317,12 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytes
         (["--aa", "--", "a", "--vs", "b"], "--aa runs one command"),
         (["--names", "x,x", "--", "a", "--vs", "b"], "not two different names"),
         (["--names", "x,y\x1b", "--", "a", "--vs", "b"], "not two different names"),
-        (["--metric", "(?P<arm>x)", "--", "a", "--vs", "b"], "a column of its own"),
+        (["--metric", "(?P<arm>x)", "--", "a", "--vs", "b"], "already has as a column"),
         (["-o", "no/such/folder/t.csv", "--", "a", "--vs", "b"], "no folder no/such/folder"),
-        (["--metric", "(", "--", "a", "--vs", "b"], "no regular expression"),
+        (["--metric", "(", "--", "a", "--vs", "b"], "is not a regular expression"),
         (["--metric", "x", "--", "a", "--vs", "b"], "has 0 groups"),
-        (["--lower", "--", "a", "--vs", "b"], "--lower is of --metric"),
-        (["--lower", "--metric", "(?P<tokens_per_s>x)", "--", "a", "--vs", "b"], "of which more is better"),
+        (["--lower", "--", "a", "--vs", "b"], "--lower needs --metric"),
+        (["--lower", "--metric", "(?P<tokens_per_s>x)", "--", "a", "--vs", "b"], "where higher is better"),
     ],
 )
 def test_usage_errors_in_one_line(arguments: list[str], says: str) -> None:

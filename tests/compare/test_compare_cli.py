@@ -13,13 +13,14 @@ import jsonschema
 import pytest
 
 from profkit.cli.compare import command
+from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
 from profkit.compare.results import compare_tables
-from profkit.compare.sides import read_side
 from profkit.errors import ProfkitError, UsageError
-from profkit.render import compare as terminal
-from profkit.render import compare_json, compare_markdown
+from profkit.render.json import compare as compare_json
+from profkit.render.markdown import compare as compare_markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import compare as terminal
 from profkit.testing import span, to_json
 from tests.compare.drawn import LOADER, K, N, compared, host, job
 from tests.conftest import ROOT
@@ -70,7 +71,7 @@ def test_the_answer_is_the_first_line_and_one_run_is_not_judged():
     assert done.returncode == 0
     assert done.stderr == ""
     assert "INCONCLUSIVE" in lines[0]
-    assert "one run cannot tell" in " ".join(done.stdout.split())
+    assert "cannot rule out noise" in " ".join(done.stdout.split())
     assert "\x1b" not in done.stdout
     assert max(map(len, lines)) <= 80
 
@@ -135,7 +136,7 @@ def test_two_runs_a_side_never_fail_the_gate_and_it_says_so(tmp_path, capsys):
     for n in (1, 2):
         few = table(tmp_path / "few.csv", ("a", [10.1, 10.2][:n]), ("b", [20.1, 20.3][:n]))
         assert call(few, "--fail-on-regression", "3%") == 0
-        assert "cannot tell a regression from noise" in capsys.readouterr().err
+        assert "cannot rule out noise" in capsys.readouterr().err
 
 
 def test_the_gate_is_an_exit_code(tmp_path):
@@ -221,7 +222,7 @@ def test_what_cannot_be_read_beside_what_can_is_said(tmp_path):
         ((DATA, DATA, DATA), "3 paths"),
         (("--baseline", DATA), "--candidate is missing"),
         (("--baseline", "--candidate", DATA), "--baseline is missing"),
-        ((DATA, "--candidate", DATA), "belongs to neither side"),
+        ((DATA, "--candidate", DATA), "is on neither side"),
         ((DATA, WORKERS2, "--metric", "step_ms"), "--metric"),
         ((DATA, WORKERS2, "--margin", "3"), "write 3%"),
         ((DATA, WORKERS2, "-f", "html"), "html"),

@@ -19,8 +19,8 @@ from analyses.error_rates.simulate import (
     run_means,
     sessions,
 )
-from profkit.compare.bench import Design, looks
-from profkit.compare.judge import Answer
+from profkit.compare.bench.interleaved import Design, looks
+from profkit.compare.stats.judge import Answer
 
 SESSIONS = 600
 STEADY = Machine()

@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from scipy import stats
 
-from profkit.compare.efficiency import WORK_PART, decompose
-from profkit.compare.scaling import efficiency_interval, scale
-from profkit.compare.tables import read_table
-from profkit.compare.usl import fit_usl, serial_fraction
+from profkit.compare.scaling.efficiency import WORK_PART, decompose
+from profkit.compare.scaling.study import efficiency_interval, scale
+from profkit.compare.scaling.usl import fit_usl, serial_fraction
+from profkit.compare.tables.result_tables import read_table
 from profkit.errors import UsageError
-from profkit.model.report import Budget, DeviceReport, RankReport, Steps
+from profkit.model.budget import Budget
+from profkit.model.rank_report import DeviceReport, RankReport, Section, Steps
 from profkit.model.scaling import Bearing, Held, ScalingReport, Series, Standing
-from profkit.render import scaling, scaling_json, scaling_markdown
+from profkit.render.json import scaling as scaling_json
+from profkit.render.markdown import scaling as scaling_markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import scaling
 from tests.conftest import ROOT
 
 SEED = ROOT.parent / "shared" / "data" / "seeds" / "fsdp_study" / "results1.csv"
@@ -86,7 +89,7 @@ def test_the_base_without_checkpointing_is_accused_with_evidence(tmp_path: Path)
     assert clues["memory.share"].bearing is Bearing.SUGGESTS
     assert "12.94 GB of 16 GB, 80.9 %" in clues["memory.share"].statement
     assert clues["baseline.cross_check"].bearing is Bearing.ACCUSES
-    assert "70.2 % of its speed; 4.07x from there" in clues["baseline.cross_check"].statement
+    assert "70.2 % of that. From there, the speed-up is 4.07x" in clues["baseline.cross_check"].statement
     assert clues["memory.allocator"].bearing is Bearing.UNKNOWN
     assert clues["work.shape"].bearing is Bearing.CLEARS
     assert plain.next_command.startswith("profkit capture --memory")
@@ -102,7 +105,7 @@ def test_what_is_published_instead_of_an_accused_base(tmp_path: Path) -> None:
 def test_an_excess_that_a_later_loss_hides_puts_the_base_in_doubt(tmp_path: Path) -> None:
     checkpointed = by_name(scale([read_table(study(tmp_path))]))["activation_ckpt=True"]
     assert checkpointed.standing is Standing.DOUBTFUL
-    assert "in doubt, for 4 GPUs give 2.64x of the same base, E = 1.32" in checkpointed.sentence
+    assert "in doubt, because 4 GPUs give 2.64x of the same base, E = 1.32" in checkpointed.sentence
 
 
 def test_the_interval_is_that_of_welch_on_logs() -> None:
@@ -157,8 +160,10 @@ def test_without_a_batch_what_is_held_is_said_or_taken_on_trust(tmp_path: Path) 
     report = scaled(tmp_path, text)
     assert report.series[0].held is Held.UNKNOWN
     assert report.series[0].largest.efficiency == pytest.approx(0.5)
-    assert "on trust" in report.warnings[0]
-    assert scaled(tmp_path, text, held=Held.WEAK).series[0].largest.efficiency == pytest.approx(1)
+    assert "assumes it is the same" in report.warnings[0]
+    assert report.series[0].unit == "steps/s"
+    (weak,) = scaled(tmp_path, text, held=Held.WEAK).series
+    assert (weak.unit, weak.largest.efficiency) == ("shares of work/s", pytest.approx(1))
 
 
 @pytest.mark.parametrize(
@@ -186,6 +191,56 @@ def test_a_slow_first_run_of_the_base_is_seen(tmp_path: Path) -> None:
     clue = {clue.id: clue for clue in series.clues}["baseline.warmup"]
     assert clue.bearing is Bearing.SUGGESTS
     assert "warm-up?" in clue.statement
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third", "is_slow"),
+    [(94, 100, 100, True), (96, 100, 100, False), (90, 91, 130, True), (90, 90, 130, False)],
+)
+def test_a_first_run_is_slow_by_a_twentieth_and_slower_than_each_later_one(
+    first: int, second: int, third: int, is_slow: bool, tmp_path: Path
+) -> None:
+    rows = "".join(f"1,{value}\n" for value in (first, second, third))
+    (series,) = scaled(tmp_path, f"gpus,tokens_per_s\n{rows}2,400\n2,401\n").series
+    clue = {clue.id: clue for clue in series.clues}["baseline.warmup"]
+    assert clue.bearing is (Bearing.SUGGESTS if is_slow else Bearing.CLEARS)
+
+
+@pytest.mark.parametrize(("rate", "standing"), [(210, Standing.SOUND), (211, Standing.ACCUSED)])
+def test_the_base_is_accused_beyond_an_efficiency_of_1_05(rate: int, standing: Standing, tmp_path: Path) -> None:
+    assert scaled(tmp_path, f"gpus,tokens_per_s\n1,100\n2,{rate}\n").series[0].standing is standing
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "says", "bearing"),
+    [
+        (None, "peaks at 13.00 GB of 16 GB (assumed: the smallest card that fits", Bearing.SUGGESTS),
+        (16.25e9, "peaks at 13.00 GB of 16.25 GB, 80", Bearing.SUGGESTS),
+        (40e9, "peaks at 13.00 GB of 40 GB, 32.5", Bearing.UNKNOWN),
+    ],
+)
+def test_peak_memory_is_a_share_of_what_is_told_or_of_the_smallest_card(
+    capacity_bytes: float | None, says: str, bearing: Bearing, tmp_path: Path
+) -> None:
+    text = "gpus,tokens_per_s,peak_mem_gb\n1,100,13\n2,250,9\n"
+    (series,) = scaled(tmp_path, text, capacity_bytes=capacity_bytes).series
+    clue = {clue.id: clue for clue in series.clues}["memory.share"]
+    assert says in clue.statement
+    assert clue.bearing is bearing
+
+
+def test_the_allocator_is_cleared_only_where_the_memory_of_all_ranks_was_looked_at(tmp_path: Path) -> None:
+    looked = replace(rank_report(100), sections=(Section(analyzer="memory", title="memory", values={}),))
+    for ranks, bearing in (([looked] * 2, Bearing.CLEARS), ([looked, rank_report(100)], Bearing.UNKNOWN)):
+        text = "gpus,batch_size,step_ms\n2,8,0.1\n4,8,0.04\n"
+        (series,) = scaled(tmp_path, text, traces={2: ranks}).series
+        assert {clue.id: clue for clue in series.clues}["memory.allocator"].bearing is bearing
+
+
+def test_in_doubt_the_most_efficient_size_between_is_told(tmp_path: Path) -> None:
+    (series,) = scaled(tmp_path, "gpus,tokens_per_s\n1,100\n2,220\n4,480\n8,600\n").series
+    assert series.standing is Standing.DOUBTFUL
+    assert "in doubt, because 4 GPUs give 4.80x of the same base, E = 1.20" in series.sentence
 
 
 def test_a_smaller_batch_per_gpu_at_the_base_is_seen(tmp_path: Path) -> None:

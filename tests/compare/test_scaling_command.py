@@ -65,8 +65,8 @@ def test_markdown_by_the_suffix_of_the_output(table: Path, tmp_path: Path) -> No
 
 def test_capacity_is_an_amount_of_memory(table: Path) -> None:
     assert invoke(table, "--capacity", "16 GiB").exception is None
-    assert "no amount of memory" in str(invoke(table, "--capacity", "much").exception)
-    assert "no amount of memory" in str(invoke(table, "--capacity", "0GB").exception)
+    assert "not an amount of memory" in str(invoke(table, "--capacity", "much").exception)
+    assert "not an amount of memory" in str(invoke(table, "--capacity", "0GB").exception)
 
 
 def picture(step: str, n_steps: int = 6) -> str:
@@ -119,4 +119,4 @@ def test_traces_beside_a_table_are_evidence(tmp_path: Path, table: Path) -> None
     both.write_text("gpus,mode,step_ms\n1,a,10\n2,a,11\n1,b,10\n2,b,11\n")
     done = invoke(both, one, two)
     assert isinstance(done.exception, UsageError)
-    assert "nothing says which" in done.exception.message
+    assert "which one is unknown" in done.exception.message

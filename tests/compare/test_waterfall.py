@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profkit.compare.captures.measured import measured
+from profkit.compare.captures.sides import Run, Side
+from profkit.compare.captures.waterfall import account, apportioned, waterfall
 from profkit.compare.comparison import compare
-from profkit.compare.measured import measured
-from profkit.compare.sides import Run, Side
-from profkit.compare.waterfall import account, apportioned, waterfall
 from profkit.model.comparison import Account, Bar, Presence, Waterfall, WorkChange
 from profkit.testing import draw, row_lists, trace_of
 from tests.compare.drawn import K, N, job, side

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from profkit.compare.explanations import EXPLANATIONS
+from profkit.findings import KINDS
 from tests.compare.drawn import LOADER, NCCL, WORKERS, K, N, compared, host, job, read, values
 
 FOUR = tuple(K(at=10 + 100 * place, us=100) for place in range(4))
@@ -22,7 +24,7 @@ def test_nothing_changed_reads_as_nothing():
 def test_overlap_that_contends_bought_nothing():
     slowed = [K(at=10, us=200), K(at=210, us=200), K(at=420, us=100), K(at=520, us=100)]
     found = read(EXPOSED, job([*slowed, N(10, 400)]))
-    assert found["overlap_bought_nothing"].title.endswith("bought nothing")
+    assert found["overlap_bought_nothing"].title.endswith("none of that shortens the step")
     seen = values(found["overlap_bought_nothing"])
     assert seen["comm_hidden_fraction_change"] == 1.0
     assert seen["contention_factor"] == pytest.approx(2.0)
@@ -34,7 +36,7 @@ def test_overlap_that_contends_bought_nothing():
 def test_overlap_that_bought_a_little_says_how_little():
     slowed = [K(at=10, us=200), K(at=210, us=200), K(at=420, us=100), K(at=520, us=100)]
     found = read(EXPOSED, job([*slowed, N(10, 400)], step_us=900))
-    assert found["overlap_bought_nothing"].title.endswith("bought 25.0 % of what it hides")
+    assert found["overlap_bought_nothing"].title.endswith("only 25.0 % of that shortens the step")
 
 
 def test_a_slower_clock_is_no_contention():
@@ -138,6 +140,22 @@ def test_faster_kernels_of_one_format_are_no_change_of_format():
     assert "precision" not in read(before, after)
 
 
+@pytest.mark.parametrize(("n_half", "is_change"), [(9, True), (7, False)])
+def test_a_change_of_format_is_a_fifth_of_the_time_of_matrix_kernels(n_half: int, is_change: bool):
+    """Of 40 kernels."""
+    names = ["ampere_bf16_s16816gemm_bf16_128x128"] * n_half + ["ampere_sgemm_128x64_tn"] * (40 - n_half)
+    before = job([K(at=10 + 20 * place, us=20, name="ampere_sgemm_128x64_tn") for place in range(40)])
+    after = job([K(at=10 + 20 * place, us=20, name=name) for place, name in enumerate(names)])
+    assert ("precision" in read(before, after)) == is_change
+
+
+@pytest.mark.parametrize(("us", "is_change"), [(10, True), (9, False)])
+def test_generated_kernels_count_from_a_hundredth_of_the_step(us: int, is_change: bool):
+    eager = [K(at=10 + 100 * place, us=50, name=f"vectorized_elementwise_{place}") for place in range(9)]
+    after = job([*eager, K(at=920, us=us, name="triton_poi_fused_add_mul_0")])
+    assert ("compiled" in read(job(eager), after)) == is_change
+
+
 def test_fused_kernels_and_fewer_launches():
     eager = [K(at=10 + 20 * place, us=10, name=f"vectorized_elementwise_{place}") for place in range(40)]
     fused = [K(at=10 + 100 * place, us=50, name="triton_poi_fused_add_mul_0") for place in range(4)]
@@ -199,7 +217,7 @@ def test_every_reading_is_explained():
         ),
     ]
     for pair in pairs:
-        assert {f"compare.{name}" for name in read(*pair)} <= set(EXPLANATIONS)
+        assert {f"compare.{name}" for name in read(*pair)} <= set(KINDS)
 
 
 # --------------------------------------------------------------------------------------------------------------- work
@@ -219,6 +237,15 @@ def test_a_doubled_batch_forbids_the_comparison_of_steps():
     assert values(comparison.readings[0])["time_per_work_ratio"] == 0.5
     assert not comparison.judgement.is_comparable
     assert comparison.judgement.answer == "inconclusive"
+
+
+def test_the_ratio_of_the_work_is_the_median_of_the_grids_by_time():
+    """Grids four times as large for 60 of 100 us, twice as large for 40."""
+    kernels = [K(at=100, us=40, name="kernel_a"), K(at=300, us=60, name="kernel_b")]
+    before = job([K(at=10, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": 1000}), *kernels])
+    grown = [replace(kernels[0], blocks=128), replace(kernels[1], blocks=256)]
+    after = job([K(at=10, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": 4000}), *grown])
+    assert values(read(before, after)["work_changed"])["grid_ratio"] == pytest.approx(4)
 
 
 def test_inputs_of_half_the_width_are_the_same_work():

@@ -176,7 +176,7 @@ def test_what_is_left_behind_is_told(folder: Path, tmp_path: Path) -> None:
 
 def test_no_oracle_fails_on_what_is_good(folder: Path) -> None:
     good = [
-        said("Step 41.2 ms (5 steps, cv 120.0 %), idle 46.1 %, 210.0 % longer\n", peak_bytes=10**6, wall_s=1.0),
+        said("Step 41.2 ms (5 steps, varies by 120.0 %), idle 46.1 %, 210.0 % longer\n", peak_bytes=10**6, wall_s=1.0),
         said("\x1b[1;32mfine\x1b[0m\n", args="triage --color t.json"),
         said(err="profkit: no trace\n  hint: give one\n", code=3),
         said(

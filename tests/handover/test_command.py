@@ -13,11 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli.triage import command
+from profkit.crosscheck.launch_match import match, paired_steps
+from profkit.crosscheck.sources import sources_of
+from profkit.crosscheck.trace_profile import portrait_of
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError
-from profkit.handover.match import match, paired_steps
-from profkit.handover.portrait import portrait_of
-from profkit.handover.sources import sources_of
-from profkit.ingest.read import Tool, read_traces, tool_of
+from profkit.ingest.kind import Part
+from profkit.ingest.read import read_traces
+from profkit.ingest.sources import source_of
 from profkit.pipeline import analyse
 from profkit.render.schema import schema
 from profkit.testing import to_json
@@ -56,7 +58,7 @@ def test_files_are_told_by_content_in_any_order(tmp_path):
     profile = str(ncu_csv(tmp_path / "c.json.gz", GEMM))
     given = sources_of([profile, export, trace])
     assert (given.first, given.timelines, given.profiles) == ((trace,), (export,), (profile,))
-    assert [tool_of(path) for path in (trace, export, profile)] == [Tool.KINETO, Tool.NSYS, Tool.NCU]
+    assert [source_of(Path(path), str(path)).part for path in (trace, export, profile)] == [*Part]
 
 
 def test_without_a_torch_trace_nsys_comes_first(tmp_path):
@@ -147,7 +149,7 @@ def test_without_steps_profiles_speak_of_the_window(tmp_path):
     assert "memory-bound kernels 77.4 % of the window;" in told["sentence"]
     kernel, ceiling, _ = (item["statement"] for item in told["kernels"]["evidence"])
     assert kernel.endswith("480 us in the window (77.4 % of the window)")
-    assert ceiling.endswith("48.0 us in the window less (7.7 % of the window)")
+    assert ceiling.endswith("at most 48.0 us in the window (7.7 % of the window)")
 
 
 @pytest.mark.parametrize("fmt", ["terminal", "markdown"])
@@ -155,7 +157,7 @@ def test_people_read_the_sentence_and_its_numbers(tmp_path, fmt):
     trace, export = kineto(tmp_path / "a.json.gz", OVERHEAD), nsys(tmp_path / "b.sqlite", OVERHEAD.but(host_us=12))
     text = " ".join(triaged(trace, export, fmt=fmt).split())
     assert "nsys confirms overhead-bound" in text
-    assert "100.0 % of the kernel time is the same kernels in both" in text.replace("\\", "")
+    assert "100.0 % of the kernel time is in kernels that both traces have" in text.replace("\\", "")
     if fmt == "terminal":
         assert text.index("second tool") < text.index("where the step goes")
     else:
@@ -263,10 +265,12 @@ def test_a_trace_without_a_device_is_refused(tmp_path, traces):
 
 
 def test_every_status_is_explained():
-    from profkit.handover.explanations import EXPLANATIONS
+    from profkit.findings import KINDS
     from profkit.model.handover import HandoverStatus
 
-    assert set(EXPLANATIONS) == {f"handover.{status.value}" for status in HandoverStatus}
+    assert {name for name in KINDS if name.startswith("handover.")} == {
+        f"handover.{one.value}" for one in HandoverStatus
+    }
 
 
 SHARED = ROOT.parent / "shared" / "data"

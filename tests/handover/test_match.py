@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.handover.launches import KernelKey, launches_of
-from profkit.handover.match import match, paired_steps
+from profkit.crosscheck.launch_match import match, paired_steps
+from profkit.crosscheck.launches import KernelKey, launches_of
 from profkit.testing import kernel, launch, span, trace_of
-from profkit.timeline.facts import steps_in_window
+from profkit.timeline.steps import steps_in_window
 
 SHAPE = {"grid": [8, 1, 1], "block": [128, 1, 1]}
 
@@ -25,7 +25,7 @@ def run(*steps, late=0):
             start = at + 5000 + late
             rows.append(kernel(name, start, start + us * 1000, correlation=correlation, stream=stream, **shape or {}))
     trace = trace_of(rows)
-    return launches_of(trace, 0, [trace.steps[index] for index in steps_in_window(trace)])
+    return launches_of(trace, 0, steps_in_window(trace))
 
 
 def paired(first, second):

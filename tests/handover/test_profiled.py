@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from profkit.handover.portrait import portrait_of
-from profkit.handover.profiled import profiled
-from profkit.ingest.ncu import read_profiles
+from profkit.crosscheck.kernel_evidence import profiled
+from profkit.crosscheck.trace_profile import portrait_of
+from profkit.ingest.ncu.reader import read_profiles
 from profkit.kernels.assess import assess_all
 from profkit.model.handover import HandoverStatus
 from profkit.pipeline import analyse
-from profkit.render.handover import kernel_rows
+from profkit.render.words.crosscheck import kernel_rows
 from profkit.units import format_ns
 from tests.handover.jobs import BLOCK, Job, Launch, Profile, ncu_csv
 
@@ -62,7 +62,7 @@ def test_the_same_function_in_another_shape_is_another_kernel(tmp_path):
 def test_too_little_profiled_confirms_nothing_and_names_the_next_profile(tmp_path):
     line = told(tmp_path, NORM)
     assert line.status is HandoverStatus.OPEN
-    assert "50.0 % is asked" in line.sentence
+    assert "50.0 % is needed" in line.sentence
     assert line.next_tool.command == "profkit ncu --kernel Kernel2 -- python train.py"
 
 
@@ -89,7 +89,7 @@ def test_profiles_of_other_kernels_are_refused_and_named(tmp_path):
 def test_a_profile_without_throughputs_says_nothing_of_limits(tmp_path):
     line = told(tmp_path, Profile(GEMM.name, float("nan"), 50, grid=GEMM.grid, block=GEMM.block))
     assert line.status is HandoverStatus.OPEN
-    assert "none of it with both throughputs" in line.sentence
+    assert "never with both throughputs" in line.sentence
     assert line.kernels[0].recoverable_ns is None
 
 
@@ -97,7 +97,7 @@ def test_ncu_cannot_speak_on_a_step_that_waits(tmp_path):
     tiny = tuple(Launch(one.name, 5, one.grid, one.block, 7) for one in BLOCK) * 10
     line = told(tmp_path, GEMM, NORM, job=Job(launches=tiny, host_us=20))
     assert line.status is HandoverStatus.OPEN
-    assert "cannot speak on overhead-bound" in line.sentence
+    assert "says nothing about overhead-bound" in line.sentence
     assert line.next_tool.name == "nsys"
 
 
@@ -106,7 +106,7 @@ def test_a_kernel_that_ncu_ran_in_another_state_is_doubted(tmp_path):
     line = told(tmp_path, cold)
     assert value(line, "handover.ncu_duration_ratio") == pytest.approx(2.5)
     doubt = next(item for item in line.evidence if item.metric == "handover.ncu_duration_ratio")
-    assert "may not hold" in doubt.statement
+    assert "may differ in the job" in doubt.statement
     assert value(told(tmp_path, GEMM), "handover.ncu_duration_ratio") == pytest.approx(1.0)
 
 
@@ -148,7 +148,7 @@ def test_kernels_side_by_side_are_never_more_than_the_step(tmp_path):
     assert 0.9 * line.busy_ns < line.step_ns
     shares = [line.share(spent) for _, spent in line.by_class]
     assert sum(shares) == pytest.approx(line.covered_ns / line.kernel_ns * line.busy_ns / line.step_ns)
-    assert f"1.74 ms of kernels run side by side in {format_ns(line.busy_ns)} per step" in line.sentence
+    assert f"1.74 ms of kernels overlap in {format_ns(line.busy_ns)} per step" in line.sentence
     statements = [item.statement for item in line.evidence]
     found = [share for text in (line.sentence, *statements) for share in shares_in(text)]
     assert len(found) == 4
@@ -158,7 +158,7 @@ def test_kernels_side_by_side_are_never_more_than_the_step(tmp_path):
 
 
 def test_one_after_the_other_needs_no_word_on_shares(tmp_path):
-    assert "side by side" not in told(tmp_path, GEMM, NORM).sentence
+    assert "kernels overlap" not in told(tmp_path, GEMM, NORM).sentence
 
 
 def test_kernels_of_no_length_have_no_shares(tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.handover.portrait import portrait_of
-from profkit.handover.timeline import timeline
+from profkit.crosscheck.compared_timelines import timeline
+from profkit.crosscheck.trace_profile import portrait_of
 from profkit.ingest.read import read_traces
 from profkit.model.handover import HandoverStatus
 from profkit.model.report import Bottleneck
@@ -61,7 +61,7 @@ def test_the_same_bottleneck_with_less_overhead_is_confirmed_and_says_how_much_l
     assert line.status is HandoverStatus.CONFIRMED
     assert said(line, "handover.step_ratio").value == pytest.approx(line.second.step_ns / line.first.step_ns)
     assert line.second.step_ns < line.first.step_ns
-    assert "no surer" not in line.sentence
+    assert "so the confidence stays" not in line.sentence
     ours, theirs = (portrait(job.trace()).verdict for job in (OVERHEAD, OVERHEAD.but(host_us=12)))
     ceiling = said(line, "handover.second_recoverable_ns")
     assert ceiling.value == pytest.approx(theirs.recoverable_ns, rel=0.01)
@@ -72,7 +72,7 @@ def test_a_tool_that_disturbs_more_makes_nothing_surer(tmp_path):
     line = beside(OVERHEAD, OVERHEAD.but(host_us=40), tmp_path)
     assert line.status is HandoverStatus.CONFIRMED
     assert line.confidence_after == line.confidence_before
-    assert "no surer" in line.sentence
+    assert "so the confidence stays" in line.sentence
 
 
 def test_confidence_rises_to_that_of_the_better_capture(tmp_path):
@@ -142,7 +142,7 @@ def test_another_workload_is_refused_with_the_number(tmp_path):
     line = beside(KERNELS, KERNELS.but(launches=other * 4), tmp_path)
     assert line.status is HandoverStatus.REFUSED
     assert "not the same workload" in line.sentence
-    assert "60.0 % is asked of both" in line.sentence
+    assert "both need 60.0 %" in line.sentence
     assert (line.parts, line.functions, line.explained) == ((), (), ())
     assert line.first.time_fraction == pytest.approx(10 / 175)
     assert line.confidence_after == line.confidence_before
@@ -167,7 +167,7 @@ def test_a_trace_without_steps_is_refused(tmp_path):
     (second,) = read_traces(str(export.write(tmp_path / "bare.sqlite")))
     line = timeline(portrait(KERNELS.trace()), portrait(second))
     assert line.status is HandoverStatus.REFUSED
-    assert "no steps are known in nsys' trace" in line.sentence
+    assert "nsys' trace has no steps" in line.sentence
 
 
 def test_graphs_recorded_as_wholes_are_why_nothing_matches(tmp_path):
@@ -180,7 +180,7 @@ def test_graphs_recorded_as_wholes_are_why_nothing_matches(tmp_path):
     (second,) = read_traces(str(export.write(tmp_path / "graphs.sqlite")))
     line = timeline(portrait(KERNELS.trace()), portrait(second))
     assert line.status is HandoverStatus.REFUSED
-    assert "nsys recorded CUDA graphs as wholes" in line.sentence
+    assert "nsys recorded CUDA graphs without their kernels" in line.sentence
 
 
 def test_what_the_host_waited_for_is_told(tmp_path):
@@ -197,7 +197,7 @@ def test_what_the_host_waited_for_is_told(tmp_path):
     assert wait.value == pytest.approx(290_000, abs=3_000)
     assert "fsync 2" in wait.statement
     ranged = said(line, "handover.idle_in_range_ns")
-    assert ranged.statement.startswith("idle device time inside ranges, per step: checkpoint")
+    assert ranged.statement.startswith("GPU idle time inside ranges, per step: checkpoint")
     assert ranged.value == pytest.approx(300_000, abs=3_000)
 
 
@@ -218,7 +218,7 @@ def test_a_cause_that_no_profiler_makes_is_not_overturned_by_another_run(tmp_pat
     line = beside(slow, slow.but(wait_us=0), tmp_path)
     assert portrait(slow.trace()).verdict.bottleneck is Bottleneck.DATA
     assert line.status is HandoverStatus.OPEN
-    assert "no profiler makes waiting for data: the runs differ" in line.sentence
+    assert "a profiler cannot cause waiting for data: the runs differ" in line.sentence
     assert line.confidence_after == 0.45
     assert line.next_tool.name == "torch.profiler"
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 from tests.ingest.test_same_trace import EVENTS
 
 LONG = "9" * 5000  # Python refuses to turn more than 4,300 digits into an integer

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 from profkit.testing import span, to_json
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, TruncatedTraceError
-from profkit.ingest import kineto
 from profkit.ingest.discover import find_sources
-from profkit.ingest.kineto import read_trace
-from profkit.ingest.split import MAX_ELEMENT_BYTES, count_members, depths
+from profkit.ingest.kineto import reader as kineto
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ingest.kineto.split import MAX_ELEMENT_BYTES, count_members, depths
 from profkit.model.trace import Trace
 
 OPS = [
@@ -150,7 +150,7 @@ def test_a_repeated_key_is_named(key: str, is_first: bool, tmp_path: Path) -> No
     row = 0 if is_first else 4
     data = file_of(*OPS[:row], event, *OPS[row:])
     shown = "ts" if key.startswith("\\") else key
-    assert f"event {row + 1}: key '{shown}' stands there twice" in refused(data, tmp_path).message
+    assert f"event {row + 1}: key '{shown}' appears twice" in refused(data, tmp_path).message
     assert len(read(data, tmp_path, lenient=True).ops) == len(OPS)
 
 
@@ -206,7 +206,7 @@ def test_odd_arguments_are_no_reason_to_refuse_a_trace(event: str, stream: int |
 @pytest.mark.parametrize(
     ("event", "message"),
     [
-        (kernel_with('{"device": 99999999999, "stream": 7}'), "device 99999999999 is no device number"),
+        (kernel_with('{"device": 99999999999, "stream": 7}'), "device 99999999999 is not a device number"),
         (kernel_with(f'{{"device": 0, "stream": {LONG}}}'), "Integer value out of range"),
         (kernel_with("{}", tid="7.5"), "got 'float' - at 'event.tid'"),
         (OPS[0].replace('"op0"', "1.5"), "got 'float' - at 'event.name'"),
@@ -271,8 +271,8 @@ def test_a_trace_that_begins_at_zero_keeps_its_first_row(tmp_path: Path) -> None
         ('"x": NaN', "NaN is not JSON"),
         ('"x": -Infinity', "-Infinity is not JSON"),
         ('"x": 1e999', "Out of range"),
-        ('"x": 1, "x": 2', "key 'x' stands there twice"),
-        ('"x": {"y": 1, "y": 2}', "key 'y' stands there twice"),
+        ('"x": 1, "x": 2', "key 'x' appears twice"),
+        ('"x": {"y": 1, "y": 2}', "key 'y' appears twice"),
         ('"x": "\\ud800"', "surrogate"),
         ('"x": ' + "[" * 150 + "]" * 150, "nested too deeply"),
         ('"x": ' + '{"a":' * 950 + "1" + "}" * 950, "nested too deeply"),

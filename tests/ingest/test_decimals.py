@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.ingest.decimals import DecimalError, us_to_ns
+from profkit.ingest.kineto.decimals import DecimalError, us_to_ns
 
 whole = st.integers(0, 9 * 10**15).map(str)
 three_digits = st.builds("{}.{:03}".format, st.integers(0, 9 * 10**15), st.integers(0, 999))

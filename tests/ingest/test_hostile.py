@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from profkit.errors import ProfkitError
-from profkit.ingest import bytesource
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.bytes import bytesource
+from profkit.ingest.kineto.reader import read_trace
 from profkit.ingest.texts import LONGEST_TEXT
 from tests.conftest import ROOT
 
@@ -151,7 +151,7 @@ def test_an_endless_element_is_refused_in_bounded_memory(tmp_path: Path) -> None
         for _ in range(300):
             file.write(b" " * 2**20)
     code = (
-        "from profkit.ingest.kineto import read_trace\n"
+        "from profkit.ingest.kineto.reader import read_trace\n"
         "from profkit.errors import ProfkitError\n"
         f"try: read_trace({str(path)!r})\n"
         "except ProfkitError as error: print(error.message)\n"

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.errors import MissingCapabilityError, TraceFormatError
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Kind, Trace
 from profkit.testing import Row, kernel, launch, span, to_json, trace_of

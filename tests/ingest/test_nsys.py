@@ -11,16 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from profkit.api import triage
 from profkit.cli.info import describe
 from profkit.errors import MissingCapabilityError, TraceFormatError, UnsupportedTraceError
-from profkit.ingest.bytesource import Progress
+from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import find_sources
-from profkit.ingest.nsys_nvtx import Labels, range_kind_of
+from profkit.ingest.nsys.nvtx import Labels, range_kind_of
 from profkit.ingest.read import read_traces
 from profkit.model.trace import CallKind, Kind, SpanKind, Trace
-from profkit.ranks.fleet import triage
-from profkit.render import markdown, terminal
-from profkit.render.json import report_to_dict
+from profkit.render.json.triage import report_to_dict
+from profkit.render.markdown import triage as markdown
+from profkit.render.terminal import triage as terminal
 from tests.ingest.nsys_files import RANK0, RANK1, Export, add_training, global_pid, global_tid, training
 from tests.test_imports import loaded_after
 
@@ -92,7 +93,7 @@ def test_rows_of_every_table_arrive_linked_and_named_as_kineto_names_them(tmp_pa
     assert trace.calls.kind.tolist() == [CallKind.COPY, CallKind.LAUNCH, CallKind.SYNC]
     assert names(trace, "sync_rows") == ["Stream Sync"]
     assert names(trace, "waits") == ["pthread_cond_wait"]
-    assert trace.meta.format == "nsys"
+    assert trace.meta.traits.format == "nsys"
 
 
 def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
@@ -112,8 +113,8 @@ def test_the_chunk_size_does_not_matter(tmp_path: Path, monkeypatch: pytest.Monk
     path = training().write(tmp_path / "x.sqlite")
     whole = only(path)
     for chunk_rows, part_rows in ((1, 1), (3, 7)):
-        monkeypatch.setattr("profkit.ingest.sqlite.CHUNK_ROWS", chunk_rows)
-        monkeypatch.setattr("profkit.ingest.nsys_rows.PART_ROWS", part_rows)
+        monkeypatch.setattr("profkit.ingest.nsys.sqlite.CHUNK_ROWS", chunk_rows)
+        monkeypatch.setattr("profkit.ingest.nsys.rows.PART_ROWS", part_rows)
         pieces = only(path)
         assert names(whole, "gpu") == names(pieces, "gpu")
         assert names(whole, "ops") == names(pieces, "ops")
@@ -290,7 +291,7 @@ def test_open_ranges_end_with_their_thread(tmp_path: Path) -> None:
     trace = only(export.write(tmp_path / "x.sqlite"))
     (row,) = [row for row, name in enumerate(names(trace, "spans")) if name == "forward"]
     assert int(trace.spans.end_ns[row]) == 11_500_000
-    assert "1 NVTX ranges were still open at the end; closed with their thread" in [w.message for w in trace.warnings]
+    assert "1 NVTX ranges were still open at the end; they end with their thread" in [w.message for w in trace.warnings]
 
 
 def test_registered_strings_marks_domains_and_thread_names(tmp_path: Path) -> None:
@@ -350,7 +351,7 @@ def test_what_an_export_says_of_itself(tmp_path: Path) -> None:
     assert trace.origin_unix_ns == 1_779_630_014_975_716_426
     assert trace.meta.metadata["profkit_command"] == "torchrun train.py '--api-key=[redacted]' 'last arg'"
     assert [warning.message for warning in trace.warnings] == [
-        "export schema 3.99 is newer than 3.28: what it added is not read",
+        "export schema 3.99 is newer than 3.28: what is new in it is not read",
         "nsys: Not all CUDA events might have been collected.",
     ]
     shown = json.dumps(describe(trace)) + terminal.render(triage([str(path)]), width=200, color=False, verbose=True)
@@ -480,7 +481,7 @@ def test_a_folder_gives_exports_and_leaves_out_reports_that_were_exported(tmp_pa
 
 
 def test_a_kineto_trace_loads_no_sqlite() -> None:
-    code = "from profkit.ranks.fleet import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
+    code = "from profkit.api import triage; triage(['traces/data_cpu.pt.trace.json.gz'])"
     assert not {"sqlite3", "subprocess"} & loaded_after(code)
 
 
@@ -502,7 +503,7 @@ def test_what_runs_inside_whole_graphs_is_not_known_and_the_verdict_says_so(tmp_
     assert graphs.whole_graph_fraction == 51 * 90_000 / 6_000_000
     (failed,) = [check for check in checks(graphs) if not check.ok]
     assert failed.id == "graphs.whole"
-    assert failed.message.startswith("76.5 % of the window is CUDA graphs recorded as wholes")
+    assert failed.message.startswith("76.5 % of the window is in CUDA graphs without their kernels")
     assert confidence_cap(graphs) == 0.4
     plain = measure(Facts.of(only(training().write(tmp_path / "y.sqlite"))))
     assert plain.whole_graph_fraction is None

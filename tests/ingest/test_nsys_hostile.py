@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from profkit.errors import ProfkitError, TraceFormatError, UnsupportedTraceError
+from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces
-from profkit.ingest.sqlite import opened
 from tests.conftest import ROOT
 from tests.ingest.nsys_files import Export, global_tid, training
 
@@ -36,7 +36,7 @@ def test_an_sqlite_database_of_another_kind(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE runs (id INTEGER)")
     connection.close()
-    assert "none that nsys exported" in refusal(path).message
+    assert "not an nsys export" in refusal(path).message
 
 
 def test_bytes_that_only_begin_like_sqlite(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_generated_columns_are_not_computed(tmp_path: Path) -> None:
         ("start = x'00ff'", "where a whole number is expected"),
         ("demangledName = 'gemm'", "demangledName holds 'gemm' where a whole number is expected"),
         ("start = -9223372036854775808", "times that cannot be nanoseconds"),
-        ("deviceId = 99999999999", "which is no id"),
+        ("deviceId = 99999999999", "which is not an id"),
     ],
 )
 def test_values_of_a_wrong_type(tmp_path: Path, update: str, says: str) -> None:
@@ -138,7 +138,7 @@ def test_a_kernel_of_many_without_its_name_is_said(tmp_path: Path) -> None:
     (trace,) = read_traces(str(training(n_steps=20).write(tmp_path / "x.sqlite", sql=sql)))
     assert {trace.name(int(code)) for code in trace.gpu.name} == {"gemm_0", "gemm_1", "string 999"}
     (told,) = [warning for warning in trace.warnings if warning.id == "nsys.names"]
-    assert (told.count, told.message) == (1, "1 of 160 kernels has no name in StringIds: taken for compute")
+    assert (told.count, told.message) == (1, "1 of 160 kernels has no name in StringIds: treated as compute")
 
 
 def test_what_lies_beside_the_file_in_a_log_is_not_passed_over(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_what_lies_beside_the_file_in_a_log_is_not_passed_over(tmp_path: Path) -
     assert len(next(read_traces(str(path))).gpu) == 32  # an empty log is none
     connection.execute(f"DELETE FROM {KERNEL} WHERE rowid > 10")  # noqa: S608
     connection.commit()
-    assert "x.sqlite-wal holds changes" in refusal(path).message
+    assert "x.sqlite-wal has changes" in refusal(path).message
     connection.close()
     (trace,) = read_traces(str(path))
     assert len(trace.gpu) == 10
@@ -162,7 +162,7 @@ def test_a_transaction_that_is_not_over_is_refused(tmp_path: Path) -> None:
     connection.execute("BEGIN")
     connection.execute(f"UPDATE {KERNEL} SET streamId = 8")  # noqa: S608
     assert (tmp_path / "x.sqlite-journal").read_bytes()[:1] != b"\0"
-    assert "x.sqlite-journal holds changes" in refusal(path).message
+    assert "x.sqlite-journal has changes" in refusal(path).message
     connection.execute("ROLLBACK")
     (trace,) = read_traces(str(path))
     assert set(trace.gpu.stream.tolist()) == {7}
@@ -274,11 +274,11 @@ def test_rows_that_share_one_long_text_come_to_an_end(tmp_path: Path, monkeypatc
         cell = b"\x8a\x80\x80\x06" + row[1] + rest
         data[row.start() : row.start() + len(cell)] = cell
     path.write_bytes(data)
-    monkeypatch.setattr("profkit.ingest.sqlite._FREE_S", 0.2)
-    monkeypatch.setattr("profkit.ingest.sqlite._BYTES_PER_S", 10**9)
+    monkeypatch.setattr("profkit.ingest.nsys.sqlite._FREE_S", 0.2)
+    monkeypatch.setattr("profkit.ingest.nsys.sqlite._BYTES_PER_S", 10**9)
     begun = time.thread_time()
     assert len(rows) > 900
-    assert "does not come to an end" in refusal(path).message
+    assert "does not end" in refusal(path).message
     assert time.thread_time() - begun < 5
 
 

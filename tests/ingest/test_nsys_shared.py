@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 
 from profkit.analyzers import kernels
+from profkit.api import triage
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.read import read_traces
 from profkit.model.trace import Kind, Trace
 from profkit.pipeline import analyse
-from profkit.ranks.fleet import triage
-from profkit.render import markdown, terminal
-from profkit.render.json import report_to_dict
+from profkit.render.json.triage import report_to_dict
+from profkit.render.markdown import triage as markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import triage as terminal
 from profkit.timeline import Facts
 from profkit.timeline.host import enclosing_op
 from tests.conftest import ROOT
@@ -245,5 +246,5 @@ def test_without_steps_no_sentence_speaks_of_them() -> None:
     report = triage([str(path)])
     said = [item.statement for finding in report.findings for item in finding.evidence]
     assert report.verdict.step_ns is None
-    assert any(line.startswith("652 ms per window idle before launches") for line in said)
+    assert any(line.startswith("the GPU is idle 652 ms in the window before launches") for line in said)
     assert not [line for line in said if "per step" in line]

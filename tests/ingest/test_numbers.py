@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from profkit.errors import TraceFormatError
-from profkit.ingest.kineto import read_trace
-from profkit.ingest.ncu_values import measured_in
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ingest.ncu.values import measured_in
 from profkit.ingest.numbers import MAX_RANKS, finite, whole
 from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT
 from profkit.model.trace import Trace
@@ -85,7 +85,7 @@ def test_a_time_beyond_float64_is_refused_by_event(
     field: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first events have decimals, so that times are read as float64 until this one; large files go that way."""
-    monkeypatch.setattr("profkit.ingest.kineto.UNIQUE_KEYS_UP_TO_BYTES", 0)
+    monkeypatch.setattr("profkit.ingest.kineto.reader.UNIQUE_KEYS_UP_TO_BYTES", 0)
     text = json.dumps({"traceEvents": [event(ts=1000.5, dur=1.5), *KERNELS, event(**{field: value})]})
     (tmp_path / "odd.json").write_text(text)
     with pytest.raises(TraceFormatError, match=r"event 8.*1e?\+?[03].* is outside the range.*odd"):
@@ -165,7 +165,7 @@ def test_names_are_cut_and_it_is_said(tmp_path: Path) -> None:
 
 
 def test_many_long_names_are_cut_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.ingest.merge.MOST_TEXT", 10_000)
+    monkeypatch.setattr("profkit.ingest.assemble.merge.MOST_TEXT", 10_000)
     trace = read_trace(written(tmp_path, *[event(name=f"{n}" + "x" * 1000) for n in range(20)]))
     assert max(map(len, trace.strings)) == 10_000 // 26
     assert len(set(trace.strings)) == 26

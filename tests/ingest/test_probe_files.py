@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.kineto.reader import read_trace
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Kind, Trace
 from tests.probes import (

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profkit.errors import ProfkitError
-from profkit.ingest.batch import decode_batch
-from profkit.ingest.build import build_trace
-from profkit.ingest.kineto import RawTrace, _read_exact, read_trace
-from profkit.ingest.quick import Task
+from profkit.ingest.assemble.build import build_trace
+from profkit.ingest.assemble.raw import RawTrace
+from profkit.ingest.kineto.batch import decode_batch
+from profkit.ingest.kineto.parallel_reader import Task
+from profkit.ingest.kineto.reader import _read_exact, read_trace
+from profkit.ingest.kineto.traits import traits
 from profkit.model.trace import Trace
 from profkit.testing import Row, row_lists, to_json, trace_of
 from tests.ingest.canonical import canonical
@@ -71,7 +73,9 @@ def document(events: list[dict[str, Any]], *, indent: int | None = None) -> byte
 
 def everything() -> dict[str, Any]:
     array = json.dumps(EVENTS).encode()
-    return canonical(build_trace(RawTrace("t", batches=[decode_batch(array)], metadata={**METADATA, "traceName": "t"})))
+    return canonical(
+        build_trace(RawTrace("t", traits(), batches=[decode_batch(array)], metadata={**METADATA, "traceName": "t"}))
+    )
 
 
 @pytest.mark.parametrize("indent", [None, 2])

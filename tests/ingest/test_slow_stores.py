@@ -11,12 +11,12 @@ from threading import Event, Thread
 import pytest
 
 from profkit.errors import TraceError, TraceNotFoundError, UnsupportedTraceError
-from profkit.ingest import remote, spool
+from profkit.ingest.bytes import remote, spool
+from profkit.ingest.bytes.remote import Patience
 from profkit.ingest.discover import find_sources
 from profkit.ingest.read import read_traces
-from profkit.ingest.remote import Patience
-from profkit.ranks.jobs import Job, done
-from profkit.ranks.options import Options
+from profkit.ranks.reduce.options import Options
+from profkit.ranks.run.jobs import Job, done
 from profkit.testing import span, to_json
 
 pytest.importorskip("fsspec")
@@ -122,7 +122,7 @@ def test_a_server_that_is_slow_and_gets_on_is_waited_for(brief):
 def test_a_whole_object_has_its_time(brief, monkeypatch):
     monkeypatch.setattr(remote, "PATIENCE", Patience(answer_s=1, stall_s=1, least_bytes=1, whole_s=0.4))
     with served(trickling) as url:
-        assert "is not here after 0.4 s" in refusal(url).message
+        assert "was not complete after 0.4 s" in refusal(url).message
 
 
 def test_a_listing_that_never_ends_is_left(brief, monkeypatch):

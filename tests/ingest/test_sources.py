@@ -10,8 +10,9 @@ import fsspec
 import pytest
 
 import profkit
-from profkit.errors import MissingCapabilityError, TraceNotFoundError
-from profkit.ingest.discover import find_sources, rank_in_name
+from profkit.errors import MissingCapabilityError, TraceNotFoundError, UnsupportedTraceError
+from profkit.ingest.discover import find_sources
+from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import read_traces
 from tests.ranks.jobs import job_of, rank_file
 
@@ -132,3 +133,27 @@ def test_without_fsspec_the_way_to_it_is_said(monkeypatch):
 )
 def test_names_tell_ranks(name, rank):
     assert rank_in_name(name) == rank
+
+
+# What jax.profiler writes: no categories, processes named for devices.
+OF_JAX = """{"displayTimeUnit": "ns", "metadata": {"highres-ticks": true}, "traceEvents": [
+{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
+{"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}},
+{"ph": "X", "pid": 1, "tid": 14, "ts": 1000.0, "dur": 400.0, "name": "fusion.12", "args": {"hlo_op": "fusion.12"}},
+{"ph": "X", "pid": 701, "tid": 9, "ts": 900.0, "dur": 1200.0, "name": "PjitFunction(train_step)"}]}"""
+OF_AUTOGRAD = """[{"ph": "X", "pid": "CPU functions", "tid": 1, "ts": 1, "dur": 9, "name": "aten::mm", "args": {}}]"""
+
+
+def test_a_trace_of_another_framework_is_refused(tmp_path):
+    path = tmp_path / "jax.json"
+    path.write_text(OF_JAX)
+    with pytest.raises(UnsupportedTraceError, match="neither host nor device ranges") as told:
+        list(read_traces(str(path)))
+    assert "other frameworks" in told.value.hint
+
+
+def test_the_autograd_profilers_own_export_has_no_categories(tmp_path):
+    path = tmp_path / "autograd.json"
+    path.write_text(OF_AUTOGRAD)
+    (trace,) = read_traces(str(path))
+    assert [trace.name(int(code)) for code in trace.ops.name] == ["aten::mm"]

@@ -14,15 +14,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from profkit.compare.sides import read_side
-from profkit.compare.tables import read_table
+from profkit.compare.captures.sides import read_side
+from profkit.compare.tables.result_tables import read_table
 from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, UnsupportedTraceError
-from profkit.ingest import spool
+from profkit.ingest.bytes import spool
 from profkit.ingest.discover import find_sources
-from profkit.ingest.ncu import read_profiles
-from profkit.ingest.ncu_page import is_ncu
-from profkit.ingest.read import read_traces, tool_of
-from profkit.ingest.sqlite import opened
+from profkit.ingest.ncu.reader import read_profiles
+from profkit.ingest.ncu.sniff import is_ncu
+from profkit.ingest.nsys.sqlite import opened
+from profkit.ingest.read import read_traces
+from profkit.ingest.sources import source_of
 from tests.conftest import ROOT
 from tests.ingest.nsys_files import training
 from tests.special import special_files, within
@@ -57,9 +58,9 @@ def test_what_is_no_file_is_refused_in_a_line_that_names_it(tmp_path, what, read
 def test_a_table_that_is_a_pipe_or_endless_is_refused(tmp_path, monkeypatch):
     pipe = special_files(tmp_path, "z.csv")["a named pipe"]
     assert "a named pipe" in str(within(5, lambda: read_table(pipe)))
-    monkeypatch.setattr("profkit.compare.records.MAX_BYTES", 1000)
+    monkeypatch.setattr("profkit.compare.tables.records.MAX_BYTES", 1000)
     (tmp_path / "large.csv").write_bytes(b"a" * 1001)
-    with pytest.raises(TraceFormatError, match=r"large\.csv has more than 1000 bytes: no table"):
+    with pytest.raises(TraceFormatError, match=r"large\.csv has more than 1000 bytes: too large for a table"):
         read_table(tmp_path / "large.csv")
 
 
@@ -85,7 +86,7 @@ def test_a_manifest_that_is_no_file_is_none(tmp_path, what):
 def test_a_manifest_without_an_end_is_none(tmp_path, monkeypatch):
     shutil.copy(DATA, tmp_path / "rank0.pt.trace.json.gz")
     (tmp_path / "capture.json").write_text('{"ranks": [' + " " * 5000 + "]}")
-    monkeypatch.setattr("profkit.compare.sides._MAX_MANIFEST_BYTES", 5000)
+    monkeypatch.setattr("profkit.compare.captures.sides._MAX_MANIFEST_BYTES", 5000)
     assert len(read_side("A", [str(tmp_path)]).runs) == 1
 
 
@@ -110,7 +111,7 @@ def test_folders_and_patterns_give_no_pipe_and_no_device(tmp_path):
 @pytest.mark.parametrize("what", ["a named pipe", *NOT_A_PIPE])
 def test_what_wrote_it_is_asked_of_files_alone(tmp_path, what):
     path = special_files(tmp_path, "x.json")[what]
-    assert str(within(5, lambda: tool_of(str(path)))) == "torch.profiler"
+    assert within(5, lambda: source_of(path, str(path))).tool == "torch.profiler"
     assert within(5, lambda: is_ncu(path, str(path))) is False
 
 
@@ -181,7 +182,7 @@ def test_a_stream_leaves_room_in_the_temporary_folder(monkeypatch, temporary):
 
 def test_a_stream_of_ncus_pages_is_no_device_either(monkeypatch, temporary):
     stream = Endless(b"", b"\0")
-    with pytest.raises(TraceFormatError, match="standard input is no text and no ncu report"):
+    with pytest.raises(TraceFormatError, match="standard input is neither text nor an ncu report"):
         from_stdin(monkeypatch, stream, lambda source: read_profiles(source).profiles)
     assert stream.given <= 2 * 2**20
 
@@ -191,7 +192,7 @@ def test_standard_input_that_is_a_device_is_refused_at_once(command):
     with Path("/dev/zero").open("rb") as zero:
         done = profkit(command, "-", stdin=zero)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.splitlines()[0] == "profkit: standard input is a device: no trace comes from it"
+    assert done.stderr.splitlines()[0] == "profkit: standard input is a device, not a trace"
 
 
 def test_an_endless_pipe_that_is_named_is_refused_after_its_first_megabyte(tmp_path, temporary):

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError, TraceFormatError, TruncatedTraceError
-from profkit.ingest.batch import decode_batch
-from profkit.ingest.kineto import CHUNK_BYTES, _read, _read_exact, _read_quick, read_trace
-from profkit.ingest.quick import Task
-from profkit.ingest.split import elements
+from profkit.ingest.kineto.batch import decode_batch
+from profkit.ingest.kineto.parallel_reader import Task
+from profkit.ingest.kineto.reader import CHUNK_BYTES, _read, _read_exact, _read_quick, read_trace
+from profkit.ingest.kineto.split import elements
 from profkit.model.trace import Trace
 from profkit.testing import Row, to_json
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from profkit.ingest import usual
-from profkit.ingest.batch import decode_batch
-from profkit.ingest.decimals import numbers_to_ns, us_to_ns
+from profkit.ingest.kineto import fast_decoder as usual
+from profkit.ingest.kineto.batch import decode_batch
+from profkit.ingest.kineto.decimals import numbers_to_ns, us_to_ns
 from tests.ingest.test_same_trace import EVENTS
 
 USUAL = [event for event in EVENTS if event["ph"] != "M"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from profkit.errors import ProfkitError, TraceFormatError, TruncatedTraceError
-from profkit.ingest import bytesource
-from profkit.ingest.kineto import read_trace
+from profkit.ingest.bytes import bytesource
+from profkit.ingest.kineto.reader import read_trace
 from profkit.testing import span, to_json
 
 

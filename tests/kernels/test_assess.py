@@ -7,14 +7,17 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from profkit.cli import group
-from profkit.ingest.ncu import read_profiles
+from profkit.ingest.ncu.reader import read_profiles
 from profkit.kernels.assess import assess, assess_all
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, ncu_title
 from profkit.model.kernel import KernelClass, KernelProfile, Rule
-from profkit.render import kernels, kernels_json, kernels_markdown
+from profkit.render.json import kernels as kernels_json
+from profkit.render.markdown import kernels as kernels_markdown
 from profkit.render.schema import schema
+from profkit.render.terminal import kernels
 from tests.conftest import SHARED_TRACES
 
 SHARED = SHARED_TRACES.parent
@@ -46,6 +49,14 @@ def profile(*, rules=(), name="void k<float>(float *)", **metrics):
 def test_the_rule_of_nvidia_at_its_edges(sm, memory, waves, title, kernel_class):
     speed = assess(profile(sm=sm, memory=memory, waves=waves)).speed
     assert (speed.title, speed.kernel_class) == (title, kernel_class)
+
+
+def test_ncus_own_verdict_is_read_from_its_own_rule():
+    said = "The kernel exhibits low compute throughput: this kernel grid is too small to fill the available resources"
+    other = Rule(id="LaunchConfiguration", kind="OPT", message=said)
+    assert ncu_title(profile(rules=(other,))) == ""
+    for rule_id in ("SOLBottleneck", "GPU Speed Of Light Throughput"):
+        assert ncu_title(profile(rules=(other, replace(other, id=rule_id)))) != ""
 
 
 def test_no_data_is_no_verdict():

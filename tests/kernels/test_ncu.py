@@ -8,9 +8,16 @@ from types import SimpleNamespace
 import pytest
 
 from profkit.errors import MissingCapabilityError, ProfkitError, TraceError
-from profkit.ingest.ncu import find_ncu_sources, read_profiles
-from profkit.ingest.ncu_rep import profiles_of
-from profkit.ingest.ncu_values import measured_in, metric_for, number_in, scale_of, uses_decimal_comma, value_of
+from profkit.ingest.ncu.reader import find_ncu_sources, read_profiles
+from profkit.ingest.ncu.rep_file import profiles_of
+from profkit.ingest.ncu.values import (
+    measured_in,
+    metric_for,
+    number_in,
+    scale_of,
+    uses_decimal_comma,
+    value_of,
+)
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, ncu_title
 
 HEADER = (
@@ -393,7 +400,7 @@ def test_whatever_the_native_reader_does_to_its_process_is_one_line_of_ours(tmp_
 
 
 def test_without_the_module_one_line_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("profkit.ingest.ncu_rep.find_spec", lambda _: None)
+    monkeypatch.setattr("profkit.ingest.ncu.rep_file.find_spec", lambda _: None)
     path = tmp_path / "k.ncu-rep"
     path.write_bytes(b"NVR\0rest")
     with pytest.raises(MissingCapabilityError) as caught:

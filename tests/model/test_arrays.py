@@ -56,11 +56,6 @@ def test_coverage_and_membership(intervals: list[tuple[int, int]], wanted: list[
     ]
     at = np.arange(SIZE)
     assert made.contains(at).tolist() == mask.tolist()
-    rows = arrays.enclosing_row(made.sets, at)
-    assert (rows >= 0).tolist() == mask.tolist()
-    inside = np.flatnonzero(mask)
-    assert (made.start_ns[rows[inside]] <= inside).all()
-    assert (inside < made.end_ns[rows[inside]]).all()
 
 
 @given(pairs, st.integers(0, SIZE), st.integers(0, SIZE))

@@ -79,16 +79,6 @@ def test_coverage_is_the_measure_of_what_lies_before(pairs: Pairs, at: list[int]
     assert made.contains(np.array(at, np.int64)).tolist() == [time in members(made) for time in at]
 
 
-@given(interval_lists(), st.lists(st.integers(-5, SIZE + 5), max_size=8))
-def test_the_enclosing_row_holds_the_time_or_there_is_none(pairs: Pairs, at: list[int]) -> None:
-    made = times(pairs)
-    for time, row in zip(at, arrays.enclosing_row(made.sets, np.array(at, np.int64)).tolist(), strict=True):
-        if row < 0:
-            assert time not in members(made)
-        else:
-            assert made.start_ns[row] <= time < made.end_ns[row]
-
-
 def test_half_open_touching_and_empty() -> None:
     assert Intervals.pairs([(0, 5), (5, 9), (3, 3), (8, 2)]) == Intervals.pairs([(0, 9)])
     assert Intervals.pairs([(0, 5)]) & Intervals.pairs([(5, 9)]) == Intervals.empty()

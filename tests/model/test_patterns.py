@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import profkit
-from profkit.compare.records import read_records
+from profkit.compare.tables.records import read_records
 from profkit.errors import TraceFormatError
-from profkit.ingest import ncu_values
+from profkit.ingest.ncu import values as ncu_values
 from profkit.ingest.texts import LONGEST_TEXT
 from profkit.model import names
 
@@ -29,11 +29,11 @@ UNITS = (
 )
 
 WHOLE = (
-    "profkit.ingest.ncu_text._DASHES",
-    "profkit.ingest.nsys_nvtx._STEP",
-    "profkit.ingest.nsys_nvtx._OPTIMIZER",
-    "profkit.ingest.nsys_nvtx._LOADER",
-    "profkit.ingest.split._ARRAY_START",
+    "profkit.ingest.ncu.text_page._DASHES",
+    "profkit.ingest.nsys.nvtx._STEP",
+    "profkit.ingest.nsys.nvtx._OPTIMIZER",
+    "profkit.ingest.nsys.nvtx._LOADER",
+    "profkit.ingest.kineto.split._ARRAY_START",
     "profkit.redact.commands._ASSIGNMENT",
     "profkit.redact.spans._NEXT_KEY",
     "profkit.redact.spans._OPENING",
@@ -44,9 +44,9 @@ WHOLE = (
 """Patterns that are held against a whole text or its beginning alone."""
 BOUNDED = (
     "profkit.redact.metadata._OF_ENVIRONMENT",
-    "profkit.ingest.ncu_csv.METRIC_NAME",
-    "profkit.ingest.ncu_values.METRIC_NAME",
-    "profkit.compare.headings.",
+    "profkit.ingest.ncu.csv_page.METRIC_NAME",
+    "profkit.ingest.ncu.values.METRIC_NAME",
+    "profkit.compare.tables.headings.",
 )
 """Patterns whose text is bounded before: labels of metrics, headings of tables, keys of metadata."""
 

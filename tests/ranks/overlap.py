@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from profkit.ranks.summary import summarise
+from profkit.ranks.reduce.summary import summarise
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
 

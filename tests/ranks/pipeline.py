@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.records import (
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import (
     BlockRows,
     CollectiveRows,
     Group,

@@ -8,8 +8,17 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.records import PHASES, BlockRows, CollectiveRows, Group, LeadRanges, NameRows, RankSummary, StepRows
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import (
+    PHASES,
+    BlockRows,
+    CollectiveRows,
+    Group,
+    LeadRanges,
+    NameRows,
+    RankSummary,
+    StepRows,
+)
 
 US, MS = 1_000, 1_000_000
 ORIGIN = 1_790_857_026_000_000_000

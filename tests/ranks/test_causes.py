@@ -59,8 +59,8 @@ def test_work_of_rank_0_alone_is_named(tmp_path, rank):
     report = profkit.triage([str(folder)])
     late = found(report, "straggler.rank")
     assert (late.rank, report.verdict.rank) == (rank, rank)
-    assert late.title.endswith("which is late on its host")
-    assert any(item.statement.startswith("save_checkpoint takes 6.") for item in late.evidence)
+    assert late.title.endswith("which is held up by its CPU")
+    assert any("save_checkpoint takes 6." in item.statement for item in late.evidence)
     if rank == 0:
         alone = found(report, "rank0.work")
         assert "save_checkpoint run on rank 0 only" in alone.evidence[0].statement
@@ -93,10 +93,17 @@ def with_an_extra(folder: Path) -> Path:
 def test_an_all_reduce_that_backward_does_not_ask_for_is_named(tmp_path):
     report = profkit.triage([str(with_an_extra(job_of(tmp_path, transfer_us=1_000)))])
     extra = found(report, "collective.extra")
-    assert extra.title == "an all-reduce of 2.00 MB that the backward pass does not ask for"
-    assert extra.evidence[0].statement.startswith("1 per step, asked for by the script itself")
+    assert extra.title == "extra all-reduce of 2.00 MB, not part of the backward pass"
+    assert extra.evidence[0].statement.startswith("the script itself issues it, 1 per step")
     assert extra.recoverable_ns == pytest.approx(1_000_000, rel=0.05)
     assert report.verdict.bottleneck is Bottleneck.COMM
+
+
+@pytest.mark.parametrize(("transfer_us", "shares"), [(20, [0.0227]), (10, [])])
+def test_an_extra_collective_is_worth_a_word_from_a_fiftieth_of_the_window(tmp_path, transfer_us, shares):
+    report = profkit.triage([str(with_an_extra(job_of(tmp_path, transfer_us=transfer_us)))])
+    extra = [item.fraction for item in report.findings if item.id == "collective.extra"]
+    assert extra == pytest.approx(shares, abs=1e-4)
 
 
 def test_all_that_backward_asks_for_is_no_extra(tmp_path):
@@ -124,7 +131,7 @@ def test_skew_that_follows_the_tokens_is_told_by_them(tmp_path):
     skew = found(report, "token.skew")
     assert metric(skew, "tokens.correlation") > 0.9
     assert report.fleet.explained[0].startswith("comm.skew")
-    assert "waiting follows the tokens" in report.fleet.explained[0]
+    assert "waiting follows token counts" in report.fleet.explained[0]
 
 
 def test_one_rank_may_have_three_times_the_mean_and_more(tmp_path):

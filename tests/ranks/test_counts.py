@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from profkit.ingest.kineto import read_trace
-from profkit.ranks.summary import summarise
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ranks.reduce.summary import summarise
 from profkit.testing import span, to_json
 from profkit.timeline import Facts
 from tests.ingest.test_counted_work import counter, embedding

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.ranks.clocks import aligned
-from profkit.ranks.match import matched
-from profkit.ranks.records import PHASES, CollectiveRows, Group
-from profkit.ranks.straggler import find_stragglers
-from profkit.ranks.waits import split
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.stragglers import find_stragglers
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.records import PHASES, CollectiveRows, Group
 from tests.ranks.simulate import MS, TRANSFER, US, Job, shifted, simulate
 
 TENSOR = Group(name="tp", ranks=(), size=2)

@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.match import matched
-from profkit.ranks.matches import Method
-from profkit.ranks.records import Group
+from profkit.ranks.align.match import matched
+from profkit.ranks.align.match_types import Method
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import Group
 from tests.ranks.overlap import Overlap, run
 from tests.ranks.pipeline import in_one_group, pipeline
 from tests.ranks.simulate import MS, Job, shifted, simulate, without
@@ -234,6 +234,6 @@ def test_peers_that_are_not_here_are_named():
     found = matched([first, second])
     assert [(pair.sender, pair.receiver, len(pair.rows)) for pair in found.pairs] == [(0, 1, 12), (1, 0, 12)]
     assert {(refusal.ranks, refusal.reason) for refusal in found.refusals} == {
-        ((1, 2), "point to point: rank 2 is not here"),
-        ((2, 1), "point to point: rank 2 is not here"),
+        ((1, 2), "point to point: rank 2 is missing"),
+        ((2, 1), "point to point: rank 2 is missing"),
     }

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import profkit
 from profkit.cli.triage import command
 from profkit.model.report import Bottleneck, Report
-from profkit.render.fleet import facts_of, table_title
+from profkit.render.words.fleet import facts_of, table_title
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.scripted import MS, Clock, Group, Op, Writing, run, write
 
@@ -33,7 +33,7 @@ def said(finding) -> str:
     return "\n".join(evidence.statement for evidence in finding.evidence)
 
 
-@pytest.mark.parametrize(("phase", "where"), [("data", "their input pipelines"), ("device", "compute")])
+@pytest.mark.parametrize(("phase", "where"), [("data", "wait for their DataLoaders"), ("device", "compute longer")])
 @pytest.mark.parametrize("n_ranks", [4, 8])
 def test_two_ranks_that_are_as_late_as_each_other_are_the_verdict(tmp_path, phase, where, n_ranks):
     """Either of them mended gives next to nothing; both give the whole lateness, 6 of 20 ms."""
@@ -41,9 +41,9 @@ def test_two_ranks_that_are_as_late_as_each_other_are_the_verdict(tmp_path, phas
     assert sorted(late(report)) == [1, 3]
     assert report.verdict.bottleneck is Bottleneck.STRAGGLER
     first = next(finding for finding in report.findings if finding.id == "straggler.rank")
-    assert first.title == f"{n_ranks - 2} ranks wait for ranks 1, 3, which are late in {where}"
+    assert first.title == f"{n_ranks - 2} ranks wait for ranks 1, 3, which {where}"
     assert first.recoverable_ns == pytest.approx(5.95 * MS, rel=0.02)
-    assert "with ranks 1, 3 like their peers" in said(first)
+    assert "if ranks 1, 3 were as fast as their peers" in said(first)
 
 
 def test_the_ceiling_is_that_of_the_prediction_beside_it(tmp_path):
@@ -67,20 +67,20 @@ def test_a_late_rank_behind_a_later_one_is_named_as_well(tmp_path):
     report = report_on(tmp_path, Job(slow={1: 6 * MS, 3: 5 * MS}))
     assert late(report) == [1, 3]
     first, second = (finding for finding in report.findings if finding.id == "straggler.rank")
-    assert "with rank 1 alone 1.0" in said(first)
+    assert "rank 1 alone would save 1.0" in said(first)
     assert second.recoverable_ns < 0.1 * MS
 
 
 @pytest.mark.parametrize("n_steps", [1, 3, 5])
 def test_lateness_in_few_steps_is_said_with_less_confidence_and_why(tmp_path, n_steps):
-    """Collectives of one step are one witness: whether the rank is late in the next they cannot show."""
+    """Collectives of one step are one observation: whether the rank is late in the next is unknown."""
     few = report_on(tmp_path / "few", Job(n_ranks=8, n_steps=n_steps, n_buckets=24, slow={3: 40 * MS}, phase="device"))
     assert late(few) == [3]
     straggler = found(few, "straggler.rank")
     assert straggler.confidence == pytest.approx(0.9 * 0.8)
     assert few.verdict.confidence <= straggler.confidence
     step = "one step" if n_steps == 1 else f"{n_steps} steps"
-    assert f"blocks, all in {step}: whether it is late in others too they cannot show" in said(straggler)
+    assert f"blocks), all in {step}: whether the rank is late in other steps is unknown" in said(straggler)
 
 
 def test_from_six_steps_on_steps_are_the_witnesses(tmp_path):
@@ -88,7 +88,7 @@ def test_from_six_steps_on_steps_are_the_witnesses(tmp_path):
         report_on(tmp_path, Job(n_ranks=8, n_steps=6, slow={3: 5 * MS}, phase="device")), "straggler.rank"
     )
     assert straggler.confidence == pytest.approx(0.9)
-    assert "of 6 blocks" in said(straggler)
+    assert "(permutation test, 6 blocks)" in said(straggler)
 
 
 def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
@@ -96,8 +96,10 @@ def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
     report = report_on(tmp_path, Job(n_ranks=2, n_steps=6, slow={1: 5 * MS}))
     assert late(report) == []
     skew = found(report, "comm.skew")
-    assert skew.title == "ranks wait, mostly for rank 1, which is not shown to be a straggler"
-    assert "of the lateness; no straggler: rank 1 is latest in sum, but chance does that too" in said(skew)
+    assert skew.title == "ranks wait, mostly for rank 1, which is not a proven straggler"
+    assert "of the delay, but is not a proven straggler: rank 1 is latest in total, but that may be chance" in said(
+        skew
+    )
     assert "12 steps or more on every rank" in skew.next_tools[0].look_for
 
 
@@ -106,7 +108,7 @@ def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
 def test_lateness_that_rotates_names_nobody(tmp_path, n_ranks, has_args):
     report = report_on(tmp_path, Job(n_ranks=n_ranks, slow={0: 6 * MS}, rotates=True), Writing(has_args=has_args))
     assert late(report) == []
-    assert found(report, "comm.skew").title == "ranks wait for each other, now for one and now for another"
+    assert found(report, "comm.skew").title == "ranks wait for each other; which rank is late changes"
 
 
 @pytest.mark.parametrize(("name", "confidence"), [("save_checkpoint", 0.85), ("", 0.7)])
@@ -134,7 +136,7 @@ def test_a_window_that_misses_one_collective_is_found_and_said(tmp_path, has_arg
     (group,) = report.fleet.groups
     assert group.n_instances == 47
     of = " of group 0" if has_args else ""
-    said = f"1 of 48 collectives{of} is not on every rank (rank 2 begins 1 later)"
+    said = f"1 of 48 collectives{of} is missing on some ranks (rank 2 starts 1 later)"
     assert said in report.verdict.caveats
     assert late(report) == []
 
@@ -157,10 +159,10 @@ def test_windows_apart_by_steps_are_judged_on_the_steps_they_share(tmp_path, has
     assert group.transfer_ns / group.n_instances == pytest.approx(0.4 * MS, rel=0.02)
     assert report.fleet.prediction is None
     assert "only 10 of 12 steps are in every rank's window" in report.fleet.prediction_note
-    begins = "rank 1 begins 4 later; rank 3 begins 8 later"
-    ends = "rank 0 ends 4 earlier; rank 1 begins 4 later; rank 2 ends 4 earlier; rank 3 begins 8 later"
-    lacking = f"12 of 52 collectives of group 0 are not on every rank ({ends})"
-    by_ends = f"8 of 48 collectives are not on every rank ({begins})"  # of those that rank 0 has
+    begins = "rank 1 starts 4 later; rank 3 starts 8 later"
+    ends = "rank 0 ends 4 earlier; rank 1 starts 4 later; rank 2 ends 4 earlier; rank 3 starts 8 later"
+    lacking = f"12 of 52 collectives of group 0 are missing on some ranks ({ends})"
+    by_ends = f"8 of 48 collectives are missing on some ranks ({begins})"  # of those that rank 0 has
     assert (lacking if has_args else by_ends) in report.verdict.caveats
 
 
@@ -216,8 +218,8 @@ def test_two_jobs_of_one_size_at_one_time_are_not_mixed(tmp_path):
     report = profkit.triage([str(tmp_path)])
     assert [Path(rank.source).name.partition("_")[0] for rank in report.ranks] in (["healthy"] * 4, ["slow"] * 4)
     assert {item.reason for item in report.fleet.left_out} in (
-        {"its rank is there twice: compared are healthy_rank0.json.gz and those named like it"},
-        {"its rank is there twice: compared are slow_rank0.json.gz and those named like it"},
+        {"its rank appears twice: healthy_rank0.json.gz and files named like it are used"},
+        {"its rank appears twice: slow_rank0.json.gz and files named like it are used"},
     )
 
 
@@ -228,8 +230,8 @@ def test_transfer_that_may_be_waiting_for_a_missing_rank_is_not_called_transfer(
     assert late(report) == []
     assert not {"comm.skew", "comm.bandwidth"} & {finding.id for finding in report.findings}
     assert report.fleet.groups[0].bus_bytes_per_s is None
-    assert table_title(report) == "7 of 8 ranks, ms per step; transfer holds the wait for ranks that are not here"
-    assert any("transfer or waiting for the others" in text for _, text in facts_of(report.fleet))
+    assert table_title(report) == "7 of 8 ranks, ms per step; transfer includes waiting for missing ranks"
+    assert any("transfer or waiting for missing ranks" in text for _, text in facts_of(report.fleet, is_full=True))
 
 
 @pytest.mark.parametrize("chosen", [(2, 8), (0, 6)])
@@ -301,7 +303,7 @@ def test_of_two_groups_with_the_same_ranks_each_has_a_reason_of_its_own(tmp_path
     report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
     skew = found(report, "comm.skew")
     assert "group second of 4 ranks" in said(skew)
-    assert "no straggler: rank 2 is latest in sum, but chance does that too" in said(skew)
+    assert "is not a proven straggler: rank 2 is latest in total, but that may be chance" in said(skew)
 
 
 def _late_in_a_group_each(rank: int, groups: tuple[Group, Group, Group]) -> Iterator[Op]:
@@ -324,7 +326,7 @@ def test_waiting_is_explained_by_the_late_ranks_of_one_group_which_is_named(tmp_
     programs_by_rank = {rank: _late_in_a_group_each(rank, groups) for rank in range(4)}
     report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
     assert sorted(late(report)) == [1, 3]
-    assert report.fleet.explained[0].endswith(": 100.0 % of the lateness in group w of 4 ranks is of rank 1")
+    assert report.fleet.explained[0].endswith(": rank 1 caused 100.0 % of the delay in group w of 4 ranks")
 
 
 def test_a_range_that_covers_little_of_rank_0s_lateness_is_not_said_to_cover_it(tmp_path):
@@ -332,7 +334,7 @@ def test_a_range_that_covers_little_of_rank_0s_lateness_is_not_said_to_cover_it(
     job = Job(has_barrier=True, alone=(2 * MS, "save_metrics"), nameless_ns=18 * MS)
     alone = found(report_on(tmp_path, job), "rank0.work")
     first = alone.evidence[0]
-    assert first.statement.startswith("the others wait for rank 0 at barriers; that covers 99.")
+    assert first.statement.startswith("the others wait for rank 0 at barriers; this explains 99.")
     assert "save_metrics" not in first.statement
     assert alone.confidence == pytest.approx(0.7)
 
@@ -341,7 +343,7 @@ def test_a_range_that_covers_rank_0s_lateness_says_how_much_of_it(tmp_path):
     """Of 20 ms before each barrier 16 are a range of rank 0's own."""
     job = Job(has_barrier=True, alone=(16 * MS, "save_checkpoint"), nameless_ns=4 * MS)
     first = found(report_on(tmp_path, job), "rank0.work").evidence[0]
-    assert first.statement.startswith("save_checkpoint run on rank 0 only; that covers ")
+    assert first.statement.startswith("save_checkpoint run on rank 0 only; this explains ")
     assert first.value == pytest.approx(0.8, abs=0.01)
 
 
@@ -353,4 +355,4 @@ def test_ranks_that_show_once_another_is_mended_are_a_caveat(tmp_path, slow, sai
     report = report_on(tmp_path, Job(n_ranks=8, slow={1: 8 * MS, **slow}))
     assert late(report) == [1]
     (caveat,) = [note for note in report.verdict.caveats if "late as well" in note]
-    assert caveat.startswith(f"{said_of_them}, but nearly always behind a later one")
+    assert caveat.startswith(f"{said_of_them}, but nearly always behind a later rank")

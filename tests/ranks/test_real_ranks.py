@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profkit.ingest.kineto import read_trace
-from profkit.ranks.clocks import aligned
-from profkit.ranks.codec import packed, unpacked
-from profkit.ranks.fingerprints import communication_limit, only_work, traffic
-from profkit.ranks.match import matched
-from profkit.ranks.matches import Method
-from profkit.ranks.straggler import find_stragglers
-from profkit.ranks.summary import summarise
-from profkit.ranks.waits import split
+from profkit.ingest.kineto.reader import read_trace
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.align.match_types import Method
+from profkit.ranks.measure.fingerprints import communication_limit, only_work, traffic
+from profkit.ranks.measure.stragglers import find_stragglers
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.codec import packed, unpacked
+from profkit.ranks.reduce.summary import summarise
 from profkit.timeline import Facts
 
 
@@ -77,7 +77,7 @@ def test_megatron_with_a_rank_missing(shared_traces):
     summaries = [rank for rank in ranks_of(shared_traces, "megatron-tp8-8xA100/*.json.gz") if rank.rank != 3]
     _, _, (found,) = analysed(summaries)
     assert {straggler.rank for straggler in found.named} == {0, 6}
-    assert "1 of 8 ranks are not here" in found.limits[0]
+    assert "1 of 8 ranks are missing" in found.limits[0]
 
 
 @pytest.mark.shared

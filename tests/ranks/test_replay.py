@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.ranks.clocks import aligned
-from profkit.ranks.match import matched
-from profkit.ranks.records import PHASES
-from profkit.ranks.replay import MAX_ERROR, Counterfactual, ReplayRefusal, counterfactual
-from profkit.ranks.straggler import find_stragglers
-from profkit.ranks.waits import split
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.replay import MAX_ERROR, Counterfactual, ReplayRefusal, counterfactual
+from profkit.ranks.measure.stragglers import find_stragglers
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.records import PHASES
 from tests.ranks.overlap import Overlap, run
 from tests.ranks.simulate import MS, US, Job, simulate, without
 
@@ -115,7 +115,7 @@ def without_steps(summary):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda ranks: [rank for rank in ranks if rank.rank != 3], "1 ranks are not here"),
+        (lambda ranks: [rank for rank in ranks if rank.rank != 3], "1 ranks are missing"),
         (lambda ranks: [without_steps(rank) for rank in ranks], "has no steps"),
         (lambda ranks: [without(rank, *range(12, 48)) for rank in ranks], "too few common collectives"),
     ],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.ranks.clocks import aligned
-from profkit.ranks.match import matched
-from profkit.ranks.records import Group
-from profkit.ranks.replay import Counterfactual, counterfactual
-from profkit.ranks.straggler import Straggler, find_stragglers
-from profkit.ranks.waits import split
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.replay import Counterfactual, counterfactual
+from profkit.ranks.measure.stragglers import Straggler, find_stragglers
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.records import Group
 from tests.ranks.test_real_ranks import ranks_of
 
 

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profkit.ranks import store
-from profkit.ranks.jobs import Job, Keeping, done
-from profkit.ranks.options import Options
-from profkit.ranks.outcome import outcomes_of
-from profkit.ranks.store import Key, Store, content_digest, key_of, store_of, users_folder
+from profkit.ranks.reduce.options import Options
+from profkit.ranks.reduce.outcome import outcomes_of
+from profkit.ranks.run import store
+from profkit.ranks.run.jobs import Job, Keeping, done
+from profkit.ranks.run.store import Key, Store, content_digest, key_of, store_of, users_folder
 from profkit.signing import FINISHED_RANKS, secret_for
 from tests.ranks.jobs import edited, job_of, rank_file
 from tests.special import special_files, within

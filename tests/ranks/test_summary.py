@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from profkit.errors import TraceFormatError
-from profkit.ranks import codec
-from profkit.ranks.codec import packed, unpacked
-from profkit.ranks.kinds import CollectiveKind
-from profkit.ranks.records import PHASES
-from profkit.ranks.summary import summarise
+from profkit.model.trace import Spans
+from profkit.ranks.reduce import codec
+from profkit.ranks.reduce.activity import longest_before
+from profkit.ranks.reduce.codec import packed, unpacked
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import PHASES
+from profkit.ranks.reduce.summary import summarise
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
 from tests.ranks.simulate import Job, simulate
@@ -125,6 +127,38 @@ def test_gloo_ranges_are_what_was_asked_for():
     assert found.name(rows.issuer[0]) == "autograd::engine::evaluate_function: Add"
     longest = {found.name(n): int(ns) for n, ns in zip(found.lead_ranges.name, found.lead_ranges.total_ns, strict=True)}
     assert longest == {"aten::mm": 200 * US, "save_checkpoint": 70 * US}
+
+
+def test_a_functional_collective_is_asked_for_once():
+    """torch.compile calls _c10d_functional, which calls c10d, and waits by an operator of the same family."""
+    around = span("_c10d_functional::reduce_scatter_tensor", 396 * US, 415 * US, cat="cpu_op")
+    wait = span("_c10d_functional::wait_tensor", 430 * US, 700 * US, cat="cpu_op")
+    found = summarise(Facts.of(trace_of([*GLOO, around, wait])))
+    assert found.collectives.kind.tolist() == [CollectiveKind.REDUCE_SCATTER]
+    assert found.collectives.issued_ns.tolist() == [400 * US]
+
+
+def test_before_each_collective_the_three_names_that_took_longest_from_20_us_on():
+    """Ranges of one name add up, and count up to the issue."""
+    lasts = [("a", 0, 20_000), ("b", 100, 20_099), ("c", 200, 30_200), ("a", 30_500, 30_600), ("d", 40_000, 90_000)]
+    lasts += [("b", 50_000, 62_000), ("b", 70_000, 99_000), ("c", 80_000, 105_000), ("e", 81_000, 102_000)]
+    name, start, end = zip(*lasts, strict=True)
+    ranges = Spans(
+        start_ns=np.array(start),
+        end_ns=np.array(end),
+        name=np.array(["abcde".index(one) for one in name], np.int32),
+        kind=np.zeros(len(lasts), np.int8),
+        thread=np.zeros(len(lasts), np.int32),
+    )
+    found = longest_before(ranges, np.array([40_000, 100_000]))
+    rows = zip(found.row.tolist(), found.name.tolist(), found.total_ns.tolist(), strict=True)
+    assert [(row, "abcde"[code], ns) for row, code, ns in rows] == [
+        (0, "c", 30_000),
+        (0, "a", 20_100),
+        (1, "d", 50_000),
+        (1, "b", 41_000),
+        (1, "c", 20_000),
+    ]
 
 
 def test_gloo_ranges_without_requests_stand_for_themselves():

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.model.table import NO_ROW
-from profkit.ranks.clocks import Clocks, aligned
-from profkit.ranks.match import matched
-from profkit.ranks.records import RankSummary
-from profkit.ranks.waits import GroupWaits, split
-from profkit.ranks.windows import steps_in_common, steps_measured
+from profkit.ranks.align.clocks import Clocks, aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.waits import GroupWaits, split
+from profkit.ranks.measure.windows import steps_in_common, steps_measured
+from profkit.ranks.reduce.records import RankSummary
 from tests.ranks.simulate import Job, simulate, without
 
 N_STEPS = 12

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from profkit.api import triage_ranks
 from profkit.errors import TraceError
-from profkit.ranks.fleet import triage_ranks
-from profkit.ranks.jobs import Keeping, done
-from profkit.ranks.workers import Here
+from profkit.ranks.run.jobs import Keeping, done
+from profkit.ranks.run.workers import Here
 from tests.conftest import ROOT
 from tests.ranks.jobs import job_of, rank_file
 
@@ -132,7 +132,7 @@ class Broken(Executor):
 
 
 def test_an_executor_that_is_broken_ends_the_run(sources):
-    with pytest.raises(TraceError, match="the executor that was handed over is broken"):
+    with pytest.raises(TraceError, match="the given executor is broken"):
         triage_ranks(sources, executor=Broken(), n_workers=2)
 
 
@@ -145,8 +145,8 @@ def test_a_bug_in_one_rank_is_that_ranks_failure(sources, tmp_path):
 
 
 def test_a_job_raises_nothing(tmp_path):
-    from profkit.ranks.jobs import Job
-    from profkit.ranks.options import Options
+    from profkit.ranks.reduce.options import Options
+    from profkit.ranks.run.jobs import Job
 
     finished = done(Job(source=str(tmp_path / "nothing"), options=Options()))
     assert finished.outcomes == ()
@@ -156,8 +156,8 @@ def test_a_job_raises_nothing(tmp_path):
 def test_a_killed_run_is_resumed_and_its_workers_end_with_it(sources, tmp_path):
     script = (
         "import os, signal, sys\n"
-        "from profkit.ranks.fleet import triage_ranks\n"
-        "from profkit.ranks.jobs import Keeping\n"
+        "from profkit.api import triage_ranks\n"
+        "from profkit.ranks.run.jobs import Keeping\n"
         "import multiprocessing\n"
         "def tell(finished):\n"
         "    print(*[child.pid for child in multiprocessing.active_children()], flush=True)\n"

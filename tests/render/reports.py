@@ -6,21 +6,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from profkit.model.budget import Budget
 from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
-from profkit.model.report import (
-    Bottleneck,
-    Budget,
-    Check,
-    DeviceReport,
-    Failure,
-    RankReport,
-    Report,
-    Section,
-    Steps,
-    StreamUse,
-    TableView,
-    Verdict,
-)
+from profkit.model.rank_report import Check, DeviceReport, RankReport, Section, Steps, StreamUse, TableView
+from profkit.model.report import Bottleneck, Failure, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, line_of
 
 MS: Final = 1_000_000
@@ -31,20 +20,20 @@ NSYS: Final = NextTool(
         "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --delay=30 --duration=20 --kill=none"
         " --output=profkit_nsys --force-overwrite=true python train.py --batch 32"
     ),
-    purpose="is it Python, the dispatcher or the driver?",
+    purpose="what takes the host's time: Python, the dispatcher or the driver?",
     look_for="the CPU row between CUDA API calls: Python frames, futex waits, or back-to-back API calls",
 )
 RECAPTURE: Final = NextTool(
     name="torch.profiler",
     line=line_of("profkit explain capture.quality"),
-    purpose="get a capture that can carry a verdict",
-    look_for="steady steps after warm-up, all checks ok",
+    purpose="record a longer trace of steady steps",
+    look_for="steady steps after warm-up, and all checks ok",
 )
 PY_SPY: Final = NextTool(
     name="py-spy",
     line=DEFAULT_COMMAND.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
-    purpose="see what the input pipeline does while the step waits: decoding, reading or waiting for locks",
-    look_for="wide frames below Dataset.__getitem__ and collate; read() means storage, numpy or PIL means CPU",
+    purpose="what does the input pipeline do while the step waits: decode, read or wait for locks?",
+    look_for="wide frames below Dataset.__getitem__ and collate: read() means storage, numpy or PIL means CPU",
 )
 OK_CHECKS: Final = (
     Check(id="launches.lost", ok=True, value=0.0, message="0.0 % of 16,320 kernel launches have no kernel"),
@@ -157,7 +146,7 @@ def verdict(bottleneck: Bottleneck, headline: str, *findings: Finding, **changes
         speedup_ceiling=41.2 * MS / (41.2 * MS - top),
         next_tool=NSYS,
         fixes=tuple(finding.fix for finding in findings),
-        caveats=("one run: it shows where time goes, not whether a change helped",),
+        caveats=("one run shows where time goes, not whether a change helps",),
         findings=findings,
         ruled_out=(),
         source="runs/llama_rank0.json.gz",
@@ -198,8 +187,8 @@ KERNELS: Final = Section(
 LAUNCH: Final = finding(
     "host.launch_bound",
     "the GPU waits for the host to launch work",
-    "3,264 launches per step into a drained GPU (92.0 % of all); lag 7 us, floor 5 us",
-    "median kernel 3.10 us; 71.0 % of kernels are shorter than their own launch call",
+    "3,264 operations (92.0 % of all) were launched while the GPU was idle; launch latency is 5 us",
+    "the median kernel takes 3.10 us; 71.0 % of kernels take less time than their own launch call",
     "aten::mul, aten::add, aten::sigmoid: 58.0 % of launches, 9.0 % of GPU time",
     fraction=0.425,
     fix="torch.compile or CUDA graphs for the hot blocks; foreach or fused optimizer; larger batch",
@@ -215,8 +204,8 @@ SYNC: Final = finding(
 )
 UNFUSED: Final = finding(
     "kernel.unfused",
-    "elementwise kernels hold much of the work",
-    "58.0 % of the work is in kernels that memory traffic limits",
+    "elementwise kernels take much of the GPU time",
+    "58.0 % of compute time is in kernels limited by memory bandwidth",
     fraction=0.061,
     severity=Severity.MEDIUM,
 )
@@ -257,8 +246,8 @@ def data_bound_cpu() -> Report:
     starved = finding(
         "input.starved",
         "the step waits for its input pipeline",
-        "the training thread waits for the DataLoader 34.9 ms per step: 93.1 % of the window",
-        "the DataLoader runs in the training process (num_workers=0): every batch is made inside the step",
+        "the training thread waits 34.9 ms per step for the DataLoader (93.1 % of the window)",
+        "num_workers=0: the training process makes each batch itself, inside the step",
         fraction=0.931,
         recoverable_ns=34_900_000,
         fix="num_workers=4 or more, persistent_workers=True",
@@ -278,17 +267,17 @@ def inconclusive() -> Report:
     """Give a capture that lost its kernels."""
     lost = "94.7 % of 3,264 kernel launches have no kernel in the trace"
     quality = finding(
-        "capture.quality", "the capture cannot carry a verdict", lost, fraction=0.0, recoverable_ns=0, confidence=0.95
+        "capture.quality", "this trace does not allow a verdict", lost, fraction=0.0, recoverable_ns=0, confidence=0.95
     )
     answer = verdict(
         Bottleneck.INCONCLUSIVE,
-        f"the capture cannot carry a verdict: {lost}",
+        f"this trace does not allow a verdict: {lost}",
         quality,
         confidence=0.0,
         speedup_ceiling=None,
         next_tool=RECAPTURE,
         fixes=(),
-        caveats=(lost, "one run: it shows where time goes, not whether a change helped"),
+        caveats=(lost, "one run shows where time goes, not whether a change helps"),
     )
     checks = (Check(id="launches.lost", ok=False, value=0.947, message=lost), OK_CHECKS[1])
     device = gpu(budget(206 * MS, idle_unknown=200 * MS))
@@ -299,10 +288,10 @@ def healthy() -> Report:
     """Give a GPU that computes."""
     answer = verdict(
         Bottleneck.KERNEL,
-        "healthy: 94.9 % of the window computes, 85.6 % of that in matrix products",
+        "healthy: 94.9 % of the window is compute, 85.6 % of that in matrix products",
         is_healthy=True,
         speedup_ceiling=1.0,
-        fixes=("leave it alone: the next gain is algorithmic, a smaller model or a lower precision",),
+        fixes=("nothing is wrong: only a better algorithm, a smaller model or lower precision makes it faster",),
     )
     return report(answer, rank(gpu(budget(206 * MS, idle_launch=10_506_000))))
 

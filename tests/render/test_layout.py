@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from profkit.render import layout
-from profkit.render.layout import Line
+from profkit.render.terminal import layout
+from profkit.render.terminal.layout import Line
 
 # What `text.clean` lets through: printable characters and plain spaces, wide ones among them.
 TEXT = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]).filter(str.isprintable))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from profkit.model.report import Report
-from profkit.render.markdown import escaped, render
+from profkit.render.markdown.triage import escaped, render
 from profkit.shell import clean
 from tests.render import reports
 
@@ -18,7 +18,7 @@ DATA = """## profkit: data-bound (confidence high)
 
 **the step waits for its input pipeline: 93.1 % of each step**
 
-Step 37.4 ms (8 steps, cv 2.0 %). Fixing it could give at most 14.47x (-34.9 ms per step).
+Step 37.4 ms (8 steps, varies by 2.0 %). At best 14.5x faster: a fix saves at most 34.9 ms per step.
 
 | where the time goes | per step | share |
 |---|---:|---:|
@@ -30,24 +30,24 @@ Step 37.4 ms (8 steps, cv 2.0 %). Fixing it could give at most 14.47x (-34.9 ms 
 
 **the step waits for its input pipeline** (`input.starved`, high, 93.1 % of the window)
 
-- the training thread waits for the DataLoader 34.9 ms per step: 93.1 % of the window (expected \\< 5.0 %)
-- the DataLoader runs in the training process (num_workers=0): every batch is made inside the step (expected \\< 5.0 %)
+- the training thread waits 34.9 ms per step for the DataLoader (93.1 % of the window) (expected \\< 5.0 %)
+- num_workers=0: the training process makes each batch itself, inside the step (expected \\< 5.0 %)
 
 **What to do**
 
 - num_workers=4 or more, persistent_workers=True
 
-**Next tool**: py-spy, see what the input pipeline does while the step waits: decoding, reading or waiting for locks
+**Next tool**: py-spy, what does the input pipeline do while the step waits: decode, read or wait for locks?
 
 ```sh
 py-spy record --subprocesses --duration 30 --output loader.svg -- python train.py
 ```
 
-Look for: wide frames below Dataset.\\_\\_getitem\\_\\_ and collate; read() means storage, numpy or PIL means CPU
+Look for: wide frames below Dataset.\\_\\_getitem\\_\\_ and collate: read() means storage, numpy or PIL means CPU
 
 **Caveats**
 
-- one run: it shows where time goes, not whether a change helped
+- one run shows where time goes, not whether a change helps
 
 _llama_rank0.json.gz, CPU, torch 2.9.1, 81,204 events_
 """

@@ -1,38 +1,78 @@
-"""What holds for every renderer: how it is found, what it loads, that no report breaks it."""
+"""What holds for every renderer of every document: how it is found, what it loads, that no document breaks it."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from profkit.errors import UsageError
-from profkit.model.report import Report
-from profkit.render import RENDERERS, renderer_for
+from profkit.render import DOCUMENTS, Renderer, format_of, formats, formats_of, renderer_for
+from profkit.render.schema import schema
 from tests.conftest import ROOT
-from tests.render.reports import ALL
+from tests.render.documents import DOCUMENTS as DRAWN
+
+PAIRS = [(document, name) for document in DOCUMENTS for name in formats_of(document)]
 
 
-@pytest.mark.parametrize("name", RENDERERS)
-@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
-def test_every_renderer_prints_every_report(name: str, report: Report) -> None:
-    text = renderer_for(name)(report)
-    assert text.endswith("\n")
-    assert not text.endswith("\n\n\n")
-    assert "\x1b" not in text
+@pytest.mark.parametrize(("document", "name"), PAIRS)
+def test_every_renderer_prints_every_document(document: str, name: str, tmp_path: Path) -> None:
+    for (kind, _), made in DRAWN.items():
+        if kind != document:
+            continue
+        value = made(tmp_path)
+        for verbose in (False, True):
+            text = renderer_for(document, name)(value, width=60, color=False, verbose=verbose)
+            assert text.endswith("\n")
+            assert not text.endswith("\n\n\n")
+            assert "\x1b" not in text
+            if name == "json":
+                jsonschema.Draft202012Validator(schema(document)).validate(json.loads(text))
+            if name == "markdown":
+                assert text.count("<details>") == text.count("</details>")
+                assert not {"<b>", "\n# title"} & set(text.split(" "))
 
 
-@pytest.mark.parametrize(("name", "path"), [("json", "out/report.json"), ("markdown", "r.md"), ("terminal", "r.txt")])
-def test_a_renderer_is_known_by_its_suffix(name: str, path: str) -> None:
-    assert renderer_for(path) is renderer_for(name)
+@pytest.mark.parametrize(("document", "name"), PAIRS)
+def test_every_renderer_takes_the_same_options(document: str, name: str) -> None:
+    _, *wanted = list(inspect.signature(Renderer.__call__).parameters.values())[1:]
+    _, *taken = inspect.signature(renderer_for(document, name)).parameters.values()
+    assert taken == wanted
 
 
-@pytest.mark.parametrize("name", ["html", "report.docx", "", "json5"])
-def test_an_unknown_format_is_a_usage_error(name: str) -> None:
+def test_every_document_has_a_drawn_one_and_a_terminal() -> None:
+    assert {kind for kind, _ in DRAWN} == set(DOCUMENTS)
+    assert all(formats_of(document)[0] == "terminal" for document in DOCUMENTS)
+    assert {"terminal", "json", "markdown"} <= set(formats())
+    assert "words" not in formats()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("json", "out/report.json"), ("markdown", "r.md"), ("markdown", "r.markdown"), ("terminal", "r.txt")],
+)
+def test_a_format_is_known_by_its_suffix(name: str, path: str) -> None:
+    assert all(format_of(Path(path), document) == name for document in ("triage", "compare", "scaling", "kernels"))
+
+
+@pytest.mark.parametrize("path", ["report.docx", "", "json5", "r.html"])
+def test_an_unknown_suffix_is_a_usage_error(path: str) -> None:
     with pytest.raises(UsageError, match="no format is known") as refused:
-        renderer_for(name)
-    assert refused.value.hint == "one of terminal, json, markdown"
+        format_of(Path(path), "triage")
+    assert set(re.findall(r"\.\w+", str(refused.value.hint))) >= {".txt", ".json", ".md", ".markdown"}
+
+
+@pytest.mark.parametrize(("document", "name"), [("compare", "html"), ("bench", "markdown"), ("triage", "words")])
+def test_a_pair_without_a_renderer_is_a_usage_error(document: str, name: str) -> None:
+    with pytest.raises(UsageError, match=f"{document} has no format '{name}'") as refused:
+        renderer_for(document, name)
+    assert refused.value.hint == f"one of {', '.join(formats_of(document))}"
 
 
 @pytest.mark.parametrize(
@@ -40,8 +80,8 @@ def test_an_unknown_format_is_a_usage_error(name: str) -> None:
     [
         "import profkit.render",
         "import profkit.render.schema; profkit.render.schema.schema('triage')",
-        "from profkit.render import renderer_for; renderer_for('json'); renderer_for('markdown')",
-        "import profkit.render.terminal",
+        "from profkit.render import renderer_for; renderer_for('triage', 'json'); renderer_for('triage', 'markdown')",
+        "import profkit.render.terminal.triage",
     ],
 )
 def test_rich_is_loaded_only_to_print_on_a_terminal(code: str) -> None:

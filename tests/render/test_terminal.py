@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from profkit.model.report import Report
-from profkit.render import terminal
+from profkit.render.terminal import triage as terminal
 from profkit.shell import clean
 from tests.render import reports
 
@@ -30,20 +30,20 @@ def lines_of(report: Report, width: int = 80, **options: Any) -> list[str]:
 OVERHEAD = """
    OVERHEAD-BOUND    confidence high
   the GPU waits for the host to launch work: 42.5 % of each step
-  Step 41.2 ms (5 steps, cv 2.0 %)
-  Fixing it could give at most 1.74x (-17.5 ms per step)
+  Step 41.2 ms (5 steps, varies by 2.0 %)
+  At best 1.74x faster: a fix saves at most 17.5 ms per step
 
   where the step goes   NVIDIA H100 80GB HBM3
-  █████████████████████████████████████▓▓▓▓································==░
-  busy  53.9 %   █ compute 49.1 %   ▓ exposed comm 4.2 %
-                 ▒ exposed copies 0.6 %
-  idle  46.1 %   · launch 42.5 %   = sync 2.9 %   ░ data 0.4 %   ? unknown 0.3 %
+  ·····································▒▒▒▒▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▚▚█
+  busy  53.9 %   · compute 49.1 %   ▒ exposed comm 4.2 %
+                 ░ exposed copies 0.6 %
+  idle  46.1 %   ▓ launch 42.5 %   ▚ sync 2.9 %   █ data 0.4 %   ? unknown 0.3 %
 
   why we think so
-   1  3,264 launches per step into a drained GPU (92.0 % of all); lag 7 us,
-      floor 5 us
-   2  median kernel 3.10 us; 71.0 % of kernels are shorter than their own launch
-      call
+   1  3,264 operations (92.0 % of all) were launched while the GPU was idle;
+      launch latency is 5 us
+   2  the median kernel takes 3.10 us; 71.0 % of kernels take less time than
+      their own launch call
    3  aten::mul, aten::add, aten::sigmoid: 58.0 % of launches, 9.0 % of GPU time
   also  the host waits for results in every step (low, 2.9 % of the window)
    4  2 blocking calls per step, 1.20 ms in which nothing is queued behind them
@@ -54,21 +54,18 @@ OVERHEAD = """
   prove it     Double the micro-batch. If the step grows by less than 10 %, the
                device was not the limit.
 
-  next tool    nsys: is it Python, the dispatcher or the driver?
+  next tool    nsys: what takes the host's time: Python, the dispatcher or the
+               driver?
     COMMAND
     look for   the CPU row between CUDA API calls: Python frames, futex waits,
                or back-to-back API calls
-  not this     data (0.4 %), exposed communication (4.2 %), exposed copies
+  ruled out    data (0.4 %), exposed communication (4.2 %), exposed copies
                (0.6 %)
 
-  streams      7 compute 49.1 %   20 comm 11.3 %
-               (62.8 % of comm is under compute)
-  steps        5 from ProfilerStep: mean 41.2 ms, p50 41.2 ms, p95 42.4 ms
   also found   kernel.unfused (medium)
 
-  caveats      - one run: it shows where time goes, not whether a change helped
+  caveats      - one run shows where time goes, not whether a change helps
                - 1 warning while reading: -v
-  not analysed memory
 
   read         llama_rank0.json.gz, NVIDIA H100 80GB HBM3, torch 2.9.1,
                81,204 events
@@ -106,9 +103,9 @@ def test_inconclusive_says_why_and_how_to_capture_again_before_all_else() -> Non
     lines = lines_of(reports.inconclusive())
     assert [line.strip() for line in lines[:5]] == [
         "INCONCLUSIVE",
-        "the capture cannot carry a verdict: 94.7 % of 3,264 kernel launches have no",
+        "this trace does not allow a verdict: 94.7 % of 3,264 kernel launches have no",
         "kernel in the trace",
-        "next tool    torch.profiler: get a capture that can carry a verdict",
+        "next tool    torch.profiler: record a longer trace of steady steps",
         "profkit explain capture.quality",
     ]
     assert "confidence" not in shown(reports.inconclusive())
@@ -117,15 +114,16 @@ def test_inconclusive_says_why_and_how_to_capture_again_before_all_else() -> Non
 
 def test_healthy_promises_nothing() -> None:
     text = shown(reports.healthy())
-    assert "94.9 % of the window computes, 85.6 % of that in matrix products" in text
-    assert "Fixing it" not in text
+    assert "94.9 % of the window is compute, 85.6 % of that in matrix products" in text
+    assert "At best" not in text
+    assert "A fix saves" not in text
     assert "healthy:" not in text
 
 
 def test_two_ranks_stand_in_one_table_and_the_failed_one_is_named() -> None:
     text = shown(reports.two_ranks())
     assert (
-        "  2 ranks, each of its own window; comm and copies where exposed\n"
+        "  2 ranks, each over its own window; comm and copies: the exposed part\n"
         "  rank     step  compute    comm  copies    idle  most idle\n"
         "  0     41.2 ms   55.3 %  43.7 %   0.0 %   1.0 %  launch 1.0 %\n"
         "  1     41.2 ms   49.1 %   4.2 %   0.6 %  46.1 %  launch 42.5 %\n"
@@ -155,16 +153,16 @@ def test_without_steps_nothing_is_per_step() -> None:
     report = reports.no_steps()
     report = replace(report, findings=(*report.findings, replace(report.findings[0], id="host.stall")))
     text = shown(report)
-    assert "Window 206 ms, no steps found. Fixing it could save at most 17.5 ms\n" in text
+    assert "Window 206 ms, no steps found. A fix saves at most 17.5 ms\n" in text
     assert "where the window goes" in text
-    assert "per step to win" not in shown(report, verbose=True)
-    assert " ms to win" in shown(report, verbose=True)
+    assert " per step\n" not in shown(report, verbose=True)
+    assert "- saves at most 17.5 ms\n" in shown(report, verbose=True)
 
 
 def test_a_cpu_trace_says_that_dispatch_is_an_estimate() -> None:
     text = shown(reports.data_bound_cpu())
-    assert "rest  97.4 %   ░ data 93.1 %   - between operators 2.9 %" in text
-    assert "· dispatch (estimated) 1.4 %" in text
+    assert "rest  97.4 %   █ data 93.1 %   # between operators 2.9 %" in text
+    assert "▓ dispatch (estimated) 1.4 %" in text
     assert "idle" not in text
 
 
@@ -189,7 +187,7 @@ def test_wide_characters_count_as_two_columns() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_the_bar_fills_the_width(width: int) -> None:
-    bar = next(line for line in lines_of(reports.overhead(), width) if line.startswith("  █"))
+    bar = next(line for line in lines_of(reports.overhead(), width) if line.startswith("  ··"))
     assert len(bar) == width - 2
 
 
@@ -210,7 +208,7 @@ def tenths(percent: str) -> int:
 
 def test_glyphs_of_the_bar_are_those_of_the_legend() -> None:
     lines = lines_of(reports.overhead())
-    bar = next(line for line in lines if line.startswith("  █"))
+    bar = next(line for line in lines if line.startswith("  ··"))
     legend = " ".join(lines)
     assert set(bar.strip()) <= set(
         re.findall(r"(\S) (?:compute|exposed \w+|launch|sync|data|unknown) [\d.]+ %", legend)
@@ -277,7 +275,7 @@ def test_verbose_adds_tables_checks_findings_warnings_and_gaps() -> None:
         "  vectorized_elementwise_kernel<CUDAFunctor_add>  elementwise  9,480  12.0 ms  58.0 %\n"
     ) in text
     assert "Times are sums over the window.\n" in text
-    assert "  kernel.unfused: elementwise kernels hold much of the work (medium, 6.1 % of the window)\n" in text
+    assert "  kernel.unfused: elementwise kernels take much of the GPU time (medium, 6.1 % of the window)\n" in text
     assert "    - 12 events of an unknown category were ignored\n" in text
     assert "    - memory: no memory events\n      -> profile_memory=True\n" in text
     for line in ("top kernels", "12 events", "no memory events", "launches.lost"):

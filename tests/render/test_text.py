@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profkit.model.budget import Budget
 from profkit.model.finding import Severity
-from profkit.model.report import Budget
-from profkit.render import text
+from profkit.render.words import triage as text
 from profkit.shell import clean
 from tests.render import reports
 
@@ -80,7 +80,7 @@ def test_cells(value: object, unit: str, shown: str) -> None:
 
 def test_step_sentences() -> None:
     report = reports.overhead()
-    assert text.step_sentence(report) == "Step 41.2 ms (5 steps, cv 2.0 %)"
+    assert text.step_sentence(report) == "Step 41.2 ms (5 steps, varies by 2.0 %)"
     assert text.step_sentence(reports.no_steps()) == "Window 206 ms, no steps found"
     assert text.step_sentence(reports.failure_only()) == ""
     found = replace(report.ranks[0].steps, source="period", n=1)
@@ -90,10 +90,8 @@ def test_step_sentences() -> None:
 
 def test_gain_sentences() -> None:
     answer = reports.overhead().verdict
-    assert text.gain_sentence(answer) == "Fixing it could give at most 1.74x (-17.5 ms per step)"
-    assert text.gain_sentence(replace(answer, speedup_ceiling=None)) == (
-        "Fixing it could save at most 17.5 ms per step"
-    )
+    assert text.gain_sentence(answer) == "At best 1.74x faster: a fix saves at most 17.5 ms per step"
+    assert text.gain_sentence(replace(answer, speedup_ceiling=None)) == ("A fix saves at most 17.5 ms per step")
     assert text.gain_sentence(replace(answer, recoverable_ns=0)) == ""
 
 
@@ -131,9 +129,9 @@ def test_other_findings_are_one_per_id_the_worst_first() -> None:
 
 def test_a_failed_check_is_said_once() -> None:
     report = reports.inconclusive()
-    assert text.caveats(report) == ["one run: it shows where time goes, not whether a change helped"]
+    assert text.caveats(report) == ["one run shows where time goes, not whether a change helps"]
     quiet = replace(report, verdict=replace(report.verdict, headline="no"))
     assert text.caveats(quiet) == [
         "check launches.lost fails: 94.7 % of 3,264 kernel launches have no kernel in the trace",
-        "one run: it shows where time goes, not whether a change helped",
+        "one run shows where time goes, not whether a change helps",
     ]

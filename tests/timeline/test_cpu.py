@@ -21,6 +21,14 @@ def test_an_operator_that_asks_for_a_collective_waits():
     assert found.comm_exposed.total_ns == 800 * US
 
 
+def test_the_record_of_a_collective_is_no_work_beside_its_operator_or_alone():
+    """NCCL's process group writes record_param_comms inside c10d's operator; traces without devices hold it alone."""
+    calls = ("c10d::allreduce_", 100, 300), ("record_param_comms", 110, 290), ("record_param_comms", 1000, 1400)
+    found = budget(*calls, ("aten::mm", 1500, 1700))
+    assert found.compute.total_ns == 200 * US
+    assert found.n_leaf_ops == 1
+
+
 def test_a_node_that_waits_for_a_collective_does_no_work():
     """FSDP waits inside its post-backward node; what runs in operators of its own is work all the same."""
     found = budget(("RegisterPostBackwardFunctionBackward", 50, 950), ("aten::copy_", 300, 400))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profkit.model.report import Budget
+from profkit.model.budget import Budget
 from profkit.testing import Row, draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
 
@@ -46,9 +46,10 @@ def test_dispatching_is_launch_and_the_rest_is_host() -> None:
         main   | OL........OOOOOOOOOOO.L...........
         main   | ............................O.....
     """)
-    # from the drain at 8 to the launch at 22: operator 10-20 (no launch inside, but short) is dispatch, the rest Python
-    assert found.idle_host >= 3
-    assert found.idle_launch >= 11
+    # idle 0-4: operator, call, latency. 8-24: Python to 10, operator 10-21 (no launch inside, but short), Python to 22,
+    # call and latency. From 28 on nothing is launched: operator 28-29, Python.
+    assert found.idle_host == 2 + 1 + 5
+    assert found.idle_launch == 4 + (11 + 2) + 1
     assert found.idle_data == found.idle_sync == 0
 
 
@@ -63,6 +64,31 @@ def test_a_wait_for_the_device_costs_what_the_host_would_have_been_ahead() -> No
     assert found.idle_sync == 8
     assert found.idle_launch == 2 + 2  # before the first kernel, and the call at 20-21 with its latency
     assert found.idle_host == 0
+
+
+def test_of_a_wait_counts_what_the_device_worked_meanwhile() -> None:
+    found = budget("""
+        steps  | 0.................................................................
+        gpu s7 | .............KKKKKKKKKKKKKK.............................KKKKKKKKKK
+        main   | OLSSSSSSSSSSSSSSSSSSSSSSSSSSS..........................L..........
+    """)
+    # blocked 2-29 while the device works 13-27: of the idle time 27-56 the call's last 2 us and 14 us after it
+    assert found.idle_sync == 2 + 14
+    assert found.idle_host == 12
+    assert found.idle_launch == 13 + 1
+
+
+@pytest.mark.parametrize(("start", "launch", "dependency"), [(24, 15, 0), (25, 1, 15)])
+def test_beyond_the_platforms_latency_a_launched_kernel_waits_for_something_else(
+    start: int, launch: int, dependency: int
+) -> None:
+    found = budget(f"""
+        steps  | 0.............................
+        gpu s7 | .KKK{"." * (start - 4)}{"K" * (30 - start)}
+        main   | L.OOOOOOOL....................
+    """)
+    # 0-1 call, 4-9 operator; launched at 9, where a launch takes up to one and a half times the default of 10 us
+    assert (found.idle_launch - (1 + 5), found.idle_dependency) == (launch, dependency)
 
 
 def test_a_call_on_a_drained_device_is_not_the_cause() -> None:
@@ -90,8 +116,8 @@ def test_launch_latency_is_launch() -> None:
         gpu s7 | .....KKKK.........KKKK........
         main   | OL...........L................
     """)
-    # launch call 13-14 on a drained device, start at 18: all five us are launch
-    assert found.idle_launch >= 5
+    # launch calls 1-2 and 13-14 on a drained device, starts at 5 and 18: all five us are launch
+    assert found.idle_launch == 5 + 5
     assert found.idle_dependency == 0
 
 
@@ -100,7 +126,9 @@ def test_without_operators_the_trace_cannot_tell_dispatch_from_python() -> None:
         steps  | 0...................
         gpu s7 | ..KKKK.......KKKK...
     """)
-    assert found.idle_unknown > 0
+    # the drawn calls at -3 and 8 last 1 us and their latency is launch; 6-8 and the end are not known
+    assert found.idle_unknown == 2 + 3
+    assert found.idle_launch == 2 + 5
     assert found.idle_host == 0
 
 

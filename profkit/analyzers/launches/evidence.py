@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from profkit.analyzers.launches.measured import Launches
+from profkit.findings.host import LAUNCH_BOUND
+from profkit.model.budget import label
 from profkit.model.finding import Evidence
 from profkit.units import format_count, format_fraction, format_ns
 
-MIN_FRACTION = 0.15
 MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own work
 
 
@@ -14,25 +15,22 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     """Say how long the device waits for launches, how many find it drained, how long kernels are, what the host did."""
     scope = result.scope
     rho = result.rho_count or 0.0
-    floor = (
-        f"; launch to start takes {format_ns(result.floor_median_ns)} on the idle device"
-        if result.floor_median_ns
-        else ""
-    )
+    floor = f"; launch latency is {format_ns(result.floor_median_ns)}" if result.floor_median_ns else ""
     evidence = [
         Evidence(
-            statement=f"{format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} idle before launches:"
-            f" {format_fraction(scope.fraction(result.launch_idle_ns))} {'dispatching' if result.has_ops else 'in CUDA calls'},"
-            f" {format_fraction(scope.fraction(result.host_idle_ns))} {'other host work' if result.has_ops else 'outside them (no operators recorded: Python or dispatch)'}",
+            statement=f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
+            f" launches: {format_fraction(scope.fraction(result.launch_idle_ns))} of the window in"
+            f" {'operator dispatch' if result.has_ops else 'CUDA calls'}, {format_fraction(scope.fraction(result.host_idle_ns))} in"
+            f" {label('idle_host', is_cpu=False) if result.has_ops else 'Python or dispatch (no operators recorded)'}",
             metric="budget_ns.idle_launch+idle_host-launches.turnaround_ns",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
-            expected=f"< {format_fraction(MIN_FRACTION)} of the window",
+            expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
             span_ns=result.longest_gap_ns,
         ),
         Evidence(
-            statement=f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched into a"
-            f" drained device{floor}",
+            statement=f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
+            f" the GPU was idle{floor}",
             metric="launches.rho_count",
             value=rho,
             unit="fraction",
@@ -42,8 +40,8 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     if result.shorter_than_launch is not None:
         evidence.append(
             Evidence(
-                statement=f"median kernel {format_ns(result.median_kernel_ns)};"
-                f" {format_fraction(result.shorter_than_launch)} of kernels are shorter than their own launch call",
+                statement=f"the median kernel takes {format_ns(result.median_kernel_ns)};"
+                f" {format_fraction(result.shorter_than_launch)} of kernels take less time than their own launch call",
                 metric="launches.median_kernel_ns",
                 value=float(result.median_kernel_ns),
                 unit="ns",
@@ -55,7 +53,7 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
         share = sum(count for _, count, _ in result.top_operators) / max(result.n_operations, 1)
         evidence.append(
             Evidence(
-                statement=f"{named}: {format_fraction(share)} of all device operations",
+                statement=f"{named} launch {format_fraction(share)} of all device operations",
                 metric="launches.top_operator_share",
                 value=share,
                 unit="fraction",
@@ -71,8 +69,8 @@ def _os_evidence(result: Launches) -> list[Evidence]:
     named = ", ".join(f"{name} {format_fraction(spent / result.host_idle_ns)}" for name, spent in result.os_waits[:3])
     return [
         Evidence(
-            statement=f"of that host time the launching thread spent {named} in the operating system:"
-            " it waited for another thread, a process or a file",
+            statement=f"of that other host time, the launching thread spends {named} in the operating system:"
+            " it waits for another thread, a process or a file",
             metric="launches.os_wait_ns",
             value=float(total),
             unit="ns",
@@ -84,23 +82,23 @@ def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     """Say what dispatching costs on a CPU, and what lies between operators."""
     scope = result.scope
     cost = (
-        f"; the fixed cost of one is about {format_ns(result.op_cost_ns)} (estimated), the rest of dispatch is time inside"
-        " operators around those that they call"
+        f"; each has a fixed cost of about {format_ns(result.op_cost_ns)} (estimated), and the rest of dispatch is"
+        " time inside operators that call others"
         if result.op_cost_ns
         else ""
     )
     return (
         Evidence(
-            statement=f"{format_fraction(scope.fraction(result.launch_idle_ns))} of the window goes into dispatching operators,"
-            f" {format_fraction(scope.fraction(result.host_idle_ns))} into Python between them",
+            statement=f"{format_fraction(scope.fraction(result.launch_idle_ns))} of the window is operator dispatch,"
+            f" {format_fraction(scope.fraction(result.host_idle_ns))} is Python between operators",
             metric="budget_ns.idle_launch+idle_host",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
-            expected=f"< {format_fraction(MIN_FRACTION)} of the window",
+            expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
         ),
         Evidence(
-            statement=f"{format_count(scope.per_step(result.n_operations))} operators {scope.each},"
-            f" {format_fraction(result.rho_count or 0)} of them up to 10 us long" + cost,
+            statement=f"{format_count(scope.per_step(result.n_operations))} operators {scope.each};"
+            f" {format_fraction(result.rho_count or 0)} of them take at most 10 us" + cost,
             metric="launches.small_operator_fraction",
             value=result.rho_count or 0.0,
             unit="fraction",

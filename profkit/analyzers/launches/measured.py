@@ -6,15 +6,13 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
+from profkit.findings.host import STALL
 from profkit.model.arrays import median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts
-from profkit.timeline.facts import steps_in_window
 from profkit.timeline.host import os_waits
-
-FEW_GAPS = 3
-"""So many of the longest stretches are looked at together."""
+from profkit.timeline.steps import edges, steps_in_window
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,19 +137,18 @@ def _concentration(
     if total == 0:
         return 0.0, (0, 0)
     worst = int(length.argmax())
-    top = np.sort(length)[-FEW_GAPS:]
+    top = np.sort(length)[-int(STALL.limit("stretches")) :]
     return float(top.sum() / total), (int(start[worst]), int(end[worst]))
 
 
 def _worst_step_share(facts: Facts, late: Intervals) -> float:
-    """Give the share that the worst step has, with what follows it until the next begins."""
-    steps = [facts.trace.steps[index] for index in steps_in_window(facts.trace)]
-    edges = np.array([step.start_ns for step in steps] + [facts.trace.window_ns[1]], np.int64)
-    per_step = late.covered_ns(edges[:-1], edges[1:])
+    """The share that the worst step has, with what follows it until the next begins."""
+    start, _ = edges(steps_in_window(facts.trace))
+    per_step = late.covered_ns(start, np.append(start[1:], facts.trace.window_ns[1:])[: start.size])
     return float(per_step.max() / late.total_ns) if per_step.size and late.total_ns else 0.0
 
 
-def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]:
+def _top_operators(facts: Facts) -> tuple[tuple[str, int, int], ...]:
     main = facts.main_device
     assert main is not None  # noqa: S101
     trace = facts.trace
@@ -162,5 +159,5 @@ def _top_operators(facts: Facts, n: int = 3) -> tuple[tuple[str, int, int], ...]
     names = trace.ops.name[op[known]]
     counts = np.bincount(names, minlength=1)
     device_ns = np.bincount(names, weights=(trace.gpu.end_ns - trace.gpu.start_ns)[rows[known]], minlength=1)
-    order = np.argsort(-counts, kind="stable")[:n]
+    order = np.argsort(-counts, kind="stable")[:3]
     return tuple((trace.name(code), int(counts[code]), int(device_ns[code])) for code in order if counts[code])

@@ -12,10 +12,8 @@ from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.facts import steps_in_window
 from profkit.timeline.overhead import profiler_work
-
-_MARKED = frozenset({"ProfilerStep", "NVTX"})
+from profkit.timeline.steps import steps_in_window
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +55,7 @@ def measure(facts: Facts) -> Quality:
     main = facts.main_device
     n_launches, lost, n_captured = _lost_launches(facts)
     warnings = {warning.id: warning.count for warning in trace.warnings}
-    is_marked = bool(trace.steps) and trace.step_source in _MARKED
+    is_marked = bool(trace.steps) and trace.step_source == trace.meta.traits.step_source
     gained = main.queue.behind_ns[1] - main.queue.behind_ns[0] if main is not None and is_marked else 0
     return Quality(
         scope=scope_of(facts),
@@ -108,7 +106,7 @@ def _lost_launches(facts: Facts) -> tuple[int, float | None, int]:
 
 
 def _during_capture(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which launches fall between a stream's begin and end of capture: these run nothing."""
+    """Which launches fall between a stream's begin and end of capture: these run nothing."""
     marks = np.flatnonzero(trace.calls.kind == CallKind.CAPTURE)
     if marks.size == 0:
         return np.zeros(rows.size, np.bool_)

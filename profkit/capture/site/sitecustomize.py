@@ -37,7 +37,7 @@ def _complain(error: Exception) -> None:
         _make_package(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         from _profkit_capture.command import raised, tell  # type: ignore[import-not-found]
 
-        tell(f"no capture, the script runs on ({raised(error)})")
+        tell(f"no capture, but the script runs on ({raised(error)})")
     except Exception:  # noqa: BLE001, S110 - profkit's own files are gone: nothing is left to say it with
         pass
 
@@ -79,13 +79,13 @@ class _TorchWatch:
 def _start(home: str) -> None:
     """Import the capture and start it."""
     _make_package(home)
-    from _profkit_capture import inject  # type: ignore[import-not-found]
+    from _profkit_capture.inside import inject  # type: ignore[import-not-found]
 
     inject.start()
 
 
 def _make_package(home: str) -> None:
-    """Give the capture a name of its own: the profkit package may not be installed here."""
+    """The capture a name of its own: the profkit package may not be installed here."""
     import types
 
     if "_profkit_capture" not in sys.modules:

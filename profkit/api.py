@@ -1,0 +1,129 @@
+"""Traces to the report: one alone, or all ranks of a job judged together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from profkit.errors import ProfkitError, TraceError, UnsupportedTraceError
+from profkit.ingest.bytes.bytesource import Progress
+from profkit.ingest.discover import find_sources
+from profkit.ingest.read import read_traces
+from profkit.model.report import Failure, Report
+from profkit.ranks.reduce.options import Options
+from profkit.redact import shown_url
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from profkit.ranks.reduce.outcome import Outcome
+    from profkit.ranks.run.jobs import Finished, Keeping
+
+MAX_FULL: Final = 64
+"""Ranks up to which the report carries each one's tables; of more, `profkit triage` on a file shows them. Chosen: 20 to
+50 KB each, which nobody reads of hundreds."""
+
+
+def triage(
+    paths: Sequence[str],
+    *,
+    lenient: bool = False,
+    jobs: int = 1,
+    step_range: tuple[int, int] | None = None,
+    command: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """The report on one trace or several (one per rank): files, or folders of them, as a capture's.
+
+    An nsys export gives a trace for each process with kernels. One source that cannot be read raises; of several, the
+    bad ones become `Report.failures` unless all are bad. All is done in this process; `triage_ranks` takes workers.
+    """
+    sources = find_sources(paths)
+    options = Options(lenient=lenient, step_range=step_range, command=command)
+    if len(sources) == 1:
+        return _of_one_source(sources[0], options, jobs=jobs, progress=progress)
+    from profkit.ranks.run.workers import Here
+
+    return triage_ranks(sources, options, executor=Here())
+
+
+def triage_ranks(
+    sources: Sequence[str],
+    options: Options | None = None,
+    *,
+    executor: Executor | None = None,
+    n_workers: int = 1,
+    keeping: Keeping | None = None,
+    tell: Callable[[Finished], None] | None = None,
+) -> Report:
+    """The report on many ranks, each read by a worker.
+
+    `executor`: any `concurrent.futures.Executor` whose workers see the sources, with `n_workers` workers; it is not
+    shut down. Without one, that many processes are made here. `keeping`: where finished ranks are kept and looked for.
+    A source that cannot be analysed becomes a `Failure`; `tell` hears of each that ends, and may raise to end the run.
+    Raises the last error if none can be analysed.
+    """
+    from profkit.ranks.run.jobs import Job
+    from profkit.ranks.run.workers import finished, pool_of
+
+    options = options or Options()
+    is_slim = len(sources) > MAX_FULL
+    jobs = [Job(source=source, options=options, keeping=keeping, is_slim=is_slim) for source in sources]
+    results: list[Finished] = []
+    with pool_of(n_workers, executor) as pool:
+        for result in finished(jobs, pool):
+            results.append(result)
+            if tell is not None:
+                tell(result)
+    place = {source: number for number, source in enumerate(sources)}
+    results.sort(key=lambda result: place[result.source])  # as they were given, whichever ended first
+    outcomes = [outcome for result in results for outcome in result.outcomes]
+    if not outcomes:
+        raise error_of(results[-1])
+    return _together(outcomes, [result.failure for result in results if result.failure is not None], options)
+
+
+def error_of(result: Finished) -> ProfkitError:
+    """The error of a job that came to nothing, as its own kind where that is one of ours."""
+    from profkit import errors
+
+    failure = result.failure
+    if failure is None:
+        return UnsupportedTraceError(
+            f"{shown_url(result.source)} holds no trace", hint="profkit info shows what is in a file"
+        )
+    named = getattr(errors, failure.error, None)
+    kind = named if isinstance(named, type) and issubclass(named, ProfkitError) else TraceError
+    hint = result.hint or "profkit triage -v on that file alone shows more"
+    error: ProfkitError = kind(failure.message, hint=hint)
+    return error
+
+
+def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progress | None) -> Report:
+    several: list[Outcome] = []
+    load = partial(import_module, "profkit.pipeline")  # its analyzers take long to import
+    for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress, meanwhile=load):
+        from profkit.pipeline import analyse
+
+        analysed = analyse(trace, step_range=options.step_range, command=options.command)
+        # the file's only trace: no other rank needs a summary of it
+        if trace.meta.n_in_source == 1:
+            return Report(
+                verdict=analysed.verdict,
+                ranks=(analysed.rank,),
+                findings=analysed.rank.findings,
+                skipped=analysed.rank.skipped,
+            )
+        from profkit.ranks.reduce.outcome import outcome
+
+        several.append(outcome(analysed))
+        del analysed, trace  # a trace is gone before the next one of the file is made
+    return _together(several, [], options)
+
+
+def _together(outcomes: Sequence[Outcome], failures: Sequence[Failure], options: Options) -> Report:
+    from profkit.ranks.run.fleet_report import report_of
+
+    return report_of(outcomes, failures, options)

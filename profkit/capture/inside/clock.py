@@ -1,0 +1,79 @@
+"""When steps began and ended: the host's clock, and on CUDA an event in the stream, which waits for nothing.
+
+Runs in the traced process: standard library and torch only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, quantiles
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A step boundary: the old step ended at `ended_ns`, the new one began at `began_ns`, after profkit's own work.
+
+    Times are of `time.perf_counter_ns`; `ended` and `began` are CUDA events, `None` where CUDA is not in use.
+    """
+
+    ended_ns: int
+    began_ns: int
+    ended: Any = None
+    began: Any = None
+
+
+def cuda_in_use() -> bool:
+    """Whether this process has used CUDA; asking does not start it."""
+    return bool(torch.cuda.is_initialized())
+
+
+def is_capturing_graph() -> bool:
+    """Whether the current stream records a CUDA graph: nothing may be started or recorded then."""
+    return cuda_in_use() and bool(torch.cuda.is_current_stream_capturing())
+
+
+def recorded_event() -> Any:
+    """An event recorded in the current stream, `None` without CUDA."""
+    if not cuda_in_use():
+        return None
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def begun(ended_ns: int, ended: Any) -> Mark:
+    """The mark of a boundary whose old step ended then; its new step begins now."""
+    return Mark(ended_ns=ended_ns, began_ns=time.perf_counter_ns(), ended=ended, began=recorded_event())
+
+
+def durations_ns(marks: Sequence[Mark]) -> list[int]:
+    """The durations in ns of the steps between marks: by the device's events where all of them are done."""
+    pairs = list(zip(marks, marks[1:]))  # noqa: B905, RUF007 - Python 3.9
+    if pairs and all(_is_done(mark.ended) and _is_done(mark.began) for mark in marks):
+        return [round(first.began.elapsed_time(second.ended) * 1e6) for first, second in pairs]
+    return [second.ended_ns - first.began_ns for first, second in pairs]
+
+
+def _is_done(event: Any) -> bool:
+    return event is not None and bool(event.query())
+
+
+def summary(values_ns: Sequence[int]) -> dict[str, Any]:
+    """Count, mean, median and quartiles (ns) of step times as plain values; `{"n": 0}` of none."""
+    if not values_ns:
+        return {"n": 0}
+    ordered = sorted(values_ns)
+    low, middle, high = quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else [ordered[0]] * 3
+    return {
+        "n": len(ordered),
+        "mean_ns": round(fmean(ordered)),
+        "median_ns": round(middle),
+        "quartile1_ns": round(low),
+        "quartile3_ns": round(high),
+        "steps_ns": [int(value) for value in values_ns],
+    }

@@ -1,0 +1,398 @@
+"""Puts a trace together: the profiler's JSON, what profkit knows of the run, its own rows; gzipped, in one move.
+
+The text is spliced, not parsed: reading and writing the JSON would send nanoseconds through float64. Runs where the
+trace was made if no runner waits there: standard library only (isal where it is installed), Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from ..beside import files, redact
+from ..pins import Identity, pinned
+from ..place import RAW, alone, is_foreign_link, part_in
+
+SCHEMA: Final = "profkit.capture/1"
+TRACE_SUFFIX: Final = ".pt.trace.json.gz"
+MANIFEST: Final = "capture.json"
+_CHUNK_BYTES: Final = 4 * 2**20
+_MAX_HEAD_BYTES: Final = 64 * 2**20
+_EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+_TRACE_NAME: Final = re.compile(rb'("traceName"\s*:\s*)"(?:[^"\\]|\\.)*"(\s*\}\s*)\Z')
+_TAIL_BYTES: Final = 16 * 2**10
+_ANNOTATION: Final = re.compile(
+    rb'("cat":\s*"(?:gpu_)?user_annotation",\s*"name":\s*)(".{0,65536}?")(?=\s*,\s*"(?:pid|tid|ts|dur|args|ph)"\s*:)',
+    re.DOTALL,
+)
+"""A name that the script gave to a range, as the profiler writes it: quotes in it are escaped only by newer ones.
+
+Other names are of operators and kernels.
+"""
+_EVENT: Final = b'"ph":'  # how each begins; in a name its quotes are escaped
+_MAX_FACTS_BYTES: Final = 512 * 2**20  # with the fetches of a thousand workers
+_MAX_MANIFEST_BYTES: Final = 64 * 2**20
+_LABEL: Final = re.compile(r"rank\d+(_pid\d+)?")
+_TRACE_FILE: Final = re.compile(r"rank\d+(_\w+)?" + re.escape(TRACE_SUFFIX))
+_CATEGORY: Final = "profkit"
+
+
+def finish(
+    work: Path,
+    folder: Path,
+    *,
+    capture_id: str = "",
+    command: str = "",
+    only_pid: int | None = None,
+    overwrites: bool = False,
+) -> list[dict[str, Any]]:
+    """Write into `folder` the traces whose raw export lies in a capture's work folder; give the facts of its processes.
+
+    `trace` in the facts is the name of the trace written. A trace that cannot be written is a reason, not an error, and
+    its export stays. A file that lies in the folder is not replaced, unless `overwrites`: the trace has another name.
+    """
+    facts = [_read(path) for path in sorted(work.glob("*.facts"))]
+    for one in facts:
+        label = str(one.get("label", ""))
+        raw = work / f"{label}{RAW}"
+        is_mine = only_pid is None or only_pid == one.get("pid")
+        if not _LABEL.fullmatch(label) or not raw.exists() or not is_mine:
+            continue
+        name = _free_name(folder, label, capture_id or work.name, overwrites=overwrites)
+        made = work / name
+        try:
+            one["sha256"] = write_trace(raw, made, {**one, "command": command or one.get("command", "")})
+            _publish(made, folder / name, overwrites=overwrites)
+        except (OSError, ValueError) as error:
+            one["reason"], one["is_failure"] = f"the trace could not be written ({_why(error)})", True
+            continue
+        one["trace"] = name
+        with suppress(OSError):  # on a full disk, say: the trace is there, and those of the other ranks come next
+            raw.unlink()
+            files().write_whole(work / f"{one['pid']}.facts", json.dumps(one).encode())
+    return facts
+
+
+def _free_name(folder: Path, label: str, capture_id: str, *, overwrites: bool) -> str:
+    """The name of a trace: by its rank, and by its capture as well where a file of that name lies there."""
+    name = f"{label}{TRACE_SUFFIX}"
+    return name if overwrites or not os.path.lexists(folder / name) else f"{label}_{capture_id[:8]}{TRACE_SUFFIX}"
+
+
+def _publish(made: Path, target: Path, *, overwrites: bool) -> None:
+    """Move a trace to its place; raises FileExistsError where something lies there by now."""
+    if made == target:
+        return
+    if not overwrites:
+        try:
+            os.link(made, target)  # fails if something is there, in one act
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without such links
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, "another file is in its place", str(target)) from None
+        else:
+            made.unlink()
+            return
+    made.replace(target)
+
+
+def write_trace(raw: Path, target: Path, facts: dict[str, Any]) -> str:
+    """Write the gzipped trace, whole or not at all; give the sha256 of the file.
+
+    Raises ValueError if the raw file is no trace, OSError if it cannot be written.
+    """
+    opened, replacing = files().open_file(raw, follow=False), files().replacing(target)
+    with opened as source, replacing as file, _compressor().open(file, "wb", compresslevel=1) as sink:
+        for chunk in _renamed(_without_secrets(_spliced(source, facts)), target.name):
+            sink.write(chunk)
+    digest = hashlib.sha256()
+    with files().open_file(target, follow=False) as written:
+        for chunk in iter(lambda: written.read(_CHUNK_BYTES), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def finish_own(options: Any, pid: int) -> None:
+    """Write the trace of one process, and the manifest of all that have come so far: where no runner waits.
+
+    Where another capture has written its traces into the folder meanwhile, this one's recording stays where it is.
+    """
+    part = part_in(options.folder, options.capture_id)
+    with part.pinned_work() as work, part.pinned_folder() as folder:
+        if is_taken(options, folder):
+            return
+        finish(work, folder, capture_id=options.capture_id, only_pid=pid, overwrites=options.overwrite)
+        with alone(folder):
+            facts = [one for one in map(_read, sorted(work.glob("*.facts"))) if one.get("trace")]
+            command = str(facts[0].get("command", "")) if facts else ""
+            write_manifest(str(folder), manifest(facts, capture_id=options.capture_id, command=command, details={}))
+
+
+def finish_left(left: Path, identity: Identity) -> list[dict[str, Any]]:
+    """Make traces of what a killed capture recorded, in the folder it has been moved to, and their manifest."""
+    with pinned(left, identity) as work:
+        facts = [one for one in finish(work, work, capture_id=left.name) if one.get("trace")]
+        if facts:
+            command = str(facts[0].get("command", ""))
+            write_manifest(str(work), manifest(facts, capture_id=left.name, command=command, details={}))
+        for path in (path for pattern in ("*.facts", "*.claim", "lock") for path in work.glob(pattern)):
+            path.unlink()
+        for path in work.iterdir():
+            if path.is_dir() and not path.is_symlink():  # an export that was never whole
+                shutil.rmtree(path, ignore_errors=True)
+    return facts
+
+
+def manifest(
+    facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
+) -> dict[str, Any]:
+    """What `capture.json` holds; times in ns, keys absent where nothing is known."""
+    dropped = ("fetches", "counters", "command")
+    ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
+    return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
+
+
+def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
+    """Write `capture.json`, whole or not at all; ranks of the same capture that it holds already stay in it."""
+    before = read_manifest(Path(folder))
+    if before.get("capture_id") == manifest["capture_id"]:
+        known = {one.get("pid") for one in manifest["ranks"]}
+        kept = [one for one in before["ranks"] if one.get("trace") and one.get("pid") not in known]
+        manifest = {**manifest, "ranks": [*kept, *manifest["ranks"]]}
+    files().write_whole(Path(folder) / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What `capture.json` holds; empty where there is none, or one that profkit did not write."""
+    try:
+        found: Any = json.loads(files().read_small(folder / MANIFEST, _MAX_MANIFEST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    is_ours = isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA.partition("/")[0] + "/")
+    ranks = found.get("ranks") if is_ours else None
+    if not isinstance(ranks, list) or not all(isinstance(one, dict) for one in ranks):
+        return {}
+    return {"capture_id": "", **found}
+
+
+def is_taken(options: Any, folder: Path) -> bool:
+    """Whether another capture's manifest lies in the folder, or something else of its name."""
+    is_there = os.path.lexists(folder / MANIFEST)
+    return is_there and read_manifest(folder).get("capture_id") != options.capture_id
+
+
+def remove_published(folder: Path, *, capture_id: str = "", rank: int = -1) -> None:
+    """Remove the capture that lies in the folder: its manifest and the traces that this names, nothing else.
+
+    Of the capture of this id only what this rank recorded: the others have begun anew as well.
+    """
+    if not read_manifest(folder) or is_foreign_link(folder):
+        return
+    with alone(folder), pinned(folder, follow=True) as at:
+        _remove_published(at, capture_id=capture_id, rank=rank)
+
+
+def _remove_published(folder: Path, *, capture_id: str, rank: int) -> None:
+    found = read_manifest(folder)
+    if not found:
+        return
+    is_same = found["capture_id"] == capture_id != ""
+    old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
+    for name in (str(one.get("trace", "")) for one in old):
+        if _TRACE_FILE.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
+    (folder / MANIFEST).unlink()
+    if is_same:
+        write_manifest(str(folder), {**found, "ranks": [one for one in found["ranks"] if one not in old]})
+
+
+def _compressor() -> Any:
+    """Isal's gzip, ten times as fast, or the standard one: the traced interpreter may have nothing else."""
+    for name in ("isal.igzip", "gzip"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    raise OSError("this Python has neither isal nor gzip")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        facts: Any = json.loads(files().read_small(path, _MAX_FACTS_BYTES, follow=False))
+    except (OSError, ValueError, RecursionError) as error:
+        return {"reason": f"{path.name} cannot be read ({_why(error)})"}
+    return facts if isinstance(facts, dict) else {"reason": f"{path.name} holds no facts"}
+
+
+def _why(error: Exception) -> str:
+    """What went wrong; the file was reached by a name that means nothing to others."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:
+    head = b""
+    while True:
+        chunk = source.read(_CHUNK_BYTES)
+        head += chunk
+        found = _EVENTS.search(head)
+        if found:
+            break
+        if not chunk or len(head) > _MAX_HEAD_BYTES:
+            raise ValueError("the profiler's export holds no traceEvents")
+    base = _BASE.search(head[: found.start()])
+    start, rest = head[: found.end()], head[found.end() :]
+    opening, _, metadata = start.partition(b"{")
+    keys = {key: value for key, value in top_level(facts).items() if f'"{key}"'.encode() not in metadata}
+    yield opening + b"{\n" + json.dumps(keys)[1:-1].encode() + b"," + _clean_metadata(metadata)
+    events = rows(facts, int(base[1])) if base else []
+    if events:
+        yield b"\n" + b",\n".join(json.dumps(event).encode() for event in events)
+        yield b"" if rest.lstrip()[:1] == b"]" else b","
+    yield rest
+    while chunk := source.read(_CHUNK_BYTES):
+        yield chunk
+
+
+def _clean_metadata(text: bytes) -> bytes:
+    """The keys before the events without secrets: a script may add its own. As it was where there are none."""
+    closing = b"null}"
+    head, _, events = text.rpartition(b'"traceEvents"')
+    try:
+        clean, n_taken = redact().redacted(json.loads(b"{" + head + b'"traceEvents": ' + closing))
+    except (ValueError, RecursionError):
+        return b"".join(map(_clean_line, head.splitlines(keepends=True))) + b'"traceEvents"' + events
+    if not n_taken:
+        return text
+    del clean["traceEvents"]
+    return _entries(clean) + b'"traceEvents"' + events
+
+
+def _entries(values: dict[str, Any]) -> bytes:
+    return b"".join(f"{json.dumps(key)}: {json.dumps(value)},\n".encode() for key, value in values.items())
+
+
+def _clean_line(line: bytes) -> bytes:
+    """A line of keys that together are no JSON: of a backslash in what a script adds torch makes a slash."""
+    for entry in (line, line.replace(b'/"', b'\\"')):
+        try:
+            clean, n_taken = redact().redacted(json.loads(b"{" + entry.strip().rstrip(b",") + b"}"))
+        except (ValueError, RecursionError):
+            continue
+        return _entries(clean) if n_taken else line
+    text = line.replace(b'/"', b'"').replace(b'\\"', b'"').decode(errors="replace")
+    if redact().redacted_text(text) == text:
+        return line
+    key, colon, _ = text.strip().partition('":')
+    return _entries({redact().redacted_text(key.strip('"')): redact().REDACTED}) if colon else b""
+
+
+def _without_secrets(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The text with secrets taken out of the names that the script gave to its ranges."""
+    clean: dict[bytes, bytes] = {}
+
+    def cleaned(found: re.Match[bytes]) -> bytes:
+        name = found[2]
+        if name not in clean:
+            clean[name] = _clean_name(name)
+        return found[1] + clean[name]
+
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        end = held.rfind(_EVENT)
+        if end > 0:
+            yield _ANNOTATION.sub(cleaned, held[:end])
+            held = held[end:]
+    yield _ANNOTATION.sub(cleaned, held)
+
+
+def _clean_name(quoted: bytes) -> bytes:
+    try:
+        names = [json.loads(quoted)]
+    except ValueError:  # it holds quotes as they are, those after a backslash after a slash
+        plain = quoted[1:-1].decode(errors="replace")
+        names = [plain, plain.replace('/"', '"')]
+    for name in names:
+        shown = redact().redacted_text(name)
+        if shown != name:
+            return json.dumps(shown).encode()
+    return quoted
+
+
+def _renamed(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The text with its `traceName` replaced: the profiler wrote the path of a file that is gone by then."""
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        yield held[:-_TAIL_BYTES]
+        held = held[-_TAIL_BYTES:]
+    yield _TRACE_NAME.sub(lambda found: found[1] + json.dumps(name).encode() + found[2], held)
+
+
+def top_level(facts: dict[str, Any]) -> dict[str, Any]:
+    """The keys a capture adds to its trace; times in ns, absent where not known."""
+    baseline, profiled, after = (facts.get(name) or {} for name in ("baseline", "profiled", "after"))
+    keys = {
+        "torch_version": facts.get("torch"),
+        "profkit_command": facts.get("command"),
+        "profkit_command_mark": _mark(facts.get("command")),
+        "profkit_unprofiled_step_mean_ns": baseline.get("mean_ns"),
+        "profkit_unprofiled_step_ns": baseline.get("median_ns"),
+        "profkit_unprofiled_steps": baseline.get("n"),
+        "profkit_profiled_step_mean_ns": profiled.get("mean_ns"),
+        "profkit_after_step_mean_ns": after.get("mean_ns"),
+        "profkit_after_steps": after.get("n"),
+        "profkit_first_step": facts.get("first_step"),
+        "profkit_step_source": facts.get("step_source"),
+        "profkit_is_cut": facts.get("is_cut"),
+        "profkit_stop_ns": facts.get("stop_ns"),
+        "profkit_export_ns": facts.get("export_ns"),
+        "profkit_python": facts.get("python"),
+        "profkit_cuda": facts.get("cuda"),
+        "profkit_device": facts.get("device"),
+        "profkit_memory": facts.get("memory"),
+        "profkit_rank": facts.get("rank"),
+        "profkit_world_size": facts.get("world_size"),
+    }
+    return {key: value for key, value in keys.items() if value is not None and value != ""}
+
+
+def _mark(command: Any) -> str:
+    """What tells this user's own profkit that it has recorded this command; "" where no key can be kept."""
+    try:
+        from profkit import signing
+    except ImportError:  # the traced interpreter has no profkit
+        return ""
+    return str(signing.mark_of(signing.COMMAND, command.encode())) if isinstance(command, str) and command else ""
+
+
+def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:
+    """The rows a capture adds: fetches of loader workers, each worker its own row, and counters of each step."""
+    events: list[dict[str, Any]] = []
+    for pid, worker in sorted({(row[0], row[1]) for row in facts.get("fetches") or []}):
+        name = f"DataLoader worker {worker}"
+        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": {"name": name}})
+    for pid, worker, start_ns, end_ns, n_samples in facts.get("fetches") or []:
+        event = {"ph": "X", "cat": _CATEGORY, "name": "profkit.worker_fetch", "pid": pid, "tid": pid}
+        args = {"worker": worker, "samples": n_samples}
+        events.append({**event, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns), "args": args})
+    for unix_ns, counts in facts.get("counters") or []:
+        for name, value in counts.items():
+            event = {"ph": "C", "cat": _CATEGORY, "name": f"profkit.{name}", "pid": facts.get("pid", 0), "tid": 0}
+            events.append({**event, "ts": _us(unix_ns - base_ns), "args": {name: value}})
+    return events
+
+
+def _us(nanoseconds: int) -> float:
+    return round(nanoseconds / 1000, 3)

@@ -1,0 +1,92 @@
+"""torch.profiler for one window, started and stopped by hand, with absolute step numbers.
+
+Runs in the traced process: standard library and torch only.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerAction, ProfilerActivity, profile
+
+from ..beside import files
+from ..options import Options
+from . import clock
+from .exits import guard_children
+from .ranges import tool_is_attached
+from .store import say_once
+
+
+class Recorder:
+    """One session of torch.profiler; `step` at each boundary, `stop` once, `export` once."""
+
+    def __init__(self, options: Options, *, first_step: int, n_warmup: int) -> None:
+        self.is_busy = False
+        self._options = options
+        activities = [ProfilerActivity.CPU]
+        # Nsight tools and torch want the same CUPTI, which serves one: the tool that is there keeps it.
+        if clock.cuda_in_use() and options.device != "cpu" and not tool_is_attached():
+            activities.append(ProfilerActivity.CUDA)
+        last_warmup = first_step + n_warmup - 1
+
+        def action(step: int) -> ProfilerAction:
+            return ProfilerAction.WARMUP if step <= last_warmup else ProfilerAction.RECORD
+
+        arguments: dict[str, Any] = {
+            "activities": activities,
+            "schedule": action,
+            "record_shapes": options.shapes,
+            "with_stack": options.stacks,
+            "profile_memory": options.memory,
+        }
+        self._profiler = _profile_of_one_id(arguments, options.capture_id)
+        self._profiler.step_num = first_step  # ProfilerStep#N counts from the start of the run
+
+    def start(self) -> None:
+        """Prepare the profiler; it records from the first step after the warm-up."""
+        danger = guard_children()
+        if danger:
+            say_once(self._options, "children", danger)
+        self._quietly(self._profiler.start)
+
+    def step(self) -> None:
+        """One step ends, the next begins."""
+        self._quietly(self._profiler.step)
+
+    def stop(self) -> None:
+        """End the session."""
+        self._quietly(self._profiler.stop)
+
+    def export(self, path: Path) -> None:
+        """Write the trace as plain JSON; raises OSError if it did not arrive whole (a full disk is silent in C++)."""
+        self._quietly(lambda: self._profiler.export_chrome_trace(str(path)))
+        if not _is_whole(path):
+            raise OSError("the profiler's export is incomplete; perhaps the disk is full")
+
+    def _quietly(self, act: Any) -> None:
+        self.is_busy = True
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                act()
+        finally:
+            self.is_busy = False
+
+
+def _is_whole(path: Path) -> bool:
+    with suppress(FileNotFoundError), files().open_file(path, follow=False) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
+        return bool(file.read().rstrip().endswith(b"}"))
+    return False
+
+
+def _profile_of_one_id(arguments: dict[str, Any], capture_id: str) -> profile:
+    """A profiler whose trace id is that of the whole capture, where this torch can (2.6 and later)."""
+    try:
+        return profile(**arguments, custom_trace_id_callback=lambda: capture_id)
+    except TypeError:
+        return profile(**arguments)

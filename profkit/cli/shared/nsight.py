@@ -1,0 +1,172 @@
+"""What `profkit nsys` and `profkit ncu` share: the window, the line as it is shown, and how a run went."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from profkit.cli.capture import folder_for
+from profkit.cli.shared.say import say, say_below
+from profkit.errors import UsageError
+
+UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}  # under a tool stdout is a pipe
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is run: the user's command inside the tool's, what the traced process is told, and why each flag."""
+
+    tool: Any
+    words: tuple[str, ...]
+    options: Any
+    line: Any
+    is_whole: bool
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that the printed line sets."""
+        from profkit.capture.runner import environment
+
+        return UNBUFFERED | ({} if self.is_whole else environment(self.options, os.environ))
+
+
+def tool_options(function: Any) -> Any:
+    """Add the options that both commands have."""
+    options = (
+        click.option(
+            "--step-on", type=click.Choice(["auto", "optimizer", "loader", "forward", "time"]), default="auto"
+        ),
+        click.option("--baseline", type=click.IntRange(1), help="Steps timed before the recorded ones (10)."),
+        click.option("--warmup", type=click.IntRange(1), help="Steps between the timed and the recorded ones."),
+        click.option("--whole", is_flag=True, help="Record the whole run; do not look for steps."),
+        click.option("--overwrite", is_flag=True, help="Replace what is in -o."),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="Print the command line, and on stderr the reason for each flag; run nothing.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def checked_ranks(text: str) -> str:
+    """A list of ranks as it is; raises UsageError for anything else."""
+    if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", text):
+        raise UsageError(f"--ranks {text!r} is neither all nor a list of ranks", hint="--ranks 0,3")
+    return text
+
+
+def capture_options(folder: Path, chosen: Mapping[str, Any], command: Sequence[str]) -> Any:
+    """What the traced process is told; numbers of None are chosen there."""
+    from profkit.capture.command import redacted_command
+    from profkit.capture.options import Options
+
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return Options(folder=str(folder), command=redacted_command(command), capture_id=uuid.uuid4().hex, **given)
+
+
+def output_folder(output: Path | None, name: str, *, overwrite: bool, is_dry: bool) -> Path:
+    """The folder for reports; a dry run takes the name as it is."""
+    if is_dry:
+        return (output or Path(name)).absolute()
+    return folder_for(output, overwrite=overwrite, default=name)
+
+
+def show(job: Job) -> None:
+    """Print the line so that it can be pasted, without the secrets in it, and why it is as it is on stderr."""
+    from profkit.capture.command import redacted_command
+
+    made = redacted_command(["mkdir", "-p", job.options.folder])  # the tools do not make it
+    variables = " ".join(_assignment(name, value) for name, value in job.variables.items())
+    click.echo(f"{made} && {variables} {redacted_command(job.words)}")
+    name = job.tool.name
+    if not job.tool.path:
+        say(f"no {name} on PATH: these are the flags of the newest version; run it where {name} is installed")
+    elif job.tool.flags is None:
+        say(f"{name} did not list its flags: these are the flags of the newest version")
+    else:
+        say(f"flags of {name} {job.tool.version}")
+    for flag, why in job.line.reasons:
+        say_below(f"{flag:44} {why}")
+    tell_left_out(job)
+
+
+def _assignment(name: str, value: str) -> str:
+    """A variable as a shell takes it; quoted whole, it would be the name of a program."""
+    from profkit.redact import redacted_command
+
+    shown = redacted_command([f"{name}={value}"])[0]
+    return f"{name}={shlex.quote(shown.partition('=')[2])}"
+
+
+def tell_left_out(job: Job) -> None:
+    """Say what the installed version cannot do; a report with an environment in it is worth a warning."""
+    if job.line.left_out:
+        names = ", ".join(job.line.left_out)
+        say(f"{job.tool.name} {job.tool.version} has no {names}: left out")
+    if "--discard-environment" in job.line.left_out:
+        say("do not share its reports: they hold the environment with its secrets")
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run went: the exit code as a shell gives it, and the reports that it left."""
+
+    code: int
+    reports: list[Path]
+
+
+def run_job(job: Job, patterns: Sequence[str]) -> Done:
+    """Run the line and say which steps it recorded; reports are the files of these patterns that are new or changed."""
+    from profkit.capture import runner
+    from profkit.capture.outcome import outcomes_of
+
+    folder = Path(job.options.folder)
+    with runner.holding(job.options) as problem:
+        if problem:
+            raise UsageError(problem, hint="choose another folder with -o")
+        tell_left_out(job)
+        old = _stamps(folder, patterns)
+        ran = runner.run(job.words, options=None if job.is_whole else job.options, variables=UNBUFFERED)
+        details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
+        facts = outcomes_of(job.options, details=details)
+    for told in [] if job.is_whole else steps_told(facts, job.tool.name):
+        say(told)
+    new = _stamps(folder, patterns)
+    reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
+    return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, reports=reports)
+
+
+def _stamps(folder: Path, patterns: Sequence[str]) -> dict[Path, tuple[int, int]]:
+    """What tells a file from the one a former run left there: its inode and its time."""
+    found = [path for pattern in patterns for path in folder.glob(pattern)]
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+
+
+def steps_told(facts: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """A line for each rank: which steps were recorded, and what the tool cost them; or why there are none."""
+    from profkit.units import format_ns
+
+    told = []
+    for one in facts:
+        rank = f"rank {one.get('rank', 0)}"
+        before, under = one.get("baseline") or {"n": 0}, one.get("profiled") or {"n": 0}
+        if not under.get("n"):
+            told.append(f"{rank}: no steady steps: {one.get('reason') or 'the run ended before they came'}")
+            continue
+        first, n_steps = one["first_step"], one["n_steps"]
+        cost = ""
+        if before.get("n"):
+            ratio = under["median_ns"] / max(before["median_ns"], 1)
+            times = f"{format_ns(before['median_ns'])} before, {format_ns(under['median_ns'])} under {name}"
+            cost = f"; a step took {times} (x{ratio:.2f})"
+        told.append(f"{rank}: steps {first} to {first + n_steps - 1}, by {one['step_source']}{cost}")
+    return told

@@ -1,0 +1,94 @@
+"""Where a report goes and in which format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from profkit import files
+from profkit.cli.shared.say import say
+from profkit.errors import UsageError, blamed
+
+
+class FormatChoice(click.ParamType):  # type: ignore[type-arg]
+    """One of the formats of a document; completes their names."""
+
+    name = "format"
+
+    def __init__(self, document: str) -> None:
+        self._document = document
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The format's name."""
+        from profkit.render import formats_of
+
+        known = formats_of(self._document)
+        if value not in known:
+            self.fail(f"{value!r} is not one of {', '.join(known)}", param, ctx)
+        return str(value)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """The names, for the help."""
+        from profkit.render import formats_of
+
+        return f"[{'|'.join(formats_of(self._document))}]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """The names that begin so."""
+        from click.shell_completion import CompletionItem
+
+        from profkit.render import formats_of
+
+        return [CompletionItem(name) for name in formats_of(self._document) if name.startswith(incomplete)]
+
+
+def format_for(document: str, fmt: str | None, output: Path | None) -> str:
+    """The format asked for, or the one that the output's suffix names, or the terminal's."""
+    if fmt is not None:
+        return fmt
+    if output is None or is_standard_output(output):
+        return "terminal"
+    from profkit.render import format_of
+
+    return format_of(output, document)
+
+
+class Showing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a document is shown, as its command was asked; colour is for terminals alone."""
+
+    fmt: str
+    output: Path | None
+    color: bool | None
+    verbose: bool = False
+
+
+def show(document: str, value: object, how: Showing, *, source: str) -> None:
+    """Render a document and print it, or write it to a file; `source` is named where that fails."""
+    from profkit.render import renderer_for
+
+    color = False if how.output is not None else how.color
+    with blamed(f"rendering it as {how.fmt}", source):
+        text = renderer_for(document, how.fmt)(value, color=color, verbose=how.verbose)
+    deliver(text, how.output)
+
+
+def deliver(text: str, output: Path | None) -> None:
+    """Print a rendered report, or write it to a file, whole or not at all."""
+    if output is None or is_standard_output(output):
+        click.echo(text, nl=not text.endswith("\n"), color=True)
+        return
+    try:
+        files.write_out(output, text.encode(errors="replace"))
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another path for -o") from None
+    say(f"wrote {output}")
+
+
+def is_standard_output(output: Path) -> bool:
+    """Whether a path is standard output, which may be a file half written by others: it is added to, never replaced."""
+    return str(output) in {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}

@@ -1,0 +1,153 @@
+"""One run of a benchmarked command: a fresh process, its wall time, and what it tells of itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from profkit.compare.stats.sample import is_plausible
+from profkit.errors import ProfkitError, UsageError
+from profkit.files import open_file, temporary_folder, write_whole
+from profkit.redact import redacted_command, redacted_text
+from profkit.shell import quoted_path
+
+SETTLING_STEPS: Final = 3
+"""First steps of a run that do not count: allocator, autotuning, first batches (as `profkit capture` leaves out)."""
+_MIN_STEPS: Final = 2
+_GRACE_S: Final = 5.0
+_MOST_LOG_BYTES: Final = 256 * 2**20  # of one process: millions of steps
+_MOST_OUTPUT_BYTES: Final = 64 * 2**20  # chosen: of a longer output its end is read, where the last metric is
+_SITE: Final = """\
+import importlib.util
+spec = importlib.util.spec_from_file_location("_profkit_steplog", {module!r})
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.install({folder!r}, {folder!r})
+"""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run gave: `wall_ns` always, the rest where the script told it.
+
+    `step_ns` is the mean step after the first ones, of the slowest process; `tokens_per_s` and `samples_per_s` are
+    summed over processes. `metric` is what the pattern found last in the output.
+    """
+
+    wall_ns: int
+    metric: float | None = None
+    step_ns: float | None = None
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+
+
+def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -> Outcome:
+    """Run a command to its end and give what it took.
+
+    Raises UsageError where there is no such program, ProfkitError where it fails or tells no metric. An interrupt ends
+    the process before it is passed on.
+    """
+    with temporary_folder("bench") as folder, tempfile.TemporaryFile(dir=folder) as output:
+        name = str(folder)
+        site = _SITE.format(module=str(Path(__file__).with_name("steplog.py")), folder=name)
+        write_whole(folder / "sitecustomize.py", site.encode())
+        path = os.environ.get("PYTHONPATH")
+        env = {**os.environ, "PYTHONPATH": f"{name}{os.pathsep}{path}" if path else name}
+        code, wall_ns = _run(command, env, output.fileno())
+        output.seek(max(output.seek(0, os.SEEK_END) - _MOST_OUTPUT_BYTES, 0))
+        text = output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
+        if code:
+            raise ProfkitError(
+                f"{_shown(command)} {_ending(code)}: {_last_line(text)}", hint="run it alone until it works"
+            )
+        return _outcome(wall_ns, text, command, metric, sorted(folder.glob("*.steps")))
+
+
+def _run(command: Sequence[str], env: dict[str, str], output: int) -> tuple[int, int]:
+    begun_ns = time.perf_counter_ns()
+    try:
+        child = subprocess.Popen(  # noqa: S603 - to run the user's command is the task
+            list(command), env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    except FileNotFoundError:
+        hint = f"python {quoted_path(command[0])} ..." if command[0].endswith(".py") else "check the spelling and PATH"
+        raise UsageError(f"there is no program {command[0]!r}", hint=hint) from None
+    except OSError as error:
+        raise UsageError(f"cannot run {command[0]!r}: {error.strerror}") from None
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:
+        child.terminate()
+        try:
+            child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        raise
+    return code, time.perf_counter_ns() - begun_ns
+
+
+def _outcome(
+    wall_ns: int, text: str, command: Sequence[str], metric: re.Pattern[str] | None, logs: Iterable[Path]
+) -> Outcome:
+    found = _metric(text, command, metric) if metric is not None else None
+    ranks = [rank for rank in map(_read_steps, logs) if len(rank) >= SETTLING_STEPS + _MIN_STEPS]
+    if not ranks:
+        return Outcome(wall_ns=wall_ns, metric=found)
+    step_ns, tokens, samples = 0.0, 0.0, 0.0
+    for rank in ranks:
+        steady = rank[SETTLING_STEPS:]  # a line is written where a step ends: the line before them begins the first
+        spent_ns = steady[-1][0] - rank[SETTLING_STEPS - 1][0]
+        step_ns = max(step_ns, spent_ns / len(steady))
+        tokens += sum(step[1] for step in steady) / spent_ns * 1e9
+        samples += sum(step[3] for step in steady) / spent_ns * 1e9
+    return Outcome(
+        wall_ns=wall_ns,
+        metric=found,
+        step_ns=step_ns,
+        tokens_per_s=tokens or None,
+        samples_per_s=samples or None,
+    )
+
+
+def _read_steps(log: Path) -> list[tuple[float, ...]]:
+    with open_file(log, follow=False) as file:
+        lines = file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace").splitlines()
+    return [tuple(map(float, line.split())) for line in lines if len(line.split()) == 4]
+
+
+def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> float:
+    found = list(pattern.finditer(text))
+    if not found:
+        raise ProfkitError(
+            f"the output of {_shown(command)} has no match of {pattern.pattern!r}; it ends: {_last_line(text)}",
+            hint="--metric is a regular expression with one group, the number: --metric 'tok/s: ([0-9.]+)'",
+        )
+    try:
+        value = float(found[-1][1])
+    except (ValueError, TypeError):
+        raise ProfkitError(f"--metric found {found[-1][1]!r} in the output, which is not a number") from None
+    if not is_plausible(value):
+        raise ProfkitError(f"--metric found {value:g} in the output, which is not a positive number")
+    return value
+
+
+def _shown(command: Sequence[str]) -> str:
+    text = " ".join(redacted_command(command))
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _ending(code: int) -> str:
+    return f"ended with exit code {code}" if code > 0 else f"was killed by signal {-code}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return redacted_text(lines[-1])[:200] if lines else "no output"

@@ -1,0 +1,223 @@
+"""Did more overlap make the step shorter, and if not, where did the gain go?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from profkit.compare.captures.contention import Slowdown, beside, stretch
+from profkit.compare.captures.pair import Pair, part_name, reading
+from profkit.findings.comparison import BOUGHT_NOTHING, GAINED, LOST
+from profkit.model.finding import Evidence, Finding
+from profkit.model.rank_report import IDLE_PARTS
+from profkit.units import format_fraction, format_ns
+
+_WORTH_A_NUMBER: Final = 0.1  # chosen: below a tenth of what was hidden it is called nothing
+_SAME_COMM: Final = 0.1  # chosen: more than that is another set of collectives
+
+
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """Communication of both sides, ns per step."""
+
+    busy: tuple[float, float]
+    hidden: tuple[float, float]
+    compute: tuple[float, float]
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Hidden share of communication, 0-1."""
+        first, second = (hidden / busy if busy else 0.0 for hidden, busy in zip(self.hidden, self.busy, strict=True))
+        return first, second
+
+
+def readings(pair: Pair) -> tuple[Finding, ...]:
+    """What overlap did: bought nothing, gained, or was lost; nothing without communication on both sides."""
+    overlap = Overlap(
+        busy=pair.rates(lambda trace: trace.comm.busy_ns),
+        hidden=pair.rates(lambda trace: trace.comm.hidden_ns),
+        compute=pair.rates(lambda trace: trace.compute.busy_ns),
+    )
+    if not all(overlap.busy):
+        return ()
+    rise = overlap.shares[1] - overlap.shares[0]
+    more_hidden = overlap.hidden[1] - overlap.hidden[0]
+    if (
+        abs(rise) < BOUGHT_NOTHING.limit("hidden")
+        or abs(pair.fraction(more_hidden)) < BOUGHT_NOTHING.limit("effect")
+        or (rise > 0) != (more_hidden > 0)
+    ):
+        return ()
+    if rise < 0:
+        return (_lost(pair, overlap),)
+    data = max(pair.waterfall.bar("idle_data").delta_ns, 0)  # a slower loader is not the overlap's doing
+    is_bought = -pair.waterfall.delta_ns + data >= BOUGHT_NOTHING.limit("bought") * more_hidden
+    if is_bought:
+        return (_gained(pair, overlap),)
+    nothing = _bought_nothing(pair, overlap, more_hidden)
+    return (nothing,) if nothing is not None else ()
+
+
+def _shares(pair: Pair, overlap: Overlap) -> Evidence:
+    first, second = overlap.shares
+    return Evidence(
+        statement=f"hidden communication {format_fraction(first)} -> {format_fraction(second)}:"
+        f" {format_ns(overlap.hidden[0])} -> {format_ns(overlap.hidden[1])} {pair.per} run under compute",
+        metric="compare.comm_hidden_fraction_change",
+        value=second - first,
+        unit="fraction",
+        expected=f"a step shorter by at least {format_fraction(BOUGHT_NOTHING.limit('bought'))} of what was hidden",
+    )
+
+
+def _step(pair: Pair) -> Evidence:
+    change = pair.waterfall.delta_ns
+    exposed = pair.waterfall.bar("comm_exposed").delta_ns
+    return Evidence(
+        statement=f"the step {_moved(change)}, {part_name(pair, 'comm_exposed')} {_moved(exposed)}",
+        metric="compare.step_change_ns",
+        value=float(change),
+        unit="ns",
+    )
+
+
+def _moved(change_ns: float) -> str:
+    if change_ns == 0:
+        return "did not change"
+    return f"{'rose' if change_ns > 0 else 'fell'} by {format_ns(abs(change_ns))}"
+
+
+def _gained(pair: Pair, overlap: Overlap) -> Finding:
+    return reading(
+        GAINED,
+        "more communication runs under compute, and the step is shorter for it",
+        fraction=pair.fraction(overlap.hidden[1] - overlap.hidden[0]),
+        evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=1)),
+        fix="keep it; more overlap cannot make the step shorter than compute or communication alone",
+        confidence=0.7,
+    )
+
+
+def _lost(pair: Pair, overlap: Overlap) -> Finding:
+    return reading(
+        LOST,
+        "less communication runs under compute",
+        fraction=pair.fraction(overlap.hidden[0] - overlap.hidden[1]),
+        evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=0)),
+        fix="check what orders the collectives: prefetch, bucket sizes, streams that wait for each other",
+        confidence=0.7,
+    )
+
+
+def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Finding | None:
+    """Name what took the gain: kernels slowed under it, collectives stretched, a link that was busy, idle time.
+
+    Without any of them the step is longer for another reason (another program, another device): nothing is said.
+    """
+    causes: list[Evidence] = []
+    kernels = _kernels_slowed(pair)
+    if kernels is not None:
+        causes.append(kernels)
+    stretched = stretch(*pair.collectives)
+    if stretched is not None and _counts(pair, stretched):
+        causes.append(_stretched(pair, stretched))
+    if pair.fraction(overlap.busy[0]) >= BOUGHT_NOTHING.limit("busy_link"):
+        causes.append(_busy_link(pair, overlap))
+    known = bool(causes)
+    causes += [] if known else _went_to_idle(pair)
+    if not causes:
+        return None
+    gained = -pair.waterfall.delta_ns / more_hidden_ns
+    bought = f"only {format_fraction(gained)}" if gained >= _WORTH_A_NUMBER else "none"
+    return reading(
+        BOUGHT_NOTHING,
+        f"more communication is hidden, but {bought} of that shortens the step",
+        fraction=pair.fraction(more_hidden_ns),
+        evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
+        fix="send fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows) or use"
+        " fewer NCCL channels (NCCL_MAX_CTAS); another schedule cannot beat the bound above",
+        confidence=0.7 if known else 0.5,
+    )
+
+
+def _counts(pair: Pair, slowdown: Slowdown) -> bool:
+    return slowdown.factor >= BOUGHT_NOTHING.limit("factor") and pair.fraction(
+        slowdown.cost_ns
+    ) >= BOUGHT_NOTHING.limit("effect")
+
+
+def _kernels_slowed(pair: Pair) -> Evidence | None:
+    """The slow-down of kernels under communication, beyond what the baseline's overlapped kernels had already."""
+    before, after = pair.kernels
+    change = pair.drift
+    slowed = beside(after, before, change.factor if change is not None else None)
+    if slowed is None or not _counts(pair, slowed):
+        return None
+    had = beside(before, after, 1 / change.factor if change is not None else None)
+    if had is not None and pair.fraction(slowed.cost_ns - had.cost_ns) < BOUGHT_NOTHING.limit("effect"):
+        return None
+    return Evidence(
+        statement=f"kernels take {slowed.factor:.2f}x as long under communication as alone ({slowed.n_rows:,} kernels"
+        f" of {slowed.n_twins:,} kinds): contention costs {format_ns(slowed.cost_ns)} {pair.per}",
+        metric="compare.contention_factor",
+        value=slowed.factor,
+        unit="ratio",
+        expected=f"< {BOUGHT_NOTHING.limit('factor')}",
+    )
+
+
+def _stretched(pair: Pair, stretched: Slowdown) -> Evidence:
+    return Evidence(
+        statement=f"the same collectives take {stretched.factor:.2f}x as long ({stretched.n_rows:,} of them),"
+        f" which costs {format_ns(stretched.cost_ns)} {pair.per}: contention or waiting for a peer; one rank cannot"
+        " tell which",
+        metric="compare.stretch_factor",
+        value=stretched.factor,
+        unit="ratio",
+        expected=f"< {BOUGHT_NOTHING.limit('factor')}",
+    )
+
+
+def _busy_link(pair: Pair, overlap: Overlap) -> Evidence:
+    busy = pair.fraction(overlap.busy[0])
+    return Evidence(
+        statement=f"communication already took {format_fraction(busy)} of the baseline's step: the link is the limit,"
+        " and no schedule moves bytes faster",
+        metric="compare.link_busy_fraction",
+        value=busy,
+        unit="fraction",
+        expected=f"< {format_fraction(BOUGHT_NOTHING.limit('busy_link'))}",
+    )
+
+
+def _went_to_idle(pair: Pair) -> list[Evidence]:
+    """The idle time that took the gain, where compute and the collectives stayed as they were; else nothing."""
+    worst = max(pair.waterfall.bars, key=lambda bar: bar.delta_ns)
+    same = abs(pair.comm.delta_ns) <= _SAME_COMM * pair.comm.baseline_ns
+    if worst.name not in IDLE_PARTS or worst.name == "idle_data" or not same:
+        return []
+    return [
+        Evidence(
+            statement=f"the gain is lost in {part_name(pair, worst.name)}: +{format_ns(worst.delta_ns)} {pair.per}",
+            metric="compare.largest_rise_ns",
+            value=float(worst.delta_ns),
+            unit="ns",
+        )
+    ]
+
+
+def _bound(pair: Pair, overlap: Overlap, *, side: int) -> Evidence:
+    """Give `T - max(compute, comm)`: both must still run, each on its own resource."""
+    step = (pair.waterfall.baseline_ns, pair.waterfall.candidate_ns)[side]
+    limit = max(overlap.compute[side], overlap.busy[side])
+    left = max(step - limit, 0.0)
+    of = "baseline" if side == 0 else "candidate"
+    what = "communication" if overlap.busy[side] > overlap.compute[side] else "compute"
+    share = format_fraction(left / step if step else 0.0)
+    return Evidence(
+        statement=f"no schedule can save more than {format_ns(left)} ({share}) of the {of}'s step: {what} alone takes"
+        f" {format_ns(limit)}",
+        metric="compare.overlap_bound_ns",
+        value=left,
+        unit="ns",
+    )

@@ -1,0 +1,198 @@
+"""What the program does otherwise: number formats, compiled or replayed steps, recomputed activations.
+
+Told by what ran, not by how long it took: these readings stand also where the amount of work per step differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from profkit.compare.captures.measured import Measured
+from profkit.compare.captures.pair import Pair, counted, moved, part_name, part_shown, reading
+from profkit.findings import comparison
+from profkit.model.budget import HOST_PARTS
+from profkit.model.finding import Evidence, Finding
+from profkit.model.names import Precision
+from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns
+
+_HALF: Final = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
+_CAST_NODE: Final = "ToCopyBackward0"
+
+
+def precision(pair: Pair) -> Finding | None:
+    """Matrix kernels changed their number format."""
+    formats = [_format_shares(pair, side) for side in (0, 1)]
+    half = [sum(shares.get(item, 0.0) for item in _HALF) for shares in formats]
+    matrix_ns = pair.rates(lambda trace: sum(trace.counts.matrix_ns.values()))
+    if min(matrix_ns) < comparison.PRECISION.limit("matrix") * pair.waterfall.candidate_ns or not all(formats):
+        return None
+    if abs(half[1] - half[0]) < comparison.PRECISION.limit("shift"):
+        return None
+    named = [" and ".join(f"{name} {format_fraction(share)}" for name, share in _largest(shares)) for shares in formats]
+    change = matrix_ns[1] - matrix_ns[0]
+    return reading(
+        comparison.PRECISION,
+        f"matrix products run in {'lower' if half[1] > half[0] else 'higher'} precision",
+        fraction=pair.fraction(change),
+        evidence=(
+            Evidence(
+                statement=f"matrix-kernel time by format: {named[0]} -> {named[1]}",
+                metric="compare.half_precision_share_change",
+                value=half[1] - half[0],
+                unit="fraction",
+            ),
+            Evidence(
+                statement=f"matrix kernels {moved(format_ns(matrix_ns[0]), format_ns(matrix_ns[1]))} {pair.per}",
+                metric="compare.matrix_kernels_change_ns",
+                value=change,
+                unit="ns",
+            ),
+        ),
+        fix="compare the loss as well: a number format changes the result, not only the speed",
+        confidence=0.8,
+    )
+
+
+def _format_shares(pair: Pair, side: int) -> Mapping[str, float]:
+    """The share of matrix-kernel time by format, 0-1; empty without matrix kernels."""
+    names = {name for trace in (pair.baseline, pair.candidate)[side].traces for name in trace.counts.matrix_ns}
+    times = {name: pair.rate(side, lambda trace, name=name: trace.counts.matrix_ns.get(name, 0)) for name in names}  # type: ignore[misc]
+    total = sum(times.values())
+    return {name: time / total for name, time in times.items()} if total else {}
+
+
+def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(((name, share) for name, share in shares.items() if share >= 0.05), key=lambda item: -item[1])[:2]
+
+
+def casts(pair: Pair) -> Finding | None:
+    """Casts that are differentiated on one side only: mixed precision, where no kernel name tells the format."""
+    nodes = pair.rates(lambda trace: _n_rows(trace, _CAST_NODE))
+    if not pair.is_cpu or min(nodes) > 0 or max(nodes) < comparison.CASTS.limit("casts"):
+        return None
+    is_on = nodes[1] > nodes[0]
+    return reading(
+        comparison.CASTS,
+        f"tensors are {'' if is_on else 'no longer '}cast to another number format",
+        fraction=pair.fraction(pair.waterfall.bar("compute").delta_ns),
+        evidence=(
+            counted(pair, "casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
+            counted(pair, "casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
+            part_shown(pair, "compute"),
+        ),
+        fix="compare the loss as well: a number format changes the result; record types and shapes with --shapes",
+        confidence=0.6,
+    )
+
+
+def _n_rows(trace: Measured, name: str) -> int:
+    """How many compute rows have this name."""
+    codes = [code for code, work in enumerate(trace.compute.works) if work.name == name]
+    return int(np.isin(trace.compute.work, codes).sum())
+
+
+def compiled(pair: Pair) -> Finding | None:
+    """Generated kernels, or replayed graphs, on one side only."""
+    generated = pair.rates(lambda trace: trace.counts.compiled_ns)
+    graphs = pair.rates(lambda trace: trace.counts.graph_launches)
+    shares = [generated[0] / max(pair.waterfall.baseline_ns, 1), generated[1] / max(pair.waterfall.candidate_ns, 1)]
+    is_compiled = [share >= comparison.COMPILED.limit("generated") for share in shares]
+    launches = pair.rates(lambda trace: trace.counts.launches)
+    saves_launches = abs(launches[1] - launches[0]) >= comparison.COMPILED.limit("launches") * max(launches)
+    is_replayed = [rate >= 1 and saves_launches for rate in graphs]
+    if is_compiled[0] == is_compiled[1] and is_replayed[0] == is_replayed[1]:
+        return None
+    evidence = [counted(pair, "operators" if pair.is_cpu else "kernels and copies", "operations", _operations)]
+    if is_compiled[0] != is_compiled[1]:
+        what = "calls of compiled graphs" if pair.is_cpu else "kernels generated by Inductor"
+        evidence.insert(
+            0,
+            Evidence(
+                statement=f"{what} {moved(format_ns(generated[0]), format_ns(generated[1]))} {pair.per}",
+                metric="compare.compiled_change_ns",
+                value=generated[1] - generated[0],
+                unit="ns",
+            ),
+        )
+    if not pair.is_cpu:
+        evidence.append(counted(pair, "launches", "launches", lambda trace: trace.counts.launches))
+    if is_replayed[0] != is_replayed[1]:
+        evidence.append(counted(pair, "graph replays", "graph_launches", lambda trace: trace.counts.graph_launches))
+    host = sum(pair.waterfall.bar(name).delta_ns for name in HOST_PARTS)
+    waiting = part_name(pair, *HOST_PARTS)
+    device = pair.waterfall.bar("compute").delta_ns
+    evidence.append(
+        Evidence(
+            statement=f"compute {format_signed_ns(device)}, {waiting} {format_signed_ns(host)} {pair.per}",
+            metric="compare.compute_and_host_change_ns",
+            value=float(device + host),
+            unit="ns",
+        )
+    )
+    now = int(is_compiled[1] > is_compiled[0] or is_replayed[1] > is_replayed[0])
+    how = "compiled" if is_compiled[now] and not is_compiled[1 - now] else "replayed as CUDA graphs"
+    return reading(
+        comparison.COMPILED,
+        f"the work is {how}" if now else f"the work is no longer {how}",
+        fraction=pair.fraction(device + host),
+        evidence=tuple(evidence),
+        fix="compare steady steps only: the first ones compile",
+        confidence=0.8,
+    )
+
+
+def _operations(trace: Measured) -> int:
+    return trace.counts.operators
+
+
+def recomputed(pair: Pair) -> Finding | None:
+    """Forward operators inside the backward pass: activation checkpointing."""
+    inside = pair.rates(lambda trace: trace.counts.recomputed)
+    outside = pair.rates(lambda trace: trace.counts.forward)
+    # some may run again more than once: not even all of them can be more than all
+    shares = [min(part / whole, 1.0) if whole else 0.0 for part, whole in zip(inside, outside, strict=True)]
+    least = comparison.RECOMPUTE.limit("share")
+    if abs(shares[1] - shares[0]) < least or min(shares) > least / 2:
+        return None
+    compute = pair.waterfall.bar("compute")
+    evidence = [
+        Evidence(
+            statement=f"{moved(format_fraction(shares[0]), format_fraction(shares[1]))} of the forward operators run"
+            " again inside the backward pass",
+            metric="compare.recomputed_share_change",
+            value=shares[1] - shares[0],
+            unit="fraction",
+        ),
+        part_shown(pair, "compute"),
+    ]
+    peaks = [_peak_bytes(pair, side) for side in (0, 1)]
+    if peaks[0] and peaks[1]:
+        evidence.append(
+            Evidence(
+                statement=f"peak memory {moved(format_bytes(peaks[0]), format_bytes(peaks[1]))}",
+                metric="compare.peak_bytes_change",
+                value=float(peaks[1] - peaks[0]),
+                unit="bytes",
+            )
+        )
+    is_on = shares[1] > shares[0]
+    return reading(
+        comparison.RECOMPUTE,
+        "activations are recomputed in the backward pass"
+        if is_on
+        else "activations are no longer recomputed in the backward pass",
+        fraction=pair.fraction(compute.delta_ns),
+        evidence=tuple(evidence),
+        fix="use the memory it frees (a larger batch), or leave it off where the activations fit"
+        if is_on
+        else "make sure that the activations fit with room to spare: memory pressure costs more than recomputing",
+        confidence=0.8,
+    )
+
+
+def _peak_bytes(pair: Pair, side: int) -> int | None:
+    known = [trace.counts.peak_bytes for trace in (pair.baseline, pair.candidate)[side].traces]
+    return max((peak for peak in known if peak is not None), default=None)

@@ -1,0 +1,193 @@
+"""Exact accounts of a change: the step by the parts of the budget, busy time by kernels, all in integer ns per step.
+
+Parts of a window do not divide evenly by its steps. Each side is worked out in fractions (mean of runs of the mean of
+their traces, each per step), its total is rounded to the nearest ns, and the parts are rounded down; the ns that are
+missing go to the parts with the largest remainders. So the parts sum to the step on either side, and their changes to
+its change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fractions import Fraction
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from profkit.compare.captures.measured import Measured
+from profkit.compare.captures.work_rows import Rows, Work
+from profkit.model.comparison import Account, Bar, Presence, Waterfall, WorkChange
+from profkit.model.names import short_name
+
+Runs = Sequence[Sequence[Measured]]
+"""The traces of each run of a side."""
+MAX_ROWS: Final = 12
+_SIDE_BY_SIDE: Final = "side by side"
+Key = TypeVar("Key")
+
+
+def apportioned(parts: Mapping[Key, Fraction], total: int) -> dict[Key, int]:
+    """Integers that sum to `total`, each within 1 of its part; `total` is the sum of the parts within 1."""
+    out = {key: part.numerator // part.denominator for key, part in parts.items()}
+    missing = total - sum(out.values())
+    for key in sorted(parts, key=lambda key: out[key] - parts[key])[:missing]:
+        out[key] += 1
+    return out
+
+
+def per_step(runs: Runs, value: Callable[[Measured], int]) -> Fraction:
+    """The mean of a sum over the window, per step, over the traces of each run, then over the runs."""
+    means = [sum(Fraction(value(trace), trace.n_steps) for trace in run) / len(run) for run in runs]
+    return Fraction(sum(means)) / len(means)
+
+
+def waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
+    """The step of both sides by the parts of the budget."""
+    sides = []
+    for runs in (baseline, candidate):
+        parts = {
+            name: per_step(runs, lambda trace, name=name: trace.device.budget.parts[name])  # type: ignore[misc]
+            for name in runs[0][0].device.budget.parts
+        }
+        sides.append(apportioned(parts, round(sum(parts.values()))))
+    first, second = sides
+    bars = (Bar(name=name, baseline_ns=first[name], candidate_ns=second[name]) for name in first)
+    return Waterfall(baseline_ns=sum(first.values()), candidate_ns=sum(second.values()), bars=tuple(bars))
+
+
+class _Use(msgspec.Struct, frozen=True):
+    """A work per step of one side; the time is whole ns, apportioned."""
+
+    count: Fraction
+    total_ns: int
+
+
+def account(baseline: Runs, candidate: Runs, rows_of: Callable[[Measured], Rows], *, n_rows: int = MAX_ROWS) -> Account:
+    """How busy time changed, the `n_rows` works with the largest changes one by one."""
+    first, first_excess = _uses(baseline, rows_of)
+    second, second_excess = _uses(candidate, rows_of)
+    changes = sorted(_changes(first, second), key=lambda row: (-abs(row.delta_ns), row.name))
+    rest = changes[n_rows:]
+    return Account(
+        baseline_ns=sum(use.total_ns for use in first.values()) + first_excess,
+        candidate_ns=sum(use.total_ns for use in second.values()) + second_excess,
+        rows=tuple(changes[:n_rows]),
+        rest=_summed(rest),
+        n_rest=len(rest),
+        side_by_side=Bar(name=_SIDE_BY_SIDE, baseline_ns=first_excess, candidate_ns=second_excess),
+    )
+
+
+def _uses(runs: Runs, rows_of: Callable[[Measured], Rows]) -> tuple[dict[Work, _Use], int]:
+    """The works of a side, and by how much they exceed busy time, negative; together they sum to busy time."""
+    counts: dict[Work, Fraction] = {}
+    totals: dict[Work | None, Fraction] = {}
+    for run in runs:
+        for trace in run:
+            rows = rows_of(trace)
+            weight = Fraction(1, trace.n_steps * len(run) * len(runs))
+            n_works = len(rows.works)
+            count = np.bincount(rows.work, minlength=n_works)
+            total = np.zeros(n_works, np.int64)
+            np.add.at(total, rows.work, rows.duration_ns)  # not bincount, whose weights are float64
+            for work, n, ns in zip(rows.works, count.tolist(), total.tolist(), strict=True):
+                counts[work] = counts.get(work, Fraction(0)) + weight * n
+                totals[work] = totals.get(work, Fraction(0)) + weight * ns
+    busy = per_step(runs, lambda trace: rows_of(trace).busy_ns)
+    totals[None] = busy - sum(totals.values())
+    whole = apportioned(totals, round(busy))
+    excess = whole.pop(None)
+    return {work: _Use(counts[work], ns) for work, ns in whole.items() if work is not None}, excess
+
+
+_NONE: Final = _Use(Fraction(0), 0)
+
+
+def _changes(first: dict[Work, _Use], second: dict[Work, _Use]) -> list[WorkChange]:
+    """Every work of either side once: aligned exactly, then by operator and family, then by its short name."""
+    out = [_change(work, first[work], second[work], Presence.BOTH) for work in first if work in second]
+    left = {work: use for work, use in first.items() if work not in second}
+    right = {work: use for work, use in second.items() if work not in first}
+    for key in (_by_kernel, _by_operator, _by_short_name):
+        groups_left, groups_right = _grouped(left, key), _grouped(right, key)
+        for name in [name for name in groups_left if name in groups_right]:
+            mine, other = groups_left[name], groups_right[name]
+            out.append(_replaced({work: left.pop(work) for work in mine}, {work: right.pop(work) for work in other}))
+    out += [_change(work, use, _NONE, Presence.VANISHED) for work, use in left.items()]
+    out += [_change(work, _NONE, use, Presence.APPEARED) for work, use in right.items()]
+    return out
+
+
+def _by_kernel(work: Work) -> tuple[str, ...]:
+    """The same kernel, launched by another operator."""
+    return (work.name,)
+
+
+def _by_operator(work: Work) -> tuple[str, ...]:
+    return (work.operator, work.family) if work.operator else ()
+
+
+def _by_short_name(work: Work) -> tuple[str, ...]:
+    return (short_name(work.name, 200),)
+
+
+def _grouped(uses: dict[Work, _Use], key: Callable[[Work], tuple[str, ...]]) -> dict[tuple[str, ...], list[Work]]:
+    groups: dict[tuple[str, ...], list[Work]] = {}
+    for work in uses:
+        if key(work):
+            groups.setdefault(key(work), []).append(work)
+    return groups
+
+
+def _replaced(left: dict[Work, _Use], right: dict[Work, _Use]) -> WorkChange:
+    """One row for works that took each other's place, named by the longest of each side."""
+    before, after = (max(uses, key=lambda work: uses[work].total_ns) for uses in (left, right))
+    first, second = _together(left.values()), _together(right.values())
+    if before.name == after.name:
+        return _change(before, first, second, Presence.BOTH)
+    return _change(before, first, second, Presence.REPLACED, replaced_by=after.name)
+
+
+def _together(uses: Collection[_Use]) -> _Use:
+    return _Use(sum((use.count for use in uses), Fraction(0)), sum(use.total_ns for use in uses))
+
+
+def _change(work: Work, first: _Use, second: _Use, presence: Presence, *, replaced_by: str = "") -> WorkChange:
+    by_count = round(_by_count(first, second))
+    return WorkChange(
+        name=work.name,
+        operator=work.operator,
+        family=work.family,
+        presence=presence,
+        baseline_count=float(first.count),
+        candidate_count=float(second.count),
+        baseline_ns=first.total_ns,
+        candidate_ns=second.total_ns,
+        by_count_ns=by_count,
+        by_duration_ns=second.total_ns - first.total_ns - by_count,
+        replaced_by=replaced_by,
+    )
+
+
+def _by_count(first: _Use, second: _Use) -> Fraction:
+    """Give `(n2 - n1) * (t1 + t2) / 2`; what was not there before, or is not any more, is all count."""
+    if not first.count or not second.count:
+        return Fraction(second.total_ns - first.total_ns)
+    mean = (first.total_ns / first.count + second.total_ns / second.count) / 2
+    return (second.count - first.count) * mean
+
+
+def _summed(rows: Sequence[WorkChange]) -> WorkChange:
+    return WorkChange(
+        name="all others",
+        operator="",
+        family="",
+        presence=Presence.BOTH,
+        baseline_count=sum(row.baseline_count for row in rows),
+        candidate_count=sum(row.candidate_count for row in rows),
+        baseline_ns=sum(row.baseline_ns for row in rows),
+        candidate_ns=sum(row.candidate_ns for row in rows),
+        by_count_ns=sum(row.by_count_ns for row in rows),
+        by_duration_ns=sum(row.by_duration_ns for row in rows),
+    )

@@ -1,0 +1,141 @@
+"""Does a step do the same amount of work on both sides? If not, its time says nothing; only time per unit of work does.
+
+Told by the script, where it tells `profkit.capture.step`. Else by grids: a kernel that both sides launch equally often,
+launch by launch, has another number of blocks. The bytes copied to the device must then have moved the same way, where
+they are known; alone they may mean something else (half as many bytes are also inputs of half the width).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.compare.captures.measured import Measured
+from profkit.compare.captures.pair import Pair, moved, reading
+from profkit.compare.captures.sides import shared_work
+from profkit.findings.comparison import WORK_CHANGED
+from profkit.model.finding import Evidence, Finding
+from profkit.units import format_bytes, format_count, format_ns
+
+
+def _same() -> float:
+    return math.log(WORK_CHANGED.limit("same"))
+
+
+def work_changed(pair: Pair) -> Finding | None:
+    """The reading that a step's work differs, or None: it is the same, or nothing tells."""
+    kind = shared_work((pair.baseline, pair.candidate))
+    return _told(pair, kind) if kind else _seen(pair)
+
+
+def _told(pair: Pair, kind: str) -> Finding | None:
+    """By what the script told of each step: the best evidence, and final."""
+    before, after = (
+        sum(run.work[kind] for run in side.runs) / len(side.runs) for side in (pair.baseline, pair.candidate)
+    )
+    if abs(math.log(after / before)) < _same():
+        return None
+    counts = moved(format_count(round(before, 1)), format_count(round(after, 1)))
+    told = Evidence(
+        statement=f"the script reports {counts} {kind} per step",
+        metric=f"compare.{kind}_ratio",
+        value=after / before,
+        unit="ratio",
+        expected="1.00",
+    )
+    return _finding(pair, after / before, [told], f"the step does {after / before:.2f}x the work", confidence=0.9)
+
+
+def _seen(pair: Pair) -> Finding | None:
+    """By what ran: grids, and bytes copied."""
+    ratio = _grid_ratio(pair)
+    if ratio is None:
+        return None
+    before, after = pair.rates(lambda trace: trace.counts.copied_bytes)
+    is_copied = before > 0 and after > 0
+    copied = math.log(after / before) if is_copied else 0.0
+    if is_copied and (abs(copied) < _same() or (copied > 0) != (ratio > 1)):
+        return None
+    ratio_of_work = after / before if is_copied else ratio
+    evidence = [
+        Evidence(
+            statement=f"kernels launched equally often on both sides have grids {ratio:.2f}x as large (median by time)",
+            metric="compare.grid_ratio",
+            value=ratio,
+            unit="ratio",
+            expected="1.00",
+        )
+    ]
+    if is_copied:
+        evidence.insert(
+            0,
+            Evidence(
+                statement=f"copied to the device: {moved(format_bytes(before), format_bytes(after))} {pair.per}"
+                f" ({ratio_of_work:.2f}x)",
+                metric="compare.copied_bytes_ratio",
+                value=ratio_of_work,
+                unit="ratio",
+                expected="1.00",
+            ),
+        )
+    title = f"{pair.each} does {ratio_of_work:.2f}x the work: compare only the time per sample"
+    return _finding(pair, ratio_of_work, evidence, title, confidence=0.8 if is_copied else 0.7)
+
+
+def _finding(pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, confidence: float) -> Finding:
+    steps = pair.waterfall.baseline_ns, pair.waterfall.candidate_ns
+    per_work = steps[1] / steps[0] / ratio if steps[0] else 0.0
+    times = f"{format_ns(steps[0])} -> {format_ns(steps[1])} {pair.per}"
+    time = Evidence(
+        statement=f"{times}: {per_work:.2f}x the time per unit of work",
+        metric="compare.time_per_work_ratio",
+        value=per_work,
+        unit="ratio",
+    )
+    return reading(
+        WORK_CHANGED,
+        title,
+        fraction=1.0,
+        evidence=(*evidence, time),
+        fix="compare samples or tokens per second: record them with profkit.capture.step(samples=...), or give a table",
+        confidence=confidence,
+    )
+
+
+def _grid_ratio(pair: Pair) -> float | None:
+    """The median, by time, of candidate's over baseline's grid where it changed; None where most did not."""
+    first, second = (side.traces[0] for side in (pair.baseline, pair.candidate))
+    rows = _by_name(first), _by_name(second)
+    logs, times = [], []
+    for name in rows[0].keys() & rows[1].keys():
+        n_mine, n_other = rows[0][name].size, rows[1][name].size
+        if n_mine * second.n_steps != n_other * first.n_steps:
+            continue
+        both = np.stack((rows[0][name][:n_other], rows[1][name][:n_mine]))
+        mine, other = both[:, (first.compute.blocks[both[0]] > 0) & (second.compute.blocks[both[1]] > 0)]
+        logs.append(np.log(second.compute.blocks[other] / first.compute.blocks[mine]))
+        times.append(first.compute.duration_ns[mine] + second.compute.duration_ns[other])
+    log, time = np.concatenate(logs or [np.empty(0)]), np.concatenate(times or [np.empty(0, np.int64)])
+    is_other = np.abs(log) > _same()
+    whole = int(first.compute.duration_ns.sum() + second.compute.duration_ns.sum())
+    is_little = time.sum() < WORK_CHANGED.limit("matched") * whole
+    if is_little or time[is_other].sum() < WORK_CHANGED.limit("changed") * time.sum() or not is_other.any():
+        return None
+    log, time = log[is_other], time[is_other]
+    order = np.argsort(log)
+    median = float(log[order][np.searchsorted(np.cumsum(time[order]), time.sum() / 2)])
+    agreeing = time[(log > 0) == (median > 0)].sum()
+    return math.exp(median) if agreeing >= WORK_CHANGED.limit("agreeing") * time.sum() else None
+
+
+def _by_name(trace: Measured) -> dict[str, NDArray[np.intp]]:
+    """The compute rows of each kernel name, in order."""
+    rows = trace.compute
+    codes: dict[str, int] = {}
+    code_of = np.array([codes.setdefault(work.name, len(codes)) for work in rows.works], np.int64)
+    code = code_of[rows.work] if code_of.size else np.empty(0, np.int64)
+    order = np.argsort(code, kind="stable")
+    edges = np.searchsorted(code[order], np.arange(len(codes) + 1))
+    return {name: order[edges[number] : edges[number + 1]] for name, number in codes.items()}

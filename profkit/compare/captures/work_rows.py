@@ -1,0 +1,214 @@
+"""The work of a trace row by row: what each row is, how long it took, and how much of it ran under the other kind.
+
+Two levels of identity. `work` is a kernel or operator by name, which one may count and sum. `twin` is narrower: rows
+that should take the same time, so that a longer one was slowed. On a device that is name, grid and block; on a CPU,
+where the trace tells no sizes, name and place among the step's rows of that name.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64
+from profkit.model.intervals import Intervals
+from profkit.model.names import family_of, short_name
+from profkit.model.trace import Kind, SpanKind, Trace
+from profkit.timeline import Facts
+from profkit.timeline.collectives import arguments_of
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.host import without_children_ns
+from profkit.timeline.steps import edges, steps_in_window
+from profkit.units import format_count
+
+COMPILED = "compiled graph (no operators inside)"
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row is."""
+
+    name: str
+    operator: str
+    family: str
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of compute or communication inside the window; columns of equal length.
+
+    `duration_ns` sums to at least `busy_ns`, their union; the excess ran side by side. `other_share` is the share of a
+    row under the other kind: of compute under communication, of communication under compute. `blocks` is the grid's
+    size, 0 where unknown.
+    """
+
+    works: tuple[Work, ...]
+    twins: tuple[str, ...]
+    work: NDArray[np.int32]
+    twin: NDArray[np.int32]
+    duration_ns: I64
+    other_share: NDArray[np.float64]
+    blocks: I64
+    busy_ns: int
+    hidden_ns: int
+    """Of the union, the part under the other kind."""
+
+
+def computation(facts: Facts) -> Rows:
+    """The compute rows of the busiest device, or of the CPU's training threads."""
+    return _cpu_compute(facts) if facts.cpu is not None else _device_rows(facts, Kind.COMPUTE)
+
+
+def communication(facts: Facts) -> Rows:
+    """The collectives of the busiest device, or the communication ranges of a CPU trace."""
+    return _cpu_comm(facts) if facts.cpu is not None else _device_rows(facts, Kind.COMM)
+
+
+def _device_rows(facts: Facts, kind: Kind) -> Rows:
+    main = facts.main_device
+    assert main is not None  # noqa: S101 - called only with a device
+    gpu = facts.trace.gpu
+    rows = main.activity.rows[gpu.kind[main.activity.rows] == kind]
+    low, high = facts.trace.window_ns
+    start, end = np.maximum(gpu.start_ns[rows], low), np.minimum(gpu.end_ns[rows], high)
+    keep = end > start
+    rows, start, end = rows[keep], start[keep], end[keep]
+    works, work = _device_works(facts, rows, kind)
+    shape = np.column_stack((work, gpu.grid[rows], gpu.block[rows]))
+    kinds, twin = np.unique(shape, axis=0, return_inverse=True)
+    twins = tuple(f"{works[code].name} {grid}" for code, *grid in kinds.tolist())
+    mine, other = main.activity.compute, main.activity.comm
+    if kind == Kind.COMM:
+        mine, other = other, mine
+    return Rows(
+        works=works,
+        twins=twins,
+        work=work,
+        twin=twin.reshape(-1).astype(np.int32),
+        duration_ns=end - start,
+        other_share=other.covered_ns(start, end) / (end - start),
+        blocks=gpu.grid[rows].astype(np.int64).prod(axis=1),
+        busy_ns=mine.total_ns,
+        hidden_ns=(mine & other).total_ns,
+    )
+
+
+def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tuple[Work, ...], NDArray[np.int32]]:
+    """The distinct works and each row's: kernel with the operator around its launch, collective with its size."""
+    trace = facts.trace
+    gpu = trace.gpu
+    second = np.full(rows.size, -1, np.int64)
+    if kind == Kind.COMM:
+        second = _same_collective(trace, arguments_of(trace, rows))
+    else:
+        launch = gpu.launch_row[rows]
+        op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], -1) if facts.op_of_call.size else second
+        second = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)], -1) if len(trace.ops) else second
+        second = _usual_operator(gpu.name[rows], second)
+    pairs, code = np.unique(np.stack((gpu.name[rows], second), axis=1), axis=0, return_inverse=True)
+    of = _collective if kind == Kind.COMM else _kernel
+    return tuple(of(trace, int(name), int(extra)) for name, extra in pairs), code.reshape(-1).astype(np.int32)
+
+
+def _usual_operator(name: NDArray[np.int32], operator: I64) -> I64:
+    """Rows whose launch was not recorded (a window cuts some off) the usual operator of their kernel."""
+    known = operator >= 0
+    pairs, counts = np.unique(np.stack((name[known], operator[known]), axis=1), axis=0, return_counts=True)
+    usual = np.full(int(name.max(initial=0)) + 1, -1, np.int64)
+    by_count = np.argsort(counts, kind="stable")
+    usual[pairs[by_count, 0]] = pairs[by_count, 1]  # the last write wins: the most frequent
+    return np.where(known, operator, usual[name])
+
+
+def _kernel(trace: Trace, name: int, operator: int) -> Work:
+    text = trace.name(name)
+    return Work(name=text, operator=trace.name(operator), family=family_of(text))
+
+
+def _same_collective(trace: Trace, rows: I64) -> I64:
+    """Give, per row, the first row of its collective, type and sizes in the table; -1 stays -1."""
+    table = trace.collectives
+    columns = (table.collective, table.dtype, table.in_elements, table.out_elements, table.group_size)
+    _, first, same = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    out = np.full(rows.size, -1, np.int64)
+    out[rows >= 0] = first[same.reshape(-1)[rows[rows >= 0]]]
+    return out
+
+
+def _collective(trace: Trace, name: int, row: int) -> Work:
+    if row < 0:
+        return Work(name=short_name(trace.name(name)), operator="", family="comm")
+    table = trace.collectives
+    elements = max(int(table.in_elements[row]), int(table.out_elements[row]))
+    said = (trace.name(int(table.collective[row])) or short_name(trace.name(name)), trace.name(int(table.dtype[row])))
+    size = f"{format_count(elements)} elements" if elements > 0 else ""
+    return Work(name=" ".join(filter(None, (*said, size))), operator="", family="comm")
+
+
+def _cpu_compute(facts: Facts) -> Rows:
+    """Operators by their share of the compute set outside the operators inside them; calls of compiled graphs."""
+    trace, cpu = facts.trace, facts.cpu
+    assert cpu is not None  # noqa: S101 - called only without a device
+    low, high = trace.window_ns
+    ops = trace.ops.take(np.flatnonzero(np.isin(trace.ops.thread, training_threads(trace))))
+    start, end = np.clip(ops.start_ns, low, high), np.clip(ops.end_ns, low, high)
+    own = without_children_ns(ops, cpu.compute.covered_ns(start, end))
+    rows = np.flatnonzero((ops.end_ns > low) & (ops.start_ns < high) & ~cpu.data.contains(ops.start_ns))
+    spans = trace.spans
+    compiled = Intervals.of(
+        spans.start_ns[spans.kind == SpanKind.COMPILED], spans.end_ns[spans.kind == SpanKind.COMPILED]
+    )
+    inside = (compiled.clip(low, high) - Intervals.of(start, end)) & cpu.compute
+    names, code = np.unique(ops.name[rows], return_inverse=True)
+    works = [Work(name=trace.name(int(name)), operator="", family=family_of(trace.name(int(name)))) for name in names]
+    twins, twin = _places(trace, code, ops.start_ns[rows], [work.name for work in works])
+    covered = cpu.comm.covered_ns(start[rows], end[rows]) / np.maximum(end[rows] - start[rows], 1)
+    n_extra = int(bool(inside))
+    return Rows(
+        works=(*works, *[Work(name=COMPILED, operator="", family="other")] * n_extra),
+        twins=(*twins, *[COMPILED] * n_extra),
+        work=np.append(code, [len(works)] * n_extra).astype(np.int32),
+        twin=np.append(twin, [len(twins)] * n_extra).astype(np.int32),
+        duration_ns=np.append(own[rows], [inside.total_ns] * n_extra).astype(np.int64),
+        other_share=np.append(covered, [0.5] * n_extra),
+        blocks=np.zeros(rows.size + n_extra, np.int64),
+        busy_ns=cpu.compute.total_ns,
+        hidden_ns=(cpu.compute & cpu.comm).total_ns,
+    )
+
+
+def _cpu_comm(facts: Facts) -> Rows:
+    trace, cpu = facts.trace, facts.cpu
+    assert cpu is not None  # noqa: S101 - called only without a device
+    low, high = trace.window_ns
+    spans, rows = facts.communication
+    start, end = np.maximum(spans.start_ns[rows], low), np.minimum(spans.end_ns[rows], high)
+    names, code = np.unique(spans.name[rows], return_inverse=True)
+    works = tuple(Work(name=trace.name(int(name)), operator="", family="comm") for name in names)
+    twins, twin = _places(trace, code, start, [work.name for work in works])
+    return Rows(
+        works=works,
+        twins=twins,
+        work=code.astype(np.int32),
+        twin=twin,
+        duration_ns=end - start,
+        other_share=cpu.compute.covered_ns(start, end) / np.maximum(end - start, 1),
+        blocks=np.zeros(rows.size, np.int64),
+        busy_ns=cpu.comm.total_ns,
+        hidden_ns=(cpu.comm & cpu.compute).total_ns,
+    )
+
+
+def _places(
+    trace: Trace, code: NDArray[np.intp], start: I64, names: list[str]
+) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Rows their place among the rows of their name in their step: `aten::mm 3` is the fourth of each step."""
+    step = np.searchsorted(edges(steps_in_window(trace))[0], start, "right")
+    order = np.lexsort((start, step, code))
+    ordered = np.stack((code[order], step[order]), axis=1)
+    begins = np.ones(order.size, np.bool_)
+    begins[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    first = np.flatnonzero(begins)
+    place = np.empty(order.size, np.int64)
+    place[order] = np.arange(order.size) - np.repeat(first, np.diff(np.append(first, order.size)))
+    pairs, twin = np.unique(np.stack((code, place), axis=1), axis=0, return_inverse=True)
+    return tuple(f"{names[name]} {number}" for name, number in pairs.tolist()), twin.reshape(-1).astype(np.int32)

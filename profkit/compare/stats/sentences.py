@@ -1,0 +1,91 @@
+"""The words of a judged change: one sentence to read, one note for who checks. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.compare.stats.inference import batch_means_error
+from profkit.compare.stats.sample import Sample
+from profkit.model.comparison import Answer, Judgement
+from profkit.units import format_change, format_effect, format_fraction, format_quantity
+
+NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values do not show the noise"
+
+
+def test(*, is_paired: bool, is_permuted: bool) -> str:
+    """The name of the test that was made."""
+    if is_paired:
+        return "paired t on log ratios of blocks"
+    return "Welch t on log values and exact permutation" if is_permuted else "Welch t on log values"
+
+
+def method(n: tuple[int, int], *, is_paired: bool, permuted: float | None) -> str:
+    """What a reader who checks needs to know of the test."""
+    parts = []
+    if is_paired:
+        parts.append("runs were interleaved: they are compared within blocks, and n counts blocks")
+    if min(n) == 2:
+        parts.append("a pilot: two runs on a side give an interval, but no answer")
+    if permuted is not None:
+        parts.append(f"exact permutation p = {permuted:.2g}; both tests must see a change")
+    return "; ".join(parts)
+
+
+def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float) -> str:
+    """The change in one sentence: the means, the difference with its interval, n, and what would settle it.
+
+    Percentages are of the value that was measured: a step that takes longer is `+2.9 %`.
+    """
+    means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
+    moved = f"{means}, {format_change(change.ratio - 1)}"
+    runs = _runs(change)
+    if min(change.n) == 1:
+        return f"{moved}: {runs} cannot rule out noise"
+    if change.interval is None or change.p_value is None or change.minimum_detectable_effect is None:
+        return f"{moved}, {runs}: {change.method_note}"
+    level = f"{100 * (1 - alpha):g} % interval"
+    low, high = change.interval if baseline.higher_is_better else (-change.interval[1], -change.interval[0])
+    interval = f"{format_change(low).removesuffix(' %')} to {format_change(high)}"
+    seen = f"{moved} ({level} {interval}), {runs}, {_probability(change.p_value)}"
+    if change.answer is Answer.EQUIVALENT:
+        return f"no change beyond {format_fraction(change.margin)}: {seen}"
+    if change.answer is not Answer.INCONCLUSIVE:
+        return seen
+    sees = f"these runs can show changes of {format_effect(change.minimum_detectable_effect)} or more"
+    target = max(abs(change.ratio - 1), change.margin)
+    more = f"{change.runs_to_settle} {'blocks' if _is_blocked(change) else 'runs each'}"
+    return f"{seen}; {sees}; {more} would show {format_fraction(target)}"
+
+
+def _mean(sample: Sample, other: Sample) -> str:
+    """The mean without its unit where the other mean, printed after it, has the same."""
+    text, after = format_quantity(sample.mean, sample.unit), format_quantity(other.mean, other.unit)
+    number, _, unit = text.partition(" ")
+    return number if after.endswith(f" {unit}") else text
+
+
+def _runs(change: Judgement) -> str:
+    first, second = change.n
+    if _is_blocked(change):
+        return f"{first} block" + "s" * (first != 1)
+    return f"{first} run{'s' * (first != 1)} each" if first == second else f"{first} and {second} runs"
+
+
+def _is_blocked(change: Judgement) -> bool:
+    return change.test == test(is_paired=True, is_permuted=False)
+
+
+def _probability(p_value: float) -> str:
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
+
+
+def spread_of_steps(baseline: Sample, candidate: Sample) -> str:
+    """How well the steps of single runs fix their own means: a description, never a comparison of the sides."""
+    errors = [batch_means_error(steps) for sample in (baseline, candidate) for steps in sample.steps]
+    known = [error for error in errors if error is not None]
+    if not known:
+        return ""
+    return (
+        f"within a run, the mean step is known to within {format_fraction(max(known))} (batch means); "
+        "how much runs differ is unknown"
+    )

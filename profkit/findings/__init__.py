@@ -1,0 +1,49 @@
+"""One home for each kind of finding: id, title, thresholds, bottleneck class, what it supersedes, fix and proof.
+
+In: nothing. Out: `KINDS` and `kind_of`, which analyzers, the verdict and `profkit explain` read. Begin with `kind`; each
+other file holds one family of kinds, and a new kind in it is found by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings import (
+    capture,
+    communication,
+    comparison,
+    copies,
+    crosscheck,
+    host,
+    input,  # noqa: A004 - the question's own name
+    kernels,
+    memory,
+    pipeline,
+    stragglers,
+    tokens,
+)
+from profkit.findings.kind import FindingKind
+
+_FAMILIES: Final = (
+    capture,
+    input,
+    host,
+    communication,
+    copies,
+    memory,
+    kernels,
+    stragglers,
+    tokens,
+    pipeline,
+    crosscheck,
+    comparison,
+)
+KINDS: Final[dict[str, FindingKind]] = {
+    kind.id: kind for family in _FAMILIES for kind in vars(family).values() if isinstance(kind, FindingKind)
+}
+"""All kinds by id, in the order of `profkit explain`."""
+
+
+def kind_of(finding_id: str) -> FindingKind:
+    """The kind of a finding's id."""
+    return KINDS[finding_id]

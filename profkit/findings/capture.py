@@ -1,0 +1,149 @@
+"""`capture.quality`, and the checks behind it: what each allows, and what its failure leaves of confidence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from profkit.findings.kind import FindingKind, Threshold
+
+
+class CheckKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One check of a capture. `QUALITY.limit(id)` is what it allows."""
+
+    id: str
+    allows: Threshold
+    cap: float
+    """The most a finding may claim where it fails (0-1). Chosen: an ordinal ladder, not calibrated."""
+    is_refusing: bool = False
+    """Whether its failure makes idle time meaningless: the verdict is `inconclusive`."""
+
+
+_SOUND: Final = "chosen; sound reference traces show 0"
+
+LOST: Final = CheckKind(
+    id="launches.lost", allows=Threshold(0.02, "launches lost <= {}", _SOUND), cap=0.2, is_refusing=True
+)
+UNLINKED: Final = CheckKind(id="device.unlinked", allows=Threshold(0.02, "unlinked rows <= {}", _SOUND), cap=0.6)
+EARLY: Final = CheckKind(id="causality", allows=Threshold(0.01, "rows before their launch <= {}", _SOUND), cap=0.5)
+OVERLAPPED: Final = CheckKind(
+    id="stream.overlap",
+    allows=Threshold(0.01, "overlapping rows <= {}", "chosen; healthy reference traces show 0 outside CUDA graphs"),
+    cap=0.7,
+)
+LAG_FLOOR: Final = CheckKind(
+    id="lag.floor",
+    allows=Threshold(25_000, "lag floor <= {}", "bare metal shows 4-20 us, WSL2 42-47 us", "ns"),
+    cap=0.7,
+)
+OUTRUN: Final = CheckKind(
+    id="steps.outrun",
+    allows=Threshold(
+        0.1,
+        "the lag of the device behind the host grows by at most {} of the window",
+        "chosen; sound reference traces show up to 6 %",
+    ),
+    cap=0.6,
+)
+OVERHEAD: Final = CheckKind(
+    id="profiler.overhead",
+    allows=Threshold(
+        0.05,
+        "idle under the profiler's own work <= {}",
+        "chosen, as its cost; reference traces show under 0.1 %",
+    ),
+    cap=0.7,
+)
+WHOLE_GRAPHS: Final = CheckKind(
+    id="graphs.whole",
+    allows=Threshold(
+        0.5, "CUDA graphs without their kernels <= {} of the window", "chosen; above, most of the step is unknown"
+    ),
+    cap=0.4,
+)
+IMPOSSIBLE: Final = CheckKind(
+    id="times.impossible",
+    allows=Threshold(0, "rows with zero timestamps or overflowed durations <= {}", "no real row has them", ""),
+    cap=0.4,
+    is_refusing=True,
+)
+DAMAGED: Final = CheckKind(
+    id="input.damaged",
+    allows=Threshold(0, "parts of the file that could not be read <= {}", "what was in them is unknown", ""),
+    cap=0.4,
+    is_refusing=True,
+)
+FEW_STEPS: Final = CheckKind(
+    id="steps.few",
+    allows=Threshold(3, "marked steps >= {}", "chosen; fewer do not show the variation", ""),
+    cap=0.6,
+)
+STARTUP: Final = CheckKind(
+    id="steps.startup",
+    allows=Threshold(
+        0.25,
+        "outside the steps found by their period <= {} of the window",
+        "chosen; the length of two steps is allowed",
+    ),
+    cap=0.4,
+    is_refusing=True,
+)
+NO_OPERATORS: Final = CheckKind(
+    id="operators.none",
+    allows=Threshold(1, "on a CPU trace, operators in the window >= {}", "without operators nothing is known", ""),
+    cap=0.2,
+    is_refusing=True,
+)
+TINY: Final = CheckKind(
+    id="content.tiny",
+    allows=Threshold(20, "rows of activity >= {}, or a marked step", "chosen", ""),
+    cap=0.2,
+    is_refusing=True,
+)
+COST: Final = CheckKind(id="profiler.cost", allows=Threshold(0.05, "profiler cost <= {}", "chosen"), cap=0.7)
+HIGH_COST_CAP: Final = 0.6
+"""The cap of `profiler.cost` beyond its `high_cost`."""
+
+CHECKS: Final = {check.id: check for check in tuple(vars().values()) if isinstance(check, CheckKind)}
+REFUSING: Final = frozenset(check.id for check in CHECKS.values() if check.is_refusing)
+"""The ids of checks without which there is no verdict."""
+
+_RECAPTURE: Final = """from torch.profiler import profile, schedule, ProfilerActivity
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+             schedule=schedule(wait=10, warmup=5, active=12, repeat=1),
+             on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz")) as prof:
+    for batch in loader:
+        train_step(batch)
+        prof.step()"""
+
+QUALITY: Final = FindingKind(
+    id="capture.quality",
+    title="the trace limits or forbids a verdict",
+    meaning="Traces can be silently incomplete or impossible: kernels dropped at the start of a session, rows that begin before their launch, durations that overflowed, a single step that does not show any variation.",
+    measured="Launch calls in the window without a device row of their correlation (stream capture excluded, last"
+    " tenth ignored); device rows without a launch call; rows that start before their call; rows of one stream that"
+    " overlap; zero timestamps and overflowed durations; marked steps; 5th percentile of launch latency on an idle device;"
+    " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones; the share of the window in"
+    " CUDA graphs that nsys recorded without their kernels; idle time under the profiler's own rows (buffers flushed,"
+    " requested); how much more the device lags behind the host at the end of the steps than at their start.",
+    thresholds={
+        **{check.id: check.allows for check in CHECKS.values()},
+        "no_cause": Threshold(
+            0.1,
+            "with rows before their launch > {}, the cause of idle time is unknown",
+            "chosen; sound captures have none, the one known with wrong clocks 63 %",
+        ),
+        "high_cost": Threshold(0.5, "profiler cost > {} lowers the confidence", "chosen"),
+    },
+    lookalikes=(
+        "launches recorded into a CUDA graph run nothing: they are not lost",
+        "kernels launched before the profiler started have no launch call: the first step only",
+        "programmatic dependent launch on Hopper lets rows of one stream overlap on purpose",
+    ),
+    proof="Record again as below: the check passes, and the verdict stays or changes.",
+    fixes=(
+        "profkit capture --baseline 10 --warmup 5 --steps 12 -- python train.py",
+        "or paste this into the training script:\n" + _RECAPTURE,
+    ),
+)

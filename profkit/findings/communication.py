@@ -1,0 +1,125 @@
+"""Findings on communication: what no compute hides, and what it is made of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings import parts
+from profkit.findings.kind import CONTAINED, FindingKind, Supersedes, Threshold, Way
+from profkit.model.report import Bottleneck
+
+_WAITING: Final = Threshold(
+    0.5, "{} of waiting and transfer together decides which of the two is the cause", "docs/sources.md, rule 18"
+)
+_MATCHED: Final = Threshold(
+    20, "{} matched collectives on all ranks of the group are needed", "docs/sources.md, rule 6", ""
+)
+_SPLIT: Final = Supersedes("comm.exposed", Way.SAID_ONCE, 0)  # where all ranks are here, waiting and transfer are known
+
+EXPOSED: Final = FindingKind(
+    id="comm.exposed",
+    title="communication is not hidden under compute",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    alone_caveat="one rank alone cannot separate waiting for a late peer from transfer",
+    meaning="Collectives run while no compute kernel does. That is an upper bound of what communication costs: part of it is waiting for a late rank, and an exposed collective does not always delay something.",
+    measured="The union of communication (by kernel name or collective arguments, never by stream) without compute;"
+    " what this rank can save leaves out the time in which the host, outside blocking calls, had not launched the next compute."
+    " On a CPU: gloo ranges of background threads without operators.",
+    thresholds={
+        "window": Threshold(
+            0.05, "fires at {} of the window", "chosen between XProf's 3 % and torch-tb-profiler's 10 %"
+        ),
+        "lone_share": Threshold(0.5, "one call with {} of the exposed time", "chosen"),
+        "lone_ratio": Threshold(
+            10,
+            "that takes {} as long as others of its name may be start-up, a late peer or another size",
+            "chosen",
+            "x",
+        ),
+    },
+    lookalikes=(
+        "a late peer: the collective is long on the ranks that wait and short on the late rank; the rank with the most NCCL time is not the cause",
+        "a collective launched late because this host was late",
+        "pipeline bubbles: send/receive kernels that spin",
+    ),
+    proof="Run with DDP.no_sync(), or halve the bytes (bf16 compression hook): exposed time must fall in proportion.",
+    fixes=(
+        "triage all ranks to find the late one",
+        "bucket size, prefetch, accumulation",
+        "fewer bytes, better topology",
+    ),
+)
+
+SKEW: Final = FindingKind(
+    id="comm.skew",
+    title="ranks wait for each other; which rank is late changes",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(_SPLIT,),
+    meaning="Collectives take long because ranks arrive at different times, but no single rank is late. A faster network does not help.",
+    measured="Waiting is the time from a rank's own start to the last rank's, transfer the time from there to the"
+    " first end. The exposed part of waiting is what compute does not cover.",
+    thresholds={
+        "waiting": _WAITING,
+        "window": Threshold(0.05, "exposed waiting from {} of the window", "docs/sources.md, rule 5"),
+        "matched": _MATCHED,
+        "mostly_one": Threshold(
+            CONTAINED,
+            "one rank with {} of the delay is named",
+            "chosen, as for what explains a finding",
+        ),
+    },
+    lookalikes=(
+        "token counts that vary from batch to batch: the late rank is the one with the most tokens",
+        "more ranks than cores, on a CPU: ranks take turns in waiting for a core",
+        "pipeline stages: send and receive kernels that wait are not skew",
+    ),
+    proof="Put a barrier before the collective on all ranks: the collective becomes short, the barrier long.",
+    fixes=("batches of equal tokens on all ranks", "garbage collection and logging at the same step on all ranks"),
+)
+
+BANDWIDTH: Final = FindingKind(
+    id="comm.bandwidth",
+    title="collective time is mostly data transfer, not hidden under compute",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(_SPLIT,),
+    meaning="The ranks arrive at the same time, but the collectives still take long: bytes, links or the algorithm.",
+    measured="Transfer is the time from the last rank's start to the first end; bus bandwidth is the message size"
+    " over it, times 2(n-1)/n for an all-reduce, (n-1)/n for all-gather and reduce-scatter (nccl-tests).",
+    thresholds={
+        "waiting": _WAITING,
+        "window": Threshold(0.05, "exposed transfer from {} of the window", "docs/sources.md, rule 5"),
+        "matched": _MATCHED,
+        "headline": Threshold(0.5, "from {} of the step on, it is named before a late rank", "chosen"),
+    },
+    lookalikes=(
+        "small messages are limited by latency: compare bus bandwidth at the job's message size",
+        "compute under the collective slows both: profkit compare with overlap off",
+    ),
+    proof="Halve the bytes (bf16 compression hook): exposed transfer must fall in proportion.",
+    fixes=(
+        "fewer bytes, larger buckets, gradient accumulation",
+        "overlap with backward",
+        "topology, NCCL's settings",
+    ),
+)
+
+EXTRA: Final = FindingKind(
+    id="collective.extra",
+    title="an extra collective that is not part of the backward pass",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(Supersedes("comm.bandwidth", Way.JOINED), Supersedes("comm.skew", Way.JOINED)),
+    meaning="The script reduces something besides gradients: a loss, a metric, gradients for a second time.",
+    measured="All-reduces by kind, size and the operator that issued them; one is suspect if the script itself issues it while gradients are reduced in backward, if it has a tenth of the group's bytes or more, and if it is mostly exposed.",
+    thresholds={
+        "traffic": Threshold(0.1, "{} of the group's bytes or more", "chosen"),
+        "exposed": Threshold(0.5, "{} of its time exposed", "chosen"),
+        "window": Threshold(0.02, "{} of the window", "chosen; below lies the noise between runs"),
+    },
+    lookalikes=("an intentional reduction of the loss: do it less often", "SyncBatchNorm, which reduces in forward"),
+    proof="Leave the call out: bytes and time must fall together.",
+    fixes=("defer it, fuse it with others, or do it every n-th step",),
+)

@@ -1,0 +1,214 @@
+"""What the numbers of two sides say of the change between them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings.kind import FindingKind, Threshold
+
+_PROOF: Final = "profkit bench runs both sides in turns: the same reading must come back, and the answer with it."
+_EFFECT: Final = Threshold(
+    0.02, "silent below {} of the baseline's step", "chosen, run-to-run noise of a quiet machine"
+)
+_SAME_WORK: Final = {
+    "slower": Threshold(
+        0.03, "{} more or less on a device", "chosen, medians of one program on one quiet machine differ by up to 2 %"
+    ),
+    "slower_cpu": Threshold(0.1, "{} on a CPU", "chosen, there they differ by up to 8 %"),
+    "matched": Threshold(0.5, "the same rows have {} of the compute", "chosen, the larger part"),
+    "one_way": Threshold(0.8, "{} of their time moved the same way", "chosen, else it is not across the board"),
+}
+
+BOUGHT_NOTHING: Final = FindingKind(
+    id="compare.overlap_bought_nothing",
+    title="more communication is hidden, but none of that shortens the step",
+    meaning="More communication runs under compute than before, and the step is no shorter. The gain is lost in kernels that run slower during communication, in collectives that take longer or in idle time; or the link was already busy. No schedule can save more than T - max(compute, communication).",
+    measured="Hidden share of communication on both sides; kernels of the same name, grid and block (on a CPU: name and"
+    " place in the step) under communication against alone; the same collectives on both sides.",
+    thresholds={
+        "hidden": Threshold(0.1, "hidden share up by {}", "chosen; one schedule differs by less", "points"),
+        "effect": _EFFECT,
+        "bought": Threshold(0.5, "less than {} of it gained", "chosen, the larger part"),
+        "factor": Threshold(
+            1.05, "contention and stretch from {}", "chosen, half of what one sees where overlap contends", "x"
+        ),
+        "busy_link": Threshold(0.9, "a busy link from {} of the step", "chosen"),
+        "under": Threshold(0.8, "a row is under communication with {} of it", "chosen"),
+        "alone": Threshold(0.05, "a row is alone with {} or less", "chosen"),
+        "rows": Threshold(10, "{} rows of each", "chosen, one odd row moves fewer", ""),
+    },
+    lookalikes=(
+        "a slower clock: kernels that run alone are slower by the same factor, which is removed",
+        "a slower loader: its wait is subtracted from the step first",
+        "a late peer makes a collective longer, as contention does; one rank cannot tell which",
+    ),
+    proof=_PROOF,
+    fixes=(),
+)
+
+GAINED: Final = FindingKind(
+    id="compare.overlap_gained",
+    title="more communication runs under compute, and the step is shorter for it",
+    meaning="The step is shorter by at least half of the time that is now hidden.",
+    measured="Hidden share of communication, and the step less the wait for data, on both sides.",
+    thresholds={"effect": _EFFECT},
+    lookalikes=("less communication altogether also raises the hidden share: look at the collectives",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+LOST: Final = FindingKind(
+    id="compare.overlap_lost",
+    title="less communication runs under compute",
+    meaning="Collectives that overlapped compute now run alone.",
+    measured="Hidden share of communication on both sides.",
+    thresholds={"effect": _EFFECT},
+    lookalikes=("less compute to hide it under: then the step is not always longer",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+INPUT: Final = FindingKind(
+    id="compare.input",
+    title="waiting for data changed",
+    meaning="The step waits more, or less, for its DataLoader; or another kind of loader changed nothing.",
+    measured="Idle time while the host was in the loader, on both sides; the loader's class shows where batches are made.",
+    thresholds={"effect": _EFFECT},
+    lookalikes=(
+        "a shorter step leaves the workers less time: the wait is longer although the loader is as fast as before",
+    ),
+    proof=_PROOF,
+    fixes=(),
+)
+
+PRECISION: Final = FindingKind(
+    id="compare.precision",
+    title="matrix products run in another precision",
+    meaning="The number format of matrix kernels changed.",
+    measured="Time of matrix kernels by the format in their names.",
+    thresholds={
+        "shift": Threshold(
+            0.2, "{} of matrix time changed its format", "chosen, a module or more and not one kernel", "points"
+        ),
+        "matrix": Threshold(0.05, "matrix kernels are {} of the step or more", "as in precision.fallback"),
+    },
+    lookalikes=("a library that picked other kernels of the same format is not this",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+CASTS: Final = FindingKind(
+    id="compare.casts",
+    title="tensors are cast to another number format",
+    meaning="On a CPU, kernel names do not show the number format. Mixed precision shows as casts in the backward pass, on one side only.",
+    measured="ToCopyBackward0 nodes and aten::_to_copy operators per step.",
+    thresholds={"casts": Threshold(1, "none on one side, {} per step or more on the other", "chosen", "")},
+    lookalikes=("moving a tensor that needs a gradient to another device, which a CPU job does not do",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+COMPILED: Final = FindingKind(
+    id="compare.compiled",
+    title="the work is compiled, or replayed as CUDA graphs",
+    meaning="One side runs kernels that Inductor generated, or replays recorded launches.",
+    measured="Kernels named triton_*, calls of compiled graphs on a CPU, graph launches; operations and launches per step.",
+    thresholds={
+        "generated": Threshold(
+            0.01, "{} of the step in generated kernels", "chosen, one generated helper kernel is not a compiled model"
+        ),
+        "launches": Threshold(
+            0.1, "replays that save {} of the launches", "chosen, a graph that replaces fewer is not how the step runs"
+        ),
+    },
+    lookalikes=("one generated helper kernel (below 1 % of the step) is not a compiled model",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+RECOMPUTE: Final = FindingKind(
+    id="compare.recompute",
+    title="activations are recomputed in the backward pass",
+    meaning="Activation checkpointing: forward operators run again inside the backward pass, for less memory.",
+    measured="Operators of the forward pass that no backward formula calls, inside autograd's nodes.",
+    thresholds={"share": Threshold(0.1, "{} of the forward operators", "chosen, one block of ten")},
+    lookalikes=("an evaluation beside the step runs forward operators too, but outside the backward pass",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+WORK_CHANGED: Final = FindingKind(
+    id="compare.work_changed",
+    title="a step does a different amount of work",
+    meaning="Batch, sequence length or resolution differ. Then compare only time per unit of work, not steps.",
+    measured="Grids of kernels that both sides launch equally often, launch by launch; bytes copied to the device.",
+    thresholds={
+        "matched": Threshold(
+            0.1,
+            "{} of kernel time in kernels that both sides launch equally often",
+            "chosen, the reference pairs of one batch size match 12 % and more",
+        ),
+        "changed": Threshold(
+            0.5,
+            "{} of that time with other grids",
+            "chosen, 0 to 10 % in the reference pairs of one batch size, 64 % and more where the batch was doubled",
+        ),
+        "agreeing": Threshold(0.9, "{} of it one way", "chosen"),
+        "same": Threshold(
+            1.05,
+            "work that differs by less than {} is the same",
+            "chosen, padding varies a batch by less over several steps",
+            "x",
+        ),
+    },
+    lookalikes=(
+        "inputs of another width: fewer bytes, the same grids",
+        "another kernel for the same work: only kernels of one name are compared",
+    ),
+    proof=_PROOF,
+    fixes=(),
+)
+
+SYNCS: Final = FindingKind(
+    id="compare.syncs",
+    title="the host waits for the device more or less often",
+    meaning="Calls that return only when the device is done, and the idle time they leave.",
+    measured="Blocking calls per step and idle time after them, on both sides.",
+    thresholds={"effect": _EFFECT, "ratio": Threshold(1.5, "{} as many calls, and one more per step", "chosen", "x")},
+    lookalikes=("waiting at the end of a step that is device-bound costs nothing",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+LAUNCHES: Final = FindingKind(
+    id="compare.launches",
+    title="the device waits longer or less for the host",
+    meaning="Idle time because launches came late, or the host did other work.",
+    measured="Idle time caused by launches and other host work; launches per step.",
+    thresholds={"effect": _EFFECT},
+    lookalikes=("a faster device makes the same host look slower",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+SLOWER: Final = FindingKind(
+    id="compare.same_work_slower",
+    title="the same kernels take longer, across the board",
+    meaning="Nothing else changed for these rows: clocks, power, another device, or cores that others use.",
+    measured="Medians of the same kernels, alone on both sides; most of their time must have moved the same way.",
+    thresholds={"effect": _EFFECT, **_SAME_WORK},
+    lookalikes=("larger batches take longer too: that is compare.work_changed, and comes first",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+FASTER: Final = FindingKind(
+    id="compare.same_work_faster",
+    title="the same kernels take less time, across the board",
+    meaning="The opposite of compare.same_work_slower.",
+    measured="As compare.same_work_slower.",
+    thresholds={"effect": _EFFECT, **_SAME_WORK},
+    lookalikes=("a smaller batch: that is compare.work_changed",),
+    proof=_PROOF,
+    fixes=(),
+)

@@ -1,0 +1,67 @@
+"""Findings on copies between host and device."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings import parts
+from profkit.findings.kind import FindingKind, Threshold
+from profkit.model.report import Bottleneck
+
+_SMALL: Final = {
+    "small_bytes": Threshold(64 * 1024, "a copy is small below {} in the median", "docs/method.md", "KiB"),
+    "small_copies": Threshold(20, "small copies count as many above {} per step", "docs/method.md", ""),
+}
+
+TO_DEVICE: Final = FindingKind(
+    id="h2d.exposed",
+    title="copies to the device are not hidden",
+    bottleneck=Bottleneck.COPY,
+    part=parts.COPIES,
+    late_phase="copy",
+    late_word="to device",
+    meaning="Batches are copied to the device while it does nothing else. Copies that overlap kernels cost nothing.",
+    measured="The union of host-to-device copies without compute or communication.",
+    thresholds={
+        "window": Threshold(
+            0.03, "fires at {} of the window", "chosen; TraceLens flags 5 % of time, or ten copies of any size"
+        ),
+        **_SMALL,
+    },
+    lookalikes=(
+        "a copy that waits for its batch is loader time: see input.starved",
+        "copies on the default stream wait for the work before them, not for bandwidth",
+    ),
+    proof="Keep one batch on the device and skip .to(): the step becomes shorter by the exposed time.",
+    fixes=(
+        "pin_memory=True, non_blocking=True",
+        "prefetch one batch ahead on a side stream",
+        "send fewer bytes",
+    ),
+)
+
+FROM_DEVICE: Final = FindingKind(
+    id="d2h.exposed",
+    title="copies from the device are not hidden",
+    bottleneck=Bottleneck.COPY,
+    part=parts.COPIES,
+    late_phase="copy",
+    late_word="from device",
+    meaning="Results, activations or weights are copied to the host while the device does nothing else: logging,"
+    " evaluation, offloading, a checkpoint inside the step.",
+    measured="The union of device-to-host copies without compute or communication.",
+    thresholds={
+        "window": Threshold(0.03, "fires at {} of the window", "chosen, as for copies to the device"),
+        **_SMALL,
+    },
+    lookalikes=(
+        ".item() and .cpu() of small tensors: the copy is short, the waiting is host.sync",
+        "a checkpoint or an evaluation that happens to be in this trace",
+    ),
+    proof="Leave the copies out for some steps: the step becomes shorter by the exposed time.",
+    fixes=(
+        "non_blocking=True into pinned memory, on a side stream",
+        "reduce on the device, copy the result",
+        "copy less often",
+    ),
+)

@@ -1,0 +1,102 @@
+"""Findings on the host: launches that come late, single stalls, calls that wait for the device."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings import parts
+from profkit.findings.kind import FindingKind, Threshold
+from profkit.model.report import Bottleneck
+
+_LATE: Final = Threshold(
+    0.15, "late launches and other host work from {} of the window", "XProf's high mark for launches"
+)
+_ONE_OFF: Final = Threshold(0.5, "{} of the idle time that the host causes", "chosen")
+
+LAUNCH_BOUND: Final = FindingKind(
+    id="host.launch_bound",
+    title="the GPU waits for the host to launch work",
+    bottleneck=Bottleneck.OVERHEAD,
+    part=parts.LAUNCHES,
+    late_phase="host",
+    late_word="launching",
+    meaning="The GPU finishes each operation before the next one is launched: Python, the dispatcher and the driver limit the speed. On a CPU-only trace: the fixed cost of operators and the Python between them take much of the step.",
+    measured="Idle time before a launch while the host dispatches (operators that launch, runtime calls, the launch"
+    " latency itself) plus idle time in other host work, without the gaps between operations that were issued in time"
+    " (a faster host would not shorten them); rho = share of operations launched after everything before them had ended, that is, while the GPU was idle; launch latency is measured on those launches (5 us on bare metal, 45 us on WSL2)."
+    " CPU: the median duration of leaf operators up to 10 us is taken as the fixed cost of each; time of an operator outside the operators that it calls is dispatch too, in stretches up to 50 us.",
+    thresholds={
+        "window": _LATE,
+        "rho": Threshold(
+            0.5,
+            "and the share of operations launched late, by time, from {}",
+            "host-bound public traces show 0.65-1.00, GPU-ahead ones 0.01-0.03",
+            "",
+        ),
+        "before": Threshold(0.25, "or {} of the window idle before launches", "chosen"),
+    },
+    lookalikes=(
+        "the profiler's own cost of 1-3 us per operator, more with stacks and shapes: the share is an upper bound",
+        "WSL2 and Windows batch launches: the check lag.floor shows this",
+        "one stall (compilation, checkpoint): then it is `host.stall`",
+    ),
+    proof="Double the micro-batch. If the step grows by less than 10 %, the device was not the limit.",
+    fixes=(
+        "torch.compile(mode='reduce-overhead'), or torch.cuda.graph around the hot block",
+        "optimizers with foreach=True or fused=True",
+        "larger micro-batches, fewer and larger operators, no hooks or logging inside the step",
+    ),
+)
+
+STALL: Final = FindingKind(
+    id="host.stall",
+    title="a few long host stalls cause most of the idle time",
+    meaning="Single events, not the cost of launches: the first call of a kernel library, compilation, a"
+    " checkpoint, an evaluation. In a trace without warm-up, they say nothing about the steady step.",
+    measured="With fewer than six steps: the share of the three longest gaps in all idle time that the host causes. With more: the share of the step that has most of it, up to the start of the next step.",
+    thresholds={
+        "window": _LATE,
+        "one_off": _ONE_OFF,
+        "stretches": Threshold(
+            3,
+            "in at most {} gaps, with twice as many steps or more also in one step",
+            "chosen; launch-bound captures show under 10 %",
+            "",
+        ),
+    },
+    lookalikes=("a real stall in every step: record more steps, and it recurs",),
+    proof="Record again after warm-up: a one-off stall is gone.",
+    fixes=(
+        "warm up before capturing",
+        "cache compilation (TORCHINDUCTOR_FX_GRAPH_CACHE=1)",
+        "checkpoint asynchronously",
+    ),
+)
+
+SYNC: Final = FindingKind(
+    id="host.sync",
+    title="synchronising calls leave the GPU idle",
+    bottleneck=Bottleneck.SYNC,
+    part=parts.SYNC,
+    late_phase="host",
+    late_word="syncs",
+    meaning="With .item(), .cpu(), nonzero or printing a loss, the host waits until the GPU is done. Nothing is queued then, so the GPU is idle while the host prepares the next launch.",
+    measured="For each blocking call that ends in idle device time: the smaller of that idle time and the time that the host waited while the device still worked. A call on an idle device costs nothing; a long call during useful work costs only the idle time after it. Loader waits in that idle time count as data.",
+    thresholds={
+        "window": Threshold(0.03, "fires at {} of the window", "chosen; nsys-ai uses 2 % of GPU time"),
+        "calls": Threshold(1, "and {} blocking call per step", "chosen", ""),
+        "one_off": Threshold(0.5, "one gap with {} of the time is a single event", "as in host.stall"),
+    },
+    lookalikes=(
+        "the profiler's own synchronisation at the window's edge",
+        "allocator calls (cudaFree synchronises): see memory.pressure",
+        "event queries of the NCCL watchdog do not block",
+    ),
+    proof="Remove or batch the call (read the loss every 50 steps): the step becomes shorter by about the cost shown."
+    " torch.cuda.set_sync_debug_mode('warn') lists the lines.",
+    fixes=(
+        "accumulate metrics on the device",
+        "pinned memory and non_blocking=True",
+        "capturable or fused optimizers",
+    ),
+)

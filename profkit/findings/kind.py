@@ -1,0 +1,138 @@
+"""What a kind of finding is: its words, its thresholds, its bottleneck class, and what it supersedes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from profkit.findings.parts import Part
+from profkit.model.finding import Evidence, Finding, NextTool, Severity, severity_of
+from profkit.model.report import Bottleneck
+from profkit.units import format_ns
+
+CONTAINED: Final = 0.8
+"""Share of a finding's time inside another cause, from which it is not said twice (docs/sources.md, rule 22)."""
+
+
+class Threshold(msgspec.Struct, frozen=True):
+    """One limit of a finding: judges compare with `value`, `profkit explain` prints it inside `says`."""
+
+    value: float
+    says: str
+    """What it is a limit of; `{}` stands for the value with its unit."""
+    source: str
+    unit: str = "fraction"
+    """"fraction", "points", "ns", "KiB" (the value is in bytes), "x", "part" (1/16), or "" for plain numbers."""
+
+    @property
+    def shown(self) -> str:
+        """The value with its unit."""
+        match self.unit:
+            case "fraction":
+                return f"{100 * self.value:g} %"
+            case "points":
+                return f"{100 * self.value:g} points"
+            case "ns":
+                return format_ns(self.value)
+            case "KiB":
+                return f"{self.value / 1024:g} KiB"
+            case "part":
+                return f"1/{1 / self.value:g}"
+            case unit:
+                return f"{self.value:g}{unit}"
+
+    @property
+    def text(self) -> str:
+        """The threshold as a sentence, with its source."""
+        return f"{self.says.format(self.shown)}: {self.source}"
+
+
+class Way(StrEnum):
+    """What becomes of a finding that another one supersedes."""
+
+    SAID_ONCE = "said once"
+    """It leaves the report, which names it under what is explained."""
+    JOINED = "joined"
+    """It leaves the competition for the verdict; its first evidence and its doubts go to the finding that supersedes."""
+    BEHIND = "behind"
+    """It leaves the competition for the verdict."""
+    SECOND = "second"
+    """It stays, and comes second in the verdict, however large it is."""
+
+
+class Supersedes(msgspec.Struct, frozen=True):
+    """A finding that gives way where this one explains at least `share` (0-1) of its time."""
+
+    id: str
+    way: Way
+    share: float = CONTAINED
+
+
+class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is the same in every finding of one id; `profkit explain ID` prints it."""
+
+    id: str
+    title: str
+    meaning: str
+    measured: str
+    lookalikes: tuple[str, ...]
+    proof: str
+    fixes: tuple[str, ...]
+    thresholds: Mapping[str, Threshold] = {}
+    """By the name under which judges ask for them."""
+    notes: tuple[str, ...] = ()
+    """What `explain` prints under the thresholds beside them."""
+    bottleneck: Bottleneck | None = None
+    """The verdict it stands for as the largest cause; None: it names no cause of its own."""
+    is_about_work: bool = False
+    """Whether it is about the work itself: no bottleneck, but a reason not to call the work healthy."""
+    part: Part | None = None
+    """The part of the budget that it explains."""
+    late_phase: str = ""
+    """The phase in which a rank with this finding is late."""
+    late_word: str = ""
+    """What that rank spends the time on, in one word for a table."""
+    supersedes: tuple[Supersedes, ...] = ()
+    alone_caveat: str = ""
+    """What one rank's trace cannot tell of it."""
+
+    def limit(self, name: str) -> float:
+        """The value of one threshold."""
+        return self.thresholds[name].value
+
+    @property
+    def threshold_lines(self) -> tuple[str, ...]:
+        """Every threshold with its source, then the notes."""
+        return (*(threshold.text for threshold in self.thresholds.values()), *self.notes)
+
+    def found(  # noqa: PLR0913 - the fields of a finding, by name
+        self,
+        *,
+        fraction: float,
+        confidence: float,
+        recoverable_ns: int,
+        evidence: tuple[Evidence, ...],
+        fix: str,
+        title: str = "",
+        severity: Severity | None = None,
+        next_tools: tuple[NextTool, ...] = (),
+        rank: int | None = None,
+        is_once: bool = False,
+    ) -> Finding:
+        """A finding of this kind; without a title or severity of its own it has the kind's and the share's."""
+        return Finding(
+            id=self.id,
+            title=title or self.title,
+            severity=severity_of(fraction) if severity is None else severity,
+            confidence=confidence,
+            recoverable_ns=recoverable_ns,
+            fraction=fraction,
+            evidence=evidence,
+            fix=fix,
+            next_tools=next_tools,
+            rank=rank,
+            is_once=is_once,
+        )

@@ -1,0 +1,85 @@
+"""Findings on ranks that the others wait for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.model.report import Bottleneck
+
+_VICTIMS: Final = Supersedes("comm.exposed", Way.SAID_ONCE)  # their waiting is not theirs to win
+_TURNS: Final = Supersedes("comm.skew", Way.SAID_ONCE)
+_BEFORE_TRANSFER: Final = Supersedes("comm.bandwidth", Way.SECOND, 0)
+"""Causes rank by the lower bound of what they give (docs/sources.md, rule 22). Of lateness, tested against
+chance, that is its share; of transfer it is nothing, for the traces do not say what the links could do."""
+
+LATE_RANK: Final = FindingKind(
+    id="straggler.rank",
+    title="all ranks wait for one late rank",
+    bottleneck=Bottleneck.STRAGGLER,
+    supersedes=(_VICTIMS, _TURNS, _BEFORE_TRANSFER),
+    meaning="A synchronising collective begins when its last rank arrives. One rank is significantly late because of its own work since the last collective, and the others wait in the collective. The ranks with the most communication time are the ones that wait; the late rank has the least.",
+    measured="The same collective is found on all ranks (sequence numbers, else order checked by ends), clocks are aligned by the ends of collectives, which all ranks leave nearly at the same time, and the arrival of each rank is compared with the median of the others. Recoverable is the time saved if this rank were no later than the next-slowest rank. The phase is what it spent longer on than the others since the previous collective.",
+    thresholds={
+        "effect": Threshold(0.03, "a delay against the median rank from {} of the time", "docs/sources.md, rule 7"),
+        "effect_of_two": Threshold(0.05, "with two ranks from {}", "docs/sources.md, rule 7"),
+        "effect_of_cores": Threshold(
+            0.15,
+            "on a CPU, a delay in compute from {}",
+            "chosen from analyses/ddp, shared cores differ by less for a whole capture",
+        ),
+        "p": Threshold(
+            0.005,
+            "p < {} (permutation test, ranks shuffled within blocks of time)",
+            "chosen; at 0.01 a healthy pair of gloo ranks was named, with p = 0.0095",
+            "",
+        ),
+        "own_work": Threshold(0.5, "its own work since its last collective explains {} of the delay", "chosen"),
+        "agreed": Threshold(0.5, "durations alone, without clocks, give {} of it", "chosen"),
+        "share": Threshold(
+            0.1,
+            "a rank with less than {} of the cost of all delays is named as hidden behind others",
+            "chosen; on the Megatron set the two stragglers have 51 and 41 %, the next rank 7 %",
+        ),
+        "slow_kernels": Threshold(
+            1.05,
+            "the same kernels take {} as long: the device is slow, not the work larger",
+            "docs/sources.md, rule 19",
+            "x",
+        ),
+    },
+    lookalikes=(
+        "pipeline stages differ by design: the last one holds the loss",
+        "more tokens on one rank in every step: its kernels are more or larger, not slower",
+        "a rank held up by another group's late rank is not blamed: its own work does not explain it",
+        "wrong clocks: then waits from clocks and waits from durations disagree, and the report says so",
+    ),
+    proof="Swap the data shards of the late rank and a peer, then their hosts: if the delay moves too, that is the cause. Or give that rank one cached batch: the step must become shorter by the time shown.",
+    fixes=(
+        "data: as many workers, shards and storage as the peers",
+        "host: affinity, other processes, garbage collection",
+        "compute: clocks, power and temperature; or a balanced share of the work",
+    ),
+)
+
+RANK0: Final = FindingKind(
+    id="rank0.work",
+    title="all ranks wait for work that only rank 0 does",
+    bottleneck=Bottleneck.STRAGGLER,
+    supersedes=(Supersedes("straggler.rank", Way.JOINED), _VICTIMS, _BEFORE_TRANSFER),
+    meaning="Rank 0 logs, evaluates, saves or downloads while the others wait in the next collective.",
+    measured="Host ranges that only rank 0 has, before collectives to which it is late; or its delay at barriers.",
+    thresholds={
+        "covered": Threshold(
+            0.5,
+            "rank 0 is a named straggler, and such ranges or barriers explain {} of its delay",
+            "docs/sources.md, rule 13",
+        ),
+        "only_here": Threshold(
+            0.1, "a range is its own where the others have less than {} of its time in the median", "chosen"
+        ),
+    },
+    lookalikes=("the profiler itself, if it runs on rank 0 only: capture all ranks or none",),
+    proof="Let another rank do the work: the delay must move with it.",
+    fixes=("save and log asynchronously, or every n-th step", "give each rank its share", "no barrier after it"),
+)

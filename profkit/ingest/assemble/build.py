@@ -1,0 +1,268 @@
+"""Batches to `Trace`: intern strings, sort, link launches, take out what cannot be true, and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.errors import TraceFormatError, UnsupportedTraceError
+from profkit.ingest.assemble.devices import device_work, linked
+from profkit.ingest.assemble.merge import WHAT, Merged, cleaned, code_table, in_time_order
+from profkit.ingest.assemble.steps import find_steps, find_window
+from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, MOST_BYTES, MOST_NS, whole
+from profkit.ingest.texts import LONGEST_TEXT, label, trimmed, without_long_texts
+from profkit.model import names
+from profkit.model.trace import (
+    CountedWork,
+    CpuOps,
+    Device,
+    DeviceSpans,
+    Flows,
+    MemoryEvents,
+    RuntimeCalls,
+    SpanKind,
+    Spans,
+    Thread,
+    Trace,
+    TraceMeta,
+    TraceWarning,
+)
+from profkit.redact import redacted, redacted_line, redacted_names, redacted_text
+
+if TYPE_CHECKING:
+    from profkit.ingest.assemble.raw import RawTrace
+
+_MOST_ID: Final = 2**31 - 1
+_MOST_SMS: Final = 2**20
+_WITH_DURATIONS: Final = frozenset(
+    {"gpu", "ops", "calls", "spans", "python", "overhead", "waits", "device_spans", "sync_rows"}
+)
+_DTYPES: Final[dict[str, Any]] = {
+    "name": np.int32,
+    "thread": np.int32,
+    "device": np.int32,
+    "kind": np.int8,
+    "is_start": np.int8,
+    "is_copy": np.bool_,
+    "value": np.float64,
+    "grid": np.int32,
+    "block": np.int32,
+}
+
+
+def build_trace(raw: RawTrace) -> Trace:
+    """The `Trace` of one file's batches; raises UnsupportedTraceError for one without any event."""
+    warnings = list(raw.warnings)
+    merged = Merged(raw.batches)
+    raw.batches.clear()  # their columns are copied by now; the peak of memory is here
+    if merged.n_events == 0:
+        raise UnsupportedTraceError(
+            f"{raw.source} holds no events",
+            hint="the profiler recorded nothing: was prof.step() called, and was `active` reached?",
+        )
+    strings = redacted_names(merged.strings)  # before anything is told by them
+    gpu, collectives = device_work(merged, strings, raw.source, warnings)
+    calls = _calls(merged, strings, warnings)
+    gpu = linked(gpu, calls, [pid for pid, _ in merged.threads], warnings)
+    ops, spans = _host_ranges(merged, strings, warnings)
+    meta = _meta(raw, merged, warnings)
+    mapped: dict[str, Any] = {
+        "meta": meta,
+        "origin_unix_ns": _number(raw.metadata, "baseTimeNanoseconds", (0, LATEST_NS), warnings) or 0,
+        "strings": strings,
+        "threads": _threads(merged),
+        "gpu": gpu,
+        "collectives": collectives,
+        "ops": ops,
+        "calls": calls,
+        "spans": spans,
+        "python": _spans(merged, "python", warnings),
+        "overhead": _spans(merged, "overhead", warnings),
+        "waits": _spans(merged, "waits", warnings),
+        "device_spans": _table(DeviceSpans, merged, "device_spans", warnings),
+        "sync_rows": _table(DeviceSpans, merged, "sync_rows", warnings),
+        "memory": _table(MemoryEvents, merged, "memory", warnings),
+        "flows": _table(Flows, merged, "flows", warnings),
+        "work": _table(CountedWork, merged, "work", warnings),
+    }
+    if meta.metadata.get("profkit_is_cut"):
+        spans = mapped["spans"] = _without_cut_step(spans, warnings)
+    warnings += merged.warnings
+    _refuse_endless(mapped, raw.source)
+    steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=raw.traits.step_source)
+    python = mapped["python"]
+    window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
+    return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=_told(warnings))
+
+
+def _threads(merged: Merged) -> tuple[Thread, ...]:
+    return tuple(
+        Thread(pid=redacted_text(one.pid), tid=redacted_text(one.tid), name=redacted_text(one.name))
+        for one in merged.thread_table()
+    )
+
+
+def _told(warnings: list[TraceWarning]) -> tuple[TraceWarning, ...]:
+    """The warnings without secrets: some quote the file."""
+    return tuple(replace(warning, message=redacted_text(warning.message)) for warning in warnings)
+
+
+def _refuse_endless(tables: Mapping[str, Any], source: str) -> None:
+    """Raise TraceFormatError where the durations of a table add up to more than int64 holds."""
+    for name, table in tables.items():
+        if name not in _WITH_DURATIONS or len(table) == 0:
+            continue
+        duration = table.end_ns - table.start_ns
+        longest = int(duration.argmax())
+        if int(duration[longest]) * duration.size <= MOST_NS or float(duration.sum(dtype=np.float64)) <= MOST_NS:
+            continue
+        event = tables["strings"][table.name[longest]][:60]
+        raise TraceFormatError(
+            f"{source}: the durations of {duration.size:,} {WHAT.get(name, 'device rows')} add up to more than 146"
+            f" years: event {event!r} lasts {int(duration[longest]):,} ns",
+            hint="times in these files are microseconds; perhaps they were written as nanoseconds",
+        )
+
+
+def _table(kind: Callable[..., Any], merged: Merged, table: str, warnings: list[TraceWarning]) -> Any:
+    columns = merged.take(table)
+    if not columns:
+        return kind.none(**_DTYPES)  # type: ignore[attr-defined]
+    return kind(**in_time_order(cleaned(columns, warnings, WHAT[table])))
+
+
+def _spans(merged: Merged, table: str, warnings: list[TraceWarning]) -> Spans:
+    columns = merged.take(table)
+    if not columns:
+        return Spans.none(**_DTYPES)
+    columns["kind"] = np.zeros(columns["name"].size, np.int8)
+    return Spans(**in_time_order(cleaned(columns, warnings, WHAT[table])))
+
+
+def _calls(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> RuntimeCalls:
+    columns = merged.take("calls")
+    if not columns:
+        return RuntimeCalls.none(**_DTYPES)
+    columns["kind"] = code_table(columns["name"], strings, names.call_kind_of)[columns["name"]]
+    return RuntimeCalls(**in_time_order(cleaned(columns, warnings, WHAT["calls"])))
+
+
+def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> tuple[CpuOps, Spans]:
+    """Operators and annotations; before torch 1.12 steps and loader ranges are written as operators."""
+    ops, spans = merged.take("ops"), merged.take("spans")
+    if spans and "kind" not in spans:
+        spans["kind"] = code_table(spans["name"], strings, names.span_kind_of)[spans["name"]]
+    if ops:
+        ops = cleaned(ops, warnings, WHAT["ops"])
+        kind = code_table(ops["name"], strings, names.span_kind_of)[ops["name"]]
+        moved = kind != SpanKind.OTHER
+        if moved.any():
+            extra = {name: ops[name][moved] for name in ("start_ns", "end_ns", "name", "thread")}
+            extra["kind"] = kind[moved]
+            spans = {name: np.concatenate((spans[name], extra[name])) for name in extra} if spans else extra
+            ops = {name: column[~moved] for name, column in ops.items()}
+    return (
+        CpuOps(**in_time_order(ops)) if ops else CpuOps.none(**_DTYPES),
+        Spans(**in_time_order(cleaned(spans, warnings, WHAT["spans"]))) if spans else Spans.none(**_DTYPES),
+    )
+
+
+def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:
+    """The ranges with the last step's marker as a plain range: the run ended inside that step."""
+    rows = np.flatnonzero(spans.kind == SpanKind.STEP)
+    if rows.size < 2:
+        return spans
+    kind = spans.kind.copy()
+    kind[rows[np.argmax(spans.start_ns[rows])]] = SpanKind.OTHER
+    warnings.append(
+        TraceWarning(id="steps.cut", message="the run ended inside the last marked step, which is left out", count=1)
+    )
+    return replace(spans, kind=kind)
+
+
+def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceMeta:
+    given, n_trimmed = without_long_texts(raw.metadata)
+    if n_trimmed:
+        said = f"{n_trimmed:,} texts of the metadata are longer than {LONGEST_TEXT:,} characters and were cut"
+        warnings.append(TraceWarning(id="metadata.cut", message=said, count=n_trimmed))
+    metadata, n_redacted = redacted(given)
+    if n_redacted:
+        warnings.append(
+            TraceWarning(
+                id="metadata.redacted",
+                message=f"{n_redacted} metadata entries that look like secrets or an environment were not kept",
+                count=n_redacted,
+            )
+        )
+    distributed = metadata.get("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
+    return TraceMeta(
+        source=raw.source,
+        traits=raw.traits,
+        n_in_source=raw.n_in_source,
+        n_events=merged.n_events,
+        n_bytes=raw.n_bytes,
+        rank=_number(distributed, "rank", (0, MAX_RANKS - 1), warnings),
+        world_size=_number(distributed, "world_size", (1, MAX_RANKS), warnings),
+        backend=label(distributed.get("backend")),
+        torch_version=_torch_version(metadata),
+        has_stacks=bool(metadata.get("with_stack")) or "python_function" in merged.categories,
+        has_shapes=bool(metadata.get("record_shapes")),
+        has_memory=bool(metadata.get("profile_memory")),
+        unprofiled_step_ns=whole(
+            metadata.get("profkit_unprofiled_step_mean_ns") or metadata.get("profkit_unprofiled_step_ns"),
+            1,
+            LONGEST_PLAUSIBLE_NS,
+        ),
+        devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
+        categories=dict(sorted((redacted_text(name), count) for name, count in merged.categories.items())),
+        metadata=metadata,
+        command=_own_command(raw.metadata),
+    )
+
+
+def _own_command(metadata: Mapping[str, Any]) -> str:
+    """The recorded command if this user's own capture wrote it: anybody else could have put any command there.
+
+    The capture took the secrets out as its version knew them; here they are looked for once more.
+    """
+    command, mark = metadata.get("profkit_command"), metadata.get("profkit_command_mark")
+    if not isinstance(command, str) or not mark:
+        return ""
+    from profkit import signing
+
+    is_own = signing.holds(signing.COMMAND, command.encode(errors="surrogatepass"), mark)
+    return redacted_line(command) if is_own else ""
+
+
+def _number(given: Mapping[str, Any], key: str, limits: tuple[int, int], warnings: list[TraceWarning]) -> int | None:
+    """What the metadata says under a key, None for nothing; what lies outside its range is said, and is none."""
+    value = given.get(key)
+    number = whole(value, *limits)
+    if number is None and value is not None:
+        low, high = limits
+        said = f"{key} of the metadata is {trimmed(repr(value), 40)}, not a whole number from {low:,} to {high:,}"
+        warnings.append(TraceWarning(id="metadata.range", message=f"{said}: it counts as missing"))
+    return number
+
+
+def _torch_version(metadata: Mapping[str, Any]) -> str | None:
+    return label(metadata.get("torch_version") or metadata.get("pytorch_version")) or None
+
+
+def _devices(properties: object) -> tuple[Device, ...]:
+    if not isinstance(properties, list):
+        return ()
+    return tuple(
+        Device(
+            index=whole(item.get("id"), 0, _MOST_ID) or 0,
+            name=label(item.get("name")),
+            n_sms=whole(item.get("numSms") or item.get("multiProcessorCount"), 0, _MOST_SMS) or 0,
+            memory_bytes=whole(item.get("totalGlobalMem"), 0, MOST_BYTES) or 0,
+        )
+        for item in properties
+        if isinstance(item, dict)
+    )

@@ -1,0 +1,189 @@
+"""All batches of a trace under one table of strings and one of threads; columns cleaned, sorted, coded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.allocator import return_free_memory
+from profkit.ingest.assemble.raw import Batch, Columns
+from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, within_range
+from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT, MOST_TEXT, trimmed
+from profkit.model.arrays import I64, distinct_codes, joined, picked
+from profkit.model.table import NO_ROW
+from profkit.model.trace import Thread, TraceWarning
+
+
+class Merged:
+    """All batches under one string table and one thread table; columns are joined on demand, one table at a time."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.warnings: list[TraceWarning] = []
+        short = _trimmed_strings(batches, self.warnings)
+        # in order of text, not of first sight: ties are broken alike whatever the chunks, the layout or the processes
+        self.strings = sorted({short.get(text, text) for batch in batches for text in batch.strings})
+        codes = {text: code for code, text in enumerate(self.strings)}
+        codes |= {text: codes[kept] for text, kept in short.items()}
+        threads: dict[tuple[str, str], int] = {}
+        self.thread_names: dict[tuple[str, str], str] = {}
+        self.categories: dict[str, int] = {}
+        self.n_events = 0
+        self._n_kernels = 0
+        self._parts: dict[str, list[Columns]] = {}
+        for batch in batches:
+            self.n_events += batch.n_events
+            self.thread_names.update(
+                (_trimmed_thread(thread), trimmed(name, LONGEST_LABEL)) for thread, name in batch.thread_names.items()
+            )
+            for given, count in batch.categories.items():
+                category = trimmed(given, LONGEST_LABEL)
+                self.categories[category] = self.categories.get(category, 0) + count
+            string_of = _mapping(batch.strings, codes)
+            thread_of = _mapping([_trimmed_thread(thread) for thread in batch.threads], threads)
+            n_kernels_before = self._n_kernels
+            for table, columns in batch.tables.items():
+                if table == "kernels":
+                    self._n_kernels += columns["start_ns"].size
+                if table == "collectives":
+                    columns["kernel"] = columns["kernel"] + n_kernels_before
+                self._parts.setdefault(table, []).append(_recoded(columns, string_of, thread_of))
+        self.threads = list(threads)
+
+    def code(self, text: str) -> int:
+        """The code of a string, -1 if no event has it."""
+        try:
+            return self.strings.index(text)
+        except ValueError:
+            return NO_ROW
+
+    def take(self, table: str) -> Columns:
+        """The joined columns of a table and forget its parts; {} if the trace has no such rows."""
+        parts = self._parts.pop(table, [])
+        if not parts:
+            return {}
+        whole = {name: self._in_range(name, joined([part.pop(name) for part in parts])) for name in list(parts[0])}
+        return_free_memory(self.n_events)
+        return whole
+
+    def _in_range(self, name: str, column: NDArray[Any]) -> NDArray[Any]:
+        column, n_outside = within_range(name, column)
+        if n_outside:
+            said = f"{n_outside:,} values of {name} are impossible and count as missing"
+            self.warnings.append(TraceWarning(id="args.range", message=said, count=n_outside))
+        return column
+
+    def thread_table(self) -> tuple[Thread, ...]:
+        """The threads by code."""
+        return tuple(Thread(pid=pid, tid=tid, name=self.thread_names.get((pid, tid), "")) for pid, tid in self.threads)
+
+
+def _trimmed_strings(batches: list[Batch], warnings: list[TraceWarning]) -> dict[str, str]:
+    """What each name becomes that is longer than a name can be, and say so."""
+    texts = {text for batch in batches for text in batch.strings}
+    n_characters = sum(map(len, texts))
+    most = LONGEST_TEXT if n_characters <= MOST_TEXT else max(MOST_TEXT // len(texts), LONGEST_LABEL)
+    short = {text: trimmed(text, most) for text in texts if len(text) > most}
+    if short:
+        longest = max(map(len, short))
+        said = f"{len(short):,} names longer than {most:,} characters (the longest has {longest:,}) were cut"
+        warnings.append(TraceWarning(id="names.cut", message=said, count=len(short)))
+    return short
+
+
+def _trimmed_thread(thread: tuple[str, str]) -> tuple[str, str]:
+    pid, tid = thread
+    return trimmed(pid, LONGEST_LABEL), trimmed(tid, LONGEST_LABEL)
+
+
+def _mapping(values: list[Any], codes: dict[Any, int]) -> NDArray[np.int32]:
+    return np.array([codes.setdefault(value, len(codes)) for value in values], np.int32)
+
+
+_STRING_COLUMNS: Final = {"name", "collective", "dtype", "group_name", "group_ranks"}
+
+
+def _recoded(columns: Columns, string_of: NDArray[np.int32], thread_of: NDArray[np.int32]) -> Columns:
+    out: Columns = {}
+    for name, column in columns.items():
+        if name == "thread":
+            out[name] = thread_of[column]
+        elif name in _STRING_COLUMNS and column.size:
+            out[name] = (
+                np.where(column < 0, NO_ROW, string_of[column]).astype(column.dtype) if string_of.size else column
+            )
+        else:
+            out[name] = column
+    return out
+
+
+def sort_order(start_ns: I64, end_ns: I64) -> NDArray[np.intp]:
+    """The order by start, the longer first among equals, so that a range precedes what it encloses."""
+    order = np.argsort(start_ns, kind="stable")
+    start = start_ns[order]
+    is_tied = np.zeros(order.size, np.bool_)
+    if order.size > 1:
+        same = start[1:] == start[:-1]
+        is_tied[1:] |= same
+        is_tied[:-1] |= same
+    tied = order[is_tied]
+    if tied.size:
+        order[is_tied] = tied[np.lexsort((-end_ns[tied], start_ns[tied]))]
+    return order
+
+
+def cleaned(columns: Columns, warnings: list[TraceWarning], what: str) -> Columns:
+    """Take out rows whose times cannot be true: a zero timestamp among real ones, a duration that wrapped."""
+    start = columns["start_ns"]
+    if start.size == 0:
+        return columns
+    too_long = columns["end_ns"] - start > LONGEST_PLAUSIBLE_NS if "end_ns" in columns else np.zeros(start.size, bool)
+    later = start[start > 0]  # in a trace that begins at zero the next row follows soon
+    at_zero = (start == 0) & bool(later.size and int(later.min()) > 10**9)
+    _warn(warnings, too_long, "dur.overflow", f"{what} with a duration of more than 11 days (an overflow) left out")
+    _warn(warnings, at_zero, "ts.zero", f"{what} with a zero timestamp left out")
+    bad = too_long | at_zero
+    return {name: picked(column, ~bad) for name, column in columns.items()} if bad.any() else columns
+
+
+def _warn(warnings: list[TraceWarning], rows: NDArray[np.bool_], warning_id: str, message: str) -> None:
+    if count := int(rows.sum()):
+        warnings.append(TraceWarning(id=warning_id, message=f"{count:,} {message}", count=count))
+
+
+def in_time_order(columns: Columns) -> Columns:
+    """The columns in time order, emptying `columns` one by one: two copies of a large table are too many."""
+    start, end = columns["start_ns"], columns.get("end_ns", columns["start_ns"])
+    later = start[1:] > start[:-1]
+    if bool((later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))).all()):
+        return columns
+    order = sort_order(start, end)
+    return {name: picked(columns.pop(name), order) for name in list(columns)}
+
+
+WHAT: Final = {
+    "kernels": "kernels",
+    "copies": "copies",
+    "mtia": "device rows",
+    "ops": "operators",
+    "calls": "runtime calls",
+    "spans": "annotations",
+    "python": "Python frames",
+    "overhead": "overhead rows",
+    "waits": "calls of the operating system",
+    "device_spans": "device annotations",
+    "sync_rows": "synchronisation rows",
+    "memory": "memory events",
+    "flows": "arrows",
+    "work": "counters of steps",
+}
+
+
+def code_table(codes: NDArray[Any], strings: tuple[str, ...], kind_of: Callable[[str], int]) -> NDArray[np.int8]:
+    """Give `kind_of` per string code, computed once for each code that occurs."""
+    table = np.zeros(len(strings) + 1, np.int8)  # the last is for "no string"
+    for code in distinct_codes(codes):
+        table[code] = kind_of(strings[code])
+    return table

@@ -1,0 +1,167 @@
+"""Where the steps are, and which window is analysed.
+
+With `ProfilerStep#` markers they are the steps and their extent is the window. Without, the window is the extent of
+device activity, and steps are looked for: by optimizer ranges, then by the period of the launch sequence with an
+anchor that occurs once per period (without an anchor a period may be a layer, not a step).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.errors import UnsupportedTraceError
+from profkit.ingest.numbers import MOST_STEPS, whole
+from profkit.model.arrays import I64, distinct, rows_by_value
+from profkit.model.table import Table
+from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step
+
+_NUMBER: Final = re.compile(r"\d+")
+_MIN_PERIODS: Final = 3
+_MIN_MATCH: Final = 0.9  # markers and period agreed on five public traces at a match of 1.0
+_MAX_ROWS: Final = 200_000  # enough for any period that repeats three times in a profile
+_MAX_CANDIDATES: Final = 64
+
+
+def find_window(
+    *, gpu: GpuWork, spans: Spans, ops: CpuOps, calls: RuntimeCalls, python: Spans, source: str
+) -> tuple[int, int]:
+    """Give `(start_ns, end_ns)` under analysis: the markers' extent, else device activity's, else the host's."""
+    markers = spans.kind == SpanKind.STEP
+    if markers.any():
+        return int(spans.start_ns[markers].min()), int(spans.end_ns[markers].max())
+    tables: tuple[Table, ...]
+    for tables in ((gpu,), (ops, spans, calls), (python,)):
+        present = [table for table in tables if len(table)]
+        if present:
+            columns = [table.columns() for table in present]
+            low = min(int(column["start_ns"].min()) for column in columns)
+            return low, max(int(column["end_ns"].max()) for column in columns)
+    raise UnsupportedTraceError(
+        f"{source} has neither host nor device ranges of torch.profiler",
+        hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and export_chrome_trace;"
+        " traces of other frameworks are not read",
+    )
+
+
+def find_steps(
+    *, gpu: GpuWork, spans: Spans, strings: tuple[str, ...], markers: str = "ProfilerStep"
+) -> tuple[tuple[Step, ...], str]:
+    """The steps, in order, and where they come from: `markers`, "period" or "span" (none found)."""
+    steps = _marked_steps(spans, strings)
+    if steps:
+        return steps, markers
+    steps = _optimizer_steps(gpu, spans) or _periodic_steps(gpu, spans, strings)
+    return (steps, "period") if steps else ((), "span")
+
+
+def _marked_steps(spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
+    rows = np.flatnonzero(spans.kind == SpanKind.STEP)
+    if rows.size == 0:
+        return ()
+    threads, counts = np.unique(spans.thread[rows], return_counts=True)
+    rows = rows[spans.thread[rows] == threads[np.argmax(counts)]]
+    rows = rows[spans.end_ns[rows] > spans.start_ns[rows]]
+    steps: list[Step] = []
+    for row in rows:
+        start, end = int(spans.start_ns[row]), int(spans.end_ns[row])
+        if steps and start < steps[-1].end_ns:
+            continue  # a marker inside another: the outer one is the step
+        digits = _NUMBER.search(strings[spans.name[row]])
+        number = whole(digits[0], 0, MOST_STEPS) if digits else None
+        steps.append(
+            Step(index=len(steps), number=len(steps) if number is None else number, start_ns=start, end_ns=end)
+        )
+    return tuple(steps)
+
+
+def _steps_between(edges: I64) -> tuple[Step, ...]:
+    lasting = (
+        (int(start), int(end)) for start, end in pairwise(edges) if end > start
+    )  # as marked steps: no empty ones
+    return tuple(
+        Step(index=index, number=index, start_ns=start, end_ns=end) for index, (start, end) in enumerate(lasting)
+    )
+
+
+def _optimizer_steps(gpu: GpuWork, spans: Spans) -> tuple[Step, ...]:
+    """From the end of one optimizer range to the end of the next, where one optimizer alone steps and steps evenly."""
+    rows = np.flatnonzero(spans.kind == SpanKind.OPTIMIZER)
+    if rows.size < _MIN_PERIODS or distinct(spans.name[rows]).size != 1:
+        return ()
+    edges = spans.end_ns[rows]
+    lengths = np.diff(edges)
+    if lengths.min() * 10 < lengths.max():  # several parameter groups, or several optimizers of one class, per step
+        return ()
+    return _steps_between(edges)
+
+
+def _periodic_steps(gpu: GpuWork, spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
+    """From the repeating sequence of kernels, where an optimizer kernel or a copy to the device recurs with it."""
+    rows = np.flatnonzero(gpu.kind != Kind.COMM)[:_MAX_ROWS]
+    if rows.size < 2 * _MIN_PERIODS:
+        return ()
+    codes = gpu.name[rows]
+    period = best_period(codes)
+    if period == 0:
+        return ()
+    is_layer = _counts_modules(spans, strings, n_periods=codes.size // period)
+    has_optimizer = any(_ANCHORS[0].search(strings[code]) for code in distinct(codes))  # then a step holds it
+    anchor = _anchor_offset(codes[:period], strings, _ANCHORS[:1] if is_layer or has_optimizer else _ANCHORS)
+    if anchor < 0:
+        return ()
+    return _steps_between(gpu.start_ns[rows[anchor::period]])
+
+
+def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -> bool:
+    """Whether ranges count on with the periods instead of recurring in each: `FSDP::pre_forward (blocks.7)`.
+
+    Then a period is a layer, whatever copies it makes: a step goes through all the layers.
+    """
+    counts: dict[str, list[int]] = {}
+    codes, n_ranges = np.unique(spans.name, return_counts=True)
+    for code, n in zip(codes, n_ranges, strict=True):
+        counts.setdefault(_NUMBER.sub("#", strings[code]), []).append(int(n))
+    return any(
+        len(each) >= _MIN_PERIODS and 2 * sum(each) >= n_periods and 2 * sorted(each)[len(each) // 2] < n_periods
+        for each in counts.values()
+    )
+
+
+def best_period(codes: NDArray[np.int32]) -> int:
+    """The smallest period with which the sequence repeats at least three times, 0 if there is none."""
+    distances: dict[int, int] = {}
+    for _, places in rows_by_value(codes):
+        if _MIN_PERIODS <= places.size <= 4096:
+            for distance in distinct(np.diff(places)):
+                distances[int(distance)] = distances.get(int(distance), 0) + 1
+        if len(distances) > 50_000:
+            break
+    limit = codes.size // _MIN_PERIODS
+    likely = sorted((d for d in distances if 1 < d <= limit), key=lambda d: -distances[d])[:_MAX_CANDIDATES]
+    matches = {period: float((codes[period:] == codes[:-period]).mean()) for period in likely}
+    if not matches or max(matches.values()) < _MIN_MATCH:
+        return 0
+    best = max(matches.values())
+    return min(period for period, match in matches.items() if match >= best - 0.02)
+
+
+_ANCHORS: Final = (
+    re.compile(r"multi_tensor|adam|sgd|lamb(?!da)|adagrad|FusedOptimizer", re.IGNORECASE),
+    re.compile(r"^Memcpy HtoD"),
+)
+
+
+def _anchor_offset(
+    period_codes: NDArray[np.int32], strings: tuple[str, ...], anchors: Sequence[re.Pattern[str]]
+) -> int:
+    for pattern in anchors:
+        is_anchor = [bool(pattern.search(strings[code])) for code in period_codes]
+        if any(is_anchor):
+            return is_anchor.index(True)
+    return -1

@@ -1,0 +1,60 @@
+"""One batch of events as columns: a pure function, so that any process can do it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+
+from profkit.ingest.assemble.raw import Batch
+from profkit.ingest.kineto.columns import EXTRACTORS, rows_by_table, shared_columns
+from profkit.ingest.kineto.events import COMM_OP, EMBEDDING, Groups, decode_groups
+from profkit.ingest.kineto.fast_decoder import decode_usual
+from profkit.ingest.kineto.fields import Codes, InexactError, text_of
+from profkit.ingest.kineto.sparse_columns import (
+    counted_work,
+    embeddings,
+    flows,
+    kernel_collectives,
+    operator_collectives,
+    thread_names,
+)
+
+
+def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:
+    """The columns of a JSON array of whole events; raises BadEventError.
+
+    `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
+    `every_argument` reads also those that these events do not need, as happens when others of their batch need them:
+    what is good then is good in any company.
+    """
+    if not (unique_keys or every_argument) and (usual := decode_usual(array)) is not None:
+        with suppress(InexactError):
+            return _columns(usual)
+    return _columns(decode_groups(array, unique_keys=unique_keys, every_argument=every_argument))
+
+
+def _columns(groups: Groups) -> Batch:
+    batch = Batch(n_events=sum(map(len, groups.values())))
+    strings, threads = Codes(), Codes()
+    for (cat, ph), rows in groups.items():
+        batch.categories[cat or ph] = batch.categories.get(cat or ph, 0) + len(rows)
+    tables = rows_by_table(groups)
+    shared = shared_columns(tables, strings, threads)
+    for table, rows in tables.items():
+        batch.tables[table] = shared.get(table, {}) | EXTRACTORS[table](rows)
+        if table == "kernels" and any(event.args is not None and event.args.collective for event in rows):
+            batch.tables["collectives"] = kernel_collectives(rows, strings)
+        if table == "ops" and COMM_OP in strings:
+            batch.tables["comm_ops"] = operator_collectives(rows, strings)
+        if table == "ops" and EMBEDDING in strings and (found := embeddings(rows, strings)):
+            batch.tables["work"] = found
+    if arrows := flows(groups, threads):
+        batch.tables["flows"] = arrows
+    if work := counted_work(groups, strings):
+        found = batch.tables.get("work", {})
+        batch.tables["work"] = {name: np.concatenate((work[name], found[name])) for name in work} if found else work
+    batch.thread_names = thread_names(groups)
+    batch.strings = list(map(text_of, strings))
+    batch.threads = [(text_of(pid), text_of(tid)) for pid, tid in threads]
+    return batch

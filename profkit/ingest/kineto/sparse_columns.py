@@ -1,0 +1,141 @@
+"""The columns of what only some batches hold: collectives, arrows, counts of work, embeddings, names of threads."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.ingest.assemble.raw import Columns
+from profkit.ingest.kineto.events import (
+    ABSENT,
+    COMM_OP,
+    COUNTED,
+    EMBEDDING,
+    BadEventError,
+    Event,
+    Groups,
+    RareArgs,
+)
+from profkit.ingest.kineto.fields import (
+    MOST_DIGITS,
+    Codes,
+    args_of,
+    external_ids,
+    integer,
+    integers,
+    starts,
+    text_of,
+    threads_of,
+)
+from profkit.ingest.numbers import MOST_STEPS, finite
+from profkit.ingest.texts import LONGEST_LABEL
+
+_EMBEDDED_DIMS: Final = re.compile(rb"\[\s*\[([0-9, ]+)\]\s*,\s*\[([0-9, ]+)\]")  # of its table, of its indices
+_COUNTED_KINDS: Final = {f"profkit.{kind}": kind for kind in ("tokens", "padded_tokens", "samples")}
+
+
+def kernel_collectives(rows: list[Event], strings: Codes) -> Columns:
+    """The arguments of the kernels that are collectives; `kernel` is their place among the batch's kernels."""
+    args = args_of(rows)
+    places = [place for place, arg in enumerate(args) if arg.has_collective and arg.collective]
+    arguments = _collective_arguments([args[place] for place in places], strings)
+    return {"kernel": np.array(places, np.int64)} | arguments
+
+
+def operator_collectives(rows: list[Event], strings: Codes) -> Columns:
+    """The arguments of operators that announce a collective."""
+    args = [event.args for event in rows if event.name == COMM_OP and event.args and event.args.has_collective]
+    return {"external_id": external_ids(args)} | _collective_arguments(args, strings)
+
+
+def _collective_arguments(args: list[Any], strings: Codes) -> Columns:
+    target = integers(args, "target_rank")
+    return {
+        "collective": _optional_strings([arg.collective for arg in args], strings),
+        "dtype": _optional_strings([arg.dtype for arg in args], strings),
+        "in_elements": integers(args, "in_elements"),
+        "out_elements": integers(args, "out_elements"),
+        "group_size": integers(args, "group_size"),
+        "group_name": _optional_strings([arg.group_name for arg in args], strings),
+        "group_ranks": _optional_strings([_raw_text(arg.group_ranks) for arg in args], strings),
+        "seq": integers(args, "seq"),
+        "peer": np.where(target >= 0, target, integers(args, "source_rank")),
+    }
+
+
+def _raw_text(value: Any) -> str | None:
+    try:
+        return bytes(value).decode() or None
+    except UnicodeDecodeError:
+        raise BadEventError("Process Group Ranks is not text") from None
+
+
+def _optional_strings(values: list[Any], strings: Codes) -> NDArray[np.int32]:
+    return np.array([ABSENT if value is None else strings[text_of(value)] for value in values], np.int32)
+
+
+def flows(groups: Groups, threads: Codes) -> Columns:
+    """The forward-to-backward arrows; {} if there are none."""
+    rows = [event for ph in ("s", "f") for event in groups.get(("fwdbwd", ph), ())]
+    if not rows:
+        return {}
+    return {
+        "start_ns": starts(rows),
+        "flow_id": np.array([integer(event.id, ABSENT) for event in rows], np.int64),
+        "thread": threads_of(rows, threads),
+        "is_start": np.array([event.ph == "s" for event in rows], np.int8),
+    }
+
+
+def counted_work(groups: Groups, strings: Codes) -> Columns:
+    """What a script told of its steps, a row for each step and kind of work; {} if it told nothing."""
+    rows, values = [], []
+    for event in groups.get(COUNTED, ()):
+        value = getattr(event.args, _COUNTED_KINDS.get(str(event.name), ""), None)
+        number = finite(value, 0, MOST_STEPS) if isinstance(value, int | float) else None
+        if number is not None:
+            rows.append(event)
+            values.append(number)
+    if not rows:
+        return {}
+    return {
+        "start_ns": starts(rows),
+        "name": np.array([strings[_COUNTED_KINDS[str(event.name)]] for event in rows], np.int32),
+        "value": np.array(values, np.float64),
+    }
+
+
+def embeddings(rows: list[Event], strings: Codes) -> Columns:
+    """How many indices each embedding among these operators looked up, named by its table; {} without shapes."""
+    from profkit.model.trace import EMBEDDED  # loaded after the reading, but for traces with shapes
+
+    found, names, values = [], [], []
+    for event in rows:
+        dims = _EMBEDDED_DIMS.match(getattr(event.args, "input_dims", b"")) if event.name == EMBEDDING else None
+        if dims is not None:
+            found.append(event)
+            names.append(strings[f"{EMBEDDED}{dims[1][:LONGEST_LABEL].decode()}"])
+            values.append(float(_product(re.findall(rb"[0-9]+", dims[2]))))
+    if not found:
+        return {}
+    return {"start_ns": starts(found), "name": np.array(names, np.int32), "value": np.array(values, np.float64)}
+
+
+def _product(sizes: list[bytes]) -> int:
+    """The product of sizes as text, at most `MOST_STEPS`."""
+    product = 1
+    for size in sizes:
+        product = min(product * int(size[:MOST_DIGITS]), MOST_STEPS)
+    return product
+
+
+def thread_names(groups: Groups) -> dict[tuple[str, str], str]:
+    """The names of threads by (pid, tid)."""
+    return {
+        (text_of(event.pid), text_of(event.tid)): text_of(event.args.label)
+        for event in groups.get(("", "M"), ())
+        if event.name == "thread_name" and isinstance(event.args, RareArgs) and event.args.label
+    }

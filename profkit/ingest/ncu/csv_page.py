@@ -1,0 +1,206 @@
+"""ncu's CSV pages to profiles: details (one row per metric), raw (one row per launch), summaries.
+
+`ncu --csv` writes between whatever the program prints, so a row is what fits under the header; the rest is skipped and
+counted. Rule rows are longer than metric rows, and both are shorter than the header in some versions.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from profkit.ingest.ncu.values import (
+    METRIC_NAME,
+    measured_in,
+    metric_for,
+    number_in,
+    share_of,
+    uses_decimal_comma,
+)
+from profkit.model.kernel import KernelProfile, Rule
+from profkit.model.names import function_name
+
+_MAX_JOINED: Final = 64  # lines of one quoted cell: more is a stray quote in what the program printed
+_MIN_CELLS: Final = 5  # quoted cells that make a line a record of its own (chosen: the shortest page has 13)
+_MAX_FIELD: Final = 2**20
+_SIZE: Final = re.compile(r"(\d{1,12})[, x]+(\d{1,12})[, x]+(\d{1,12})")
+_MAX_DIGITS: Final = 15
+
+Row = dict[str, str]
+
+
+class CsvPage(msgspec.Struct):
+    """What a file held: its profiles, and lines among them that were none of ncu's."""
+
+    profiles: list[KernelProfile] = msgspec.field(default_factory=list)
+    n_skipped: int = 0
+
+
+class _Open(msgspec.Struct):
+    """A launch while its rows are gathered; cells are (label, unit, value) as written."""
+
+    row: Row
+    cells: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    rules: list[Row] = msgspec.field(default_factory=list)
+
+
+def is_header(line: str) -> bool:
+    """Whether a line begins a CSV page of ncu."""
+    if "Kernel Name" not in line or "," not in line:
+        return False
+    names = _split(line)
+    return names is not None and "Kernel Name" in names and ("Metric Name" in names or _is_raw(names))
+
+
+def read_csv(lines: Iterable[str], source: str) -> CsvPage:
+    """The launches of every CSV page in the lines; several runs may stand in one file."""
+    page = CsvPage()
+    launches: dict[tuple[object, ...], _Open] = {}
+    header: list[str] = []
+    units: list[str] | None = None
+    n_pages = 0
+    for cells in _records(lines):
+        if "Kernel Name" in cells and ("Metric Name" in cells or _is_raw(cells)):
+            header, units, n_pages = cells, None, n_pages + 1
+        elif not header:
+            continue
+        elif _is_raw(header) and units is None:
+            units = cells if len(cells) == len(header) and not cells[header.index("Kernel Name")] else []
+            if not units:
+                page.n_skipped += not _gather_raw(header, units, cells, (n_pages, len(launches)), launches)
+        elif _is_raw(header):
+            page.n_skipped += not _gather_raw(header, units or [], cells, (n_pages, len(launches)), launches)
+        else:
+            page.n_skipped += not _gather(header, cells, n_pages, launches)
+    comma = uses_decimal_comma(value for launch in launches.values() for _, _, value in launch.cells)
+    page.profiles = [_profile(launch, place, source, comma=comma) for place, launch in enumerate(launches.values())]
+    return page
+
+
+def _is_raw(names: Sequence[str]) -> bool:
+    return "Metric Name" not in names and any(METRIC_NAME.fullmatch(name) for name in names)
+
+
+def _records(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The cells of each record; a quoted cell may go on over lines."""
+    held: list[str] = []
+    for line in lines:
+        if held and (len(held) == _MAX_JOINED or _is_whole(line)):  # the quote was a stray one
+            yield from filter(None, map(_split, held))
+            held = []
+        held.append(line)
+        is_open = held[0].startswith('"') and sum(part.count('"') for part in held) % 2 == 1
+        if not is_open:
+            yield from filter(None, [_split("\n".join(held))])
+            held = []
+    yield from filter(None, map(_split, held))
+
+
+def _is_whole(line: str) -> bool:
+    return line.startswith('"') and line.count('"') % 2 == 0 and line.count('","') >= _MIN_CELLS
+
+
+def _split(text: str) -> list[str] | None:
+    csv.field_size_limit(_MAX_FIELD)
+    try:
+        return next(csv.reader([text] if "\n" not in text else text.splitlines(keepends=True)), None)
+    except csv.Error:
+        return None
+
+
+def _gather(header: list[str], cells: list[str], page: int, launches: dict[tuple[object, ...], _Open]) -> bool:
+    """Take a row of a long page; give whether it was one."""
+    row = dict(zip(header, cells, strict=False))  # metric rows end before the columns of rules
+    needed = "Metric Value" if "Metric Value" in header else "Average"
+    if needed not in row and "Rule Name" not in row:
+        return False
+    number = row.get("ID", "")
+    if ("ID" in header and not number.isdigit()) or not row.get("Kernel Name"):
+        return False
+    identity = ("Process ID", "Host Name", "Kernel Name", "Block Size", "Grid Size", "Device", "Stream", "Context")
+    key = (page, number, *(row.get(name, "") for name in identity))
+    launch = launches.setdefault(key, _Open(row=row))
+    label, unit = row.get("Metric Name", ""), row.get("Metric Unit", "")
+    if label:
+        launch.cells.append((label, unit, row.get(needed, "")))
+    elif row.get("Rule Name"):
+        launch.rules.append(row)
+    return True
+
+
+def _gather_raw(
+    header: list[str],
+    units: list[str],
+    cells: list[str],
+    key: tuple[int, int],
+    launches: dict[tuple[object, ...], _Open],
+) -> bool:
+    """Take a row of the raw page; give whether it was one."""
+    row = dict(zip(header, cells, strict=False))
+    if len(cells) != len(header) or not row.get("Kernel Name"):
+        return False
+    given = dict(zip(header, units, strict=False))
+    launches[key] = _Open(
+        row=row,
+        cells=[(name, given.get(name, ""), value) for name, value in row.items() if METRIC_NAME.fullmatch(name)],
+    )
+    return True
+
+
+def _rule(row: Row, *, comma: bool) -> Rule:
+    percent = number_in(row.get("Estimated Speedup", ""), has_decimal_comma=comma)
+    return Rule(
+        id=row["Rule Name"],
+        kind=row.get("Rule Type", ""),
+        message=row.get("Rule Description", ""),
+        speedup_fraction=share_of(percent),
+        speedup_scope=row.get("Estimated Speedup Type", ""),
+    )
+
+
+def _profile(launch: _Open, place: int, source: str, *, comma: bool) -> KernelProfile:
+    row = launch.row
+    metrics: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for label, unit, text in launch.cells:
+        name = metric_for(label, unit)
+        value = measured_in(text, unit, name, has_decimal_comma=comma)
+        if name and value is not None:
+            metrics.setdefault(name, value)
+        elif name:
+            texts[name] = text
+    number, name = _whole(row.get("ID", "")), row["Kernel Name"]
+    return KernelProfile(
+        source=source,
+        number=place if number is None else number,
+        name=name,
+        function=function_name(name),
+        grid=_size(row.get("Grid Size", "")),
+        block=_size(row.get("Block Size", "")),
+        process_id=_whole(row.get("Process ID", "")),
+        device=_whole(row.get("Device", "")),
+        device_name=texts.get("device__attribute_display_name", ""),
+        compute_capability=row.get("CC", "") or _capability(metrics),
+        n_launches=_whole(row.get("Invocations", "")) or 1,
+        metrics=metrics,
+        rules=tuple(_rule(rule, comma=comma) for rule in launch.rules),
+    )
+
+
+def _size(text: str) -> tuple[int, int, int] | None:
+    match = _SIZE.search(text)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
+
+
+def _capability(metrics: dict[str, float]) -> str:
+    major = metrics.get("device__attribute_compute_capability_major")
+    minor = metrics.get("device__attribute_compute_capability_minor")
+    return "" if major is None or minor is None else f"{major:.0f}.{minor:.0f}"

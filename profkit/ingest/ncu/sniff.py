@@ -1,0 +1,32 @@
+"""Whether a file is Nsight Compute's, by its first megabyte: to send it to the right reader before another is tried."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+from typing import Final
+
+from profkit import files
+
+REPORT_MAGIC: Final = b"NVR\x00"
+_REPORT_SUFFIX: Final = ".ncu-repz"  # zstd, as compressed traces are: nothing but the name tells it
+_LOOKED_AT_BYTES: Final = 2**20
+"""Chosen: ncu's own ==PROF== lines begin with the program; a page printed from a report begins at once."""
+# A CSV header with a launch's columns, the head of a launch on a text page, or ncu's own messages.
+_MARKS: Final = re.compile(
+    rb'^"[^\r\n]{0,600}Kernel Name",|, Context \d+, Stream \d+|^==(?:PROF|ERROR)==', re.MULTILINE
+)
+
+
+def is_ncu(path: Path, source: str) -> bool:
+    """Whether a file is an ncu report, or holds a page that ncu printed; False for what cannot be read."""
+    try:
+        head = files.read_head(path, _LOOKED_AT_BYTES)
+    except (OSError, ValueError):
+        return False
+    if head.startswith(REPORT_MAGIC) or Path(source).suffix == _REPORT_SUFFIX:
+        return True
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's > writes
+        head = head.decode("utf-16", errors="replace").encode()
+    return b"\0" not in head and _MARKS.search(head.removeprefix(codecs.BOM_UTF8)) is not None

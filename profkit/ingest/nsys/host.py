@@ -1,0 +1,106 @@
+"""What ran on the hosts, by an nsys export: CUDA calls, NVTX ranges, calls of the operating system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from profkit.errors import TraceFormatError
+from profkit.ingest.assemble.raw import Columns
+from profkit.ingest.nsys.nvtx import RANGE_TYPES, THREAD_NAME_TYPE
+from profkit.ingest.nsys.rows import NO_END, NO_NAME, TABLES, UNNAMED, Rows, small, times_of
+from profkit.ingest.nsys.session import process_of, text_of
+from profkit.ingest.nsys.sqlite import Database
+from profkit.model.arrays import I64
+
+_CALL: Final = {"start": None, "end": None, "globalTid": 0, "nameId": None}
+_BESIDE: Final = _CALL | {"nameId": NO_NAME}
+"""Of tables that add to a trace and do not make it: one without these columns is left out, and that is said."""
+
+
+def read_host_rows(database: Database, rows: Rows, *, wanted: set[int]) -> None:
+    """Read what ran on the hosts of the wanted processes: CUDA calls, ranges, OS calls, the profiler's own work."""
+    for table, target, numbers in _HOST_TABLES:
+        missing = [name for name in ("start", "end") if database.has(table) and name not in database.columns(table)]
+        if missing and numbers is _BESIDE:
+            rows.left_out.append(f"{table} has no column {missing[0]}: left out")
+            continue
+        for chunk in database.chunks(table, numbers):
+            kept = _of(wanted, chunk)
+            columns = _host_columns(kept, database, table, rows)
+            if target == "calls":
+                columns["correlation"] = kept["correlationId"]
+            rows.add(target, TABLES[table], kept["globalTid"], columns)
+    for columns, owner in _ranges(database, rows, wanted):
+        rows.add("ranges", TABLES["NVTX_EVENTS"], owner, columns)
+
+
+_HOST_TABLES: Final = (
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "calls", {**_CALL, "correlationId": 0}),
+    ("OSRT_API", "waits", _BESIDE),
+    ("CUPTI_ACTIVITY_KIND_OVERHEAD", "overhead", _BESIDE),
+    ("PROFILER_OVERHEAD", "overhead", _BESIDE),
+)
+
+
+def _host_columns(chunk: dict[str, Any], database: Database, table: str, rows: Rows) -> Columns:
+    return times_of(chunk, database, table) | {
+        "name": small(chunk["nameId"], database, table, "nameId"),
+        "thread": rows.thread_codes(chunk["globalTid"]),
+    }
+
+
+def _of(wanted: set[int], chunk: dict[str, Any]) -> dict[str, Any]:
+    """The rows of the wanted processes: data loaders and launchers may make more OS calls than training does."""
+    mine = np.isin(process_of(chunk["globalTid"]), list(wanted))
+    if mine.all():
+        return chunk
+    return {
+        name: column[mine] if isinstance(column, np.ndarray) else tuple(np.array(column, object)[mine])
+        for name, column in chunk.items()
+    }
+
+
+def _ranges(database: Database, rows: Rows, wanted: set[int]) -> Iterator[tuple[Columns, I64]]:
+    """The NVTX ranges as (columns, globalTids), an open range with `NO_END`; note the threads' own names."""
+    table = "NVTX_EVENTS"
+    numbers = {"start": None, "end": NO_END, "eventType": RANGE_TYPES[0], "globalTid": 0, "textId": -1}
+    for chunk in database.chunks(table, numbers, ("text",)):
+        for row in np.flatnonzero(chunk["eventType"] == THREAD_NAME_TYPE):
+            rows.thread_names[int(chunk["globalTid"][row])] = text_of(chunk["text"][row])
+        is_range = np.isin(chunk["eventType"], RANGE_TYPES)
+        text = chunk.pop("text")
+        if not is_range.all():
+            text = tuple(np.array(text, object)[is_range])
+        kept = _of(wanted, {name: column[is_range] for name, column in chunk.items()} | {"text": text})
+        name = -2 - small(kept["textId"], database, table, "textId")
+        own = np.full(name.size, UNNAMED, np.int64)
+        given = [value for value in kept["text"] if value is not None]
+        if given:
+            has_text = np.array([value is not None for value in kept["text"]], np.bool_)
+            own[has_text] = _label_codes(given, rows, database.source)
+        columns = times_of(kept, database, table) | {
+            "name": np.where(own == UNNAMED, name, own).astype(np.int32),
+            "thread": rows.thread_codes(kept["globalTid"]),
+        }
+        yield columns, kept["globalTid"]
+
+
+def _label_codes(texts: list[Any], rows: Rows, source: str) -> list[int]:
+    try:
+        return rows.labels.codes(texts)
+    except AttributeError:
+        wrong = next(value for value in texts if not isinstance(value, bytes))
+        raise TraceFormatError(f"{source}: NVTX_EVENTS.text holds {wrong!r:.40} where text is expected") from None
+
+
+def read_thread_names(database: Database, rows: Rows) -> dict[int, int]:
+    """The id in StringIds of each known thread's name, by globalTid."""
+    return {
+        global_tid: name
+        for chunk in database.chunks("ThreadNames", {"nameId": -1, "globalTid": -1})
+        for global_tid, name in zip(chunk["globalTid"].tolist(), chunk["nameId"].tolist(), strict=True)
+        if global_tid in rows.threads and name >= 0
+    }

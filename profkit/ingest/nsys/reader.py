@@ -1,0 +1,151 @@
+"""Nsight Systems SQLite exports of any version: the same `Trace` as from Kineto, one for each process with kernels.
+
+Rows of a table go to their process by globalTid and globalPid; a device row finds its launch by the correlation id
+within its process (ids repeat across processes). The export stores ranks of MPI alone, and only where it was traced:
+else processes are numbered by GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+import numpy as np
+
+from profkit.errors import TraceFormatError, UnsupportedTraceError
+from profkit.ingest.assemble.build import build_trace
+from profkit.ingest.bytes.bytesource import Progress
+from profkit.ingest.nsys.device import busy_processes, give_owner, read_device_rows
+from profkit.ingest.nsys.host import read_host_rows, read_thread_names
+from profkit.ingest.nsys.process import Export, raw_trace
+from profkit.ingest.nsys.rows import TABLES, UNNAMED, Rows
+from profkit.ingest.nsys.session import pid_of, read_session, text_of
+from profkit.ingest.nsys.sqlite import Database, opened
+from profkit.ingest.numbers import rank_in_name
+from profkit.model.trace import Trace
+from profkit.units import format_count
+
+_HOW_TO_RECORD: Final = (
+    "record a command that uses the GPU with nsys profile --trace=cuda,nvtx,osrt (profkit nsys does)"
+)
+MAX_UNNAMED: Final = 0.01
+"""Share of kernels without a name from which an export is refused. Chosen: no real export lacks one."""
+_WORDS: Final = {
+    "gpu_memcpy": "copies",
+    "gpu_memset": "memsets",
+    "cuda_sync": "synchronisations",
+    "cuda_runtime": "CUDA calls",
+    "nvtx": "NVTX events",
+    "osrt": "OS calls",
+}
+
+
+def read_export(path: Path, source: str, *, progress: Progress | None = None) -> Iterator[Trace]:
+    """A `Trace` for each process with kernels, in the order of ranks.
+
+    Raises TraceFormatError for what is no nsys export or a damaged one, UnsupportedTraceError for one without kernels.
+    """
+    with opened(path, source, progress) as database:
+        export = _read(database, path)
+    ranks = _ranks(export)
+    for key, rank in sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0])):
+        yield build_trace(raw_trace(export, key, rank))
+
+
+def _read(database: Database, path: Path) -> Export:
+    source = database.source
+    if not any(database.has(table) for table in (*TABLES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU")):
+        raise TraceFormatError(
+            f"{source} is an SQLite database, but not an nsys export",
+            hint="nsys export --type=sqlite x.nsys-rep writes one",
+        )
+    database.expect(TABLES)
+    session = read_session(database)
+    rows = Rows()
+    read_device_rows(database, rows)
+    give_owner(database, rows)
+    devices = busy_processes(rows)
+    if not devices:
+        _refuse_without_kernels(database)
+    idle = [process for key, process in rows.processes.items() if key not in devices]
+    rows.keep(set(devices))
+    read_host_rows(database, rows, wanted=set(devices))
+    export = Export(source, path.stat().st_size, session, rows, devices, n_left_out=len(idle))
+    export.thread_names = read_thread_names(database, rows)
+    export.texts = _texts(database, _ids(export))
+    export.n_unnamed = _unnamed(export)
+    return export
+
+
+def _refuse_without_kernels(database: Database) -> NoReturn:
+    there = {table: count for table in TABLES if (count := database.n_rows(table))}
+    has_cuda = any(table.startswith("CUPTI") for table in there)
+    words = {_WORDS[TABLES[table]]: count for table, count in there.items() if TABLES[table] in _WORDS}
+    seen = ", ".join(f"{format_count(count)} {word}" for word, count in words.items())
+    raise UnsupportedTraceError(
+        f"{database.source} holds no kernels"
+        + ("" if has_cuda else ": no CUDA activity was recorded at all")
+        + f" ({seen or 'no events of any kind'})",
+        hint=_HOW_TO_RECORD,
+    )
+
+
+def _ids(export: Export) -> set[int]:
+    """The ids of StringIds that rows and threads refer to: a file holds many more (symbols, paths, output)."""
+    ids = set(export.thread_names.values())
+    for process in export.rows.processes.values():
+        for table in ("kernels", "calls", "waits", "overhead", "ranges"):
+            for part in process.parts(table):
+                names = np.unique(part["name"])
+                found = -2 - names[names < UNNAMED] if table == "ranges" else names[names >= 0]
+                ids.update(found.tolist())
+    return ids
+
+
+def _unnamed(export: Export) -> dict[int, int]:
+    """How many kernels of each process have no name; raises TraceFormatError where those are more than a few.
+
+    A collective without its name would count as compute.
+    """
+    n_kernels = 0
+    unnamed: dict[int, int] = {}
+    for key, process in export.rows.processes.items():
+        for part in process.parts("kernels"):
+            names, counts = np.unique(part["name"], return_counts=True)
+            rows = list(zip(names.tolist(), counts.tolist(), strict=True))
+            n_kernels += part["name"].size
+            unnamed[key] = unnamed.get(key, 0) + sum(n for name, n in rows if name >= 0 and name not in export.texts)
+    n_unnamed = sum(unnamed.values())
+    if n_unnamed > MAX_UNNAMED * n_kernels:
+        raise TraceFormatError(
+            f"{export.source}: {format_count(n_unnamed)} of {format_count(n_kernels)} kernels have no name in"
+            " StringIds",
+            hint="without names, collectives and compute look alike: export it again, whole",
+        )
+    return unnamed
+
+
+def _texts(database: Database, ids: set[int]) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    wanted = np.array(sorted(ids), np.int64)
+    for chunk in database.chunks("StringIds", {"id": None}, ("value",)):
+        for row in np.flatnonzero(np.isin(chunk["id"], wanted)):
+            texts[int(chunk["id"][row])] = text_of(chunk["value"][row])
+    return texts
+
+
+def _ranks(export: Export) -> dict[int, int | None]:
+    """The rank of each process: as MPI says, else of one as the file's name tells, of several by GPU, then pid."""
+    if export.mpi_ranks:
+        return dict(export.mpi_ranks)
+    keys = list(export.devices)
+    if len(keys) == 1:
+        rank = rank_in_name(Path(export.source).name)
+        return {keys[0]: rank if rank >= 0 else None}
+
+    def place(key: int) -> tuple[int, int]:
+        gpu = export.session.gpu(key, export.devices[key])
+        return (gpu.id if gpu is not None else export.devices[key], pid_of(key))
+
+    return {key: number for number, key in enumerate(sorted(keys, key=place))}

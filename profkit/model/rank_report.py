@@ -1,0 +1,108 @@
+"""One rank's report: what was measured of its trace, as plain values, named as in the JSON contract."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from profkit.model.budget import Budget
+from profkit.model.finding import Finding, Skipped
+
+IDLE_PARTS: Final = ("idle_data", "idle_sync", "idle_launch", "idle_host", "idle_dependency", "idle_unknown")
+"""The parts of a budget in which the device does nothing."""
+
+
+class StreamUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream: what it carries and how long it is busy inside the window."""
+
+    stream: int
+    label: str
+    busy_ns: int
+    occupancy: float
+    n_ops: int
+
+
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One device (or the CPU) over the window. `occupancy` values are shares of the window."""
+
+    device: int
+    name: str
+    kind: str
+    budget: Budget
+    busy_compute_ns: int
+    busy_comm_ns: int
+    busy_copy_ns: int
+    busy_any_ns: int
+    comm_overlapped_ns: int
+    streams: tuple[StreamUse, ...] = ()
+    n_streams: int = 0
+    """How many there are; `streams` holds the busiest."""
+
+    @property
+    def comm_hidden_fraction(self) -> float | None:
+        """Share of communication under compute; None without communication."""
+        return self.comm_overlapped_ns / self.busy_comm_ns if self.busy_comm_ns else None
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One check of the quality gate."""
+
+    id: str
+    ok: bool
+    value: float | None
+    message: str
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """Step times inside the window, ns; None where no steps were found."""
+
+    n: int
+    source: str
+    mean_ns: int | None
+    p50_ns: int | None
+    p95_ns: int | None
+    cv: float | None
+    durations_ns: tuple[int, ...] = ()
+
+
+class TableView(msgspec.Struct, frozen=True, kw_only=True):
+    """A table ready to print: `units` names how renderers format each column (ns, fraction, count, text, bytes)."""
+
+    title: str
+    headers: tuple[str, ...]
+    units: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    note: str = ""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """What one analyzer shows: plain numbers for JSON, tables for people."""
+
+    analyzer: str
+    title: str
+    values: dict[str, object]
+    tables: tuple[TableView, ...] = ()
+
+
+class RankReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's measurements."""
+
+    source: str
+    format: str
+    rank: int | None
+    world_size: int | None
+    torch_version: str | None
+    n_events: int
+    checks: tuple[Check, ...]
+    window_ns: tuple[int, int]
+    steps: Steps
+    devices: tuple[DeviceReport, ...]
+    sections: tuple[Section, ...]
+    warnings: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    skipped: tuple[Skipped, ...]
+    recorded_command: str = ""
+    """What the source says it was recorded with; anybody may have written it there."""
+    is_command_used: bool = False
+    """Whether the next commands name the user's command: it was typed, or this user's own capture recorded it."""

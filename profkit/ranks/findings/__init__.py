@@ -1,0 +1,5 @@
+"""Causes across ranks, and one verdict over them.
+
+In: what `measure` found. Out: findings, and a `Verdict` for the job. Begin with `overall.overall`; `lateness` decides
+why a rank is late.
+"""

@@ -1,0 +1,256 @@
+"""`comm.skew`, `comm.bandwidth`, `collective.extra`: what the communication of a fleet is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from profkit.analyzers.base import Scope
+from profkit.analyzers.tools import recapture, system_timeline
+from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
+from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.ranks.align.match_types import Method
+from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
+from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
+from profkit.ranks.measure.stragglers import own_excess_ns
+from profkit.ranks.measure.tokens import TokenSkew
+from profkit.ranks.measure.waits import GroupWaits
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import Group
+from profkit.shell import line_of
+from profkit.units import format_bytes, format_fraction, format_ns
+
+_GUESSED: Final = 0.8
+"""What is left of the confidence where the group is a guess: NCCL's ends would agree within microseconds. Chosen."""
+
+
+def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
+    """One finding of each kind at most, on the group where it costs most."""
+    pairs = sorted(zip(joint.limits, joint.waits, strict=True), key=lambda pair: -pair[0].exposed_ns)
+    enough = [(limit, waits) for limit, waits in pairs if limit.is_enough]
+    least = SKEW.limit("window")
+    skewed = [pair for pair in enough if pair[0].is_skew and _fraction(joint, pair[0].wait_exposed_ns) >= least]
+    if skewed:
+        yield _skew(*max(skewed, key=lambda pair: pair[0].wait_exposed_ns), joint, scope, n_alike=len(skewed) - 1)
+    least = BANDWIDTH.limit("window")
+    slow = [pair for pair in enough if not pair[0].is_skew and _fraction(joint, _won(pair[0])) >= least]
+    if slow:
+        yield _bandwidth(*max(slow, key=lambda pair: _won(pair[0])), joint, scope, n_alike=len(slow) - 1)
+    extra = [row for rows in joint.traffic for row in rows if row.is_suspect]
+    extra = [row for row in extra if joint.fraction(row.exposed_ns) >= EXTRA.limit("window")]
+    if extra:
+        yield _extra(max(extra, key=lambda row: row.exposed_ns), joint, scope)
+
+
+def _fraction(joint: Joint, total_ns: int) -> float:
+    return joint.fraction(total_ns)
+
+
+def _won(limit: CommunicationLimit) -> int:
+    """The exposed time that is not waiting: what an infinitely fast network would take away."""
+    return max(limit.exposed_ns - limit.wait_exposed_ns, 0)
+
+
+def group_name(group: Group, n_ranks: int) -> str:
+    """A group as people call it."""
+    name = f"group {group.name}" if group.name else "the group"
+    return f"{name} of {group.size or n_ranks} ranks"
+
+
+def _alike(n_alike: int) -> str:
+    return f" ({n_alike} more group{'s' if n_alike > 1 else ''} like it)" if n_alike else ""
+
+
+def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: int) -> Evidence:
+    return Evidence(
+        statement=(
+            f"{group_name(limit.group, len(waits.ranks))}{_alike(n_alike)}: {limit.n_instances:,} collectives,"
+            f" {format_ns(joint.per_step(limit.wait_ns))} of waiting for the last rank and"
+            f" {format_ns(joint.per_step(limit.transfer_ns))} of transfer {joint.per}"
+        ),
+        metric="comm.wait_fraction",
+        value=limit.wait_fraction,
+        unit="fraction",
+        expected=f"{SKEW.limit('matched'):g} collectives or more, on all ranks",
+    )
+
+
+def _confidence(waits: GroupWaits, joint: Joint) -> float:
+    sure = 0.85 * (1.0 if waits.uses_clocks and not waits.is_disputed else 0.8)
+    sure *= _GUESSED if not joint.outcomes[0].summary.is_cpu and _is_by_order_alone(waits, joint) else 1.0
+    sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
+    return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
+
+
+def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
+    """Tell collectives of no known group that neither numbers nor ends join: there may be several groups."""
+    mine = next(each for each in joint.matching.groups if (each.group, each.ranks) == (waits.group, waits.ranks))
+    return not waits.group.name and mine.method in (Method.STEPS, Method.ORDER)
+
+
+def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
+    fraction = joint.fraction(limit.wait_exposed_ns)
+    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
+    mostly = _mostly(waits)
+    return SKEW.found(
+        title="" if mostly is None else f"ranks wait, mostly for rank {mostly}, which is not a proven straggler",
+        confidence=_confidence(waits, joint),
+        recoverable_ns=joint.per_step(limit.wait_exposed_ns),
+        fraction=fraction,
+        evidence=(
+            Evidence(
+                statement=(
+                    f"a rank that is not the last waits {format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per}"
+                    f" without compute to hide it ({format_fraction(fraction)} of the window)"
+                ),
+                metric="comm.wait_exposed_ns",
+                value=float(limit.wait_exposed_ns),
+                unit="ns",
+                expected=f"< {format_fraction(SKEW.limit('window'))} of the window",
+            ),
+            _split(limit, waits, joint, n_alike),
+            Evidence(
+                statement=f"the ranks that caused the waiting: {last}, of {limit.n_instances:,} collectives",
+                metric="comm.n_instances",
+                value=float(limit.n_instances),
+                unit="count",
+            ),
+            *_not_a_straggler(mostly, waits, joint),
+            *_not_tokens(joint),
+        ),
+        fix="give all ranks the same work in every step: batches of equal tokens, no work on some ranks only, garbage"
+        " collection at the same step",
+        next_tools=(_skew_tool(mostly, scope),),
+    )
+
+
+def _mostly(waits: GroupWaits) -> int | None:
+    """The rank that has nearly all of the lateness, None where ranks share it."""
+    excess = own_excess_ns(waits).sum(axis=0)
+    column = int(excess.argmax())
+    return waits.ranks[column] if excess[column] >= SKEW.limit("mostly_one") * max(int(excess.sum()), 1) else None
+
+
+def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
+    """Why the rank with nearly all of the lateness is not named."""
+    if rank is None:
+        return
+    excess = own_excess_ns(waits).sum(axis=0)
+    share = float(excess[waits.ranks.index(rank)] / max(int(excess.sum()), 1))
+    # by identity: two groups may be of the same ranks
+    reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
+    yield Evidence(
+        statement=f"rank {rank} has {format_fraction(share)} of the delay, but is not a proven straggler: {reason}",
+        metric="comm.largest_share",
+        value=share,
+        unit="fraction",
+        expected=f"< {format_fraction(SKEW.limit('mostly_one'))} where ranks take turns",
+    )
+
+
+def _skew_tool(rank: int | None, scope: Scope) -> NextTool:
+    if rank is None:
+        return system_timeline(scope, "why does the late rank change?", "gaps before the late rank's calls")
+    return recapture(
+        scope, f"record more steps of all ranks: is rank {rank} late by chance?", "12 steps or more on every rank"
+    )
+
+
+def _not_tokens(joint: Joint) -> Iterable[Evidence]:
+    """Why tokens, where they were counted, are not the cause."""
+    skew = joint.token_skew
+    if isinstance(skew, TokenSkew) and not skew.is_found:
+        yield Evidence(
+            statement=f"token counts do not explain it: {skew.reason}",
+            metric="tokens.skew_fraction",
+            value=skew.skew_fraction,
+            unit="ratio",
+        )
+
+
+def _last(waits: GroupWaits) -> list[tuple[int, int]]:
+    """Each rank with for how many collectives the others waited for it by its own doing, the most first."""
+    counts = (own_excess_ns(waits) > 0).sum(axis=0)
+    pairs = [(rank, int(count)) for rank, count in zip(waits.ranks, counts, strict=True) if count]
+    return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
+    won = _won(limit)
+    fraction = joint.fraction(won)
+    evidence = [
+        Evidence(
+            statement=(
+                f"compute does not hide {format_ns(joint.per_step(won))} {joint.per} of transfer"
+                f" ({format_fraction(fraction)} of the window)"
+            ),
+            metric="comm.transfer_exposed_ns",
+            value=float(won),
+            unit="ns",
+            expected=f"< {format_fraction(BANDWIDTH.limit('window'))} of the window",
+        ),
+        _split(limit, waits, joint, n_alike),
+    ]
+    if limit.bus_bytes_per_s is not None:
+        evidence.append(
+            Evidence(
+                statement=(
+                    f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s, median by size (nccl-tests definition);"
+                    " only a link test shows whether the links can do more"
+                ),
+                metric="comm.bus_bytes_per_s",
+                value=limit.bus_bytes_per_s,
+                unit="bytes/s",
+            )
+        )
+    return BANDWIDTH.found(
+        confidence=_confidence(waits, joint),
+        recoverable_ns=joint.per_step(won),
+        fraction=fraction,
+        evidence=tuple(evidence),
+        fix="fewer bytes (bf16 gradients, gradient accumulation, HSDP), more overlap (buckets, prefetch), faster links",
+        next_tools=(_link_test(waits, scope),),
+    )
+
+
+def _link_test(waits: GroupWaits, scope: Scope) -> NextTool:
+    if scope.is_cpu:
+        return system_timeline(
+            scope, "are the links or the cores busy?", "cores at 100 % in gloo's threads: memory copies"
+        )
+    return NextTool(
+        name="nccl-tests",
+        line=line_of("all_reduce_perf -b 1M -e 1G -f 2 -g", str(max(len(waits.ranks), 2))),
+        purpose="what can these links do? run it on the same ranks while the job is stopped",
+        look_for="busbw at the job's message size: if the job reaches it, send fewer bytes; else tune the job",
+    )
+
+
+def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
+    fraction = joint.fraction(row.exposed_ns)
+    kind = CollectiveKind(row.kind).name.lower().replace("_", "-")
+    size = f" of {format_bytes(row.n_bytes)}" if row.n_bytes >= 0 else ""
+    often = f"{row.per_step:g} per step" if row.per_step is not None else f"{row.n_instances:,} in the window"
+    return EXTRA.found(
+        title=f"extra {kind}{size}, not part of the backward pass",
+        confidence=0.6,
+        recoverable_ns=joint.per_step(row.exposed_ns),
+        fraction=fraction,
+        evidence=(
+            Evidence(
+                statement=(
+                    f"the script itself issues it, {often}: {format_ns(joint.per_step(row.exposed_ns))}"
+                    f" {joint.per} exposed, {format_fraction(row.share)} of the group's traffic"
+                ),
+                metric="collective.exposed_ns",
+                value=float(row.exposed_ns),
+                unit="ns",
+            ),
+        ),
+        fix="a metric or a loss: reduce it every n-th step, asynchronously, or together with others; gradients: they"
+        " are reduced twice",
+        next_tools=(
+            system_timeline(scope, "which line of the script issues it?", "the Python frame that calls the collective"),
+        ),
+    )

@@ -1,0 +1,85 @@
+"""What several late ranks cost together: each alone costs next to nothing where another one is as late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.model.finding import Evidence, Finding, severity_of
+from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.permutation_test import lateness_ns
+from profkit.ranks.measure.replay import Counterfactual
+from profkit.ranks.measure.stragglers import Straggler, Stragglers
+from profkit.ranks.measure.waits import GroupWaits
+from profkit.units import format_ns, format_numbers
+
+_WHY: Final = {
+    "data": "which wait for their DataLoaders",
+    "compute": "which compute longer",
+    "host": "which are held up by their CPUs",
+    "copy": "which spend longer in copies",
+}
+
+
+def excess_of_ns(waits: GroupWaits, ranks: Sequence[int]) -> int:
+    """What instances would have begun earlier in all, had these ranks come with the last of the others."""
+    chosen = np.isin(waits.ranks, ranks)
+    is_late, is_other = waits.present & chosen, waits.present & ~chosen
+    rows = np.flatnonzero(is_late.any(axis=1) & is_other.any(axis=1))
+    if rows.size == 0:
+        return 0
+    lowest = np.iinfo(np.int64).min // 4
+    arrival = waits.arrival_ns[rows]
+    last = np.where(is_late[rows], arrival, lowest).max(axis=1)
+    other = np.where(is_other[rows], arrival, lowest).max(axis=1)
+    # As for one rank: none has come later, by its own doing, than by what it did longer than the others.
+    longer = np.where(is_late, lateness_ns(waits.own_ns.sum(axis=2), waits.present), 0)[rows].max(axis=1)
+    return int(np.minimum(np.maximum(last - other, 0), longer).sum())
+
+
+def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
+    """What mending these ranks would give over the window, and whether the replay says so.
+
+    Else by arrivals, in the group where it is most.
+    """
+    prediction = joint.prediction
+    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == set(ranks):
+        return prediction.gain_ns * joint.n_steps, True
+    return max((excess_of_ns(waits, ranks) for waits in joint.waits), default=0), False
+
+
+def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Stragglers]], joint: Joint) -> Finding:
+    """The costliest rank's finding as that of all late ranks: where each is as late, none alone is worth much."""
+    ranks = sorted(straggler.rank for straggler, _, _ in late)
+    named = format_numbers(ranks)
+    won, is_replayed = together_ns(joint, ranks)
+    fraction = joint.fraction(won)
+    phases = {straggler.phase for straggler, _, _ in late}
+    why = (
+        _WHY.get(phases.pop() or "", "which are late in several phases")
+        if len(phases) == 1
+        else "which are late for different reasons"
+    )
+    n_others = len({rank for _, waits, _ in late for rank in waits.ranks} - set(ranks))
+    waiting = f"{n_others} ranks wait" if n_others > 1 else "the other rank waits"
+    said = Evidence(
+        statement=(
+            f"if ranks {named} were as fast as their peers, this would save"
+            f" {format_ns(joint.per_step(won))} {joint.per}{', by replay' if is_replayed else ''};"
+            f" rank {first.rank} alone would save {format_ns(first.recoverable_ns)}"
+        ),
+        metric="straggler.recoverable_together_ns",
+        value=float(won),
+        unit="ns",
+    )
+    return replace(
+        first,
+        title=f"{waiting} for ranks {named}, {why}",
+        severity=severity_of(fraction),
+        recoverable_ns=joint.per_step(won),
+        fraction=fraction,
+        evidence=(said, *first.evidence),
+    )

@@ -1,0 +1,290 @@
+"""`straggler.rank` and `rank0.work`: a rank that the others wait for, with what it does meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.analyzers.base import Scope
+from profkit.analyzers.tools import py_spy_loader, system_timeline
+from profkit.findings import kind_of
+from profkit.findings.stragglers import LATE_RANK
+from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.model.names import short_name
+from profkit.ranks.findings.joint_lateness import for_all
+from profkit.ranks.findings.rank0_finding import rank0_finding
+from profkit.ranks.measure.fingerprints import only_work
+from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
+from profkit.ranks.measure.replay import Counterfactual
+from profkit.ranks.measure.stragglers import Straggler, Stragglers
+from profkit.ranks.measure.waits import GroupWaits
+from profkit.ranks.reduce.records import PHASES, RankSummary
+from profkit.shell import line_of, path_word
+from profkit.units import format_fraction, format_ns, format_speedup
+
+_WHY: Final = {
+    "data": "which waits for its DataLoader",
+    "compute": "which computes longer",
+    "host": "which is held up by its CPU",
+    "copy": "which spends longer in copies",
+}
+_SPENT: Final = {"data": "on input data", "compute": "in compute", "host": "in host work", "copy": "in copies"}
+_SURE: Final = 0.9
+_NAME_WIDTH: Final = 40
+
+
+def stragglers_of(joint: Joint) -> dict[int, tuple[Straggler, GroupWaits, Stragglers]]:
+    """Each late rank with the group in which that costs most, the costliest first."""
+    found: dict[int, tuple[Straggler, GroupWaits, Stragglers]] = {}
+    for answer, waits in zip(joint.stragglers, joint.waits, strict=True):
+        for straggler in answer.named:
+            known = found.get(straggler.rank)
+            if known is None or straggler.excess_ns > known[0].excess_ns:
+                found[straggler.rank] = (straggler, waits, answer)
+    return dict(sorted(found.items(), key=lambda item: -item[1][0].excess_ns))
+
+
+def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
+    """Why a rank is late, in some words for a table: the phase, and the rank's own finding or longest range."""
+    phase = straggler.phase or "mixed"
+    if straggler.phase == "compute":
+        factor = straggler.compute_factor or 1.0
+        return f"{phase}: same kernels {format_speedup(factor)}" if _is_slow(straggler) else f"{phase}: more work"
+    own = own_finding(straggler, joint)
+    if own is not None:
+        return f"{phase}: {kind_of(own.id).late_word}"
+    name, longer_ns = _longer_range(straggler.rank, waits, joint)
+    if straggler.phase != "data" and joint.per_step(longer_ns) and 4 * longer_ns >= straggler.lateness_ns:
+        return f"{phase}: {name}"
+    return phase
+
+
+def _is_slow(straggler: Straggler) -> bool:
+    """Whether the device is slow, and not its work more."""
+    return (straggler.compute_factor or 1) >= LATE_RANK.limit("slow_kernels")
+
+
+def own_finding(straggler: Straggler, joint: Joint) -> Finding | None:
+    """The late rank's own finding in the phase that makes it late, the largest."""
+    if straggler.phase is None:
+        return None
+    report = joint.outcome_of(straggler.rank).report
+    found = [item for item in report.findings if kind_of(item.id).late_phase == straggler.phase]
+    return max(found, key=lambda item: item.fraction, default=None)
+
+
+def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
+    """A finding for each late rank, and one more for rank 0 where it does what no other rank does."""
+    found = stragglers_of(joint)
+    for straggler, waits, answer in found.values():
+        confidence = _confidence(straggler, waits, answer, joint)
+        alone = only_work(straggler, waits, joint.summaries)
+        if alone is not None and straggler.rank == 0:
+            yield rank0_finding(straggler, alone, joint, scope, confidence=confidence)
+        late = replace(_late(straggler, waits, joint, scope), confidence=confidence)
+        is_first = straggler.rank == next(iter(found))
+        yield for_all(late, list(found.values()), joint) if is_first and len(found) > 1 else late
+
+
+def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> Finding:
+    recoverable = _recoverable_ns(straggler, joint)
+    fraction = joint.fraction(recoverable)
+    n_others = len(waits.ranks) - 1
+    waiting = f"{n_others} ranks wait" if n_others > 1 else f"rank {_other(waits, straggler.rank)} waits"
+    why = _WHY.get(straggler.phase or "", "which is late in several phases")
+    return LATE_RANK.found(
+        title=f"{waiting} for rank {straggler.rank}, {why}",
+        confidence=_SURE,
+        recoverable_ns=joint.per_step(recoverable),
+        fraction=fraction,
+        evidence=tuple(_evidence(straggler, waits, joint)),
+        fix=_fix(straggler),
+        next_tools=(_next_tool(straggler, waits, joint, scope),),
+        rank=straggler.rank,
+    )
+
+
+def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
+    """What one wins at most: by replay where this rank alone is late, else its distance from the second last.
+
+    Source: docs/sources.md, rule 7. The replay knows what of the lateness comes back elsewhere.
+    """
+    prediction = joint.prediction
+    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
+        return prediction.gain_ns * joint.n_steps
+    return straggler.excess_ns
+
+
+def _other(waits: GroupWaits, rank: int) -> int:
+    return next(other for other in waits.ranks if other != rank)
+
+
+def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Joint) -> float:
+    """The ladder: less without a phase, with ranks missing, without clocks, with disputed ones, or of few steps.
+
+    The captures' own faults are the most it may be.
+    """
+    sure = _SURE * (0.8 if straggler.phase is None else 1.0)
+    sure *= 1.0 if waits.is_whole else 0.8
+    sure *= 0.85 if (answer.limits or answer.barrier_note) and waits.is_whole else 1.0
+    sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
+    return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
+
+
+def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
+    rank, per = straggler.rank, joint.per
+    yield Evidence(
+        statement=(
+            f"rank {rank} arrives {format_ns(joint.per_step(straggler.lateness_ns))} {per} later than the median rank;"
+            f" it is last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
+        ),
+        metric="straggler.lateness_ns",
+        value=float(straggler.lateness_ns),
+        unit="ns",
+    )
+    main = _main_phase(straggler)
+    longer = straggler.phase_excess_ns[PHASES.index(main)]
+    yield Evidence(
+        statement=(
+            f"before these {straggler.instances}, it spends {format_ns(joint.per_step(longer))} {per} longer"
+            f" {_SPENT[main]} than the median rank: this explains"
+            f" {_part(longer / max(straggler.lateness_ns, 1))} of the delay"
+        ),
+        metric=f"straggler.phase_excess_ns.{main}",
+        value=float(longer),
+        unit="ns",
+    )
+    yield Evidence(
+        statement=(
+            f"if it were no later than the next-slowest rank, this would save"
+            f" {format_ns(joint.per_step(straggler.excess_ns))} {per}; from durations alone, without clocks, it is"
+            f" {format_ns(joint.per_step(straggler.free_lateness_ns))} late"
+        ),
+        metric="straggler.excess_ns",
+        value=float(straggler.excess_ns),
+        unit="ns",
+    )
+    yield Evidence(
+        statement=f"p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks){_few_steps(waits)}",
+        metric="straggler.p_value",
+        value=straggler.p_value,
+        unit="",
+        expected=f"< {LATE_RANK.limit('p')}",
+    )
+    own = own_finding(straggler, joint)
+    if own is not None:
+        yield replace(own.measure, statement=f"on rank {rank}: {own.measure.statement}")
+    name, longer_ns = _longer_range(rank, waits, joint)
+    if joint.per_step(longer_ns):
+        yield Evidence(
+            statement=f"before collectives, {name} takes {format_ns(joint.per_step(longer_ns))} {per} longer here",
+            metric="straggler.range_excess_ns",
+            value=float(longer_ns),
+            unit="ns",
+        )
+    if straggler.compute_factor is not None:
+        yield Evidence(
+            statement=f"the same kernels take {format_speedup(straggler.compute_factor)} as long as on the median rank",
+            metric="straggler.compute_factor",
+            value=straggler.compute_factor,
+            unit="",
+            expected=f"< {LATE_RANK.limit('slow_kernels')}",
+        )
+
+
+def _part(share: float) -> str:
+    return "all" if share >= 0.9995 else format_fraction(share)
+
+
+def _few_steps(waits: GroupWaits) -> str:
+    """What blocks of few steps cannot show, "" from six steps on."""
+    if waits.n_steps >= MIN_STEPS:
+        return ""
+    seen = {0: "no step is marked", 1: "all in one step"}.get(waits.n_steps, f"all in {waits.n_steps} steps")
+    return f", {seen}: whether the rank is late in other steps is unknown"
+
+
+def _main_phase(straggler: Straggler) -> str:
+    return straggler.phase or PHASES[int(np.argmax(straggler.phase_excess_ns))]
+
+
+def _longer_range(rank: int, waits: GroupWaits, joint: Joint) -> tuple[str, int]:
+    """The host range whose time before the group's collectives is most above the middle of the others, in all."""
+    mine: Mapping[str, int] = {}
+    others: list[Mapping[str, int]] = []
+    for column, other in enumerate(waits.ranks):
+        totals = _range_totals(joint.outcome_of(other).summary, waits.rows[:, column])
+        if other == rank:
+            mine = totals
+        else:
+            others.append(totals)
+    longer = {name: total - int(np.median([there.get(name, 0) for there in others])) for name, total in mine.items()}
+    name = max(longer, key=lambda key: longer[key], default="")
+    return short_name(name, _NAME_WIDTH) if name else "", max(longer.get(name, 0), 0)
+
+
+def _range_totals(summary: RankSummary, rows: np.ndarray) -> dict[str, int]:
+    leads = summary.lead_ranges
+    chosen = np.isin(leads.row, rows)
+    names, inverse = np.unique(leads.name[chosen], return_inverse=True)
+    totals = np.zeros(names.size, np.int64)
+    np.add.at(totals, inverse.reshape(-1), leads.total_ns[chosen])
+    return {summary.name(int(code)): int(total) for code, total in zip(names, totals, strict=True)}
+
+
+def _fix(straggler: Straggler) -> str:
+    """The way out, without the rank's number: of two late ranks it is said once."""
+    if straggler.phase == "data":
+        return (
+            "give the late rank what its peers have: the same number of loader workers, shard size and storage;"
+            " one cached batch on that rank alone shows how much this saves"
+        )
+    if straggler.phase == "compute":
+        if _is_slow(straggler):
+            return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"
+        return "the late rank has more work, not a slower device: balance its share (tokens, lengths, layers, experts)"
+    if straggler.phase == "copy":
+        return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
+    if straggler.phase == "host":
+        return (
+            "check what else that rank's CPU is doing: logging, checkpoints, garbage collection, other processes;"
+            " pin it to cores of its device's socket"
+        )
+    return "compare the late rank with a peer: no phase explains half of the delay"
+
+
+def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> NextTool:
+    rank = straggler.rank
+    if straggler.phase == "data":
+        return py_spy_loader(scope.command)
+    if straggler.phase == "host":
+        return system_timeline(
+            scope,
+            f"what delays the CPU of rank {rank}?",
+            f"times when the thread of rank {rank} does not run, or calls that only this rank makes",
+        )
+    if straggler.phase == "compute" and _is_slow(straggler) and not scope.is_cpu:
+        return NextTool(
+            name="nvidia-smi",
+            line=line_of("nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"),
+            purpose=f"is the device of rank {rank} throttled? run it on that host while the job trains",
+            look_for="active slowdown reasons, clocks below those of the peers' devices",
+        )
+    pair = (joint.outcome_of(one).report.source for one in (_usual_peer(rank, waits), rank))
+    return NextTool(
+        name="profkit compare",
+        line=line_of("profkit compare", *map(path_word, pair)),
+        purpose=f"what does rank {rank} do that a peer does not?",
+        look_for="the part of the waterfall that grew, and the kernels or operators under it",
+    )
+
+
+def _usual_peer(rank: int, waits: GroupWaits) -> int:
+    """The rank of the group that waits the median time."""
+    order = np.argsort(waits.wait_ns.sum(axis=0), kind="stable")
+    middle = waits.ranks[int(order[len(order) // 2])]
+    return middle if middle != rank else _other(waits, rank)

@@ -1,0 +1,286 @@
+"""One answer for all ranks: who is late comes before whose communication is slow, and that before one rank's findings.
+
+Communication symptoms are usually someone else's cause (docs/sources.md, rule 22): a victim's waiting is not its
+own to win, so it is said once, with the late rank, and not counted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.analyzers.tools import recapture
+from profkit.findings import kind_of
+from profkit.findings.communication import EXPOSED, SKEW
+from profkit.findings.kind import CONTAINED, Way
+from profkit.model.finding import Evidence, Finding, severity_of
+from profkit.model.fleet import RankRow
+from profkit.model.report import Bottleneck, Verdict
+from profkit.ranks.findings.communication import group_name
+from profkit.ranks.findings.lateness import stragglers_of
+from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.stragglers import Stragglers
+from profkit.ranks.reduce.outcome import Outcome
+from profkit.units import format_fraction, format_ns, format_numbers
+from profkit.verdict import decide, of_mean_step, ruled_out
+from profkit.verdict.compete import superseding
+
+_LONGEST: Final = 1.05
+"""Of a step, what a finding may come to. Chosen: totals are of the median rank's window, the step is the mean of its
+steps."""
+
+
+class Overall(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on a fleet, its findings, and what of single ranks these explain."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    explained: tuple[str, ...]
+
+
+def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) -> Overall:
+    """The verdict from findings across ranks and what the ranks agree on; all findings that are left."""
+    across = [
+        of_mean_step(finding, step_ns=joint.step_ns, n_steps=joint.n_steps, window_ns=joint.window_ns)
+        for finding in across
+    ]
+    late = [finding for finding in across if finding.rank is not None]
+    across, beyond = _within_a_step(joint, across)
+    across, explained = _without_shadows(joint, across, late)
+    single, more = _without_victims(joint, across, rows)
+    usual = usual_outcome(joint, across)
+    case = replace(
+        usual.case,
+        findings=(*across, *_agreed(joint, single, usual)),
+        step_ns=joint.step_ns,
+        confidence_cap=1.0,  # each finding is capped by the captures it stands on
+        is_alone=False,
+    )
+    verdict = decide(case)
+    verdict = replace(verdict, caveats=(*beyond, *verdict.caveats))
+    top = verdict.findings[0] if verdict.findings else None
+    is_across = top is not None and top.id in {finding.id for finding in across}
+    if not is_across:
+        verdict = replace(verdict, confidence=min(verdict.confidence, usual.case.confidence_cap))
+    if top is not None and is_across and joint.step_ns is None:  # of the ranks' window, not of one rank's
+        left = 1 - joint.fraction(top.recoverable_ns)
+        if verdict.recoverable_ns == top.recoverable_ns:
+            verdict = replace(verdict, speedup_ceiling=1 / left if left > 0.001 else None)
+    if top is not None and is_across and top.rank is not None:
+        source = joint.outcome_of(top.rank).report.source
+        phases = {straggler.phase for straggler, _, _ in stragglers_of(joint).values()}
+        out = ruled_out(
+            case, verdict.bottleneck, late_phases=phases if verdict.bottleneck is Bottleneck.STRAGGLER else ()
+        )
+        verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
+    return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+
+
+def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
+    """Leave out what would save more time than a step has, and say so: it was measured beside the steps.
+
+    A total over the collectives of a trace is more than its steps where most of them lie outside, or a clock jumps.
+    """
+    step_ns = joint.step_ns or joint.window_ns
+    kept = [one for one in across if one.recoverable_ns <= _LONGEST * step_ns]
+    notes = [
+        f"{one.id} is left out: it adds up to {format_ns(one.recoverable_ns)} in a step of {format_ns(step_ns)}, so its"
+        " collectives lie outside the steps, or a clock jumps"
+        for one in across
+        if one not in kept
+    ]
+    return [replace(one, recoverable_ns=min(one.recoverable_ns, step_ns)) for one in kept], notes
+
+
+def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
+    """The rank that stands for all: not late, its capture no worse than most, its share of compute the middle."""
+    late = {finding.rank for finding in across if finding.rank is not None}
+    candidates = [outcome for outcome in joint.outcomes if outcome.summary.rank not in late] or list(joint.outcomes)
+    sound = [outcome for outcome in candidates if not outcome.case.refusals]
+    if 2 * len(sound) >= len(candidates):
+        candidates = sound
+    ordered = sorted(candidates, key=lambda outcome: outcome.case.budget.fraction("compute"))
+    return ordered[len(ordered) // 2]
+
+
+def _without_shadows(
+    joint: Joint, across: Sequence[Finding], late: Sequence[Finding]
+) -> tuple[list[Finding], list[str]]:
+    """Drop waiting that named stragglers, or unequal tokens, explain.
+
+    `late`: the findings on late ranks, those too that are left out for what they come to.
+    """
+    explaining = [answer for answer in joint.stragglers if answer.named]
+    most = max(map(_share, explaining), default=0.0)
+    kept, said = [], []
+    for finding in across:
+        by = superseding(
+            finding,
+            (*late, *across),
+            Way.SAID_ONCE,
+            explains=lambda one, _: most if one.rank is not None else 0.0,
+        )
+        if by is None:
+            kept.append(finding)
+            continue
+        why = (
+            _explained(max((one for one in explaining if _share(one) >= CONTAINED), key=_excess_ns), joint)
+            if by.rank is not None
+            else f"waiting follows token counts: {by.seen('tokens.correlation').statement}"
+        )
+        said.append(f"{finding.id} ({format_fraction(finding.fraction)}): {why}")
+    return kept, said
+
+
+def _share(answer: Stragglers) -> float:
+    """What part of a group's lateness its late ranks have."""
+    return sum(item.share for item in (*answer.named, *answer.hidden))
+
+
+def _excess_ns(answer: Stragglers) -> int:
+    return sum(item.excess_ns for item in (*answer.named, *answer.hidden))
+
+
+def _explained(answer: Stragglers, joint: Joint) -> str:
+    late = sorted(item.rank for item in (*answer.named, *answer.hidden))
+    n_members = next(len(waits.ranks) for waits in joint.waits if waits.group == answer.group)
+    where = f" in {group_name(answer.group, n_members)}" if len(joint.waits) > 1 else ""
+    return f"{_ranks(late)} caused {format_fraction(_share(answer))} of the delay{where}"
+
+
+def _without_victims(
+    joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]
+) -> tuple[list[Finding], list[str]]:
+    """Drop each rank's `comm.exposed` that is waiting for a late rank, or that findings across ranks split."""
+    late: list[int] = sorted({finding.rank for finding in across if finding.rank is not None})
+    waiting = {row.ranks[0]: _wait_share(row) for row in rows}
+    kept: list[Finding] = []
+    victims: list[int] = []
+    split: list[int] = []
+
+    def explained(one: Finding, other: Finding) -> float:
+        is_its_own = one.rank is not None and other.rank in late
+        return -1.0 if is_its_own or other.rank is None else waiting[other.rank]
+
+    for outcome in joint.outcomes:
+        rank = outcome.summary.rank
+        for finding in outcome.report.findings:
+            by = superseding(finding, across, Way.SAID_ONCE, explains=explained)
+            if by is not None:
+                (split if by.rank is None else victims).append(rank)
+            elif finding.id == EXPOSED.id and late and rank not in late and waiting[rank] > 0:
+                kept.append(_without_waiting(finding, waiting[rank], late))
+            else:
+                kept.append(finding)
+    said = []
+    if victims:
+        shares = [waiting[rank] for rank in victims]
+        low, high = format_fraction(min(shares)), format_fraction(max(shares))
+        between = low if low == high else f"{low} to {high}"
+        said.append(f"comm.exposed on {_ranks(victims)}: {between} of it is waiting for {_ranks(late)}")
+    if split:
+        said.append(f"comm.exposed on {_ranks(split)}: split across ranks into waiting and transfer")
+    return kept, said
+
+
+def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Finding:
+    """A rank's exposed communication less the part that is waiting for a late rank."""
+    fraction = finding.fraction * (1 - share)
+    said = Evidence(
+        statement=f"{format_fraction(share)} of it is waiting for {_ranks(late)}; the rest is"
+        f" {format_fraction(fraction)} of the window",
+        metric="comm.wait_share",
+        value=share,
+        unit="fraction",
+    )
+    return replace(
+        finding,
+        fraction=fraction,
+        recoverable_ns=int(finding.recoverable_ns * (1 - share)),
+        severity=severity_of(fraction),
+        evidence=(said, *finding.evidence),
+    )
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return ("rank " if len(numbers) == 1 else "ranks ") + format_numbers(numbers)
+
+
+def _wait_share(row: RankRow) -> float:
+    """Waiting as a share of exposed communication; -1 where it is not known."""
+    if row.wait_ns is None:
+        return -1.0
+    exposed = row.wait_ns + row.transfer_ns
+    return row.wait_ns / exposed if exposed else 0.0
+
+
+def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Finding]:
+    """The findings that more than half of the ranks have, each once with the median share."""
+    n_ranks = len(joint.outcomes)
+    out = []
+    for name in dict.fromkeys(finding.id for finding in single):
+        found = {finding.rank: finding for finding in single if finding.id == name}
+        if 2 * len(found) <= n_ranks:
+            continue
+        spread = [found[o.summary.rank].fraction if o.summary.rank in found else 0.0 for o in joint.outcomes]
+        gains = [_gain_ns(joint, o, found[o.summary.rank]) if o.summary.rank in found else 0 for o in joint.outcomes]
+        shown = found.get(usual.summary.rank) or next(iter(found.values()))
+        shown = _unsplit(shown, joint) if name == EXPOSED.id else shown
+        seen = Evidence(
+            statement=f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
+            metric=f"{name}.n_ranks",
+            value=float(len(found)),
+            unit="count",
+        )
+        out.append(
+            replace(
+                shown,
+                rank=None,
+                fraction=float(np.median(spread)),
+                recoverable_ns=int(np.median(gains)),
+                evidence=(*shown.evidence[:1], seen, *shown.evidence[1:])
+                if kind_of(name).bottleneck
+                else shown.evidence,
+            )
+        )
+    return out
+
+
+def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:
+    """What one rank's finding could save as the verdict counts it: per step where any rank has steps.
+
+    A rank without steps counts its own over its whole window, which may be longer than any step.
+    """
+    if joint.step_ns is None or outcome.report.steps.mean_ns is not None:
+        return finding.recoverable_ns
+    low, high = outcome.report.window_ns
+    return round(finding.recoverable_ns * joint.step_ns / (high - low)) if high > low else 0
+
+
+def _unsplit(finding: Finding, joint: Joint) -> Finding:
+    """Give `comm.exposed` as it reads when all ranks are here and still cannot say what it is made of."""
+    least = int(SKEW.limit("matched"))
+    n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
+    why = (
+        f"{n_matched} collectives are matched on all ranks, but {least} are needed to separate waiting from transfer"
+        if n_matched < least
+        else "some ranks are missing, and one of them may be the late one"
+        if not any(limit.is_enough for limit in joint.limits)
+        else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
+    )
+    said = Evidence(statement=why, metric="comm.n_matched", value=float(n_matched), unit="count")
+    scope = joint.outcomes[0].case.scope
+    tool = recapture(
+        scope, "record more steps of all ranks: which rank is late?", f"{least} collectives or more on every rank"
+    )
+    return replace(
+        finding,
+        evidence=(*(item for item in finding.evidence if item.metric != "comm.recoverable_interval_ns"), said),
+        fix="first record more steps of all ranks, to separate waiting from transfer; then tune bucket sizes, prefetch,"
+        " gradient accumulation and communication precision",
+        next_tools=(tool,),
+    )

@@ -1,0 +1,119 @@
+"""What the ranks of one job show together: everything measured across them, before anything is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.model.arrays import median
+from profkit.model.finding import Skipped
+from profkit.ranks.align.clocks import Clocks, aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.align.match_types import Matching
+from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic, communication_limit, traffic
+from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles, pipeline_bubbles
+from profkit.ranks.measure.replay import Counterfactual, ReplayRefusal, counterfactual
+from profkit.ranks.measure.stragglers import Stragglers, find_stragglers
+from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
+from profkit.ranks.measure.waits import GroupWaits, split
+from profkit.ranks.measure.windows import steps_measured
+from profkit.ranks.reduce.outcome import Outcome
+from profkit.ranks.reduce.records import RankSummary
+from profkit.units import format_ns
+
+
+class Joint(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements across ranks. `waits`, `stragglers`, `limits` and `traffic` have one entry for each group.
+
+    `n_steps`, `window_ns` and `step_ns` are the median rank's; without steps `n_steps` is 1 and `step_ns` None. Where
+    windows are apart and what is measured is of the steps they share, the first two are those steps'.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    matching: Matching
+    clocks: Clocks
+    waits: tuple[GroupWaits, ...]
+    stragglers: tuple[Stragglers, ...]
+    limits: tuple[CommunicationLimit, ...]
+    traffic: tuple[tuple[Traffic, ...], ...]
+    prediction: Counterfactual | ReplayRefusal
+    """The step with all named stragglers like their peers."""
+    token_skew: TokenSkew | Skipped
+    padding: PaddingWaste | Skipped
+    pipelines: tuple[PipelineBubbles, ...]
+    n_steps: int
+    window_ns: int
+    step_ns: int | None
+
+    @property
+    def summaries(self) -> tuple[RankSummary, ...]:
+        """The ranks' summaries, in the order of ranks."""
+        return tuple(outcome.summary for outcome in self.outcomes)
+
+    def outcome_of(self, rank: int) -> Outcome:
+        """The outcome of a rank that is here."""
+        return next(outcome for outcome in self.outcomes if outcome.summary.rank == rank)
+
+    @property
+    def per(self) -> str:
+        """Of what `per_step` is: of each step, or of all there is."""
+        return "per step" if self.step_ns is not None else "in the window"
+
+    def per_step(self, total_ns: int) -> int:
+        """A total over the window per step."""
+        return total_ns // self.n_steps
+
+    def fraction(self, total_ns: int) -> float:
+        """A total as a share of the window, at most 1."""
+        return min(total_ns / self.window_ns, 1.0) if self.window_ns else 0.0
+
+
+def joined(outcomes: Sequence[Outcome]) -> Joint:
+    """What ranks show together; each must be there once."""
+    summaries = [outcome.summary for outcome in outcomes]
+    matching = matched(summaries)
+    clocks = aligned(summaries, matching)
+    waits = split(summaries, matching, clocks)
+    steps = [outcome.report.steps for outcome in outcomes]
+    means = [step.mean_ns for step in steps if step.mean_ns is not None]
+    windows = [high - low for low, high in (outcome.report.window_ns for outcome in outcomes)]
+    n_steps = max(median(np.array([step.n for step in steps], np.int64)), 1)
+    window = median(np.array(windows, np.int64))
+    measured = steps_measured(summaries, clocks, waits) or n_steps
+    window_ns = window * measured // n_steps
+    stragglers = tuple(_possible(answer, window_ns) for answer in find_stragglers(waits, summaries))
+    named = [straggler for answer in stragglers for straggler in answer.named]
+    return Joint(
+        outcomes=tuple(outcomes),
+        matching=matching,
+        clocks=clocks,
+        waits=waits,
+        stragglers=stragglers,
+        prediction=counterfactual(summaries, matching, clocks, named),
+        token_skew=token_skew(summaries, waits),
+        padding=padding_waste(summaries),
+        pipelines=pipeline_bubbles(summaries, matching),
+        limits=tuple(communication_limit(group) for group in waits),
+        traffic=tuple(traffic(group, summaries) for group in waits),
+        n_steps=measured,
+        window_ns=window_ns,
+        step_ns=median(np.array(means, np.int64)) if means else None,
+    )
+
+
+def _possible(answer: Stragglers, window_ns: int) -> Stragglers:
+    """Name nobody whose lateness would be longer than all steps together.
+
+    Then its collectives lie beside the steps, or a clock has jumped: what could be saved per step is not known.
+    """
+    beyond = next((one for one in (*answer.named, *answer.hidden) if one.excess_ns > window_ns), None)
+    if beyond is None:
+        return answer
+    reason = (
+        f"rank {beyond.rank} would be {format_ns(beyond.excess_ns)} late within {format_ns(window_ns)} of steps:"
+        " its collectives lie outside the steps, or a clock jumps"
+    )
+    return replace(answer, named=(), hidden=(), reason=reason)

@@ -1,0 +1,255 @@
+"""The step time if a rank had been like its peers: the job's timelines run again, with that rank's work replaced.
+
+Each rank does its own work in its own time; a collective begins when its last rank has come and then takes what it
+took; a rank that stood still for a collective goes on when that ends. What ranks did beside a collective goes on beside
+it. Nothing else is kept, so that the replay of the job as it was misses what the model does not explain: above 3 %
+there is no answer (docs/sources.md, rule 20).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64
+from profkit.model.fleet import Prediction
+from profkit.model.table import NO_ROW
+from profkit.ranks.align.clocks import Clocks
+from profkit.ranks.align.match_types import Matching
+from profkit.ranks.measure.replay_delays import UNKNOWN_NS, Delays
+from profkit.ranks.measure.replay_graph import Graph, Places, graph_of
+from profkit.ranks.measure.stragglers import Straggler
+from profkit.ranks.measure.windows import steps_in_common
+from profkit.ranks.reduce.records import PHASES, RankSummary
+
+MAX_ERROR: Final = 0.03
+"""Error of the replay of the job as it was, above which it says nothing (docs/sources.md, rule 20)."""
+
+_CORES: Final = (
+    "cores are shared: others may use the cores of a waiting rank, so the real gain is smaller (one study: 32 of 40 ms)"
+)
+_CONTENTION: Final = "compute and communication that overlap slow each other down as before"
+_HIDDEN: Final = "when the result of a hidden collective is first needed: the two step times are the bounds"
+
+
+class Equalised(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank whose `phases` were set to its peers' median, collective by collective.
+
+    `removed_ns`: by how much that shortens the rank's own work, per step.
+    """
+
+    rank: int
+    phases: tuple[str, ...]
+    removed_ns: int
+
+
+class Counterfactual(Prediction, frozen=True, kw_only=True):
+    """The predicted step, and what it was predicted from.
+
+    `predicted_ns` is the least step time the model allows, `predicted_most_ns` the greatest: the one where nothing
+    waits for a collective that compute had hidden, the other where each was needed at the moment it ended.
+    """
+
+    equalised: tuple[Equalised, ...]
+    n_instances: int
+
+
+class ReplayRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no prediction; `error_fraction` where the job as it was could be replayed."""
+
+    reason: str
+    error_fraction: float | None = None
+
+
+def counterfactual(
+    summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks, stragglers: Sequence[Straggler]
+) -> Counterfactual | ReplayRefusal:
+    """The step time if these stragglers did what `phase` names as fast as their peers, or why it is not known.
+
+    `stragglers` as `find_stragglers` names them; all of them are equalised at once.
+    """
+    if reason := _reason_against(summaries, matching, clocks, stragglers):
+        return ReplayRefusal(reason=reason)
+    graph = graph_of(summaries, matching, clocks)
+    as_it_was = _steps_ns(graph, {})
+    if as_it_was is None:
+        return ReplayRefusal(reason="the order in which collectives end is impossible: the clocks are wrong")
+    observed = np.array([line.window_ns / len(line.summary.steps) for line in graph.ranks])
+    error = float((np.abs(as_it_was - observed) / observed).max())
+    if error > MAX_ERROR:
+        reason = f"the replay of the unchanged job misses its step time by {error:.1%}, more than {MAX_ERROR:.0%}"
+        return ReplayRefusal(reason=reason, error_fraction=error)
+    cuts = _cuts(graph, matching, _phases_of(stragglers))
+    least = _steps_ns(graph, cuts)
+    most = _steps_ns(graph_of(summaries, matching, clocks, is_each_end_needed=True), cuts)
+    if least is None or most is None:
+        return ReplayRefusal(reason="the order in which collectives end would change", error_fraction=error)
+    lines = graph.ranks
+    return Counterfactual(
+        ranks=tuple(sorted(lines[place].summary.rank for place in cuts)),
+        observed_ns=round(observed.mean()),
+        replayed_ns=round(as_it_was.mean()),
+        error_fraction=error,
+        predicted_ns=round(least.mean()),
+        predicted_most_ns=round(max(least.mean(), most.mean())),
+        equalised=tuple(
+            Equalised(
+                rank=lines[place].summary.rank,
+                phases=_phases_of(stragglers)[lines[place].summary.rank],
+                removed_ns=round(cut.removed_ns[-1] / len(lines[place].summary.steps)),
+            )
+            for place, cut in cuts.items()
+        ),
+        n_steps=min(len(line.summary.steps) for line in lines),
+        n_instances=len(graph.edges) - 1 - graph.n_alone,
+        unmodelled=_unmodelled(graph, summaries),
+    )
+
+
+def _reason_against(
+    summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks, stragglers: Sequence[Straggler]
+) -> str:
+    if not stragglers:
+        return "no rank keeps the others waiting: there is nothing to replace"
+    if any(len(summary.steps) == 0 for summary in summaries):
+        return "a rank has no steps: there is no step time to predict"
+    missing = max(max(summary.world_size for summary in summaries) - len(summaries), 0)
+    if missing or not all(match.is_whole for match in matching.groups):
+        return f"{missing or 'some'} ranks are missing: their arrival times are unknown"
+    loose = [summary.rank for summary in summaries if not clocks.ranks[summary.rank].is_fitted]
+    if loose:
+        named = ", ".join(map(str, loose[:8]))
+        return f"too few common collectives to align the clocks (ranks {named}): arrival times are unknown"
+    shared, n_steps = steps_in_common(summaries, clocks), max(len(summary.steps) for summary in summaries)
+    if shared is not None and shared < n_steps:
+        return f"only {shared} of {n_steps} steps are in every rank's window"
+    return ""
+
+
+def _unmodelled(graph: Graph, summaries: Sequence[RankSummary]) -> tuple[str, ...]:
+    notes = [_HIDDEN, _CONTENTION]
+    if any(summary.is_cpu for summary in summaries):
+        notes.insert(0, _CORES)
+    if graph.n_alone:
+        notes.append(f"{graph.n_alone} unmatched collectives take as long as before")
+    return tuple(notes)
+
+
+class _Cut(msgspec.Struct, frozen=True):
+    """How much of a rank's own work is taken away up to each of some positions, both in ns of own work."""
+
+    at_own_ns: I64
+    removed_ns: I64
+
+
+def _phases_of(stragglers: Sequence[Straggler]) -> dict[int, tuple[str, ...]]:
+    """The phases to equalise by rank; all of them where the straggler's excess is mixed."""
+    out: dict[int, tuple[str, ...]] = {}
+    for straggler in stragglers:
+        named = (straggler.phase,) if straggler.phase else PHASES
+        wanted = (*out.get(straggler.rank, ()), *named)
+        out[straggler.rank] = tuple(phase for phase in PHASES if phase in wanted)
+    return out
+
+
+def _cuts(graph: Graph, matching: Matching, phases: Mapping[int, tuple[str, ...]]) -> dict[int, _Cut]:
+    """Give, per place of a rank to equalise, what of its own work before each collective is taken away."""
+    places = {line.summary.rank: place for place, line in enumerate(graph.ranks)}
+    parts = [(match.ranks, match.rows) for match in matching.groups]
+    parts += [((pair.sender, pair.receiver), pair.rows) for pair in matching.pairs]
+    out = {}
+    for rank, names in phases.items():
+        line = graph.ranks[places[rank]]
+        excess = np.zeros(len(line.start_ns), np.int64)
+        for ranks, rows in parts:
+            if rank in ranks:
+                others = [other for other in ranks if other not in phases] or [o for o in ranks if o != rank]
+                mine, more = _excess(graph, places, (rank, others), names, dict(zip(ranks, rows.T, strict=True)))
+                excess[mine] = more
+        order = np.argsort(line.ready.own_ns, kind="stable")
+        at = line.ready.own_ns[order]
+        length = np.maximum(np.diff(at, prepend=0), 0)
+        cut = np.where(length > 0, np.minimum(excess[order], length), 0)
+        out[places[rank]] = _Cut(np.append(0, at), np.append(0, np.cumsum(cut)))
+    return out
+
+
+def _excess(
+    graph: Graph,
+    places: Mapping[int, int],
+    who: tuple[int, Sequence[int]],
+    names: tuple[str, ...],
+    rows: Mapping[int, I64],
+) -> tuple[I64, I64]:
+    """The rank's rows that peers have too, and by how much its own work before exceeds their median, by phase."""
+    rank, others = who
+    instances = np.flatnonzero((rows[rank] != NO_ROW) & (np.stack([rows[o] for o in others]) != NO_ROW).any(axis=0))
+    mine = rows[rank][instances]
+    excess = np.zeros(instances.size, np.int64)
+    for name in names:
+        phase = PHASES.index(name)
+        seen = np.full((len(others), instances.size), np.nan)
+        for row, other in enumerate(others):
+            there = rows[other][instances] != NO_ROW
+            table = graph.ranks[places[other]].summary.collectives.own_ns
+            seen[row, there] = table[rows[other][instances[there]], phase]
+        own = graph.ranks[places[rank]].summary.collectives.own_ns[mine, phase]
+        excess += own - np.rint(np.nanmedian(seen, axis=0)).astype(np.int64)
+    return mine, excess
+
+
+def _moved(cut: _Cut | None, at: Places) -> I64:
+    """Where moments are, in ns since the rank's window began and without its waits, after the cut."""
+    whole = at.own_ns + at.inside_ns
+    return whole if cut is None else whole - _removed(cut, at.own_ns)
+
+
+def _removed(cut: _Cut, own_ns: I64) -> I64:
+    removed: I64 = np.rint(np.interp(own_ns, cut.at_own_ns, cut.removed_ns)).astype(np.int64)
+    return removed
+
+
+def _blocks(graph: Graph, moved: Mapping[int, _Cut]) -> tuple[I64, I64]:
+    """Give, per collective, the rank's wait that it ends (`NO_ROW` for none) and where that wait begins."""
+    block = np.full(graph.rank.size, NO_ROW, np.int64)
+    own = np.zeros(graph.rank.size, np.int64)
+    for place, line in enumerate(graph.ranks):
+        at = line.block_own_ns
+        if place in moved:
+            at = at - _removed(moved[place], at)
+        block[line.block_row] = np.arange(at.size)
+        own[line.block_row] = line.begin_ns + at
+    return block, own
+
+
+def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | None:
+    """Each rank's mean step of a replay with own work cut; None where the order of ends contradicts itself."""
+    lines = graph.ranks
+    delays = Delays(graph)
+    own = np.concatenate([line.begin_ns + _moved(moved.get(i), line.ready) for i, line in enumerate(lines)])
+    n_blocks = np.concatenate([line.ready.n_blocks for line in lines])
+    block, block_own = _blocks(graph, moved)
+    end = np.full(graph.rank.size, UNKNOWN_NS)
+    for first, last in pairwise(graph.edges.tolist()):
+        rows = graph.member[first:last]
+        start = own[rows] + delays.at(graph.rank[rows], n_blocks[rows])
+        before = graph.before[rows]
+        start = np.maximum(start, np.where(before == NO_ROW, start, end[before]))
+        if start.max() >= UNKNOWN_NS:
+            return None
+        end[rows] = np.where(graph.is_tied[rows], start.max(), start) + graph.transfer_ns[rows]
+        waiting = rows[block[rows] != NO_ROW]
+        delays.note(graph.rank[waiting], block[waiting], end[waiting] - block_own[waiting])
+    edges = [_moved(moved.get(i), line.steps) for i, line in enumerate(lines)]
+    every = np.arange(len(lines))
+    late = [delays.at(every, np.array([line.steps.n_blocks[side] for line in lines])) for side in (0, 1)]
+    if max(side.max() for side in late) >= UNKNOWN_NS:
+        return None
+    window = np.array([to - begin for begin, to in edges]) + late[1] - late[0]
+    mean: NDArray[np.float64] = window / np.array([len(line.summary.steps) for line in lines])
+    return mean

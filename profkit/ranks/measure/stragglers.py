@@ -1,0 +1,287 @@
+"""Which rank keeps the others waiting, and with what; or none.
+
+A rank is named where four things hold together: its lateness is material, it is more than chance would have, the work
+it did itself since the last collective explains it (so that a rank held up by another is not blamed), and the estimate
+without clocks says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from profkit.findings.stragglers import LATE_RANK
+from profkit.model.arrays import I64, Bool
+from profkit.ranks.measure.kernel_slowdown import compute_factor
+from profkit.ranks.measure.permutation_test import (
+    blocks_of,
+    excess_ns,
+    lateness_ns,
+    middle_of_others,
+    p_of_largest,
+    summed_by_block,
+)
+from profkit.ranks.measure.waits import GroupWaits
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
+from profkit.ranks.reduce.records import PHASES, Group, RankSummary
+
+_AS_LATE: Final = 0.5
+"""Lateness, as a share of the latest rank's, from which a rank is named although it nearly always comes before that
+one: two slow devices are two, not one. Chosen: on the Megatron set the third rank has 25 %."""
+_MOST_OWN: Final = 0.1
+"""Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
+lateness counts in each of some buckets that run beside each other, rarely in ten."""
+_OWN_PHASE: Final = 0.5
+
+
+class Straggler(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that keeps others waiting. Times in ns, summed over the group's instances."""
+
+    rank: int
+    group: Group
+    phase: str | None
+    """What it did longer than the others (one of `PHASES`) for at least half of the excess; None if mixed."""
+    phase_excess_ns: tuple[int, ...]
+    """By `PHASES`, what it did longer than the middle of the others before the instances it was late for."""
+    lateness_ns: int
+    """By how much it came after the middle of the others."""
+    free_lateness_ns: int
+    """The same by durations alone: by how much its collectives were shorter."""
+    excess_ns: int
+    """By how much it came after the second last: what would be won if it alone came with the others."""
+    effect_fraction: float
+    """Its lateness beyond that of the middle rank, as a share of the time from the first to the last instance.
+
+    Beyond the middle's, because where phases vary all ranks are late in turn, which nobody can repair by mending one.
+    """
+    share: float
+    """Its part of all ranks' `excess_ns`."""
+    p_value: float
+    n_last: int
+    n_instances: int
+    n_blocks: int
+    explained_fraction: float
+    compute_factor: float | None
+    """How much longer the same kernels took here than on the others (weighted by time); None without common ones."""
+    is_at_barriers: bool = False
+    """Whether the group's barriers alone were looked at: the times and counts above are of these then."""
+
+    @property
+    def instances(self) -> str:
+        """What `n_instances` counts, in a word."""
+        return "barriers" if self.is_at_barriers else "collectives"
+
+
+class Stragglers(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for one group. `named` come in the order of lateness; empty means none, for `reason`.
+
+    `hidden` are late as well, but nearly always behind one of `named`: they show once those are repaired.
+    """
+
+    group: Group
+    named: tuple[Straggler, ...]
+    hidden: tuple[Straggler, ...]
+    reason: str
+    limits: tuple[str, ...]
+    barrier_note: str = ""
+    """What says that barriers alone were looked at, "" where all collectives were."""
+
+
+def find_stragglers(waits: Sequence[GroupWaits], summaries: Sequence[RankSummary]) -> tuple[Stragglers, ...]:
+    """Give, per group, the ranks that others wait for."""
+    by_rank = {summary.rank: summary for summary in summaries}
+    return tuple(_in_group(group, by_rank) for group in waits)
+
+
+def _in_group(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Stragglers:
+    answer = _over_all(waits, by_rank)
+    return (None if answer.named else _at_barriers(waits, by_rank, answer.reason)) or answer
+
+
+def _at_barriers(waits: GroupWaits, by_rank: Mapping[int, RankSummary], reason: str) -> Stragglers | None:
+    """Who is late at the group's barriers alone, None where nobody is.
+
+    A second look, where over all collectives nobody stands out: with more ranks than cores each is late at all-reduces
+    in turn, and that hides the 20 ms for which one keeps the others at a barrier in every step. It takes half the p.
+    """
+    is_barrier = waits.kind == CollectiveKind.BARRIER
+    if not waits.uses_clocks or not is_barrier.any() or is_barrier.all():
+        return None
+    answer = _over_all(waits.at(is_barrier), by_rank)
+    total = int(own_excess_ns(waits).sum())
+    late = [one for one in answer.named if one.p_value < LATE_RANK.limit("p") / 2]
+    named = [replace(one, share=one.excess_ns / total, is_at_barriers=True) for one in late]
+    if not named:
+        return None
+    note = f"judged at its {int(is_barrier.sum())} barriers alone; over all collectives, {reason}"
+    return replace(answer, named=tuple(named), barrier_note=note)
+
+
+def own_excess_ns(waits: GroupWaits) -> I64:
+    """Give [n, R]: what each instance would have begun earlier, had its last rank come with the second last.
+
+    Buckets that run beside each other are late together, for one reason: a rank has not come later, by its own doing,
+    than by what it did longer than the others since its collective before.
+    """
+    longer = lateness_ns(waits.own_ns.sum(axis=2), waits.present)
+    return np.minimum(excess_ns(waits.arrival_ns, waits.present), longer)
+
+
+def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Stragglers:
+    free = -waits.duration_ns
+    present = waits.present.copy()
+    own = waits.own_ns.sum(axis=2)
+    excess = own_excess_ns(waits)
+    named: list[Straggler] = []
+    hidden: list[Straggler] = []
+    reason = ""
+    while present.any(axis=0).sum() > 1:
+        longer = lateness_ns(own, present)
+        late = np.minimum(lateness_ns(waits.arrival_ns, present), longer)
+        late_free = np.minimum(lateness_ns(free, present), longer)
+        found = _largest(waits, by_rank, (late, late_free, excess), present)
+        reason = _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
+        reason = reason or _reason_of_cores(found, is_cpu=by_rank[found.rank].is_cpu)
+        if reason:
+            break
+        is_as_late = bool(named) and found.lateness_ns >= _AS_LATE * named[0].lateness_ns
+        (named if found.share >= LATE_RANK.limit("share") or is_as_late else hidden).append(found)
+        present[:, waits.ranks.index(found.rank)] = False
+        if len(waits.ranks) == 2:
+            break
+    return Stragglers(
+        group=waits.group,
+        named=tuple(named),
+        hidden=tuple(hidden),
+        reason="" if named else reason,
+        limits=_limits(waits),
+    )
+
+
+def _largest(
+    waits: GroupWaits, by_rank: Mapping[int, RankSummary], measures: tuple[I64, I64, I64], present: Bool
+) -> Straggler:
+    """The evidence on the rank that is latest in sum, whether or not it is a straggler."""
+    late, late_free, excess = measures
+    column = int(late.sum(axis=0).argmax())
+    rank = waits.ranks[column]
+    by_block = summed_by_block(blocks_of(waits.step), late)
+    # The phase is that of its own work: where buckets run under compute, its collectives end while the others' wait, so
+    # that more of its compute follows them.
+    by_phase = _phase_excess(waits, waits.own_ns, late, column)
+    explained = _phase_excess(waits, waits.lead_ns, late, column).sum()
+    lateness = int(late[:, column].sum())
+    others = np.setdiff1d(np.flatnonzero(present.any(axis=0)), column)
+    usual = float(np.median(late.sum(axis=0)[others]))
+    positive = np.maximum(by_phase, 0)
+    main = int(positive.argmax())
+    span = int(_span_ns(waits))
+    total = int(excess.sum())
+    return Straggler(
+        rank=rank,
+        group=waits.group,
+        phase=PHASES[main] if positive[main] > 0 and positive[main] >= _OWN_PHASE * positive.sum() else None,
+        phase_excess_ns=tuple(int(part) for part in by_phase),
+        lateness_ns=lateness,
+        free_lateness_ns=int(late_free[:, column].sum()),
+        excess_ns=int(excess[:, column].sum()),
+        effect_fraction=(lateness - usual) / span if span else 0.0,
+        share=int(excess[:, column].sum()) / total if total else 0.0,
+        p_value=p_of_largest(by_block),
+        n_last=int((excess[:, column] > 0).sum()),
+        n_instances=len(waits.rows),
+        n_blocks=len(by_block),
+        explained_fraction=float(explained) / lateness if lateness else 0.0,
+        compute_factor=compute_factor(by_rank, rank),
+    )
+
+
+def _span_ns(waits: GroupWaits) -> int:
+    """The time the instances take in all: on corrected clocks; without, what ranks spent in and before them."""
+    if waits.uses_clocks:
+        start = waits.arrival_ns[waits.present]
+        return int((waits.arrival_ns + waits.duration_ns)[waits.present].max() - start.min())
+    spent = waits.duration_ns + waits.lead_ns.sum(axis=2)
+    return int(spent.sum(axis=0).max())
+
+
+def _phase_excess(waits: GroupWaits, spent_ns: I64, late: I64, column: int) -> NDArray[np.float64]:
+    """Give [4], ns: what a rank did longer than the middle of the others before the instances it was late for."""
+    rows = np.flatnonzero(late[:, column] > 0)
+    if rows.size == 0:
+        return np.zeros(len(PHASES))
+    present: Bool = waits.present[rows]
+    excess = np.zeros(len(PHASES))
+    for phase in range(len(PHASES)):
+        spent = spent_ns[rows, :, phase]
+        excess[phase] = float((spent[:, column] - middle_of_others(spent, present, column)).sum())
+    return excess
+
+
+def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: GroupWaits) -> str:
+    """Why the latest rank is no straggler, "" if it is one."""
+    least = LATE_RANK.limit("effect_of_two" if len(waits.ranks) == 2 else "effect")
+    if found.effect_fraction < least:
+        return _held_up(waits, least) or (
+            f"no rank is later than the others by {least:.0%} of the time: rank {found.rank} is by"
+            f" {found.effect_fraction:.1%}"
+        )
+    if found.p_value >= LATE_RANK.limit("p"):
+        return (
+            f"rank {found.rank} is latest in total, but that may be chance: p = {found.p_value:.2g}"
+            f" (permutation test, {found.n_blocks} blocks)"
+        )
+    if found.explained_fraction < LATE_RANK.limit("own_work"):
+        return (
+            f"rank {found.rank} is late, but its own work since its last collective explains only"
+            f" {found.explained_fraction:.0%} of it: something else held it up"
+        )
+    free = late_free.sum(axis=0)
+    if free[waits.ranks.index(found.rank)] < LATE_RANK.limit("agreed") * found.lateness_ns:
+        return (
+            f"arrival times name rank {found.rank}, durations name rank {waits.ranks[free_column]}: the clocks are"
+            " unreliable"
+        )
+    return ""
+
+
+def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
+    least = LATE_RANK.limit("effect_of_cores")
+    if not is_cpu or found.phase != "compute" or found.effect_fraction >= least:
+        return ""
+    return (
+        f"rank {found.rank} computes longer, by {found.effect_fraction:.1%} of the time: on a CPU, other work on its"
+        f" core can cause that, so the threshold is {least:.0%}"
+    )
+
+
+def _held_up(waits: GroupWaits, least: float) -> str:
+    """The reason where a rank comes late all the same, without having done more than the others; "" else."""
+    late = lateness_ns(waits.arrival_ns, waits.present).sum(axis=0)
+    column = int(late.argmax())
+    own = int(lateness_ns(waits.own_ns.sum(axis=2), waits.present)[:, column].sum())
+    if late[column] < least * _span_ns(waits) or own >= _MOST_OWN * late[column]:
+        return ""
+    return (
+        f"rank {waits.ranks[column]} is late, but its own work since its last collective explains only"
+        f" {own / int(late[column]):.0%} of it: something else held it up"
+    )
+
+
+def _limits(waits: GroupWaits) -> tuple[str, ...]:
+    limits = []
+    if not waits.is_whole:
+        missing = waits.group.size - len(waits.ranks)
+        limits.append(f"{missing} of {waits.group.size} ranks are missing: one of them may be later than these")
+    if not waits.uses_clocks:
+        limits.append("too few common collectives to align the clocks: delays are taken from durations alone")
+    if waits.is_disputed:
+        limits.append(
+            f"waits from clocks and waits from durations differ by {waits.disagreement_ns / 1000:.0f} us (median)"
+        )
+    return tuple(limits)

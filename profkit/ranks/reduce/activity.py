@@ -1,0 +1,131 @@
+"""What a rank's host and device did by name: the part of a summary that says why a rank was late."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, rows_by_value
+from profkit.model.intervals import Intervals
+from profkit.model.table import NO_CODE
+from profkit.model.trace import I32, Kind, SpanKind, Spans, Trace
+from profkit.ranks.reduce.collective_rows import Collected
+from profkit.ranks.reduce.records import LeadRanges, NameRows
+from profkit.timeline import Facts
+from profkit.timeline.collectives import is_call
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.host import launching_threads, nesting
+
+_MAX_NAMES: Final = 64
+"""Names kept of each kind, by time. Chosen: the 64 longest hold more than 95 % of the time in the captures here."""
+_MAX_LEADS: Final = 3
+_MIN_RANGE_NS: Final = 20_000
+"""A host range shorter than this before a collective explains no lateness worth a report."""
+_NOT_WORK: Final = (SpanKind.STEP, SpanKind.COMM, SpanKind.LOADER)
+
+
+def _threads(trace: Trace) -> tuple[int, ...]:
+    return launching_threads(trace) or training_threads(trace)
+
+
+def _top_ops(trace: Trace) -> NDArray[Any]:
+    """The rows of operators that no other encloses, on the training threads, in order of start."""
+    rows = np.flatnonzero(np.isin(trace.ops.thread, _threads(trace)))
+    nested = nesting(trace.ops.take(rows))
+    return np.sort(rows[nested.order[nested.is_top]])
+
+
+def host_ranges(facts: Facts) -> Spans:
+    """The outermost operators and the script's own ranges on the training threads, in order of start.
+
+    Without what asks for a collective, markers of steps and waits for data: those are phases of their own.
+    """
+    trace = facts.trace
+    ops, spans = trace.ops.take(_top_ops(trace)), trace.spans
+    ops = ops.take(~is_call(trace, ops.name))
+    own = spans.take(np.isin(spans.thread, _threads(trace)) & ~np.isin(spans.kind, _NOT_WORK))
+    parts: dict[str, NDArray[Any]] = {
+        "start_ns": np.concatenate((ops.start_ns, own.start_ns)),
+        "end_ns": np.concatenate((ops.end_ns, own.end_ns)),
+        "name": np.concatenate((ops.name, own.name)),
+        "kind": np.concatenate((np.zeros(len(ops), np.int8), own.kind)),
+        "thread": np.concatenate((ops.thread, own.thread)),
+    }
+    order = np.argsort(parts["start_ns"], kind="stable")
+    return Spans(**{name: column[order] for name, column in parts.items()})
+
+
+def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
+    """The names that took longest before each collective (times of issue, rising), at most three of each."""
+    row = np.searchsorted(issued_ns, ranges.start_ns, "right")
+    inside = row < issued_ns.size
+    row, name = row[inside], ranges.name[inside].astype(np.int64)
+    length = np.minimum(ranges.end_ns[inside], issued_ns[row]) - ranges.start_ns[inside] if row.size else row
+    keys, inverse = np.unique(np.stack([row, name], axis=1), axis=0, return_inverse=True)
+    total = np.zeros(len(keys), np.int64)
+    np.add.at(total, inverse.reshape(-1), length)
+    order = np.lexsort((-total, keys[:, 0]))
+    order = order[total[order] >= _MIN_RANGE_NS]
+    at = keys[order, 0]
+    place = np.arange(order.size) - np.searchsorted(at, at)
+    order = order[place < _MAX_LEADS]
+    return LeadRanges(row=keys[order, 0], name=keys[order, 1].astype(np.int32), total_ns=total[order])
+
+
+def names_of_ranges(ranges: Spans) -> NameRows:
+    """The host ranges by name."""
+    return _by_name(ranges.name, np.zeros(len(ranges), np.int64), ranges.end_ns - ranges.start_ns)
+
+
+def names_of_work(facts: Facts) -> NameRows:
+    """The compute kernels of the busiest device by name and grid; on a CPU the innermost operators by name."""
+    trace, main = facts.trace, facts.main_device
+    if main is not None:
+        rows = main.activity.rows[trace.gpu.kind[main.activity.rows] == Kind.COMPUTE]
+        shape = trace.gpu.grid[rows].astype(np.int64).prod(axis=1) * 4096
+        shape += trace.gpu.block[rows].astype(np.int64).prod(axis=1)  # at most 1024 threads
+        return _by_name(trace.gpu.name[rows], shape, trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows])
+    low, high = trace.window_ns
+    ops = trace.ops
+    nested = nesting(ops)
+    rows = np.sort(nested.order[nested.is_leaf])
+    rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
+    rows = rows[np.isin(ops.thread[rows], _threads(trace))]
+    rows = rows[~is_call(trace, ops.name[rows])]
+    return _by_name(ops.name[rows], np.zeros(rows.size, np.int64), ops.end_ns[rows] - ops.start_ns[rows])
+
+
+def _by_name(name: I32, shape: I64, length: I64) -> NameRows:
+    if name.size == 0:
+        return NameRows.none(name=np.int32)
+    order = np.lexsort((length, shape, name))
+    name, shape, length = name[order], shape[order], length[order]
+    first = np.flatnonzero(np.append(True, (name[1:] != name[:-1]) | (shape[1:] != shape[:-1])))
+    count = np.diff(np.append(first, name.size))
+    total = np.add.reduceat(length, first)
+    chosen = np.argsort(-total, kind="stable")[:_MAX_NAMES]
+    return NameRows(
+        name=name[first][chosen].astype(np.int32),
+        shape=shape[first][chosen],
+        count=count[chosen],
+        total_ns=total[chosen],
+        median_ns=length[first + count // 2][chosen],
+    )
+
+
+def issuers(facts: Facts, rows: Collected) -> I32:
+    """Give, per collective, the name of the outermost operator that asked for it, `NO_CODE` where a script asked."""
+    trace = facts.trace
+    out = np.full(rows.issued_ns.size, NO_CODE, np.int32)
+    ops = trace.ops.take(_top_ops(trace))
+    asked = np.flatnonzero(~is_call(trace, ops.name))
+    of_thread = dict(rows_by_value(ops.thread[asked]))
+    for thread, wanted in rows_by_value(rows.thread):
+        mine = asked[of_thread[thread]] if thread in of_thread else asked[:0]
+        around = Intervals(ops.start_ns[mine], ops.end_ns[mine])
+        place = np.searchsorted(ops.start_ns[mine], rows.issued_ns[wanted], "right") - 1
+        inside = around.contains(rows.issued_ns[wanted])
+        out[wanted[inside]] = ops.name[mine[place[inside]]]
+    return out

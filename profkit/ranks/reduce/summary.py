@@ -1,0 +1,153 @@
+"""From one rank's trace to its summary: everything the parent needs of it, and nothing that grows with the trace."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64
+from profkit.model.intervals import Intervals
+from profkit.model.table import NO_CODE
+from profkit.model.trace import I32
+from profkit.ranks.reduce.activity import host_ranges, issuers, longest_before, names_of_ranges, names_of_work
+from profkit.ranks.reduce.collective_rows import Collected, collected
+from profkit.ranks.reduce.records import (
+    PHASES,
+    Asked,
+    BlockRows,
+    CollectiveRows,
+    LeadRanges,
+    NameRows,
+    RankSummary,
+    StepRows,
+)
+from profkit.ranks.reduce.wait_intervals import blocks, ready_ns
+from profkit.ranks.reduce.work_counts import told
+from profkit.timeline import Facts
+from profkit.timeline.steps import edges, step_of, steps_in_window
+
+UNKNOWN_RANK: Final = -1
+
+
+def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
+    """The summary of one rank; `rank` overrides what the trace says of itself (a file's name, say)."""
+    steps = steps_in_window(facts.trace)
+    groups, rows = collected(facts, is_cut=len(steps) < len(facts.trace.steps))
+    facts = replace(facts, trace=replace(facts.trace, steps=steps))
+    trace = facts.trace
+    sets = _phase_sets(facts)
+    ranges = host_ranges(facts)
+    lead = longest_before(ranges, rows.issued_ns)
+    by_name, work = names_of_ranges(ranges), names_of_work(facts)
+    issuer = issuers(facts, rows)
+    strings, (name, dtype, issuer, of_lead, of_range, of_work) = _used(
+        trace.strings, rows.name, rows.dtype, issuer, lead.name, by_name.name, work.name
+    )
+    waited = blocks(facts, rows, sets["comm"])
+    said = trace.meta.rank if rank is None else rank
+    return RankSummary(
+        rank=UNKNOWN_RANK if said is None else said,
+        world_size=trace.meta.world_size or 0,
+        source=trace.meta.source,
+        host=str(trace.meta.metadata.get("host_name", "")),
+        origin_unix_ns=trace.origin_unix_ns,
+        window_ns=trace.window_ns,
+        step_source=trace.step_source,
+        groups=groups,
+        strings=strings,
+        collectives=CollectiveRows(
+            **{**_columns(facts, rows, sets), "name": name, "dtype": dtype},
+            issuer=issuer,
+            **_own(facts, rows, sets, waited),
+        ),
+        steps=_steps(facts, sets),
+        ranges=NameRows(**{**by_name.columns(), "name": of_range}),
+        lead_ranges=LeadRanges(**{**lead.columns(), "name": of_lead}),
+        work=NameRows(**{**work.columns(), "name": of_work}),
+        blocks=waited,
+        is_cpu=facts.cpu is not None,
+    )
+
+
+def _phase_sets(facts: Facts) -> dict[str, Intervals]:
+    """The sets of the phases but "host", which is the rest, and of "comm", disjoint."""
+    parts = facts.parts
+    return {
+        "data": parts["idle_data"],
+        "compute": parts["compute"],
+        "copy": parts["copy_exposed"],
+        "comm": parts["comm_exposed"],
+    }
+
+
+def _phases(sets: dict[str, Intervals], start: I64, end: I64, *, comm: I64) -> I64:
+    """Give [n, 4] by `PHASES`; `comm` is what of each interval communication has."""
+    parts = {phase: sets[phase].covered_ns(start, end) for phase in ("data", "compute", "copy")}
+    parts["host"] = np.maximum(end - start - sum(parts.values()) - comm, 0)
+    return np.stack([parts[phase] for phase in PHASES], axis=1).astype(np.int64)
+
+
+def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[str, NDArray[Any]]:
+    low, high = facts.trace.window_ns
+    order = np.argsort(rows.start_ns, kind="stable")
+    reach = np.maximum.accumulate(rows.end_ns[order]) if order.size else order
+    since = np.empty(order.size, np.int64)
+    since[order] = np.concatenate(([low], reach[:-1])) if order.size else reach
+    until = np.clip(rows.start_ns, low, high)
+    begun = np.minimum(np.clip(since, low, high), until)
+    return {
+        **{name: getattr(rows, name) for name in Asked.__struct_fields__},
+        "step": step_of(rows.issued_ns, facts.trace.steps),
+        "hidden_ns": _hidden_ns(sets["compute"], rows, low, high),
+        "lead_ns": _phases(sets, begun, until, comm=np.zeros(until.size, np.int64)),
+    }
+
+
+def _hidden_ns(compute: Intervals, rows: Collected, low: int, high: int) -> I64:
+    """What compute covers of each; what runs outside of the window nobody saw exposed, and it counts as covered.
+
+    A host that runs ahead of its device ends its steps, and with them the window, before their collectives run.
+    """
+    start, end = np.clip(rows.start_ns, low, high), np.clip(rows.end_ns, low, high)
+    hidden: I64 = compute.covered_ns(start, end) + (rows.end_ns - rows.start_ns) - (end - start)
+    return hidden
+
+
+def _own(facts: Facts, rows: Collected, sets: dict[str, Intervals], waited: BlockRows) -> dict[str, NDArray[Any]]:
+    low, high = facts.trace.window_ns
+    ready = ready_ns(facts, rows)
+    order = np.argsort(ready, kind="stable")
+    until = np.clip(ready[order], low, high)
+    begun = np.concatenate(([low], until[:-1])) if until.size else until
+    stood = Intervals(waited.start_ns, waited.end_ns).covered_ns(begun, until)
+    own = np.empty((ready.size, len(PHASES)), np.int64)
+    own[order] = _phases(sets, begun, until, comm=stood)
+    return {"ready_ns": ready, "own_ns": own}
+
+
+def _steps(facts: Facts, sets: dict[str, Intervals]) -> StepRows:
+    steps = facts.trace.steps
+    start, end = edges(steps)
+    comm = sets["comm"].covered_ns(start, end)
+    return StepRows(
+        number=np.array([step.number for step in steps], np.int64),
+        start_ns=start,
+        end_ns=end,
+        phase_ns=_phases(sets, start, end, comm=comm),
+        comm_ns=comm,
+        **told(facts.trace),
+    )
+
+
+def _used(strings: tuple[str, ...], *columns: NDArray[Any]) -> tuple[tuple[str, ...], list[I32]]:
+    """The strings that some column uses, and the columns with codes into these."""
+    codes = np.unique(np.concatenate([column[column >= 0] for column in columns]))
+    renamed = []
+    for column in columns:
+        code = np.searchsorted(codes, column).astype(np.int32)
+        code[column < 0] = NO_CODE
+        renamed.append(code)
+    return tuple(strings[int(code)] for code in codes), renamed

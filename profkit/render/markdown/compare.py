@@ -1,0 +1,94 @@
+"""A comparison as markdown, for a pull request: the answer on top, the accounts folded below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from profkit.model.comparison import Account, Comparison, Judgement
+from profkit.render.markdown.triage import escaped, table
+from profkit.render.words import compare as words
+from profkit.shell import clean
+from profkit.units import format_change, format_fraction
+
+_MAX_WORKS: Final = 10
+
+
+def render(
+    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+) -> str:
+    """The comparison as GitHub-flavoured markdown."""
+    paragraphs = [
+        f"## profkit compare: {words.answer_name(comparison).lower()}",
+        f"**{escaped(words.answer_sentence(comparison))}**",
+        _numbers(comparison),
+        *_readings(comparison),
+        _waterfall(comparison),
+        *_folded(comparison),
+        _notes(comparison),
+    ]
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def _numbers(comparison: Comparison) -> str:
+    """The judged values, of each configuration where there are several."""
+    named = comparison.configurations or (("", comparison.judgement),)
+    rows = [(escaped(name or judged.metric), *_judged(judged)) for name, judged in named]
+    return table(("", "answer", "effect", "95 % interval", "n", "sees changes of"), rows, n_left=2)
+
+
+def _judged(judged: Judgement) -> tuple[str, ...]:
+    interval = "-"
+    if judged.interval is not None:
+        interval = f"{format_change(judged.interval[0])} to {format_change(judged.interval[1])}"
+    detectable = judged.minimum_detectable_effect
+    sees = "-" if detectable is None else f"{format_fraction(detectable)} or more"
+    answer = judged.answer if judged.is_comparable else "not comparable"
+    effect = format_change(judged.effect) if judged.is_comparable else "-"
+    return answer, effect, interval, f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s", sees
+
+
+def _readings(comparison: Comparison) -> Iterable[str]:
+    for reading in comparison.readings:
+        yield f"**{escaped(reading.title)}** (`{reading.id}`)"
+        yield "\n".join(f"- {escaped(item.statement)}" for item in reading.evidence)
+
+
+def _waterfall(comparison: Comparison) -> str:
+    rows = words.waterfall_rows(comparison)
+    if not rows:
+        return ""
+    *parts, (name, *times) = rows
+    total = (f"**{name}**", *(f"**{time}**" for time in times))
+    return (
+        f"{escaped(words.captures_title(comparison))}:\n\n{table(words.WATERFALL_HEADERS, [*parts, total], n_left=1)}"
+    )
+
+
+def _folded(comparison: Comparison) -> Iterable[str]:
+    sides = words.side_rows(comparison) if comparison.waterfall is not None else []
+    if sides:
+        yield _details("both sides", table(("", "baseline", "candidate"), sides, n_left=3))
+    for name, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
+        if account is not None and any(row.delta_ns for row in account.rows):
+            title = "operators" if comparison.baseline.is_cpu and name == "kernels" else name
+            yield _details(f"{title} that changed", _works(title, account))
+
+
+def _works(title: str, account: Account) -> str:
+    rows = [(escaped(name), *cells) for name, *cells in words.work_rows(account, _MAX_WORKS)]
+    return table((title, *words.WORK_HEADERS), rows, n_left=1)
+
+
+def _details(summary: str, body: str) -> str:
+    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+def _notes(comparison: Comparison) -> str:
+    notes = [*words.finding_sentences(comparison.findings), *words.limits(comparison)]
+    sides = [
+        f"{clean(side.name)}: {words.source_names(side.sources)}"
+        for side in (comparison.baseline, comparison.candidate)
+        if side.sources
+    ]
+    return "\n".join(f"- {escaped(note)}" for note in (*notes, *sides))

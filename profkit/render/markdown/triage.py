@@ -1,0 +1,199 @@
+"""The report as markdown, for a pull request or an issue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from profkit.model.budget import WORK_PARTS
+from profkit.model.finding import Finding, confidence_label
+from profkit.model.handover import Handover
+from profkit.model.rank_report import RankReport
+from profkit.model.report import Bottleneck, Report, Verdict
+from profkit.render.words import crosscheck as handover
+from profkit.render.words import fleet
+from profkit.render.words import triage as text
+from profkit.shell import clean
+from profkit.units import format_fraction, format_ns
+
+_SPECIAL: Final = re.compile(r"[\\`*\[\]|<&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""What would become code, emphasis, a link, a table cell, HTML or strikethrough; not the `_` inside snake_case."""
+_LIVE: Final = re.compile(r"://|www\.|@\w|#\d|\bgh-\d", re.IGNORECASE)
+"""What GitHub makes a link, or a message to somebody, in the finished text, where no backslash helps: in code it does
+not look. A step's `ProfilerStep#3` is for it an issue of the person ProfilerStep."""
+_PIECE: Final = re.compile(r"[^ `|]+|[`|]")
+_LINE_START: Final = re.compile(r"^(?:[#>+=-]|\d+(?=[.)](?:\s|$)))")
+
+
+def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+    """The report as GitHub-flavoured markdown: verdict, budget, evidence, what to do, next command, caveats."""
+    rank = text.shown_rank(report)
+    paragraphs = [
+        *_verdict(report),
+        *_second_tool(report.handover),
+        _budget(rank) if rank is not None else "",
+        *_across(report),
+        *_findings(report),
+        *_advice(report.verdict),
+        *_limits(report),
+        *(f"_{escaped(line)}_" for line in _origin(rank)),
+    ]
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def _origin(rank: RankReport | None) -> Iterable[str]:
+    return () if rank is None else (text.origin(rank), *text.recorded_lines(rank))
+
+
+def escaped(raw: str) -> str:
+    """Text that markdown shows as it is, on one line: no table broken, no HTML, no emphasis by accident.
+
+    Nor does it call anyone, link or fetch anything: a word that GitHub would make live is code.
+    """
+    line = clean(raw)
+    out = _PIECE.sub(lambda piece: _inert(piece[0]), line) if _LIVE.search(line) else _plain(line)
+    start = _LINE_START.match(out)
+    if start is None:
+        return out
+    # "1." would begin a list: the mark to escape is the one after the number.
+    return f"{start[0]}\\{out[start.end() :]}" if start[0].isdigit() else "\\" + out
+
+
+def _inert(piece: str) -> str:
+    return f"`{piece}`" if _LIVE.search(piece) else _plain(piece)
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(lambda match: "\\" + match[0], text)
+
+
+def _verdict(report: Report) -> Iterable[str]:
+    verdict = report.verdict
+    is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    sure = "" if is_open else f" (confidence {confidence_label(verdict.confidence)})"
+    yield f"## profkit: {text.verdict_name(verdict).lower()}{sure}{text.of_rank(report)}"
+    yield f"**{escaped(text.headline(verdict))}**"
+    facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
+    facts += [sentence] if (sentence := fleet.prediction_sentence(report)) else []
+    yield escaped(". ".join(facts)) + "." if facts else ""
+
+
+def _second_tool(told: Handover | None) -> Iterable[str]:
+    """What the second tool says, with its evidence, and both budgets side by side."""
+    if told is None:
+        return
+    yield f"**Second tool: {told.status.value}**. {escaped(handover.sentence(told))}"
+    yield "\n".join(f"- {escaped(line)}" for line in handover.evidence(told, is_full=True))
+    for timeline in told.timelines:
+        if timeline.parts:
+            yield escaped(handover.title(timeline))
+            yield table(handover.PART_HEADERS, handover.part_rows(timeline), n_left=1)
+            rows = [tuple(map(escaped, row)) for row in handover.function_rows(timeline)]
+            yield table(handover.FUNCTION_HEADERS, rows, n_left=2)
+    if told.kernels is not None and told.kernels.kernels:
+        rows = [tuple(map(escaped, row)) for row in handover.kernel_rows(told.kernels)]
+        yield table(handover.KERNEL_HEADERS, rows, n_left=3)
+
+
+def _budget(rank: RankReport) -> str:
+    device = text.main_device(rank)
+    if device is None or device.budget.window_ns == 0:
+        return ""
+    labels, shares = text.labels_of(device), text.shares_of(device.budget)
+    per_step = max(rank.steps.n, 1)
+    rows = [
+        (labels[name] if name in WORK_PARTS else f"idle: {labels[name]}", format_ns(part / per_step), shares[name])
+        for name, part in device.budget.parts.items()
+        if part
+    ]
+    whole = ("**all**", format_ns(device.budget.window_ns / per_step), 1000)
+    unit = "per step" if rank.steps.n else "in the window"
+    cells = [(label, size, text.percent(share) if share else "<0.1 %") for label, size, share in (*rows, whole)]
+    return table(("where the time goes", unit, "share"), cells, n_left=1)
+
+
+def _across(report: Report) -> Iterable[str]:
+    """The table of ranks: what they show together, or each of its own window."""
+    if report.fleet is None or not report.fleet.rows:
+        yield _ranks(report.ranks) if len(report.ranks) > 1 else ""
+        return
+    rows = [tuple(escaped(cell) for cell in cells) for cells in fleet.cells_of(report.fleet)]
+    yield escaped(fleet.table_title(report))
+    yield table(fleet.headers_of(report.fleet), rows, n_left=1)
+    facts = [
+        f"- {label}: {escaped(line)}" if label else f"- {escaped(line)}" for label, line in fleet.facts_of(report.fleet)
+    ]
+    yield "\n".join(facts)
+
+
+def _ranks(ranks: Sequence[RankReport]) -> str:
+    what, labels = text.rank_labels(ranks)
+    pairs = zip(ranks, labels, strict=True)
+    rows = [tuple(escaped(cell) for cell in text.rank_row(rank, label)) for rank, label in pairs]
+    return table((what, *text.RANK_HEADERS[1:]), rows, n_left=1)
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
+    """A table whose first `n_left` columns are text, the others numbers."""
+    rule = "|".join("---" if place < n_left else "---:" for place in range(len(headers)))
+    lines = [" | ".join(cells) for cells in (headers, *rows)]
+    return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
+
+
+def _findings(report: Report) -> Iterable[str]:
+    for reason in text.reasons(report.verdict, is_full=True):
+        finding = reason.finding
+        items = [f"- {escaped(statement)}" for statement in reason.statements]
+        yield f"**{escaped(finding.title)}** ({_weight(finding)})"
+        yield "\n".join(items)
+    others = [f"- {escaped(finding.title)} ({_weight(finding)})" for finding in text.other_findings(report)]
+    if others:
+        yield "**Also found**"
+        yield "\n".join(others)
+
+
+def _weight(finding: Finding) -> str:
+    share = f", {format_fraction(finding.fraction)} of the window" if finding.fraction > 0 else ""
+    return f"`{finding.id}`, {finding.severity.value}{share}"
+
+
+def _advice(verdict: Verdict) -> Iterable[str]:
+    if verdict.fixes:
+        yield "**What to do**"
+        yield "\n".join(f"- {escaped(fix)}" for fix in verdict.fixes)
+    if verdict.proof:
+        yield f"**Prove it first**: {escaped(verdict.proof)}"
+    tool = verdict.next_tool
+    yield f"**Next tool**: {escaped(tool.name)}, {escaped(tool.purpose)}"
+    if tool.command:
+        yield _fenced(clean(tool.command))
+    if tool.look_for:
+        yield f"Look for: {escaped(tool.look_for)}"
+    if verdict.ruled_out:
+        yield f"Ruled out: {escaped(', '.join(verdict.ruled_out))}"
+
+
+def _fenced(command: str) -> str:
+    """A fenced block whose fence is longer than any run of backticks inside."""
+    longest = max((len(run) for run in re.findall(r"`+", command)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{command}\n{fence}"
+
+
+def _limits(report: Report) -> Iterable[str]:
+    rank = text.shown_rank(report)
+    warnings = rank.warnings if rank is not None else ()
+    notes = [*text.caveats(report), *warnings]
+    if notes:
+        yield "**Caveats**"
+        yield "\n".join(f"- {escaped(note)}" for note in notes)
+    for label, group in fleet.set_apart(report).items():
+        yield f"**{label.capitalize()}**"
+        yield "\n".join(f"- {escaped(line)}" for line in fleet.left_out_lines(group))
+    if report.failures:
+        yield "**Not read**"
+        yield "\n".join(f"- {escaped(failure.source)}: {escaped(failure.message)}" for failure in report.failures)
+    if report.skipped:
+        yield "**Not analysed**"
+        yield "\n".join(f"- {escaped(skip.analyzer)}: {escaped(skip.reason)}" for skip in report.skipped)

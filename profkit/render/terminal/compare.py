@@ -1,0 +1,147 @@
+"""A comparison for a terminal: the answer is the first line, why it is so comes next, the accounts after that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from profkit.model.comparison import Account, Comparison
+from profkit.model.finding import Finding
+from profkit.render.terminal import layout
+from profkit.render.terminal.layout import MARGIN, Line
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.words import compare as words
+from profkit.shell import clean
+
+_STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
+_MAX_READINGS: Final = 3
+_MAX_WORKS: Final = 6
+_MIN_WORK: Final = 0.01  # of the step; chosen: smaller changes of a kernel wait for -v
+_SIDES: Final = ("baseline", "candidate")
+_BAR_ROOM: Final = 24
+_WIDE: Final = 120
+_NARROW_COLUMNS: Final = 5  # name, change, by count, by duration, calls
+
+
+def render(
+    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+) -> str:
+    """The comparison as text of at most `width` columns (the terminal's by default).
+
+    Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every reading, kernel and collective.
+    """
+    columns = columns_of(width)
+    return printed(_blocks(comparison, columns, is_full=verbose), is_colored=is_colored(color))
+
+
+def _blocks(comparison: Comparison, width: int, *, is_full: bool) -> Iterable[Block]:
+    prose = min(width, PROSE_WIDTH)
+    yield _answer(comparison, prose)
+    if comparison.configurations:
+        rows = words.configuration_rows(comparison)
+        yield layout.table(words.CONFIGURATION_HEADERS, rows, [True, True, False, False, False], width)
+    yield _why(comparison, prose, is_full=is_full)
+    yield _waterfall(comparison, width)
+    yield _sides(comparison, width)
+    for title, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
+        if account is not None:
+            yield _works(comparison, title, account, width, is_full=is_full)
+    yield _notes(comparison, prose)
+    yield _more(comparison, prose, is_full=is_full)
+
+
+def _answer(comparison: Comparison, width: int) -> Block:
+    judged = comparison.judgement
+    style = _STYLES[judged.answer] if judged.is_comparable else "open"
+    head: Line = ((MARGIN, ""), (f" {words.answer_name(comparison)} ", style))
+    return [head, *layout.wrapped(MARGIN, words.answer_sentence(comparison), width, style="strong")]
+
+
+def _why(comparison: Comparison, width: int, *, is_full: bool) -> Block:
+    readings = comparison.readings if is_full else comparison.readings[:_MAX_READINGS]
+    if not readings:
+        return []
+    block = titled("why" if comparison.waterfall is not None else "what we saw", width)
+    for number, reading in enumerate(readings, 1):
+        block += layout.wrapped(f"   {number}  ", _reading_line(reading), width, first_style="dim", style="strong")
+        for item in reading.evidence:
+            block += layout.wrapped("      - ", clean(item.statement), width, first_style="dim")
+        if is_full or number == 1:
+            block += layout.wrapped("      -> ", clean(reading.fix), width, first_style="dim")
+    hidden = len(comparison.readings) - len(readings)
+    return block + ([((f"{MARGIN}and {hidden} more: -v", "dim"),)] if hidden else [])
+
+
+def _reading_line(reading: Finding) -> str:
+    return clean(reading.title)
+
+
+def _waterfall(comparison: Comparison, width: int) -> Block:
+    waterfall = comparison.waterfall
+    if waterfall is None:
+        return []
+    rows = words.waterfall_rows(comparison)
+    lines = layout.table(words.WATERFALL_HEADERS, rows, [True, False, False, False], width)
+    bars = [bar for bar in waterfall.bars if bar.baseline_ns or bar.candidate_ns]
+    used = max(layout.cell_width("".join(content for content, _ in line)) for line in lines)
+    room = min(width - used - 2 * len(MARGIN), _BAR_ROOM)
+    if room >= 8:
+        largest = max((abs(bar.delta_ns) for bar in bars), default=0)
+        drawn = [_drawn(bar.delta_ns, largest, room, *PARTS[bar.name]) for bar in bars]
+        lines = [lines[0], *((*line, *extra) for line, extra in zip(lines[1:-1], drawn, strict=True)), lines[-1]]
+    block: Block = [*titled(words.captures_title(comparison), width), *lines[:-1]]
+    return [*block, tuple((content, "strong") for content, _ in lines[-1])]
+
+
+def _drawn(change_ns: int, largest_ns: int, room: int, glyph: str, style: str) -> Line:
+    """A bar from the middle: to the left what was saved, to the right what was added."""
+    half = room // 2
+    length = round(half * abs(change_ns) / largest_ns) if largest_ns else 0
+    left, right = (length, 0) if change_ns < 0 else (0, length)
+    return (MARGIN + " " * (half - left) + glyph * left, style), ("|", "dim"), (glyph * right, style)
+
+
+def _sides(comparison: Comparison, width: int) -> Block:
+    rows = words.side_rows(comparison)
+    if not rows or comparison.waterfall is None:
+        return []
+    return layout.table(("", "baseline", "candidate"), rows, [True, True, True], width)
+
+
+def _works(comparison: Comparison, title: str, account: Account, width: int, *, is_full: bool) -> Block:
+    """The works that moved the step by a percent or more; the sum closes on the change of busy time."""
+    step = comparison.waterfall.baseline_ns if comparison.waterfall is not None else 0
+    n_rows = sum(abs(row.delta_ns) >= _MIN_WORK * step and row.delta_ns != 0 for row in account.rows)
+    n_rows = len(account.rows) if is_full else min(n_rows, _MAX_WORKS)
+    if n_rows == 0:
+        return []
+    name = "operators" if comparison.baseline.is_cpu and title == "kernels" else title
+    shown = len(words.WORK_HEADERS) + 1 if width >= _WIDE else _NARROW_COLUMNS
+    headers = (f"{name} that changed", *words.WORK_HEADERS)[:shown]
+    rows = [row[:shown] for row in words.work_rows(account, n_rows)]
+    return layout.table(headers, rows, [True, *[False] * (shown - 1)], width)
+
+
+def _notes(comparison: Comparison, width: int) -> Block:
+    block: Block = []
+    found = words.finding_sentences(comparison.findings)
+    if found:
+        block += layout.wrapped(layout.label("findings"), "; ".join(found), width)
+    for place, note in enumerate(words.limits(comparison)):
+        head = layout.label("caveats") if place == 0 else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(f"{head}- ", note, width, style="dim")
+    return block
+
+
+def _more(comparison: Comparison, width: int, *, is_full: bool) -> Block:
+    block: Block = []
+    for side in (comparison.baseline, comparison.candidate):
+        read = ", ".join(filter(None, (words.source_names(side.sources), clean(side.device))))
+        name = clean(side.name)
+        said = f"{name}: {read}" if read and name not in (read, *_SIDES) else read
+        head = layout.label(name if name in _SIDES else "read")
+        block += layout.wrapped(head, said, width, style="dim") if read else []
+    entries = [(f"profkit explain {comparison.readings[0].id}", "")] if comparison.readings else []
+    entries += [] if is_full else [("-v (all)", "")]
+    entries += [("-f json", ""), ("-o report.md", "")]
+    return block + layout.flowed((layout.label("more"), "label"), entries, width)

@@ -1,0 +1,83 @@
+"""A page of a terminal: its width, its colours, its blocks; what the documents in this folder share."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+from profkit.render.terminal import layout
+from profkit.render.terminal.layout import MARGIN, Line
+from profkit.shell import clean
+
+Block = list[Line]
+"""Lines that belong together; blocks are set apart by an empty line."""
+
+PARTS: Final = {  # compute is the lightest, idle time the strongest: what costs is seen first, without colour too
+    "compute": ("·", "green"),
+    "comm_exposed": ("▒", "magenta"),
+    "copy_exposed": ("░", "cyan"),
+    "idle_data": ("█", "yellow"),
+    "idle_sync": ("▚", "red"),
+    "idle_launch": ("▓", "bright_red"),
+    "idle_host": ("#", "bright_blue"),
+    "idle_dependency": ("%", "white"),
+    "idle_unknown": ("?", "bright_black"),
+}
+"""Glyph and style of each part of the budget."""
+_STYLES: Final = {
+    "bad": "bold white on red",
+    "good": "bold white on green",
+    "open": "bold black on yellow",
+    "label": "bold",
+    "strong": "bold",
+    "dim": "dim",
+    "command": "bold cyan",
+}
+_MIN_WIDTH: Final = 40
+PROSE_WIDTH: Final = 110
+"""Columns beyond which running text is not read well."""
+
+
+def columns_of(width: int | None) -> int:
+    """The columns to keep to: as said, else the terminal's, never fewer than what a report needs."""
+    return max(width or shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH)
+
+
+def is_colored(color: bool | None) -> bool:
+    """Whether to colour: as said, else as the terminal, `NO_COLOR` and `TERM` have it."""
+    if color is not None:
+        return color
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def printed(blocks: Iterable[Block], *, is_colored: bool) -> str:
+    """The blocks as text; every character is literal, none is read as markup."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=10_000,  # lines are broken already, and commands must not be
+        force_terminal=is_colored,
+        force_jupyter=False,
+        color_system="standard" if is_colored else None,
+        no_color=not is_colored,
+        legacy_windows=False,
+    )
+    for block in filter(None, blocks):
+        console.print()
+        for line in block:
+            styled = Text.assemble(*((content, _STYLES.get(style, style)) for content, style in line))
+            styled.rstrip()
+            console.print(styled, soft_wrap=True, highlight=False)
+    return out.getvalue()
+
+
+def titled(title: str, width: int) -> Block:
+    """The heading of a block."""
+    return layout.wrapped(MARGIN, clean(title), width, style="label")

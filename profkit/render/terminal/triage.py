@@ -1,0 +1,318 @@
+"""The report for a terminal: the verdict is the first line; who stops after three lines has been told the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from profkit.model.budget import IDLE_PARTS, WORK_PARTS
+from profkit.model.finding import Finding, confidence_label
+from profkit.model.rank_report import DeviceReport, RankReport, TableView
+from profkit.model.report import Bottleneck, Report
+from profkit.render.terminal import crosscheck as handover_text
+from profkit.render.terminal import layout
+from profkit.render.terminal.layout import MARGIN, Line, Segment
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.words import fleet
+from profkit.render.words import triage as text
+from profkit.shell import clean, quoted_path
+from profkit.units import format_fraction, format_ns
+
+_MAX_STREAMS: Final = 6
+_MAX_RANKS: Final = 16
+
+
+def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+    """The report as text of at most `width` columns (the terminal's by default); commands are never broken.
+
+    Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every table, check and warning.
+    """
+    columns = columns_of(width)
+    blocks = [*_headline_blocks(report, columns, is_full=verbose)]
+    if verbose:
+        blocks += _detail_blocks(report, columns)
+    blocks.append(_more(report, columns, verbose=verbose))
+    return printed(blocks, is_colored=is_colored(color))
+
+
+def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[Block]:
+    """What everyone reads, in the order in which it is needed."""
+    prose = min(width, PROSE_WIDTH)
+    rank = text.shown_rank(report)
+    is_open = report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    yield _verdict(report, prose)
+    yield handover_text.block(report.handover, prose, is_full=is_full)
+    if is_open:
+        yield _next_tool(report, prose)
+    yield _fleet(report, width, is_full=is_full)
+    yield _budget(report, rank, width) if rank is not None else []
+    yield _why(report, prose, is_full=is_full)
+    yield _what_to_do(report, prose)
+    if not is_open:
+        yield _next_tool(report, prose)
+    yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 and not _is_joint(report) else []
+    yield _around(report, rank, prose, is_full=is_full) if rank is not None else []
+    yield _limits(report, rank, prose, is_full=is_full)
+
+
+def _verdict(report: Report, width: int) -> Block:
+    verdict = report.verdict
+    meaning = text.headline(verdict)
+    name = f" {text.verdict_name(verdict)} "
+    if verdict.bottleneck is Bottleneck.INCONCLUSIVE:
+        return [(("  ", ""), (name, "open")), *layout.wrapped(MARGIN, meaning, width, style="strong")]
+    sure = f"confidence {confidence_label(verdict.confidence)}{text.of_rank(report)}"
+    style = "good" if verdict.is_healthy else "bad"
+    one_line: Line = (("  ", ""), (name, style), (f"  {meaning}  ", "strong"), (f"  {sure}", "dim"))
+    if sum(layout.cell_width(content) for content, _ in one_line) <= width:
+        block: Block = [one_line]
+    else:
+        block = layout.flowed(("  ", ""), [(name, style), (sure, "dim")], width)
+        block += layout.wrapped(MARGIN, meaning, width, style="strong")
+    facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
+    if sum(layout.cell_width(fact) + len(MARGIN) for fact in facts) <= width:
+        facts = [".  ".join(facts)] if facts else []
+    facts += [sentence] if (sentence := fleet.prediction_sentence(report)) else []
+    return block + [line for fact in facts for line in layout.wrapped(MARGIN, fact, width)]
+
+
+def _is_joint(report: Report) -> bool:
+    return report.fleet is not None and bool(report.fleet.rows)
+
+
+def _fleet(report: Report, width: int, *, is_full: bool) -> Block:
+    """Where the step of each rank goes, and what ties the ranks together."""
+    if report.fleet is None or not report.fleet.rows:
+        return []
+    headers = fleet.headers_of(report.fleet)
+    rows = fleet.cells_of(report.fleet, is_full=is_full)
+    block = titled(fleet.table_title(report), width)
+    block += layout.table(headers, rows, [True, *[False] * (len(headers) - 2), True], width)
+    said = ""
+    for label, line in fleet.facts_of(report.fleet, is_full=is_full):
+        head = layout.label(label) if label != said else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(head, line, min(width, PROSE_WIDTH), style="dim")
+        said = label
+    return block
+
+
+def _budget(report: Report, rank: RankReport, width: int) -> Block:
+    device = text.main_device(rank)
+    if device is None or device.budget.window_ns == 0:
+        return []
+    title = "where the step goes" if rank.steps.n else "where the window goes"
+    if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
+        title = "what was recorded"
+    of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
+    if _is_joint(report):
+        of = f"rank {text.rank_label(rank)}" + (f", {of}" if of else "")
+    shares = text.shares_of(device.budget)
+    work = {name: shares[name] for name in WORK_PARTS}
+    idle = {name: shares[name] for name in sorted(IDLE_PARTS, key=lambda name: -shares[name])}
+    bar = layout.bar(((share, *PARTS[name]) for name, share in (work | idle).items()), width)
+    head: Line = ((MARGIN + title, "label"), (f"   {clean(of)}" if of else "", "dim"))
+    if sum(layout.cell_width(content) for content, _ in head) > width:
+        head = head[:1]
+    idle_word = "rest" if device.kind == "cpu" else "idle"
+    return [head, bar, *_legend(device, "busy", work, width), *_legend(device, idle_word, idle, width)]
+
+
+def _legend(device: DeviceReport, word: str, shares: dict[str, int], width: int) -> Block:
+    """A sum and the parts that it adds up from; parts that round to 0.0 are left out."""
+    labels = text.labels_of(device)
+    first: Segment = (f"{MARGIN}{word} {text.percent(sum(shares.values())):>7}   ", "label")
+    entries = [
+        (f"{PARTS[name][0]} {labels[name]} {text.percent(share)}", PARTS[name][1])
+        for name, share in shares.items()
+        if share
+    ]
+    return layout.flowed(first, entries, width) or [(first,)]
+
+
+def _why(report: Report, width: int, *, is_full: bool) -> Block:
+    reasons = text.reasons(report.verdict, is_full=is_full)
+    if not reasons:
+        return []
+    block = titled("why we think so" if text.is_explained(report.verdict) else "what we saw", width)
+    number = 0
+    for place, reason in enumerate(reasons):
+        if place > 0 and reason.statements:
+            block += layout.wrapped("  also  ", _finding_line(reason.finding), width, first_style="dim")
+        for statement in reason.statements:
+            number += 1
+            block += layout.wrapped(f"   {number}  ", statement, width, first_style="dim")
+    return block
+
+
+def _finding_line(finding: Finding) -> str:
+    return f"{clean(finding.title)} ({text.weight(finding)})"
+
+
+def _what_to_do(report: Report, width: int) -> Block:
+    verdict = report.verdict
+    block: Block = []
+    for place, fix in enumerate(verdict.fixes):
+        head = layout.label("what to do") if place == 0 else "then".rjust(layout.LABEL_WIDTH - 2) + "  "
+        block += layout.wrapped(head, clean(fix), width, first_style="label" if place == 0 else "dim")
+    if verdict.proof:
+        block += layout.wrapped(layout.label("prove it"), clean(verdict.proof), width)
+    return block
+
+
+def _next_tool(report: Report, width: int) -> Block:
+    tool = report.verdict.next_tool
+    block = layout.wrapped(layout.label("next tool"), clean(f"{tool.name}: {tool.purpose}"), width)
+    if tool.command:
+        block.append((("    ", ""), (clean(tool.command), "command")))
+    if tool.look_for:
+        block += layout.wrapped("    look for   ", clean(tool.look_for), width, first_style="dim")
+    if report.verdict.ruled_out:
+        block += layout.wrapped(layout.label("ruled out"), clean(", ".join(report.verdict.ruled_out)), width)
+    return block
+
+
+def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
+    ranks = report.ranks if is_full else report.ranks[:_MAX_RANKS]
+    hidden = report.ranks[len(ranks) :]
+    chosen = text.shown_rank(report)
+    if chosen in hidden and chosen is not None:
+        ranks = (*ranks, chosen)
+    what, labels = text.rank_labels(report.ranks)
+    label_of = dict(zip(map(id, report.ranks), labels, strict=True))
+    rows = [text.rank_row(rank, label_of[id(rank)]) for rank in ranks]
+    headers = (what, *text.RANK_HEADERS[1:])
+    is_text = [True, *([False] * (len(text.RANK_HEADERS) - 2)), True]
+    lines = layout.table(headers, rows, is_text, width)
+    title = f"{len(report.ranks)} {what}s, each over its own window; comm and copies: the exposed part"
+    more = len(report.ranks) - len(ranks)
+    tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
+    return [*titled(title, width), *lines, *tail]
+
+
+def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> Block:
+    """Devices and other findings, in full also streams and step times: what one looks at after the verdict."""
+    block: Block = []
+    for device in rank.devices if is_full else ():
+        if device.streams:
+            name = f"device {device.device}" if len(rank.devices) > 1 else "streams"
+            block += layout.flowed((layout.label(name), "label"), _stream_entries(device), width)
+    if len(rank.devices) > 1:
+        headers = ("device", *text.RANK_HEADERS[2:])
+        rows = [(str(device.device), *text.device_shares(device)) for device in rank.devices]
+        block += layout.table(headers, rows, [True, *([False] * 4), True], width)
+    spread = text.spread_sentence(rank)
+    if spread and is_full:
+        block += layout.wrapped(layout.label("steps"), spread, width)
+    others = text.other_findings(report)
+    if others:
+        named = ", ".join(f"{finding.id} ({finding.severity.value})" for finding in others)
+        block += layout.wrapped(layout.label("also found"), clean(named), width)
+    return block
+
+
+def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
+    hidden = device.comm_hidden_fraction
+    for use in device.streams[:_MAX_STREAMS]:
+        yield f"{use.stream} {clean(use.label)} {format_fraction(use.occupancy)}", ""
+    if device.n_streams > _MAX_STREAMS:
+        yield f"and {device.n_streams - _MAX_STREAMS:,} more", "dim"
+    if hidden is not None:
+        yield f"({format_fraction(hidden)} of comm is hidden under compute)", "dim"
+
+
+def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: bool) -> Block:
+    """Caveats, sources that failed, and what was not analysed."""
+    block: Block = []
+    notes = text.caveats(report)
+    if rank is not None and rank.warnings and not is_full:
+        notes.append(f"{len(rank.warnings)} warning{'s' if len(rank.warnings) > 1 else ''} while reading: -v")
+    for place, note in enumerate(notes):
+        head = layout.label("caveats") if place == 0 else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(f"{head}- ", note, width, style="dim")
+    for label, group in fleet.set_apart(report).items():
+        block += _listed(label, fleet.left_out_lines(group, is_full=is_full), width, style="dim")
+    block += _listed("not read", [fleet.failure_line(failure) for failure in report.failures], width, style="red")
+    return block
+
+
+def _listed(label: str, lines: Iterable[str], width: int, *, style: str) -> Block:
+    block: Block = []
+    for place, line in enumerate(lines):
+        head = layout.label(label) if place == 0 else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(f"{head}- ", line, width, style=style)
+    return block
+
+
+def _more(report: Report, width: int, *, verbose: bool) -> Block:
+    """What was read and where to go from here; commands stay whole."""
+    rank = text.shown_rank(report)
+    prose = min(width, PROSE_WIDTH)
+    block: Block = []
+    if rank is not None:
+        block += layout.wrapped(layout.label("read"), text.origin(rank), prose, style="dim")
+        block += _listed("recorded", text.recorded_lines(rank), prose, style="dim")
+    ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
+    entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
+    entries += [] if verbose else [("-v (all tables)", "")]
+    entries += [("-f json", ""), ("-o report.md", "")]
+    return block + layout.flowed((layout.label("more"), "label"), entries, prose)
+
+
+def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
+    """Everything else that is known of the shown rank: checks, tables, other findings, warnings, gaps."""
+    prose = min(width, PROSE_WIDTH)
+    rank = text.shown_rank(report)
+    if rank is not None:
+        yield from handover_text.tables(report.handover, width)
+        yield _checks(rank, prose)
+        if _is_joint(report) and not rank.sections:
+            yield layout.wrapped(MARGIN, f"tables of a rank: profkit triage {quoted_path(rank.source)} -v", width)
+        known = {check.id for check in rank.checks}
+        for table in (table for section in rank.sections for table in section.tables):
+            if table.rows and not {row[0] for row in table.rows} <= known:  # the checks stand above already
+                yield _table(table, width)
+    for finding in text.other_findings(report):
+        yield _finding(finding, "" if report.verdict.step_ns is None else " per step", prose)
+    if rank is not None and rank.warnings:
+        lines = [layout.wrapped("    - ", clean(warning), prose) for warning in rank.warnings]
+        yield [*titled("warnings", prose), *(line for group in lines for line in group)]
+    if report.skipped:
+        block = titled("not analysed", prose)
+        for skip in report.skipped:
+            block += layout.wrapped("    - ", clean(f"{skip.analyzer}: {skip.reason}"), prose)
+            block += layout.wrapped("      -> ", clean(skip.how_to_get), prose, style="dim") if skip.how_to_get else []
+        yield block
+
+
+def _checks(rank: RankReport, width: int) -> Block:
+    if not rank.checks:
+        return []
+    block = titled("checks of the capture", width)
+    for check in rank.checks:
+        head = f"{MARGIN}{'ok' if check.ok else 'FAILS':<7}"
+        said = clean(f"{check.id}: {check.message}")
+        block += layout.wrapped(head, said, width, first_style="dim" if check.ok else "bold red")
+    return block
+
+
+def _table(table: TableView, width: int) -> Block:
+    is_text = [unit not in ("ns", "fraction", "count", "bytes") for unit in table.units]
+    rows = [
+        [
+            text.name_cell(str(value)) if flag and value is not None else text.cell(value, unit)
+            for value, unit, flag in zip(row, table.units, is_text, strict=True)
+        ]
+        for row in table.rows
+    ]
+    headers = [clean(header) for header in table.headers]
+    block: Block = [*titled(table.title, width), *layout.table(headers, rows, is_text, width)]
+    return block + (layout.wrapped(MARGIN, clean(table.note), width, style="dim") if table.note else [])
+
+
+def _finding(finding: Finding, per: str, width: int) -> Block:
+    block = titled(f"{finding.id}: {_finding_line(finding)}", width)
+    if finding.recoverable_ns > 0:
+        block += layout.wrapped("    - ", f"saves at most {format_ns(finding.recoverable_ns)}{per}", width)
+    for item in finding.evidence:
+        block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
+    return block + layout.wrapped("    -> ", clean(finding.fix), width)

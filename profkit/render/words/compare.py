@@ -1,0 +1,195 @@
+"""What the renderers of a comparison share: its words, its rows, its signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from profkit.model.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
+from profkit.render.words import triage as text
+from profkit.shell import clean
+from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns, format_signed_ns
+
+_MAX_NAMES: Final = 3
+WATERFALL_HEADERS = ("where the time went", "baseline", "candidate", "change")
+WORK_HEADERS = ("change", "by count", "by duration", "calls", "baseline", "candidate")
+"""Columns of `work_rows` after the name; a narrow terminal shows the first four."""
+
+
+def answer_name(comparison: Comparison) -> str:
+    """The answer's word: `IMPROVED`; `NOT COMPARABLE` where the two sides do different work."""
+    return comparison.judgement.answer.upper() if comparison.judgement.is_comparable else "NOT COMPARABLE"
+
+
+def answer_sentence(comparison: Comparison) -> str:
+    """What was measured and how sure it is."""
+    judged = comparison.judgement
+    if not judged.is_comparable:
+        return clean(judged.sentence)
+    name = next((name for name, each in comparison.configurations if each is judged), "")
+    worst = f", {name}, the worst of {len(comparison.configurations)}" if name else ""
+    return clean(f"{judged.metric}{worst}: {judged.sentence}")
+
+
+def is_one_run(comparison: Comparison) -> bool:
+    """Whether a side has a single run, so that only what happened can be said."""
+    return min(comparison.baseline.n_runs, comparison.candidate.n_runs) == 1
+
+
+def per(comparison: Comparison) -> str:
+    """What times are counted by."""
+    return "per step" if comparison.baseline.n_steps else "in the window"
+
+
+def captures_title(comparison: Comparison) -> str:
+    """What the accounts are of: these captures; whether the next would show the same is the answer's matter."""
+    n_traces = comparison.baseline.n_traces + comparison.candidate.n_traces
+    of = "these two captures" if n_traces == 2 else f"these {n_traces} captures"
+    once = " (one run each)" if is_one_run(comparison) else ""
+    return f"what happened in {of}, {per(comparison)}{once}"
+
+
+CONFIGURATION_HEADERS = ("configuration", "answer", "effect", "95 % interval", "n")
+
+
+def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Each configuration of a table with its own answer; none where there is only one."""
+    rows: list[tuple[str, ...]] = []
+    for name, judged in comparison.configurations:
+        interval = "-"
+        if judged.interval is not None:
+            interval = " to ".join(format_change(bound) for bound in judged.interval)
+        n = str(judged.n[0]) if judged.n[0] == judged.n[1] else f"{judged.n[0]}, {judged.n[1]}"
+        rows.append((clean(name), judged.answer, format_change(judged.effect), interval, n))
+    return rows
+
+
+def waterfall_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """The parts that either side spends time in, and their sum."""
+    waterfall = comparison.waterfall
+    if waterfall is None:
+        return []
+    labels = text.part_labels(is_cpu=comparison.baseline.is_cpu)
+    rows = [
+        (labels[bar.name], format_ns(bar.baseline_ns), format_ns(bar.candidate_ns), format_signed_ns(bar.delta_ns))
+        for bar in waterfall.bars
+        if bar.baseline_ns or bar.candidate_ns
+    ]
+    whole = "step" if comparison.baseline.n_steps else "window"
+    times = format_ns(waterfall.baseline_ns), format_ns(waterfall.candidate_ns)
+    return [*rows, (whole, *times, format_signed_ns(waterfall.delta_ns))]
+
+
+def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """What each side is and did, one fact a row; facts that neither side has are left out."""
+    sides = comparison.baseline, comparison.candidate
+    facts = (
+        ("verdict", [side.bottleneck for side in sides]),
+        ("runs", [_runs(side) for side in sides]),
+        ("compute busy", [_share(side, "compute") for side in sides]),
+        ("comm busy", [_share(side, "comm") for side in sides]),
+        ("comm hidden", [_fraction(side.comm_hidden_fraction) for side in sides]),
+        ("copies busy", [_share(side, "copy") for side in sides]),
+        ("idle", [_share(side, "idle") for side in sides]),
+        ("peak memory", [_bytes(side.peak_memory_bytes) for side in sides]),
+    )
+    return [(name, *(value or "-" for value in values)) for name, values in facts if any(values)]  # type: ignore[misc]
+
+
+def _runs(side: SideReport) -> str:
+    said = [f"{format_count(side.n_runs)} run" + "s" * (side.n_runs != 1)]
+    if side.n_traces > side.n_runs:
+        said.append(f"{format_count(side.n_traces)} traces")
+    if side.n_steps:
+        said.append(f"{format_count(side.n_steps)} steps")
+    return ", ".join(said)
+
+
+def _share(side: SideReport, name: str) -> str:
+    value = side.occupancy.get(name, 0.0)
+    return format_fraction(value) if value else ""
+
+
+def _fraction(value: float | None) -> str:
+    return "" if value is None else format_fraction(value)
+
+
+def _bytes(value: int | None) -> str:
+    return "" if value is None else format_bytes(value)
+
+
+def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
+    """The works with the largest changes, all others, what ran side by side, and the sum: busy time's change."""
+    shown = [row for row in account.rows[:n_rows] if row.delta_ns]
+    rows = [_work_row(work_name(row), row, _calls(row)) for row in shown]
+    others = [row for row in (*account.rows, account.rest) if row not in shown]
+    n_others = len(account.rows) - len(shown) + account.n_rest
+    if n_others:
+        counts = [sum(getattr(row, name) for row in others) for name in ("by_count_ns", "by_duration_ns")]
+        times = [sum(getattr(row, name) for row in others) for name in ("baseline_ns", "candidate_ns")]
+        changes = map(format_signed_ns, (sum(counts), *counts))
+        rows.append((f"{n_others} other{'s' * (n_others != 1)}", *changes, "", *map(format_ns, times)))
+    aside = account.side_by_side
+    if aside.baseline_ns or aside.candidate_ns:
+        rows.append(_sum_row("overlap correction", aside))
+    return [*rows, _sum_row("busy", account)]
+
+
+def _work_row(name: str, row: WorkChange, calls: str) -> tuple[str, ...]:
+    changes = map(format_signed_ns, (row.delta_ns, row.by_count_ns, row.by_duration_ns))
+    return name, *changes, calls, *_times(row)
+
+
+def _sum_row(name: str, change: Account | Bar) -> tuple[str, ...]:
+    return name, format_signed_ns(change.delta_ns), "", "", "", *_times(change)
+
+
+def _times(change: Account | Bar | WorkChange) -> tuple[str, str]:
+    return format_ns(change.baseline_ns), format_ns(change.candidate_ns)
+
+
+def _calls(row: WorkChange) -> str:
+    counts = [format_count(round(count, 1)) for count in (row.baseline_count, row.candidate_count)]
+    return counts[0] if counts[0] == counts[1] else f"{counts[0]}->{counts[1]}"
+
+
+def work_name(row: WorkChange) -> str:
+    """What a row is: `new: x`, `gone: x`, `x -> y` for what took another's place."""
+    name = text.name_cell(row.name)
+    if row.presence is Presence.REPLACED:
+        other = text.name_cell(row.replaced_by)
+        return f"{name} (other variants)" if other == name else f"{name} -> {other}"
+    return {Presence.APPEARED: "new: ", Presence.VANISHED: "gone: "}.get(row.presence, "") + name
+
+
+def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
+    """The findings that appeared, vanished or stayed, with their shares of the window."""
+    words = {Presence.APPEARED: "appeared", Presence.VANISHED: "gone"}
+    out = []
+    for item in changes:
+        shares = [
+            format_fraction(share) for share in (item.baseline_fraction, item.candidate_fraction) if share is not None
+        ]
+        out.append(f"{words.get(item.presence, 'on both')}: {clean(item.id)} ({' -> '.join(shares)})")
+    return out
+
+
+def unlike_sentences(comparison: Comparison) -> list[str]:
+    """What makes the sides unlike, apart from the change that was meant."""
+    return [
+        clean(f"the sides differ in more than the change: {item.what} {item.baseline} against {item.candidate}")
+        for item in comparison.unlike
+    ]
+
+
+def limits(comparison: Comparison) -> list[str]:
+    """What a reader must know before believing any of it."""
+    failures = [f"not read: {failure.message}" for failure in comparison.failures]
+    notes = [comparison.judgement.method_note] if comparison.judgement.method_note else []
+    return [*unlike_sentences(comparison), *(clean(line) for line in (*failures, *comparison.caveats, *notes))]
+
+
+def source_names(sources: Sequence[str]) -> str:
+    """The file names of a side, the first few of many."""
+    names = [text.source_name(source) for source in sources]
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")

@@ -1,0 +1,109 @@
+"""The words of a scaling report that its renderers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from profkit.model.scaling import Decomposition, Held, Point, Series, Standing
+from profkit.shell import clean
+from profkit.units import format_bytes, format_fraction, format_quantity, format_speedup
+
+NAMES: Final = {
+    Standing.SOUND: "SCALING",
+    Standing.DOUBTFUL: "BASELINE IN DOUBT",
+    Standing.ACCUSED: "BASELINE SUSPECT",
+}
+MARKS: Final = {"accuses": "!", "suggests": "?", "clears": "-", "unknown": "."}
+MARKS_TOLD: Final = "! speaks against the base   ? a hint   - speaks for it   . unknown"
+PILOT_TOLD: Final = "* a pilot: two runs on a side, so the interval is wide and uncertain"
+_FEW_SIZES: Final = 6  # from here on a fit of the law is worth its error (docs/statistics.md 4)
+
+
+def headline(series: Series) -> str:
+    """The one line of meaning: the efficiency of the largest size, or why it is none."""
+    base, top = series.base, series.largest
+    told = f"{format_speedup(top.speedup)} from {base.gpus} to {top.gpus} GPUs (E = {top.efficiency or 0:.2f})"
+    if series.standing is Standing.ACCUSED:
+        return f"{told} is faster than ideal: assume a slow {base.gpus}-GPU base until it is explained"
+    if series.standing is Standing.DOUBTFUL:
+        return f"{told}, but a size in between is faster than ideal: the {base.gpus}-GPU base may be slow"
+    return told
+
+
+def series_name(series: Series) -> str:
+    """The configuration and what is held: `activation_ckpt=True, strong scaling`."""
+    held = "work per step unknown" if series.held is Held.UNKNOWN else f"{series.held.value} scaling"
+    return clean(f"{series.name}, {held}")
+
+
+def headers(series: Series) -> tuple[str, ...]:
+    """The headings of `rows`."""
+    memory = ("memory",) if _has_memory(series) else ()
+    return ("GPUs", "runs", clean(series.unit), "cv", "speed-up", "E", "95 % of E", "serial", *memory)
+
+
+def rows(series: Series) -> list[tuple[str, ...]]:
+    """A line for each size; what is not known is "-"."""
+    return [_row(series, point) for point in series.points]
+
+
+def _row(series: Series, point: Point) -> tuple[str, ...]:
+    memory = ("-" if point.memory_bytes is None else format_bytes(point.memory_bytes),) if _has_memory(series) else ()
+    return (
+        str(point.gpus),
+        str(point.n),
+        format_quantity(point.mean, ""),
+        "-" if point.cv is None else format_fraction(point.cv),
+        format_speedup(point.speedup),
+        "-" if point.efficiency is None else f"{point.efficiency:.2f}",
+        _interval(point),
+        "-" if point.serial_fraction is None else f"{point.serial_fraction:.2f}",
+        *memory,
+    )
+
+
+def _has_memory(series: Series) -> bool:
+    return any(point.memory_bytes is not None for point in series.points)
+
+
+def _interval(point: Point) -> str:
+    if point.interval is None:
+        return "-"
+    return f"{point.interval[0]:.2f} to {point.interval[1]:.2f}" + "*" * point.is_pilot
+
+
+def notes(series: Series) -> list[str]:
+    """What the table's numbers stand on: pilots, single runs, and the law with its degrees of freedom."""
+    told = [PILOT_TOLD] if any(point.is_pilot for point in series.points) else []
+    single = [str(point.gpus) for point in series.points if point.n == 1]
+    if single:
+        told.append(f"one run on {', '.join(single)} GPUs: no interval there, and noise is not ruled out")
+    return [*told, _law(series)]
+
+
+def _law(series: Series) -> str:
+    fit = series.usl
+    if fit is None:
+        fractions = [point.serial_fraction for point in series.points if point.serial_fraction is not None]
+        return f"two sizes: no law can be fitted; serial fraction {fractions[-1]:.2f}" if fractions else "one size"
+    peak = f", peak at {fit.peak_gpus:.1f} GPUs" if fit.peak_gpus is not None else ", no peak"
+    law = f"USL: contention {fit.alpha:.3f}, coherency {fit.beta:.3f}{peak}"
+    law += "; a negative contention is superlinear" if fit.alpha < 0 else ""
+    if fit.df == 0:
+        return f"{law}; 0 degrees of freedom: it passes through every point, so its error is unknown"
+    few = f", fewer than {_FEW_SIZES} sizes" if len(series.points) < _FEW_SIZES else ""
+    plural = "s" * (fit.df != 1)
+    return f"{law}; {fit.df} degree{plural} of freedom{few}, misfit {format_fraction(fit.residual or 0)}"
+
+
+def decomposition_rows(decompositions: Sequence[Decomposition]) -> list[tuple[str, ...]]:
+    """A line for each part of log E that is not nothing, and their sum."""
+    lines: list[tuple[str, ...]] = []
+    for one in decompositions:
+        sizes = f"{one.base_gpus} -> {one.gpus}"
+        parts = [part for part in one.parts if abs(part.log_efficiency) >= 0.0005]
+        lines += [(sizes, clean(part.name.replace("_", " ")), f"{part.log_efficiency:+.3f}") for part in parts]
+        total = sum(part.log_efficiency for part in one.parts)
+        lines.append((sizes, f"all: log of E = {one.efficiency:.2f}", f"{total:+.3f}"))
+    return lines

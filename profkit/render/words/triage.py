@@ -1,0 +1,267 @@
+"""What the text renderers share: words for parts, shares that add up, sentences; names are made harmless by `clean`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Final
+
+import msgspec
+
+from profkit.findings.capture import QUALITY
+from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, Budget, column, label
+from profkit.model.finding import Evidence, Finding, Severity
+from profkit.model.names import short_name
+from profkit.model.rank_report import Check, DeviceReport, RankReport
+from profkit.model.report import Bottleneck, Report, Verdict
+from profkit.shell import DEFAULT_COMMAND, clean
+from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
+
+_MAX_MAIN_EVIDENCE: Final = 4
+_TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
+_MIN_LABEL: Final = 16
+_COMMAND_SHOWN: Final = 200  # characters of a command that somebody else recorded
+_NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding with the statements that are shown for it."""
+
+    finding: Finding
+    statements: tuple[str, ...]
+
+
+def labels_of(device: DeviceReport) -> Mapping[str, str]:
+    """The words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
+    return part_labels(is_cpu=device.kind == "cpu")
+
+
+def part_labels(*, is_cpu: bool) -> Mapping[str, str]:
+    """The words for the parts of a budget, of a CPU's or of a GPU's."""
+    return {name: label(name, is_cpu=is_cpu) for name in PARTS}
+
+
+def shares_of(budget: Budget) -> dict[str, int]:
+    """The parts in tenths of a percent, rounded so that they add up to exactly 1000 (largest remainder)."""
+    if budget.window_ns == 0:
+        return dict.fromkeys(budget.parts, 0)
+    scaled = {name: divmod(1000 * part, budget.window_ns) for name, part in budget.parts.items()}
+    shares = {name: whole for name, (whole, _) in scaled.items()}
+    missing = 1000 - sum(shares.values())
+    for name in sorted(scaled, key=lambda part: -scaled[part][1])[:missing]:
+        shares[name] += 1
+    return shares
+
+
+def percent(tenths: int) -> str:
+    """Tenths of a percent as people read them: `46.1 %`."""
+    return format_fraction(tenths / 1000)
+
+
+def cell(value: object, unit: str) -> str:
+    """A table cell in its column's unit (ns, fraction, count, bytes, text); "-" for what is absent."""
+    if value is None:
+        return "-"
+    formats = {"ns": format_ns, "fraction": format_fraction, "count": format_count, "bytes": format_bytes}
+    if unit not in formats or not isinstance(value, (int, float)):
+        return clean(str(value))
+    return formats[unit](value)
+
+
+def name_cell(name: str) -> str:
+    """A kernel's, operator's or call's name on one line; a C++ one without namespaces and template arguments.
+
+    A copy's is whole: from which memory it comes is what one looks for.
+    """
+    if ("<" not in name and "(" not in name) or name.startswith(("Memcpy ", "Memset ")):
+        return clean(name)
+    return clean(_NAMESPACES.sub("", short_name(name, 200)))
+
+
+def verdict_name(verdict: Verdict) -> str:
+    """The verdict's word: `OVERHEAD-BOUND`, `HEALTHY (kernel-bound)`, `INCONCLUSIVE`."""
+    return f"HEALTHY ({verdict.bottleneck.value})" if verdict.is_healthy else verdict.bottleneck.value.upper()
+
+
+def of_rank(report: Report) -> str:
+    """Give `, rank 3` where the verdict is one rank's: of all ranks together only a late one's is."""
+    verdict, fleet = report.verdict, report.fleet
+    if len(report.ranks) < 2 or verdict.rank is None:
+        return ""
+    is_of_all = fleet is not None and fleet.rows and not (verdict.findings and verdict.findings[0].rank == verdict.rank)
+    return "" if is_of_all else f", rank {verdict.rank}"
+
+
+def headline(verdict: Verdict) -> str:
+    """The one line of meaning, without the word that the verdict's name already says."""
+    return clean(verdict.headline).removeprefix("healthy: ")
+
+
+def step_sentence(report: Report) -> str:
+    """Give `Step 41.2 ms (5 steps, varies by 2.0 %)`, or what stands for it without steps; "" without any rank."""
+    rank = shown_rank(report)
+    if rank is None:
+        return ""
+    if report.verdict.step_ns is None:
+        return f"Window {format_ns(rank.window_ns[1] - rank.window_ns[0])}, no steps found"
+    known = [f"{rank.steps.n} step" + ("s" if rank.steps.n != 1 else "")]
+    if rank.steps.n > 1 and rank.steps.cv is not None:
+        known.append(f"varies by {format_fraction(rank.steps.cv)}")
+    if rank.steps.source == "period":
+        known.append("found by their period")
+    return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
+
+
+def gain_sentence(verdict: Verdict) -> str:
+    """What fixing the cause could give at most, "" where nothing is to be gained."""
+    if verdict.recoverable_ns <= 0:
+        return ""
+    saved = format_ns(verdict.recoverable_ns) + (" per step" if verdict.step_ns is not None else "")
+    if verdict.speedup_ceiling is None:
+        return f"A fix saves at most {saved}"
+    return f"At best {format_ceiling(verdict.speedup_ceiling)} faster: a fix saves at most {saved}"
+
+
+def spread_sentence(rank: RankReport) -> str:
+    """The step times of a rank, "" where there are too few to speak of."""
+    steps = rank.steps
+    if steps.n < 2 or steps.mean_ns is None:
+        return ""
+    times = (("mean", steps.mean_ns), ("p50", steps.p50_ns), ("p95", steps.p95_ns))
+    shown = [f"{name} {format_ns(value)}" for name, value in times if value is not None]
+    return f"{steps.n} from {clean(steps.source)}: {', '.join(shown)}"
+
+
+def shown_rank(report: Report) -> RankReport | None:
+    """The rank that the verdict speaks of."""
+    wanted = (report.verdict.source, report.verdict.rank)
+    exact = [rank for rank in report.ranks if (rank.source, rank.rank) == wanted]
+    near = [rank for rank in report.ranks if rank.source == report.verdict.source]
+    return next(iter((*exact, *near, *report.ranks)), None)
+
+
+def main_device(rank: RankReport) -> DeviceReport | None:
+    """The busiest device: the one the verdict speaks of."""
+    return max(rank.devices, key=lambda device: device.busy_any_ns, default=None)
+
+
+def reasons(verdict: Verdict, *, is_full: bool = False) -> list[Reason]:
+    """The verdict's findings with their statements: the first finding's four, one of each other, or all."""
+    seen: set[str] = set()
+    shown = []
+    for place, finding in enumerate(verdict.findings):
+        most = len(finding.evidence) if is_full else _MAX_MAIN_EVIDENCE if place == 0 else 1
+        statements = [statement(item, is_full=is_full) for item in finding.evidence[:most]]
+        new = tuple(text for text in dict.fromkeys(statements) if text not in seen)
+        seen.update(new)
+        shown.append(Reason(finding=finding, statements=new))
+    return shown
+
+
+def statement(evidence: Evidence, *, is_full: bool) -> str:
+    """What was seen, and in full also what was expected."""
+    expected = f" (expected {evidence.expected})" if is_full and evidence.expected else ""
+    return clean(evidence.statement + expected)
+
+
+def is_explained(verdict: Verdict) -> bool:
+    """Whether the verdict's findings are why it was given; otherwise they are only what was seen."""
+    return verdict.bottleneck is not Bottleneck.INCONCLUSIVE and verdict.recoverable_ns > 0
+
+
+def other_findings(report: Report) -> list[Finding]:
+    """The findings that the verdict does not stand on, one of each id, the worst first."""
+    shown = {finding.id for finding in report.verdict.findings} | {QUALITY.id}
+    ordered = sorted(report.findings, key=lambda finding: (finding.severity.rank, -finding.fraction))
+    return list({finding.id: finding for finding in reversed(ordered) if finding.id not in shown}.values())[::-1]
+
+
+def weight(finding: Finding) -> str:
+    """How much a finding weighs: `medium, 6.1 % of the window`."""
+    share = f", {format_fraction(finding.fraction)} of the window" if finding.fraction > 0 else ""
+    return ("worth knowing" if finding.severity is Severity.INFO else finding.severity.value) + share
+
+
+def caveats(report: Report) -> list[str]:
+    """The failing checks of the shown rank, then what else limits the verdict; nothing that the headline says."""
+    rank = shown_rank(report)
+    failing = [check for check in rank.checks if not check.ok] if rank is not None else []
+    said = {check.message for check in failing}
+    rest = [note for note in report.verdict.caveats if note not in said]
+    new = [check_sentence(check) for check in failing if check.message not in report.verdict.headline]
+    return [*new, *(clean(note) for note in rest if note not in report.verdict.headline)]
+
+
+def check_sentence(check: Check) -> str:
+    """A failing check with its name."""
+    return clean(f"check {check.id} fails: {check.message}")
+
+
+RANK_HEADERS: Final = ("rank", "step", "compute", "comm", "copies", "idle", "most idle")
+"""Columns of `rank_row`; `comm` and `copies` are the exposed parts."""
+
+
+def rank_row(rank: RankReport, label: str) -> tuple[str, ...]:
+    """A rank's step time, shares that add up to 100 %, and its largest cause of idle time."""
+    step = "-" if rank.steps.mean_ns is None else format_ns(rank.steps.mean_ns)
+    device = main_device(rank)
+    return (label, step, *(device_shares(device) if device is not None else ("-",) * 5))
+
+
+def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
+    """What stands side by side, ranks or traces of anything, in the singular, and a label for each of its own."""
+    numbers = {rank.rank for rank in ranks}
+    if None not in numbers and len(numbers) == len(ranks):
+        return "rank", tuple(str(rank.rank) for rank in ranks)
+    names = [_TRACE_SUFFIX.sub("", source_name(rank.source)) for rank in ranks]
+    if len(set(names)) < len(names):
+        names = [f"{clean(PurePath(rank.source).parent.name)}/{name}" for rank, name in zip(ranks, names, strict=True)]
+    for size in range(_MIN_LABEL, max(map(len, names), default=0)):
+        heads = tuple(name if len(name) <= size else f"{name[: size - 1]}…" for name in names)
+        if len(set(heads)) == len(heads):
+            return "trace", heads
+    return "trace", tuple(names)
+
+
+def device_shares(device: DeviceReport) -> tuple[str, ...]:
+    """Compute, exposed communication, copies and idle in percent, and the largest cause of idle time."""
+    shares = shares_of(device.budget)
+    idle = {name: shares[name] for name in IDLE_PARTS}
+    worst = max(idle, key=lambda name: idle[name])
+    cause = f"{column(worst, is_cpu=device.kind == 'cpu')} {percent(idle[worst])}" if idle[worst] else "-"
+    return (*(percent(shares[name]) for name in WORK_PARTS), percent(sum(idle.values())), cause)
+
+
+def rank_label(rank: RankReport) -> str:
+    """The rank's number, or its file's name where it has none."""
+    return source_name(rank.source) if rank.rank is None else str(rank.rank)
+
+
+def source_name(source: str) -> str:
+    """A source's file name."""
+    return clean(PurePath(source).name or source)
+
+
+def origin(rank: RankReport) -> str:
+    """What was read, in one line: file, rank, device, torch, number of events."""
+    device = main_device(rank)
+    parts = [source_name(rank.source)]
+    if rank.rank is not None:
+        parts.append(f"rank {rank.rank}" + (f" of {rank.world_size}" if rank.world_size else ""))
+    if device is not None and device.name:
+        parts.append(clean(device.name))
+    if rank.torch_version:
+        parts.append(f"torch {clean(rank.torch_version)}")
+    parts.append(f"{format_count(rank.n_events)} events")
+    return ", ".join(parts)
+
+
+def recorded_lines(rank: RankReport) -> tuple[str, ...]:
+    """The command that a file says it was recorded with, where no next command repeats it, and why none does."""
+    command = clean(rank.recorded_command)
+    if not command or rank.is_command_used:
+        return ()
+    shown = command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]}..."
+    why = f"the commands above use {DEFAULT_COMMAND.text}, since profkit cannot tell whether that is your command"
+    return f"the file gives this command: {shown}", f"{why}; --command sets yours"

@@ -1,0 +1,30 @@
+"""The steps of a trace: those inside its window, their edges, and the step that a time lies in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profkit.model.arrays import I64, IntervalArrays
+from profkit.model.trace import I32, Step, Trace
+
+
+def steps_in_window(trace: Trace) -> tuple[Step, ...]:
+    """The steps that lie wholly inside the window."""
+    low, high = trace.window_ns
+    return tuple(step for step in trace.steps if step.start_ns >= low and step.end_ns <= high)
+
+
+def edges(steps: Sequence[Step]) -> IntervalArrays:
+    """Where the steps start and end, int64 ns, shape (n,) each."""
+    return np.array([step.start_ns for step in steps], np.int64), np.array([step.end_ns for step in steps], np.int64)
+
+
+def step_of(times_ns: I64, steps: Sequence[Step]) -> I32:
+    """The place among `steps` of the one that each time lies in, -1 for none."""
+    if not steps:
+        return np.full(times_ns.size, -1, np.int32)
+    start, end = edges(steps)
+    place = (np.searchsorted(start, times_ns, "right") - 1).astype(np.int32)
+    return np.where((place >= 0) & (times_ns < end[place]), place, np.int32(-1))

@@ -1,0 +1,20 @@
+"""Findings to one answer, for one rank and for many.
+
+In: a `Case`, all that the verdict looks at. Out: a `Verdict`. Begin with `decide.decide`; `compete` ranks the causes by
+what their kinds say of each other. Logic: docs/method.md, section 4.
+"""
+
+from profkit.verdict.case import MOSTLY_WORK, Case
+from profkit.verdict.decide import decide
+from profkit.verdict.shown import CHEAPER_WORK, LEAVE_IT, capped, of_mean_step, ruled_out
+
+__all__ = [
+    "CHEAPER_WORK",
+    "LEAVE_IT",
+    "MOSTLY_WORK",
+    "Case",
+    "capped",
+    "decide",
+    "of_mean_step",
+    "ruled_out",
+]

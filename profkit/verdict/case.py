@@ -1,0 +1,56 @@
+"""What a verdict looks at, and the shares at which it changes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from profkit.analyzers.base import Scope
+from profkit.model.budget import Budget
+from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
+
+DOMINANT: Final = SEVERITY_FROM[Severity.HIGH]
+"""A cause with this share of the window is the bottleneck, whatever the rest does."""
+MOSTLY_WORK: Final = 0.5
+"""Below that share of compute one cannot call a trace kernel-bound."""
+NEARLY_ALL_WORK: Final = 0.75
+"""From that share of compute on, the work is the bottleneck, and other causes are findings beside it (chosen: what is
+left can give 1.33x at most)."""
+UNEXPLAINED: Final = 0.3
+"""Idle time of unknown or unresolved cause at which no verdict stands (chosen: twice the dominant share)."""
+HEALTHY_WORK: Final = 0.8
+HEALTHY_MATRIX: Final = 0.5
+"""Chosen: the healthy workload shows 0.94 on a CPU; below 0.8 something else is worth a look."""
+MANY_GAPS: Final = 0.05
+"""Chosen: as the severity "medium"; one to two us lie between queued kernels, which then last 40 us or less."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the verdict looks at: of one rank, or of all with the budget of a usual one."""
+
+    budget: Budget
+    step_ns: int | None
+    n_steps: int
+    findings: tuple[Finding, ...]
+    failed_checks: tuple[str, ...]
+    refusals: tuple[str, ...]
+    confidence_cap: float
+    is_cpu: bool
+    matrix_share: float | None
+    hottest_kernel_tool: NextTool | None
+    scope: Scope
+    is_unlinked: bool
+    """Whether most device rows have no launch call: the host side was not recorded."""
+    rank: int | None
+    source: str
+    turnaround_fraction: float = 0.0
+    """Of the window, in gaps between operations that had been issued in time."""
+    instead: NextTool | None = None
+    """What to run where the capture cannot carry a verdict, if not a new capture."""
+    skipped: frozenset[str] = frozenset()
+    """The analyzers that could not look: what they would have found is not ruled out."""
+    notes: tuple[str, ...] = ()
+    """What else one should know before believing the verdict."""
+    is_alone: bool = True
+    """Whether it is one rank's case, without what the other ranks' traces would tell."""

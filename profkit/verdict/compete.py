@@ -1,0 +1,68 @@
+"""Which findings compete for a verdict: what their kinds say of each other, applied to one rank and to many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from profkit.findings import kind_of
+from profkit.findings.kind import Way
+from profkit.model.finding import Finding
+
+Explains = Callable[[Finding, Finding], float]
+"""The share (0-1) of the second finding's time that the first one explains; negative: it is not known."""
+
+
+def by_time(one: Finding, other: Finding) -> float:
+    """One finding's time over another's of the same rank, as if the smaller lay inside the larger."""
+    if one.rank != other.rank:
+        return 0.0
+    return one.fraction / other.fraction if other.fraction else 1.0
+
+
+def superseding(
+    finding: Finding, others: Iterable[Finding], *ways: Way, explains: Explains = by_time
+) -> Finding | None:
+    """The first of other findings to which one gives way in one of these ways; None: it stands."""
+    return next(
+        (
+            other
+            for other in others
+            for rule in kind_of(other.id).supersedes
+            if rule.id == finding.id and rule.way in ways and explains(other, finding) >= rule.share
+        ),
+        None,
+    )
+
+
+def ranked_causes(findings: Sequence[Finding]) -> list[Finding]:
+    """The causes, the largest expected gain first; of two on the same time the one that names what to change."""
+    named = [finding for finding in findings if kind_of(finding.id).bottleneck is not None]
+    standing = [
+        _with_joined(finding, named) for finding in named if superseding(finding, named, Way.JOINED, Way.BEHIND) is None
+    ]
+    return sorted(standing, key=_order)
+
+
+def _order(finding: Finding) -> float:
+    return -finding.fraction * finding.confidence
+
+
+def _with_joined(one: Finding, named: Sequence[Finding]) -> Finding:
+    """A finding with the first evidence of those that joined it, and no more confidence than they have."""
+    for other in named:
+        if superseding(other, [one], Way.JOINED) is not None:
+            evidence = (*one.evidence, *other.evidence[:2])
+            one = replace(one, evidence=evidence, confidence=min(one.confidence, other.confidence))
+    return one
+
+
+def put_first(causes: Sequence[Finding]) -> Sequence[Finding]:
+    """Ranked causes, with the one in front to which the largest comes second, unless that one has half of the step."""
+    top, kind = causes[0], kind_of(causes[0].id)
+    ahead = [cause for cause in causes if superseding(top, [cause], Way.SECOND) is not None]
+    if not ahead or top.fraction >= kind.limit("headline"):
+        return causes
+    first = min(ahead, key=_order)
+    return causes if first.fraction < kind.limit("window") else [first, *(one for one in causes if one is not first)]

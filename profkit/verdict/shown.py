@@ -1,0 +1,119 @@
+"""What stands in a verdict beside its class: headline, ceiling, caveats, findings, what is ruled out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from profkit.findings import KINDS, kind_of
+from profkit.findings.capture import QUALITY
+from profkit.findings.host import STALL
+from profkit.findings.parts import PARTS, Part
+from profkit.model.budget import Budget
+from profkit.model.finding import SEVERITY_FROM, Finding, Severity
+from profkit.model.report import Bottleneck
+from profkit.units import format_fraction
+from profkit.verdict.case import HEALTHY_WORK, MANY_GAPS, Case
+
+LEAVE_IT: Final = "nothing is wrong: only a better algorithm, a smaller model or lower precision makes it faster"
+CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
+FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
+MAX_HEADLINE: Final = 3
+
+
+def of_mean_step(finding: Finding, *, step_ns: int | None, n_steps: int, window_ns: int) -> Finding:
+    """A finding with what it could give of the mean step, as the ceiling has it, instead of the window's per step.
+
+    The two differ where steps are marked and do not touch. Without steps the finding stays as it is.
+    """
+    if not step_ns or not window_ns:
+        return finding
+    return replace(finding, recoverable_ns=round(finding.recoverable_ns * step_ns * n_steps / window_ns))
+
+
+def capped(findings: Iterable[Finding], cap: float) -> tuple[Finding, ...]:
+    """Findings with no more confidence than the capture allows; its own faults are certain."""
+    return tuple(
+        finding if finding.id == QUALITY.id else replace(finding, confidence=min(finding.confidence, cap))
+        for finding in findings
+    )
+
+
+def first(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]:
+    """The findings of the headline."""
+    return capped(findings[:MAX_HEADLINE], case.confidence_cap)
+
+
+def headline(case: Case, top: Finding) -> str:
+    """The largest cause with its share."""
+    per = "of each step" if case.n_steps > 1 and not top.is_once else "of the window"
+    return f"{top.title}: {format_fraction(top.fraction)} {per}"
+
+
+def ceiling(case: Case, top: Finding) -> float | None:
+    """T / (T - R), of the mean step; without steps, of the window."""
+    total_ns = case.step_ns or case.budget.window_ns
+    remaining = 1 - top.recoverable_ns / total_ns if total_ns else 0.0
+    return 1 / remaining if remaining > 0.001 else None
+
+
+def of_work(case: Case) -> list[Finding]:
+    """The findings on the work itself."""
+    return [finding for finding in case.findings if kind_of(finding.id).is_about_work]
+
+
+def fix_of_work(case: Case) -> str:
+    """What is to be done where nothing but the work takes time."""
+    if case.turnaround_fraction >= MANY_GAPS:
+        return FEWER_KERNELS
+    is_steady = case.budget.fraction("compute") >= HEALTHY_WORK and not any(f.id == STALL.id for f in case.findings)
+    return LEAVE_IT if is_steady else CHEAPER_WORK
+
+
+def largest_part(budget: Budget) -> str:
+    """What takes most of a window."""
+    shares = {
+        "compute": budget.fraction("compute"),
+        "exposed communication": budget.fraction("comm_exposed"),
+        "exposed copies": budget.fraction("copy_exposed"),
+        "idle time of several causes": budget.idle_ns / budget.window_ns if budget.window_ns else 0.0,
+    }
+    label = max(shares, key=lambda label: shares[label])
+    return f"{format_fraction(shares[label])} of the window is {label}"
+
+
+def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
+    """What one should know before believing the verdict."""
+    said = [*case.failed_checks, *case.notes]
+    if case.turnaround_fraction >= MANY_GAPS:
+        share = format_fraction(case.turnaround_fraction)
+        said.append(f"{share} of the window is gaps between operations that were queued in time: many short kernels")
+    if case.is_cpu:
+        said.append("CPU trace: dispatch cost is estimated, not measured")
+        if top is not None:  # measured: analyses/data_removal
+            said.append("on CPUs the real gain can differ from this estimate")
+    if case.step_ns is None:
+        said.append("no steps found: all numbers are for the whole recorded window")
+    if top is not None and case.is_alone and kind_of(top.id).alone_caveat:
+        said.append(kind_of(top.id).alone_caveat)
+    said.append("one run shows where time goes, not whether a change helps")
+    return tuple(dict.fromkeys(said))
+
+
+def ruled_out(case: Case, bottleneck: Bottleneck, *, late_phases: Collection[str | None] = ()) -> tuple[str, ...]:
+    """What was looked at and is below its threshold, with its share; nothing that a late rank has in these phases."""
+    found = {kind_of(finding.id).bottleneck for finding in case.findings} - {None}
+    return tuple(
+        f"{part.words} ({format_fraction(share)})"
+        for part in PARTS
+        if part.analyzer not in case.skipped
+        and not (part.late_phase and part.late_phase in late_phases)
+        and not _causes_of(part) & (found | {bottleneck})
+        and (share := sum(case.budget.fraction(name) for name in part.budget)) < SEVERITY_FROM[Severity.MEDIUM]
+    )
+
+
+def _causes_of(part: Part) -> set[Bottleneck | None]:
+    return {kind.bottleneck for kind in KINDS.values() if kind.part is part}

@@ -1,0 +1,7 @@
+"""The version of profkit: what its documents and its kept files are marked with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__version__: Final = "0.1.0"

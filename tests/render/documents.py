@@ -1,0 +1,49 @@
+"""Documents of every kind, drawn: what each renderer must be able to print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from profkit.compare.bench.interleaved import Design
+from profkit.compare.scaling.study import scale
+from profkit.compare.tables.result_tables import read_table
+from profkit.kernels.assess import assess_all
+from profkit.model.kernel import KernelProfile
+from tests.compare.drawn import K, N, compared, job
+from tests.compare.test_bench import found, made_up
+from tests.compare.test_scaling import study
+from tests.render.reports import ALL
+
+EVIL: Final = "kernel\x1b[31m|<b>`x`</b>\n# title"
+
+
+def _comparison(folder: Path) -> Any:
+    return compared(job([K(at=10, us=300, name=EVIL), N(400, 200)]), job([K(at=10, us=200, name=EVIL), N(50, 200)]))
+
+
+def _kernels(folder: Path) -> Any:
+    metrics = {"sm__throughput.avg.pct_of_peak_sustained_elapsed": 81.0}
+    profile = KernelProfile(
+        source="s", number=0, name=EVIL, function=EVIL, grid=(8, 1, 1), block=(64, 1, 1), metrics=metrics
+    )
+    return assess_all([profile], sources=["s"], warnings=[])
+
+
+def _scaling(folder: Path) -> Any:
+    return scale([read_table(study(folder))])
+
+
+def _bench(folder: Path) -> Any:
+    return found(made_up(effect=0.05), Design(n_blocks=8))
+
+
+DOCUMENTS: Final[dict[tuple[str, str], Callable[[Path], Any]]] = {
+    **{("triage", name): (lambda folder, report=report: report) for name, report in ALL.items()},
+    ("compare", "more overlap"): _comparison,
+    ("kernels", "one launch"): _kernels,
+    ("scaling", "a study"): _scaling,
+    ("bench", "slower"): _bench,
+}
+"""Kind and name of a document to what makes it in a folder of its own."""

@@ -1,0 +1,79 @@
+"""What the host was doing: whose waits for input are the step's own."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.model.intervals import Intervals
+from profkit.model.trace import Spans
+from profkit.testing import draw, kernel, launch, span, trace_of
+from profkit.timeline.host import host_states, launching_threads, os_waits
+
+US = 1000
+ORIGIN = 10**9
+
+
+def in_us(found: Intervals) -> list[tuple[int, int]]:
+    """The intervals in us since the origin."""
+    pairs = zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True)
+    return [((start - ORIGIN) // US, (end - ORIGIN) // US) for start, end in pairs]
+
+
+def test_a_thread_that_fetches_ahead_is_left_out_where_the_step_waits_itself() -> None:
+    found = host_states(
+        draw("""
+        steps  | 0...................
+        gpu s7 | .....KKKKK.....KKKKK
+        main   | ..L...WWW....L......
+        ahead  | WWWWWWWWWWWWWWWWWWWW
+    """)
+    )
+    assert in_us(found.loader) == [(6, 9)]
+    assert in_us(found.loader_elsewhere) == []
+
+
+def test_a_wait_on_another_thread_is_elsewhere_where_the_step_waits_nowhere() -> None:
+    found = host_states(
+        draw("""
+        steps  | 0...................
+        gpu s7 | .....KKKKK.....KKKKK
+        main   | ..L..........L......
+        ahead  | ......WWWWWW........
+    """)
+    )
+    assert in_us(found.loader) == []
+    assert in_us(found.loader_elsewhere) == [(6, 12)]
+
+
+def test_the_thread_that_marks_the_steps_waits_for_the_step_though_another_launches() -> None:
+    rows = [
+        span("ProfilerStep#0", ORIGIN, ORIGIN + 40 * US, tid=1),
+        span("enumerate(DataLoader)#x.__next__", ORIGIN + 5 * US, ORIGIN + 15 * US, tid=1),
+        launch(ORIGIN + 16 * US, ORIGIN + 17 * US, correlation=1),
+        kernel("k", ORIGIN + 20 * US, ORIGIN + 40 * US, correlation=1),
+    ]
+    found = host_states(trace_of(rows))
+    assert in_us(found.loader) == [(5, 15)]
+    assert in_us(found.loader_elsewhere) == []
+
+
+def test_waits_in_the_operating_system_are_summed_by_call_the_longest_first() -> None:
+    trace = draw("""
+        steps  | 0...................
+        gpu s7 | .....KKKKK.....KKKKK
+        main   | ..L..........L......
+        other  | .........O..........
+    """)
+    (thread,) = launching_threads(trace)
+    waits = Spans(
+        start_ns=ORIGIN + US * np.array([0, 3, 5, 9, 10]),
+        end_ns=ORIGIN + US * np.array([2, 4, 8, 11, 19]),
+        name=np.array([0, 1, 1, 0, 1], np.int32),
+        kind=np.zeros(5, np.int8),
+        thread=np.array([thread, thread, thread, thread, thread + 1], np.int32),
+    )
+    during = Intervals.pairs([(ORIGIN, ORIGIN + 10 * US)])
+    trace = replace(trace, waits=waits, strings=("poll", "futex", *trace.strings))
+    assert os_waits(trace, (thread,), during) == (("futex", 4 * US), ("poll", 3 * US))
+    assert os_waits(trace, (thread + 1,), during) == ()
