@@ -14,7 +14,7 @@ import pytest
 
 from profkit import signing
 from profkit.capture.tools.launchers import cut, placed
-from profkit.capture.tools.ncu import NO_COLLECTIVES, target_of
+from profkit.capture.tools.ncu import MOST_NAMED, NO_COLLECTIVES, target_of
 from profkit.capture.tools.nsight import counters_are_closed
 from profkit.errors import UsageError
 from profkit.testing import kernel, launch, span, to_json
@@ -477,6 +477,7 @@ def test_names_are_escaped_and_anchored():
     assert re.search(numba, "copy_blocked[v1,cw51]")
     assert not re.search(numba, "copy_blocked_2")
     assert target_of("regex:a|b", skip=None, count=2).pattern == "a|b"
+    assert target_of("k" * 5_000, skip=None, count=None).pattern == "^" + "k" * MOST_NAMED
     with pytest.raises(UsageError):
         target_of("()", skip=None, count=None)
 

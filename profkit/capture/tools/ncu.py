@@ -19,6 +19,10 @@ NO_COLLECTIVES: Final = "^(?!.*(nccl|nvshmem|all_?reduce|reduce_?scatter|all_?ga
 MANY: Final = 50
 """Launches profiled where no kernel was named (chosen: a step of a small model, a minute of replay)."""
 
+MOST_NAMED: Final = 300
+"""Characters of a function's name that ncu is asked for, the first ones. Chosen: without its arguments, torch's longest
+name has about a hundred, and the command stays one that can be read and pasted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -47,6 +51,8 @@ def target_of(kernel: str | None, *, skip: int | None, count: int | None) -> Tar
             hint="profkit nsys shows collectives on the timeline; ncu is for kernels that compute",
         )
     end = r"(\[|$)" if f"{function}[" in kernel else "$"  # Numba's names go on in brackets
+    if len(function) > MOST_NAMED:
+        function, end = function[:MOST_NAMED], ""
     return Target(pattern=f"^{re.escape(function)}{end}", skip=skip or 0, count=count or 1)
 
 
