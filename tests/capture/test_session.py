@@ -100,13 +100,13 @@ def test_the_variables_do_the_same_for_any_launcher(tmp_path):
     assert manifest(tmp_path / "out")["ranks"][0]["n_steps"] == 5
 
 
-@pytest.mark.afresh
 def test_run_captures_and_triages(tmp_path):
     line = (sys.executable, "-m", "profkit", "run", "-o", str(tmp_path / "out"), "--steps", "4", "--")
     done = run(*line, sys.executable, str(SCRIPTS / "plain.py"), WITH_DYNAMO="1")
     assert done.code == 0
     assert done.out.startswith("loss")
-    assert "(4 steps, " in done.out
+    assert "read         rank0.pt.trace.json.gz, CPU" in done.out  # whatever a busy machine makes of the verdict
+    assert triage([str(tmp_path / "out")]).ranks[0].steps.n == 4
     again = run(*line, sys.executable, "-c", "print(7)")
     assert (again.code, again.out) == (2, ""), "a capture is not overwritten by accident"
 
