@@ -179,7 +179,7 @@ def _stretched(pair: Pair, stretched: Slowdown) -> Evidence:
 
 
 def _busy_link(pair: Pair, overlap: Overlap) -> Evidence:
-    busy = pair.fraction(overlap.busy[0])
+    busy = min(pair.fraction(overlap.busy[0]), 1.0)  # of the mean step, in whole ns, which may be a hair shorter
     return Evidence(
         statement=f"communication already took {format_fraction(busy)} of the baseline's step: the link is the limit,"
         " and no schedule moves bytes faster",

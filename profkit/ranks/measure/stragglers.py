@@ -239,7 +239,7 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
     if found.explained_fraction < LATE_RANK.limit("own_work"):
         return (
             f"rank {found.rank} is late, but its own work since its last collective explains only"
-            f" {found.explained_fraction:.0%} of it: something else held it up"
+            f" {max(found.explained_fraction, 0):.0%} of it: something else held it up"
         )
     free = late_free.sum(axis=0)
     if free[waits.ranks.index(found.rank)] < LATE_RANK.limit("agreed") * found.lateness_ns:
@@ -269,7 +269,7 @@ def _held_up(waits: GroupWaits, least: float) -> str:
         return ""
     return (
         f"rank {waits.ranks[column]} is late, but its own work since its last collective explains only"
-        f" {own / int(late[column]):.0%} of it: something else held it up"
+        f" {max(own, 0) / int(late[column]):.0%} of it: something else held it up"
     )
 
 
