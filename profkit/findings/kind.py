@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.findings.parts import Part
+from profkit.findings.parts import LookedFor
 from profkit.model.finding import Evidence, Finding, NextTool, Severity, severity_of
 from profkit.model.report import Bottleneck
 from profkit.units import format_ns
@@ -89,8 +89,8 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict it stands for as the largest cause; None: it names no cause of its own."""
     is_about_work: bool = False
     """Whether it is about the work itself: no bottleneck, but a reason not to call the work healthy."""
-    part: Part | None = None
-    """The part of the budget that it explains."""
+    part: LookedFor | None = None
+    """The parts of the budget that it explains."""
     late_phase: str = ""
     """The phase in which a rank with this finding is late."""
     late_word: str = ""

@@ -1,4 +1,4 @@
-"""The parts of a window that a verdict may rule out: what looks for them, and how they are called."""
+"""The parts of a window that a verdict may rule out, and what looks for them; `model.budget` has their words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Final
 
 import msgspec
 
+from profkit.model.budget import HOST_PARTS
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+
+class LookedFor(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of the budget that one analyzer explains."""
 
-    words: str
     analyzer: str
     """Who looks for it: where that one was skipped, nothing is ruled out."""
     budget: tuple[str, ...]
@@ -18,12 +19,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The phase of a late rank in which it has this, whatever the usual rank's budget says."""
 
 
-DATA: Final = Part(words="data", analyzer="input", budget=("idle_data",), late_phase="data")
-COMM: Final = Part(words="exposed communication", analyzer="overlap", budget=("comm_exposed",))
-COPIES: Final = Part(words="exposed copies", analyzer="transfers", budget=("copy_exposed",), late_phase="copy")
-SYNC: Final = Part(words="synchronisation", analyzer="syncs", budget=("idle_sync",))
-LAUNCHES: Final = Part(
-    words="launch and host overhead", analyzer="launches", budget=("idle_launch", "idle_host"), late_phase="host"
-)
+DATA: Final = LookedFor(analyzer="input", budget=("idle_data",), late_phase="data")
+COMM: Final = LookedFor(analyzer="overlap", budget=("comm_exposed",))
+COPIES: Final = LookedFor(analyzer="transfers", budget=("copy_exposed",), late_phase="copy")
+SYNC: Final = LookedFor(analyzer="syncs", budget=("idle_sync",))
+LAUNCHES: Final = LookedFor(analyzer="launches", budget=HOST_PARTS, late_phase="host")
 PARTS: Final = (DATA, COMM, COPIES, SYNC, LAUNCHES)
 """In the order in which they are named."""

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from profkit.findings import KINDS, kind_of
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
-from profkit.findings.parts import PARTS, Part
-from profkit.model.budget import Budget
+from profkit.findings.parts import PARTS, LookedFor
+from profkit.model.budget import WORK_PARTS, Budget, words
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
 from profkit.model.report import Bottleneck
 from profkit.units import format_fraction
 from profkit.verdict.case import HEALTHY_WORK, MANY_GAPS, Case
 
-LEAVE_IT: Final = "nothing is wrong: only a better algorithm, a smaller model or lower precision makes it faster"
+LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a smaller model or lower precision"
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
 FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
 MAX_HEADLINE: Final = 3
@@ -75,9 +75,7 @@ def fix_of_work(case: Case) -> str:
 def largest_part(budget: Budget) -> str:
     """What takes most of a window."""
     shares = {
-        "compute": budget.fraction("compute"),
-        "exposed communication": budget.fraction("comm_exposed"),
-        "exposed copies": budget.fraction("copy_exposed"),
+        **{words(name): budget.fraction(name) for name in WORK_PARTS},
         "idle time of several causes": budget.idle_ns / budget.window_ns if budget.window_ns else 0.0,
     }
     label = max(shares, key=lambda label: shares[label])
@@ -106,7 +104,7 @@ def ruled_out(case: Case, bottleneck: Bottleneck, *, late_phases: Collection[str
     """What was looked at and is below its threshold, with its share; nothing that a late rank has in these phases."""
     found = {kind_of(finding.id).bottleneck for finding in case.findings} - {None}
     return tuple(
-        f"{part.words} ({format_fraction(share)})"
+        f"{words(*part.budget, is_cpu=case.is_cpu)} ({format_fraction(share)})"
         for part in PARTS
         if part.analyzer not in case.skipped
         and not (part.late_phase and part.late_phase in late_phases)
@@ -115,5 +113,5 @@ def ruled_out(case: Case, bottleneck: Bottleneck, *, late_phases: Collection[str
     )
 
 
-def _causes_of(part: Part) -> set[Bottleneck | None]:
+def _causes_of(part: LookedFor) -> set[Bottleneck | None]:
     return {kind.bottleneck for kind in KINDS.values() if kind.part is part}

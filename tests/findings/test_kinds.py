@@ -13,6 +13,7 @@ import profkit
 from profkit.findings import KINDS
 from profkit.findings import capture as capture_kinds
 from profkit.findings.kind import FindingKind, Way
+from profkit.model.budget import HOST_PARTS, words
 from profkit.model.finding import Evidence, Finding
 from profkit.model.handover import HandoverStatus
 from profkit.model.report import Bottleneck
@@ -166,4 +167,4 @@ def test_the_class_of_a_new_kind_follows_from_the_kind(monkeypatch: pytest.Monke
     verdict = decide(replace(case, findings=(found("gc.pause", 0.9),), refusals=()))
     assert verdict.bottleneck is Bottleneck.OVERHEAD
     assert verdict.findings[0].id == "gc.pause"
-    assert not [line for line in verdict.ruled_out if line.startswith("launch")]
+    assert not [line for line in verdict.ruled_out if line.startswith(words(*HOST_PARTS))]
