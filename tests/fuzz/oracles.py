@@ -149,7 +149,7 @@ def files(outcome: Outcome, case: Case, folder: Path) -> Faults:
         is_inside_another = (
             what.startswith("os.") and "/" not in path and path not in case.files
         )  # by a folder's handle
-        if not (_is_of(path.removeprefix(f"{folder}/"), allowed) or path.startswith(own) or is_inside_another):
+        if not (_is_of(path.removeprefix(f"{folder}/"), allowed) or f"{path}/".startswith(own) or is_inside_another):
             yield f"{outcome.command} {what} {_general(path)}", act
     for path in Path(temporary).iterdir():
         yield f"{outcome.command} left {_general(path.name)}", f"{path} is still there"

@@ -50,6 +50,7 @@ class _Open(msgspec.Struct):
 
 def is_header(line: str) -> bool:
     """Whether a line begins a CSV page of ncu."""
+    csv.field_size_limit(_MAX_FIELD)
     if "Kernel Name" not in line or "," not in line:
         return False
     names = _split(line)
@@ -61,18 +62,19 @@ def read_csv(lines: Iterable[str], source: str) -> CsvPage:
     page = CsvPage()
     launches: dict[tuple[object, ...], _Open] = {}
     header: list[str] = []
+    is_raw = False  # kept beside the header: asking a header of 10,000 columns at each row takes minutes
     units: list[str] | None = None
     n_pages = 0
     for cells in _records(lines):
         if "Kernel Name" in cells and ("Metric Name" in cells or _is_raw(cells)):
-            header, units, n_pages = cells, None, n_pages + 1
+            header, is_raw, units, n_pages = cells, _is_raw(cells), None, n_pages + 1
         elif not header:
             continue
-        elif _is_raw(header) and units is None:
+        elif is_raw and units is None:
             units = cells if len(cells) == len(header) and not cells[header.index("Kernel Name")] else []
             if not units:
                 page.n_skipped += not _gather_raw(header, units, cells, (n_pages, len(launches)), launches)
-        elif _is_raw(header):
+        elif is_raw:
             page.n_skipped += not _gather_raw(header, units or [], cells, (n_pages, len(launches)), launches)
         else:
             page.n_skipped += not _gather(header, cells, n_pages, launches)
@@ -88,7 +90,12 @@ def _is_raw(names: Sequence[str]) -> bool:
 def _records(lines: Iterable[str]) -> Iterator[list[str]]:
     """The cells of each record; a quoted cell may go on over lines."""
     held: list[str] = []
+    csv.field_size_limit(_MAX_FIELD)
     for line in lines:
+        if not held and "," not in line and '"' not in line:  # what the program printed: no row has one cell
+            if line.strip():
+                yield [line]
+            continue
         if held and (len(held) == _MAX_JOINED or _is_whole(line)):  # the quote was a stray one
             yield from filter(None, map(_split, held))
             held = []
@@ -105,7 +112,6 @@ def _is_whole(line: str) -> bool:
 
 
 def _split(text: str) -> list[str] | None:
-    csv.field_size_limit(_MAX_FIELD)
     try:
         return next(csv.reader([text] if "\n" not in text else text.splitlines(keepends=True)), None)
     except csv.Error:
@@ -114,6 +120,8 @@ def _split(text: str) -> list[str] | None:
 
 def _gather(header: list[str], cells: list[str], page: int, launches: dict[tuple[object, ...], _Open]) -> bool:
     """Take a row of a long page; give whether it was one."""
+    if len(cells) == 1:
+        return False
     row = dict(zip(header, cells, strict=False))  # metric rows end before the columns of rules
     needed = "Metric Value" if "Metric Value" in header else "Average"
     if needed not in row and "Rule Name" not in row:
@@ -140,8 +148,10 @@ def _gather_raw(
     launches: dict[tuple[object, ...], _Open],
 ) -> bool:
     """Take a row of the raw page; give whether it was one."""
-    row = dict(zip(header, cells, strict=False))
-    if len(cells) != len(header) or not row.get("Kernel Name"):
+    if len(cells) != len(header):
+        return False
+    row = dict(zip(header, cells, strict=True))
+    if not row.get("Kernel Name"):
         return False
     given = dict(zip(header, units, strict=False))
     launches[key] = _Open(
