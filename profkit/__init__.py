@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from profkit.errors import ProfkitError
     from profkit.ingest.kineto.reader import read_trace
     from profkit.ingest.read import read_traces
-    from profkit.model.report import Report
+    from profkit.model.documents.report import Report
     from profkit.model.trace import Trace
     from profkit.pipeline import triage_trace
 
@@ -32,7 +32,7 @@ __all__ = ["ProfkitError", "Report", "Trace", "read_trace", "read_traces", "tria
 
 _HOME: Final = {
     "ProfkitError": "profkit.errors",
-    "Report": "profkit.model.report",
+    "Report": "profkit.model.documents.report",
     "Trace": "profkit.model.trace",
     "read_trace": "profkit.ingest.kineto.reader",
     "read_traces": "profkit.ingest.read",

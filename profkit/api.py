@@ -11,7 +11,7 @@ from profkit.errors import ProfkitError, TraceError, UnsupportedTraceError
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import find_sources
 from profkit.ingest.read import read_traces
-from profkit.model.report import Failure, Report
+from profkit.model.documents.report import Failure, Report
 from profkit.ranks.reduce.options import Options
 from profkit.redact import shown_url
 

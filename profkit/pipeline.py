@@ -17,9 +17,9 @@ from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UsageError, blamed
 from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
+from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, Steps
+from profkit.model.documents.report import Verdict
 from profkit.model.finding import Finding, NextTool, Skipped
-from profkit.model.rank_report import DeviceReport, RankReport, Section, Steps
-from profkit.model.report import Verdict
 from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed

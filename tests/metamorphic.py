@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profkit.api import triage
-from profkit.model.report import Report
+from profkit.model.documents.report import Report
 from profkit.testing import HOST_PID, Row, to_json
 
 Body = Callable[[], object]

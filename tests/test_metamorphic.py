@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.api import triage
-from profkit.model.report import Bottleneck, Report
+from profkit.model.documents.report import Bottleneck, Report
 from profkit.render.json.triage import report_to_dict
 from profkit.testing import Row
 from tests.metamorphic import ALL_REDUCE, Job, triaged

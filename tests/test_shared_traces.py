@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from profkit.api import triage
 from profkit.errors import ProfkitError
 from profkit.ingest.kineto.reader import read_trace
+from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
-from profkit.model.report import Report
 from profkit.model.trace import Trace
 from profkit.render.json.triage import report_to_dict
 from profkit.render.markdown import triage as markdown

@@ -21,8 +21,8 @@ from profkit.analyzers.tools import kernel_profile, operators, recapture, steps_
 from profkit.errors import UsageError
 from profkit.ingest.kineto import traits as kineto
 from profkit.ingest.nsys import traits as nsys
+from profkit.model.documents.report import Report
 from profkit.model.finding import NextTool
-from profkit.model.report import Report
 from profkit.pipeline import analyse
 from profkit.redact import REDACTED
 from profkit.shell import (

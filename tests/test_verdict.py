@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from profkit.model.budget import words
-from profkit.model.report import Bottleneck
+from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.verdict import CHEAPER_WORK, LEAVE_IT

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes
+from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Finding, Skipped
-from profkit.model.rank_report import Section
 from profkit.model.trace import Trace, Traits
 from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
 from profkit.timeline import Facts

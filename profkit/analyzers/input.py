@@ -9,8 +9,8 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import STARVED
 from profkit.model.arrays import distinct
+from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.model.rank_report import Section
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.steps import edges, steps_in_window

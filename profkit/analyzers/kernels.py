@@ -10,9 +10,9 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import kernel_profile, py_spy_operators
 from profkit.findings.kernels import UNFUSED
 from profkit.model.arrays import distinct, is_one_of
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
-from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads

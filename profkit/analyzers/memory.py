@@ -8,9 +8,9 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import operators
 from profkit.findings.memory import PRESSURE
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind
 from profkit.timeline import Facts
 from profkit.timeline.steps import edges, steps_in_window

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Skipped
-from profkit.model.rank_report import Section, TableView
 from profkit.timeline import Facts
 
 _MAX_SHOWN = 15

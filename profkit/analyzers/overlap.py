@@ -9,9 +9,9 @@ from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings.communication import EXPOSED
 from profkit.model.arrays import median
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import short_name
-from profkit.model.rank_report import Section, TableView
 from profkit.timeline import Facts
 from profkit.units import format_fraction, format_ns
 

@@ -8,10 +8,10 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import FALLBACK
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of, short_name
-from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.units import format_fraction

@@ -7,8 +7,8 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer
 from profkit.model.arrays import quantile
+from profkit.model.documents.rank_report import Section, Steps, TableView
 from profkit.model.finding import Skipped
-from profkit.model.rank_report import Section, Steps, TableView
 from profkit.timeline import Facts
 from profkit.timeline.steps import steps_in_window
 

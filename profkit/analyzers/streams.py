@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer
 from profkit.model.arrays import I64, MANY, distinct, laid_out, rows_by_value
+from profkit.model.documents.rank_report import Section, StreamUse, TableView
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.rank_report import Section, StreamUse, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import DeviceFacts, Facts
 

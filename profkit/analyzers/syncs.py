@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.host import SYNC
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.host import blocking_calls

@@ -12,9 +12,9 @@ from profkit.analyzers.tools import system_timeline
 from profkit.findings.copies import FROM_DEVICE, TO_DEVICE
 from profkit.findings.kind import FindingKind
 from profkit.model.arrays import distinct, median, rows_by_value
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.rank_report import Section, TableView
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.units import format_bytes, format_count, format_fraction, format_ns

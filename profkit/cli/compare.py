@@ -13,7 +13,7 @@ from profkit.cli.shared.percent import Percent
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say
 from profkit.errors import UsageError
-from profkit.model.comparison import Comparison, Judgement
+from profkit.model.documents.comparison import Comparison, Judgement
 from profkit.units import format_change, format_fraction
 
 _SIDES: Final = ("--baseline", "--candidate")

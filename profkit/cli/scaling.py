@@ -10,7 +10,7 @@ import click
 
 from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
-from profkit.model.scaling import Held, ScalingReport
+from profkit.model.documents.scaling import Held, ScalingReport
 
 _SIZES: Final = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30}
 

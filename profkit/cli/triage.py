@@ -22,7 +22,7 @@ from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
     from profkit.crosscheck.sources import Sources
-    from profkit.model.report import Report
+    from profkit.model.documents.report import Report
     from profkit.ranks.reduce.options import Options
 
 _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs more than it gives

@@ -18,7 +18,7 @@ from profkit.compare.stats.sample import Sample
 from profkit.errors import UnsupportedTraceError
 from profkit.findings.capture import QUALITY
 from profkit.findings.comparison import WORK_CHANGED
-from profkit.model.comparison import (
+from profkit.model.documents.comparison import (
     Answer,
     Comparison,
     FindingChange,

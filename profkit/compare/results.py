@@ -8,7 +8,7 @@ from profkit.compare.stats.judge import DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.compare.tables.result_tables import ResultTable, matched, read_table
 from profkit.errors import UsageError
-from profkit.model.comparison import Comparison, SideReport
+from profkit.model.documents.comparison import Comparison, SideReport
 
 
 def compare_tables(paths: Sequence[str], *, metric: str | None = None, margin: float = DEFAULT_MARGIN) -> Comparison:

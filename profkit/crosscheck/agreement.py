@@ -10,8 +10,8 @@ from profkit.compare.stats.inference import welch
 from profkit.crosscheck.trace_profile import Portrait
 from profkit.findings.crosscheck import CONFIRMED
 from profkit.model.budget import HOST_PARTS
-from profkit.model.handover import PartAgreement
-from profkit.model.report import Bottleneck
+from profkit.model.documents.handover import PartAgreement
+from profkit.model.documents.report import Bottleneck
 
 _ALPHA: Final = 0.05
 

@@ -15,10 +15,10 @@ from profkit.crosscheck.trace_profile import Portrait
 from profkit.crosscheck.verdicts import Ruling, ruling
 from profkit.findings.crosscheck import CONFIRMED
 from profkit.model.arrays import rows_by_value
+from profkit.model.documents.handover import FunctionMatch, HandoverStatus, MatchedSide, PartAgreement, TimelineHandover
+from profkit.model.documents.report import Verdict
 from profkit.model.finding import Evidence, NextTool
-from profkit.model.handover import FunctionMatch, HandoverStatus, MatchedSide, PartAgreement, TimelineHandover
 from profkit.model.names import family_of, kind_of
-from profkit.model.report import Verdict
 from profkit.model.trace import Kind
 from profkit.units import format_ceiling, format_fraction, format_ns, format_speedup
 

@@ -19,10 +19,10 @@ from profkit.crosscheck.launches import KernelKey
 from profkit.crosscheck.trace_profile import Portrait
 from profkit.findings.crosscheck import CONFIRMED
 from profkit.model.arrays import I64
+from profkit.model.documents.handover import HandoverStatus, KernelHandover, ProfiledKernel
+from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import Evidence, NextTool
-from profkit.model.handover import HandoverStatus, KernelHandover, ProfiledKernel
 from profkit.model.kernel import KernelAssessment, KernelClass, KernelReport
-from profkit.model.report import Bottleneck
 from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_speedup
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from profkit.crosscheck.trace_profile import Portrait
-from profkit.model.rank_report import RankReport
+from profkit.model.documents.rank_report import RankReport
 
 _MAX_NAMED: Final = 8
 

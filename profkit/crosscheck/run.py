@@ -19,9 +19,9 @@ from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.ncu.reader import read_profiles
 from profkit.ingest.read import read_traces
 from profkit.kernels.assess import assess_all
-from profkit.model.handover import Handover, HandoverStatus, KernelHandover, TimelineHandover
+from profkit.model.documents.handover import Handover, HandoverStatus, KernelHandover, TimelineHandover
+from profkit.model.documents.report import Failure, Report, Verdict
 from profkit.model.kernel import KernelReport
-from profkit.model.report import Failure, Report, Verdict
 from profkit.model.trace import Trace
 from profkit.pipeline import analyse
 from profkit.ranks.reduce.options import Options

@@ -11,9 +11,9 @@ import numpy as np
 from profkit.analyzers.base import Scope, scope_of
 from profkit.crosscheck.launches import Launches, launches_of
 from profkit.model.arrays import I64, distinct_codes, median
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.report import Verdict
 from profkit.model.intervals import Intervals
-from profkit.model.rank_report import RankReport
-from profkit.model.report import Verdict
 from profkit.model.trace import CallKind, SpanKind, Step, Trace
 from profkit.pipeline import Analysed
 from profkit.timeline.facts import DeviceFacts, Facts

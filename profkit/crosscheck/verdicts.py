@@ -11,9 +11,9 @@ from profkit.crosscheck.agreement import PARTS_OF, part_agreement
 from profkit.crosscheck.trace_profile import Portrait
 from profkit.findings.crosscheck import OPEN, OVERTURNED
 from profkit.model.budget import words
+from profkit.model.documents.handover import HandoverStatus, PartAgreement
+from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import NextTool
-from profkit.model.handover import HandoverStatus, PartAgreement
-from profkit.model.report import Bottleneck
 from profkit.units import format_fraction
 from profkit.verdict import MOSTLY_WORK
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from profkit.findings import parts
 from profkit.findings.kind import CONTAINED, FindingKind, Supersedes, Threshold, Way
-from profkit.model.report import Bottleneck
+from profkit.model.documents.report import Bottleneck
 
 _WAITING: Final = Threshold(
     0.5, "{} of waiting and transfer together decides which of the two is the cause", "docs/sources.md, rule 18"

@@ -6,7 +6,7 @@ from typing import Final
 
 from profkit.findings import parts
 from profkit.findings.kind import FindingKind, Threshold
-from profkit.model.report import Bottleneck
+from profkit.model.documents.report import Bottleneck
 
 _SMALL: Final = {
     "small_bytes": Threshold(64 * 1024, "a copy is small below {} in the median", "docs/method.md", "KiB"),

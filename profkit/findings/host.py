@@ -6,7 +6,7 @@ from typing import Final
 
 from profkit.findings import parts
 from profkit.findings.kind import FindingKind, Threshold
-from profkit.model.report import Bottleneck
+from profkit.model.documents.report import Bottleneck
 
 _LATE: Final = Threshold(
     0.15, "late launches and other host work from {} of the window", "XProf's high mark for launches"

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from profkit.findings.parts import LookedFor
+from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import Evidence, Finding, NextTool, Severity, severity_of
-from profkit.model.report import Bottleneck
 from profkit.units import format_ns
 
 CONTAINED: Final = 0.8

@@ -6,7 +6,7 @@ from typing import Final
 
 from profkit.findings import parts
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
-from profkit.model.report import Bottleneck
+from profkit.model.documents.report import Bottleneck
 
 PRESSURE: Final = FindingKind(
     id="memory.pressure",

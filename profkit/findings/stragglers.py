@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
-from profkit.model.report import Bottleneck
+from profkit.model.documents.report import Bottleneck
 
 _VICTIMS: Final = Supersedes("comm.exposed", Way.SAID_ONCE)  # their waiting is not theirs to win
 _TURNS: Final = Supersedes("comm.skew", Way.SAID_ONCE)

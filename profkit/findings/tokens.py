@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
-from profkit.model.report import Bottleneck
+from profkit.model.documents.report import Bottleneck
 
 TOKEN_SKEW: Final = FindingKind(
     id="token.skew",

@@ -11,8 +11,8 @@ from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
+from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding, Severity
-from profkit.model.report import Bottleneck, Verdict
 from profkit.units import format_fraction
 from profkit.verdict import compete, shown
 from profkit.verdict.case import (

@@ -12,8 +12,8 @@ from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
 from profkit.findings.parts import PARTS, LookedFor
 from profkit.model.budget import WORK_PARTS, Budget, words
+from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
-from profkit.model.report import Bottleneck
 from profkit.units import format_fraction
 from profkit.verdict.case import HEALTHY_WORK, MANY_GAPS, Case
 

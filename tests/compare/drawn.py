@@ -9,7 +9,7 @@ from typing import Any
 from profkit.compare.captures.measured import measured
 from profkit.compare.captures.sides import Run, Side
 from profkit.compare.comparison import compare
-from profkit.model.comparison import Comparison
+from profkit.model.documents.comparison import Comparison
 from profkit.model.finding import Finding
 from profkit.model.trace import Trace
 from profkit.testing import Row, kernel, launch, span, trace_of

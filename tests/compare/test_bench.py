@@ -21,7 +21,7 @@ from profkit.compare.bench.interleaved import ARMS, Design, drift_of, measure, o
 from profkit.compare.bench.process import Outcome, run_once
 from profkit.compare.tables.result_tables import read_table
 from profkit.errors import ProfkitError, UsageError
-from profkit.model.bench import BenchReport
+from profkit.model.documents.bench import BenchReport
 from profkit.render.terminal import bench as rendering
 from tests.conftest import ROOT
 

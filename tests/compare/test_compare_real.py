@@ -10,7 +10,7 @@ import pytest
 
 from profkit.compare.captures.sides import Side, read_side
 from profkit.compare.comparison import compare
-from profkit.model.comparison import Comparison
+from profkit.model.documents.comparison import Comparison
 from tests.conftest import ROOT, SHARED_TRACES
 
 

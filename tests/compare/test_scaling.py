@@ -19,8 +19,8 @@ from profkit.compare.scaling.usl import fit_usl, serial_fraction
 from profkit.compare.tables.result_tables import read_table
 from profkit.errors import UsageError
 from profkit.model.budget import Budget
-from profkit.model.rank_report import DeviceReport, RankReport, Section, Steps
-from profkit.model.scaling import Bearing, Held, ScalingReport, Series, Standing
+from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, Steps
+from profkit.model.documents.scaling import Bearing, Held, ScalingReport, Series, Standing
 from profkit.render.json import scaling as scaling_json
 from profkit.render.markdown import scaling as scaling_markdown
 from profkit.render.schema import schema

@@ -13,7 +13,7 @@ from profkit.compare.captures.measured import measured
 from profkit.compare.captures.sides import Run, Side
 from profkit.compare.captures.waterfall import account, apportioned, waterfall
 from profkit.compare.comparison import compare
-from profkit.model.comparison import Account, Bar, Presence, Waterfall, WorkChange
+from profkit.model.documents.comparison import Account, Bar, Presence, Waterfall, WorkChange
 from profkit.testing import draw, row_lists, trace_of
 from tests.compare.drawn import K, N, job, side
 

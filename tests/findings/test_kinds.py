@@ -14,9 +14,9 @@ from profkit.findings import KINDS
 from profkit.findings import capture as capture_kinds
 from profkit.findings.kind import FindingKind, Way
 from profkit.model.budget import HOST_PARTS, words
+from profkit.model.documents.handover import HandoverStatus
+from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import Evidence, Finding
-from profkit.model.handover import HandoverStatus
-from profkit.model.report import Bottleneck
 from profkit.pipeline import analyse
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.verdict import decide

@@ -266,7 +266,7 @@ def test_a_trace_without_a_device_is_refused(tmp_path, traces):
 
 def test_every_status_is_explained():
     from profkit.findings import KINDS
-    from profkit.model.handover import HandoverStatus
+    from profkit.model.documents.handover import HandoverStatus
 
     assert {name for name in KINDS if name.startswith("handover.")} == {
         f"handover.{one.value}" for one in HandoverStatus

@@ -10,7 +10,7 @@ from profkit.crosscheck.kernel_evidence import profiled
 from profkit.crosscheck.trace_profile import portrait_of
 from profkit.ingest.ncu.reader import read_profiles
 from profkit.kernels.assess import assess_all
-from profkit.model.handover import HandoverStatus
+from profkit.model.documents.handover import HandoverStatus
 from profkit.pipeline import analyse
 from profkit.render.words.crosscheck import kernel_rows
 from profkit.units import format_ns

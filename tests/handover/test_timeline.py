@@ -7,8 +7,8 @@ import pytest
 from profkit.crosscheck.compared_timelines import timeline
 from profkit.crosscheck.trace_profile import portrait_of
 from profkit.ingest.read import read_traces
-from profkit.model.handover import HandoverStatus
-from profkit.model.report import Bottleneck
+from profkit.model.documents.handover import HandoverStatus
+from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import analyse
 from profkit.testing import trace_of
 from tests.handover.jobs import ADD, BLOCK, GEMM, NORM, Job, Launch, exported, os_wait

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import profkit
+from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding
-from profkit.model.report import Bottleneck, Report
 from tests.ranks.jobs import edited, job_of, rank_file
 
 N_RANKS = 4

@@ -12,7 +12,7 @@ import pytest
 
 import profkit
 from profkit.errors import ProfkitError
-from profkit.model.report import Bottleneck, Report
+from profkit.model.documents.report import Bottleneck, Report
 from profkit.render import renderer_for
 from profkit.render.schema import schema
 from profkit.render.terminal import triage as terminal

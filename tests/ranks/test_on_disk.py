@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import profkit
 from profkit.cli.triage import command
-from profkit.model.report import Bottleneck, Report
+from profkit.model.documents.report import Bottleneck, Report
 from profkit.render.words.fleet import facts_of, table_title
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.scripted import MS, Clock, Group, Op, Writing, run, write

@@ -7,9 +7,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.model.budget import Budget
+from profkit.model.documents.rank_report import Check, DeviceReport, RankReport, Section, Steps, StreamUse, TableView
+from profkit.model.documents.report import Bottleneck, Failure, Report, Verdict
 from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
-from profkit.model.rank_report import Check, DeviceReport, RankReport, Section, Steps, StreamUse, TableView
-from profkit.model.report import Bottleneck, Failure, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, line_of
 
 MS: Final = 1_000_000

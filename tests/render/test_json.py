@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from profkit import __version__
 from profkit.errors import UsageError
-from profkit.model.rank_report import Section
-from profkit.model.report import Report
+from profkit.model.documents.rank_report import Section
+from profkit.model.documents.report import Report
 from profkit.render.json.triage import render, report_to_dict
 from profkit.render.schema import schema
 from tests.render import reports

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from profkit.model.report import Report
+from profkit.model.documents.report import Report
 from profkit.render.markdown.triage import escaped, render
 from profkit.shell import clean
 from tests.render import reports

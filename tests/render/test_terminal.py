@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from profkit.model.report import Report
+from profkit.model.documents.report import Report
 from profkit.render.terminal import triage as terminal
 from profkit.shell import clean
 from tests.render import reports

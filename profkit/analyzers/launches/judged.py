@@ -7,8 +7,8 @@ from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence
 from profkit.analyzers.launches.measured import Launches, measure
 from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.findings.host import LAUNCH_BOUND, STALL
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding
-from profkit.model.rank_report import Section, TableView
 from profkit.units import format_fraction, format_ns
 
 # Chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from profkit.analyzers.quality.measured import Quality
 from profkit.findings import capture
 from profkit.findings.capture import CHECKS, COST, HIGH_COST_CAP, QUALITY, CheckKind
-from profkit.model.rank_report import Check
+from profkit.model.documents.rank_report import Check
 from profkit.units import format_fraction, format_ns
 
 

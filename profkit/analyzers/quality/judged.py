@@ -7,8 +7,8 @@ from profkit.analyzers.quality.checks import checks, confidence_cap
 from profkit.analyzers.quality.measured import Quality, measure
 from profkit.analyzers.tools import recapture
 from profkit.findings.capture import QUALITY, REFUSING
+from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity
-from profkit.model.rank_report import Section, TableView
 
 
 def judge(result: Quality) -> tuple[Finding, ...]:

@@ -19,7 +19,7 @@ from profkit.shell import line_of
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from profkit.model.report import Report
+    from profkit.model.documents.report import Report
     from profkit.ranks.reduce.options import Options
     from profkit.ranks.run.jobs import Finished, Keeping
 

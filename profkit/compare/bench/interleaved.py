@@ -20,8 +20,8 @@ from profkit.compare.stats.distributions import two_sided_p
 from profkit.compare.stats.inference import paired
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, MIN_RUNS, judge
 from profkit.compare.stats.sample import Sample
-from profkit.model.bench import Arm, BenchReport, Drift
-from profkit.model.comparison import Answer, Judgement
+from profkit.model.documents.bench import Arm, BenchReport, Drift
+from profkit.model.documents.comparison import Answer, Judgement
 
 ARMS: Final = ("A", "B")
 _FIRST_LOOK: Final = 4

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from profkit.compare.captures.work_rows import Rows, communication, computation
 from profkit.ingest.numbers import MOST_BYTES, whole
 from profkit.model.arrays import rows_by_value
+from profkit.model.documents.rank_report import DeviceReport, RankReport
+from profkit.model.documents.report import Verdict
 from profkit.model.intervals import Intervals
-from profkit.model.rank_report import DeviceReport, RankReport
-from profkit.model.report import Verdict
 from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
 from profkit.pipeline import analyse, narrowed
 from profkit.timeline import Facts

@@ -9,8 +9,8 @@ import msgspec
 from profkit.compare.captures.contention import Slowdown, beside, stretch
 from profkit.compare.captures.pair import Pair, part_name, reading
 from profkit.findings.comparison import BOUGHT_NOTHING, GAINED, LOST
+from profkit.model.documents.rank_report import IDLE_PARTS
 from profkit.model.finding import Evidence, Finding
-from profkit.model.rank_report import IDLE_PARTS
 from profkit.units import format_fraction, format_ns
 
 _WORTH_A_NUMBER: Final = 0.1  # chosen: below a tenth of what was hidden it is called nothing

@@ -13,7 +13,7 @@ from profkit.compare.captures.sides import Side
 from profkit.compare.captures.waterfall import Runs, per_step
 from profkit.findings.kind import FindingKind
 from profkit.model.budget import words
-from profkit.model.comparison import Account, Waterfall
+from profkit.model.documents.comparison import Account, Waterfall
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_count, format_ns
 

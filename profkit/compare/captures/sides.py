@@ -24,7 +24,7 @@ from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import find_sources
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, whole
 from profkit.ingest.read import read_traces
-from profkit.model.report import Failure
+from profkit.model.documents.report import Failure
 from profkit.redact import shown_url
 
 MANIFEST: Final = "capture.json"

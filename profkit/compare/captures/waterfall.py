@@ -17,7 +17,7 @@ import numpy as np
 
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.work_rows import Rows, Work
-from profkit.model.comparison import Account, Bar, Presence, Waterfall, WorkChange
+from profkit.model.documents.comparison import Account, Bar, Presence, Waterfall, WorkChange
 from profkit.model.names import short_name
 
 Runs = Sequence[Sequence[Measured]]

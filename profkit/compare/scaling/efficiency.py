@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from profkit.model.budget import Budget
-from profkit.model.rank_report import RankReport
-from profkit.model.scaling import Decomposition, Held, Point, Series, Share
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.scaling import Decomposition, Held, Point, Series, Share
 
 WORK_PART = "work per compute second"
 

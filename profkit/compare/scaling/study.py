@@ -20,8 +20,8 @@ from profkit.compare.scaling.usl import fit_usl, serial_fraction
 from profkit.compare.stats.inference import welch
 from profkit.compare.tables.result_tables import ResultTable, Row
 from profkit.errors import UsageError
-from profkit.model.rank_report import RankReport
-from profkit.model.scaling import Held, Point, ScalingReport, Series, Standing
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.scaling import Held, Point, ScalingReport, Series, Standing
 
 ALPHA: Final = 0.05
 SUPERLINEAR_FROM: Final = 1.05

@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.findings.memory import PRESSURE
-from profkit.model.rank_report import RankReport
-from profkit.model.scaling import Bearing, Clue, Held, Point, Series, Standing
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.scaling import Bearing, Clue, Held, Point, Series, Standing
 from profkit.shell import line_of
 from profkit.units import format_bytes, format_change, format_fraction, format_quantity
 

@@ -10,7 +10,7 @@ from profkit.compare.captures.sides import Run
 from profkit.compare.tables.headings import Metric
 from profkit.compare.tables.result_tables import ResultTable, Row
 from profkit.errors import TraceFormatError
-from profkit.model.rank_report import RankReport
+from profkit.model.documents.rank_report import RankReport
 
 STEP = Metric(column="step", unit="ns/step", higher_is_better=False)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.model.scaling import UslFit
+from profkit.model.documents.scaling import UslFit
 
 MIN_SIZES = 3
 """The law has three parameters; below, no fit. Guidance for a fit worth its error is six sizes or more (Gunther)."""

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from profkit.compare.stats import sentences
 from profkit.compare.stats.inference import Estimate, paired, permutation_p, welch
 from profkit.compare.stats.sample import Sample
-from profkit.model.comparison import Answer, Judgement
+from profkit.model.documents.comparison import Answer, Judgement
 
 __all__ = ["DEFAULT_ALPHA", "DEFAULT_MARGIN", "MIN_RUNS", "Answer", "Judgement", "Sample", "judge"]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from profkit.compare.stats.inference import batch_means_error
 from profkit.compare.stats.sample import Sample
-from profkit.model.comparison import Answer, Judgement
+from profkit.model.documents.comparison import Answer, Judgement
 from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
 NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values do not show the noise"

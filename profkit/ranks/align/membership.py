@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.model.fleet import LeftOut
+from profkit.model.documents.fleet import LeftOut
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import Group, RankSummary
 from profkit.ranks.reduce.summary import UNKNOWN_RANK

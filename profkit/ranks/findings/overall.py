@@ -17,9 +17,9 @@ from profkit.analyzers.tools import recapture
 from profkit.findings import kind_of
 from profkit.findings.communication import EXPOSED, SKEW
 from profkit.findings.kind import CONTAINED, Way
+from profkit.model.documents.fleet import RankRow
+from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Evidence, Finding, severity_of
-from profkit.model.fleet import RankRow
-from profkit.model.report import Bottleneck, Verdict
 from profkit.ranks.findings.communication import group_name
 from profkit.ranks.findings.lateness import stragglers_of
 from profkit.ranks.measure.fleet_measures import Joint

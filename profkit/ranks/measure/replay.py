@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
-from profkit.model.fleet import Prediction
+from profkit.model.documents.fleet import Prediction
 from profkit.model.table import NO_ROW
 from profkit.ranks.align.clocks import Clocks
 from profkit.ranks.align.match_types import Matching

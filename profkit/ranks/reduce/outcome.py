@@ -10,8 +10,8 @@ from profkit.errors import ProfkitError, blamed
 from profkit.findings.capture import FEW_STEPS
 from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import read_traces
-from profkit.model.rank_report import RankReport
-from profkit.model.report import Failure, Verdict
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.report import Failure, Verdict
 from profkit.model.trace import Trace
 from profkit.pipeline import Analysed, analyse
 from profkit.ranks.reduce.options import Options

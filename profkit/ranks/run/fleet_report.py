@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.errors import InternalError, blamed
+from profkit.model.documents.fleet import Fleet, RankRow
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.report import Bottleneck, Failure, Report
 from profkit.model.finding import Finding, Skipped
-from profkit.model.fleet import Fleet, RankRow
-from profkit.model.rank_report import RankReport
-from profkit.model.report import Bottleneck, Failure, Report
 from profkit.ranks.align.membership import Census, census
 from profkit.ranks.findings import (
     communication as collectives,

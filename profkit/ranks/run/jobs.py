@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profkit.errors import ProfkitError, blamed
 from profkit.ingest.discover import is_url
 from profkit.ingest.numbers import rank_in_name
-from profkit.model.report import Failure
+from profkit.model.documents.report import Failure
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome, failure_of, outcomes_of
 from profkit.ranks.run.store import Key, content_digest, key_of, store_of

@@ -10,8 +10,8 @@ import numpy as np
 
 from profkit.model.arrays import median
 from profkit.model.budget import Budget
-from profkit.model.fleet import ClockRow, GroupRow, RankRow
-from profkit.model.rank_report import RankReport
+from profkit.model.documents.fleet import ClockRow, GroupRow, RankRow
+from profkit.model.documents.rank_report import RankReport
 from profkit.ranks.align.clocks import MIN_ENDS
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import own_excess_ns

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from profkit import files
 from profkit.errors import ProfkitError
-from profkit.model.rank_report import RankReport
-from profkit.model.report import Verdict
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.report import Verdict
 from profkit.ranks.reduce.codec import packed, unpacked
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from profkit.model.comparison import Account, Bar, Comparison, Judgement, SideReport, WorkChange
+from profkit.model.documents.comparison import Account, Bar, Comparison, Judgement, SideReport, WorkChange
 from profkit.render.json.triage import finding_to_dict
 from profkit.render.json.values import number, written
 from profkit.version import __version__

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from profkit.render.json.values import evidence_to_dict, tool_to_dict
 
 if TYPE_CHECKING:
-    from profkit.model.handover import Handover, KernelHandover, MatchedSide, ProfiledKernel, TimelineHandover
-    from profkit.model.rank_report import RankReport
+    from profkit.model.documents.handover import Handover, KernelHandover, MatchedSide, ProfiledKernel, TimelineHandover
+    from profkit.model.documents.rank_report import RankReport
 
     RankDict = Callable[[RankReport], dict[str, Any]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from profkit.model.fleet import ClockRow, Fleet, GroupRow, Prediction, RankRow
+    from profkit.model.documents.fleet import ClockRow, Fleet, GroupRow, Prediction, RankRow
 
 
 def fleet_to_dict(fleet: Fleet) -> dict[str, Any]:

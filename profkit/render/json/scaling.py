@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from profkit.model.scaling import Point, ScalingReport, Series
+from profkit.model.documents.scaling import Point, ScalingReport, Series
 from profkit.render.json.values import written
 from profkit.version import __version__
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, Final
 
+from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, TableView
+from profkit.model.documents.report import Report, Verdict
 from profkit.model.finding import Evidence, Finding
-from profkit.model.rank_report import DeviceReport, RankReport, Section, TableView
-from profkit.model.report import Report, Verdict
 from profkit.render.json.crosscheck import handover_to_dict
 from profkit.render.json.fleet import fleet_to_dict
 from profkit.render.json.values import evidence_to_dict, number, tool_to_dict, written

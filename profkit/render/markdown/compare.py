@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.comparison import Account, Comparison, Judgement
+from profkit.model.documents.comparison import Account, Comparison, Judgement
 from profkit.render.markdown.triage import escaped, table
 from profkit.render.words import compare as words
 from profkit.shell import clean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from profkit.model.scaling import ScalingReport, Series
+from profkit.model.documents.scaling import ScalingReport, Series
 from profkit.render.markdown.triage import escaped
 from profkit.render.words import scaling as words
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from profkit.model.budget import WORK_PARTS
+from profkit.model.documents.handover import Handover
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Finding, confidence_label
-from profkit.model.handover import Handover
-from profkit.model.rank_report import RankReport
-from profkit.model.report import Bottleneck, Report, Verdict
 from profkit.render.words import crosscheck as handover
 from profkit.render.words import fleet
 from profkit.render.words import triage as text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.model.bench import Arm, BenchReport
+from profkit.model.documents.bench import Arm, BenchReport
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
 from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed

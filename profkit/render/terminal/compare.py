@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.comparison import Account, Comparison
+from profkit.model.documents.comparison import Account, Comparison
 from profkit.model.finding import Finding
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line

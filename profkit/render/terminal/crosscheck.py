@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profkit.model.handover import Handover
+from profkit.model.documents.handover import Handover
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line
 from profkit.render.words import crosscheck as handover

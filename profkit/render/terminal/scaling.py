@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.scaling import ScalingReport, Series, Standing
+from profkit.model.documents.scaling import ScalingReport, Series, Standing
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
 from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled

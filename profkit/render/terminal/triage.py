@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS
+from profkit.model.documents.rank_report import DeviceReport, RankReport, TableView
+from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding, confidence_label
-from profkit.model.rank_report import DeviceReport, RankReport, TableView
-from profkit.model.report import Bottleneck, Report
 from profkit.render.terminal import crosscheck as handover_text
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from profkit.model.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
+from profkit.model.documents.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
 from profkit.render.words import triage as text
 from profkit.shell import clean
 from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns, format_signed_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.handover import Handover, KernelHandover, TimelineHandover
+from profkit.model.documents.handover import Handover, KernelHandover, TimelineHandover
 from profkit.render.words.triage import part_labels, source_name
 from profkit.shell import clean
 from profkit.units import format_count, format_fraction, format_ns, format_speedup

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from profkit.model.fleet import Fleet, GroupRow, LeftOut, RankRow
-from profkit.model.report import Failure, Report
+from profkit.model.documents.fleet import Fleet, GroupRow, LeftOut, RankRow
+from profkit.model.documents.report import Failure, Report
 from profkit.render.words.triage import source_name
 from profkit.shell import clean
 from profkit.units import format_bytes, format_ceiling, format_fraction, format_ns, format_numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.model.scaling import Decomposition, Held, Point, Series, Standing
+from profkit.model.documents.scaling import Decomposition, Held, Point, Series, Standing
 from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_quantity, format_speedup
 

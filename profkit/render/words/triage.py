@@ -11,10 +11,10 @@ import msgspec
 
 from profkit.findings.capture import QUALITY
 from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, Budget, column, label
+from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
+from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
-from profkit.model.rank_report import Check, DeviceReport, RankReport
-from profkit.model.report import Bottleneck, Report, Verdict
 from profkit.shell import DEFAULT_COMMAND, clean
 from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 

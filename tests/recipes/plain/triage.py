@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profkit.model.report import Report
+from profkit.model.documents.report import Report
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:

@@ -10,8 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
+from profkit.model.documents.report import Failure
 from profkit.model.finding import Finding
-from profkit.model.report import Failure
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
+from profkit.model.documents.rank_report import RankReport
 from profkit.model.finding import Evidence, NextTool
-from profkit.model.rank_report import RankReport
 
 
 class HandoverStatus(StrEnum):

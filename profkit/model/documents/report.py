@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import force_setattr
 
+from profkit.model.documents.rank_report import RankReport
 from profkit.model.finding import Finding, NextTool, Skipped
-from profkit.model.rank_report import RankReport
 from profkit.redact import redacted_text, shown_url
 
 if TYPE_CHECKING:  # of one trace alone there is neither
-    from profkit.model.fleet import Fleet
-    from profkit.model.handover import Handover
+    from profkit.model.documents.fleet import Fleet
+    from profkit.model.documents.handover import Handover
 
 
 class Bottleneck(StrEnum):
