@@ -203,7 +203,9 @@ def test_every_next_command_of_a_hostile_trace_is_one_program_and_its_words(text
             assert_inert(shell, tools)
             is_own = "profkit_command_mark" in extra
             shown = (recorded(text) if is_own else None) or DEFAULT_COMMAND
-            assert all(tool.command.endswith(shown.text) for tool in tools if " -- " in tool.command)
+            commands = [tool.command for tool in tools if " -- " in tool.command]
+            assert commands
+            assert all(command.endswith(shown.text) for command in commands)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,10 @@ def test_the_published_study_is_reproduced_from_its_runs(shared_traces):
 def test_the_readme_holds_the_tables_of_the_results(results):
     text = (STUDY / "README.md").read_text(encoding="utf-8")
     inside = text.partition(tables.BEGIN)[2].partition(tables.END)[0]
+    numbers = [word.strip("|") for word in inside.split()]
+    assert results["here"]["cells"]
     for cell in results["here"]["cells"]:
-        assert f"{cell['mean']:,.0f}" in inside
+        assert f"{cell['mean']:,.0f}" in numbers
 
 
 def test_tables_replace_what_is_between_the_marks_alone(tmp_path):

@@ -204,6 +204,7 @@ def test_before_and_after_of_the_training_on_two_h100() -> None:
 
 
 def test_no_environment_is_ever_shown() -> None:
+    n_shown = 0
     for path in FILES:
         try:
             report = triage([str(path)])
@@ -212,6 +213,10 @@ def test_no_environment_is_ever_shown() -> None:
         shown = json.dumps(report_to_dict(report)) + terminal.render(report, width=200, color=False, verbose=True)
         for word in ("scrubbed", "LD_PRELOAD", "MODAL_TASK_SECRET", "PYTHONUNBUFFERED"):
             assert word not in shown
+        n_shown += 1
+    if not FILES:
+        pytest.skip("no real exports beside this checkout")
+    assert n_shown > len(FILES) / 2
 
 
 @pytest.mark.parametrize("path", STATS, ids=lambda path: path.stem)

@@ -138,7 +138,7 @@ def test_counts_of_work_that_cannot_be_are_left_out(value: object, tmp_path: Pat
     text = json.dumps({"traceEvents": [*KERNELS, row]})
     (tmp_path / "odd.json").write_text(text)
     values = read_trace(str(tmp_path / "odd.json")).work.value
-    assert values.size == 0 or (values <= 2**53).all()
+    assert values.tolist() == []
 
 
 def test_arguments_out_of_range_are_not_said(tmp_path: Path) -> None:
@@ -181,4 +181,6 @@ def test_no_copy_is_made_of_columns_within_range() -> None:
     from profkit.ingest.numbers import within_range
 
     column = np.arange(5)
-    assert within_range("n_bytes", column) == (column, 0) or within_range("n_bytes", column)[0] is column
+    kept, n_refused = within_range("n_bytes", column)
+    assert kept is column
+    assert n_refused == 0

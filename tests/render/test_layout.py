@@ -33,6 +33,7 @@ def test_wrapping_keeps_to_the_width_and_loses_nothing(text: str, width: int) ->
 def test_fitting_keeps_to_the_width(text: str, width: int) -> None:
     shown = layout.fitted(text, width)
     assert width_of(shown) <= width
+    assert (shown == text) == (width_of(text) <= width)
     assert shown == text or "…" in shown
 
 

@@ -25,6 +25,7 @@ def test_shares_add_up_and_are_near_the_truth(sizes: list[int]) -> None:
     for name, share in shares.items():
         assert share / 1000 == pytest.approx(budget.fraction(name), abs=0.001)
         assert share == 0 or budget.parts[name] > 0
+        assert share > 0 or 1000 * budget.parts[name] < max(budget.window_ns, 1)
 
 
 def test_thirds_add_up() -> None:

@@ -95,7 +95,8 @@ def counted_work(groups: Groups, strings: Codes) -> Columns:
     rows, values = [], []
     for event in groups.get(COUNTED, ()):
         value = getattr(event.args, _COUNTED_KINDS.get(str(event.name), ""), None)
-        number = finite(value, 0, MOST_STEPS) if isinstance(value, int | float) else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = finite(value, 0, MOST_STEPS) if is_number else None
         if number is not None:
             rows.append(event)
             values.append(number)
