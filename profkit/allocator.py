@@ -14,7 +14,7 @@ _MANY_EVENTS: Final = 500_000
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Decoding makes millions of objects that hold no cycles; the collector would walk them again and again."""
+    """Pause the garbage collector: it would walk the millions of objects of decoding, which hold no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -151,7 +151,7 @@ def _top(
 
 
 def _fusable_ns(work: _Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
-    """Give (what fusing could save at most, number of runs).
+    """(What fusing could save at most, number of runs).
 
     A run is a stretch of memory-bound work of one step on one stream with nothing else between. Fused, it must still move what its
     largest member moves: it cannot become shorter than that member.

@@ -33,7 +33,7 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_ns(self) -> int:
-        """All matrix kernels."""
+        """Time of all matrix kernels, ns."""
         return sum(self.by_format.values())
 
     def share(self, *formats: Precision) -> float:

@@ -14,19 +14,19 @@ from typing import Any
 
 @cache
 def files() -> Any:
-    """Give profkit.files."""
+    """The package `profkit.files`."""
     return _loaded("files")
 
 
 @cache
 def redact() -> Any:
-    """Give profkit.redact."""
+    """The package `profkit.redact`."""
     return _loaded("redact")
 
 
 @cache
 def plain() -> Any:
-    """Give profkit.plain."""
+    """The module `profkit.plain`."""
     return _loaded("plain")
 
 

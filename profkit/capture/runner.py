@@ -113,7 +113,7 @@ def run(command: Sequence[str], *, options: Options | None, variables: Mapping[s
 
 
 def leave_like(code: int) -> int:
-    """The exit code of the command; if a signal killed it, die by the same one."""
+    """Return the command's exit code; if a signal killed it, die by the same one."""
     if code >= 0:
         return code
     number = -code

@@ -144,7 +144,7 @@ def _compared(before: list[str], after: list[str], *, margin: float, metric: str
 
 
 def _gate(comparison: Comparison, limit: float) -> int:
-    """1 where the whole interval of a regressed answer is worse than the limit; say on stderr what was decided."""
+    """The gate's exit code, said on stderr: 1 if the whole interval of a regression is beyond the limit, else 0."""
     judged = [judgement for _, judgement in comparison.configurations] or [comparison.judgement]
     beyond = [item for item in judged if _is_beyond(item, limit)]
     code = int(bool(beyond))

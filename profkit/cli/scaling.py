@@ -21,7 +21,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Bytes."""
+        """The amount in bytes; fails on what is no amount."""
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b)", str(value).strip().lower())
         if match is None or match[2] not in _SIZES or float(match[1]) == 0:
             self.fail(f"{value!r} is not an amount of memory: write 16GB", param, ctx)

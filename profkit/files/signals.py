@@ -13,7 +13,7 @@ from typing import Any
 
 @contextmanager
 def removed_by_signals(folder: Path) -> Iterator[None]:
-    """Delete a folder too when SIGTERM or SIGHUP ends the process, where nobody else has a use for these signals."""
+    """Delete a folder also when SIGTERM or SIGHUP ends the process, where nobody else has a use for these signals."""
     from shutil import rmtree  # not in a signal's handler, which may come in the middle of an import
 
     owner = os.getpid()

@@ -36,7 +36,7 @@ def constant(value: int, n: int) -> I64:
 
 
 def is_constant(column: NDArray[Any]) -> bool:
-    """Tell a column that `constant` made, or `picked` from one; a column that merely holds one value is none."""
+    """Whether `constant` made this column, or `picked` from one; a column that merely holds one value is none."""
     return column.ndim == 1 and column.strides == (0,)
 
 
@@ -175,7 +175,7 @@ def clip(start: I64, end: I64, low: int, high: int) -> IntervalArrays:
 
 
 def complement(a: IntervalArrays, low: int, high: int) -> IntervalArrays:
-    """Give `[low, high)` without the set `a`."""
+    """`[low, high)` without the set `a`."""
     start, end = clip(*a, low, high)
     gap_start = np.concatenate(([low], end))
     gap_end = np.concatenate((start, [high]))
@@ -216,7 +216,7 @@ def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.
 
 
 def coverage(a: IntervalArrays, at: I64) -> I64:
-    """Give, for each time, how much of set `a` lies before it (ns)."""
+    """For each time: how much of set `a` lies before it (ns)."""
     start, end = a
     if start.size == 0:
         return np.zeros(np.shape(at), np.int64)
@@ -229,7 +229,7 @@ def coverage(a: IntervalArrays, at: I64) -> I64:
 
 
 def covered_ns(a: IntervalArrays, start: I64, end: I64) -> I64:
-    """Give, for each interval (they may overlap), how much of it set `a` covers (ns)."""
+    """For each interval (they may overlap): how much of it set `a` covers (ns)."""
     return coverage(a, np.asarray(end)) - coverage(a, np.asarray(start))
 
 

@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the worst."""
+        """Its place among the severities, 0 for the worst."""
         return list(Severity).index(self)
 
 

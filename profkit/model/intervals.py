@@ -37,7 +37,7 @@ class Intervals(msgspec.Struct, frozen=True):
 
     @classmethod
     def empty(cls) -> Intervals:
-        """No time at all."""
+        """The empty set."""
         return cls(*arrays.empty())
 
     @property
@@ -64,7 +64,7 @@ class Intervals(msgspec.Struct, frozen=True):
         return Intervals(*arrays.complement(self.sets, low_ns, high_ns))
 
     def covered_ns(self, start_ns: I64, end_ns: I64) -> I64:
-        """Give, for each interval given, how many ns of it the set covers."""
+        """For each interval given: how many ns of it the set covers."""
         return arrays.covered_ns(self.sets, start_ns, end_ns)
 
     def contains(self, at_ns: I64) -> arrays.Bool:

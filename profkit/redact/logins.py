@@ -31,5 +31,5 @@ def _without_scheme(found: re.Match[str]) -> str:
 
 
 def _is_encoded(value: str) -> bool:
-    """Tell base64 from a word: a digit, padding, or upper case inside."""
+    """Whether this is base64 rather than a word: a digit, padding, or upper case inside."""
     return len(value) >= 8 and (value.endswith("=") or any(c.isdigit() or c.isupper() for c in value[1:]))

@@ -61,7 +61,7 @@ def _on_one_line(ops: CpuOps, order: NDArray[Any]) -> list[I64] | None:
 
 
 def enclosing_op(ops: CpuOps, thread: NDArray[np.int32], at_ns: I64) -> I64:
-    """Give, for each (thread, time), the row of the innermost operator running there, `NO_ROW` for none."""
+    """For each (thread, time): the row of the innermost operator running there, `NO_ROW` for none."""
     out = np.full(at_ns.size, NO_ROW, np.int64)
     threads = distinct_codes(thread)
     if threads.size > MANY:
@@ -86,7 +86,7 @@ def enclosing_op(ops: CpuOps, thread: NDArray[np.int32], at_ns: I64) -> I64:
 
 
 def _innermost(start: I64, end: I64, at_ns: I64) -> NDArray[np.intp]:
-    """Give, for each time, the position of the innermost range (of one thread, in order) around it, -1 for none."""
+    """For each time: the position of the innermost range (of one thread, in order) around it, -1 for none."""
     place = np.searchsorted(start, at_ns, "right") - 1
     if start.size == 0:
         return place
@@ -100,7 +100,7 @@ def _innermost(start: I64, end: I64, at_ns: I64) -> NDArray[np.intp]:
 
 
 def _parents(start: I64, end: I64) -> NDArray[np.int32]:
-    """Give, per range of one thread, the position of the range around it, -1 for none.
+    """Per range of one thread: the position of the range around it, -1 for none.
 
     Depth is the number of ranges begun before minus those ended before; the parent is the latest range one level up.
     """

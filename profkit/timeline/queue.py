@@ -92,7 +92,7 @@ def _behind_ns(trace: Trace, rows: NDArray[np.intp], at_ns: int) -> int:
 
 
 def _previous_end(start: I64, end: I64) -> I64:
-    """Give, per row in start order, the latest end among the rows before it; long ago for the first."""
+    """Per row in start order: the latest end among the rows before it; long ago for the first."""
     out = np.full(start.size, np.iinfo(np.int64).min, np.int64)
     if start.size > 1:
         out[1:] = np.maximum.accumulate(end)[:-1]

@@ -12,7 +12,7 @@ from profkit.model.finding import Evidence, Finding, Severity
 
 
 def judge(result: Quality) -> tuple[Finding, ...]:
-    """Give `capture.quality` when a check fails."""
+    """The finding `capture.quality` when a check fails."""
     failed = [check for check in checks(result) if not check.ok]
     if not failed:
         return ()

@@ -87,7 +87,7 @@ def measure(facts: Facts) -> Quality:
 
 
 def _lost_launches(facts: Facts) -> tuple[int, float | None, int]:
-    """Give (kernel launches in the window, share without a device row, launches that stream capture recorded).
+    """(Kernel launches in the window, share without a device row, launches that stream capture recorded).
 
     Launches in the last tenth are not counted: their kernels may run after the profiler stopped listening.
     """

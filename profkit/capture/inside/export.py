@@ -218,7 +218,7 @@ def _remove_published(folder: Path, *, capture_id: str, rank: int) -> None:
 
 
 def _compressor() -> Any:
-    """Isal's gzip, ten times as fast, or the standard one: the traced interpreter may have nothing else."""
+    """The gzip of isal, ten times as fast, or the standard one: the traced interpreter may have nothing else."""
     for name in ("isal.igzip", "gzip"):
         try:
             return import_module(name)

@@ -71,7 +71,7 @@ class FetchLog:
                 fetcher.fetch = original
 
     def rows(self) -> list[tuple[int, int, int, int, int]]:
-        """Give (process, worker, start, end, number of samples) of every fetch, times in Unix ns."""
+        """(Process, worker, start, end, number of samples) of every fetch, times in Unix ns."""
         found: list[tuple[int, int, int, int, int]] = []
         for path in islice(sorted(self._shut_folder.glob("*.rows")), _MOST_WORKERS):
             if not path.stem.isdecimal():

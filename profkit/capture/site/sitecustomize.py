@@ -85,7 +85,7 @@ def _start(home: str) -> None:
 
 
 def _make_package(home: str) -> None:
-    """The capture a name of its own: the profkit package may not be installed here."""
+    """Give the capture package a name of its own: profkit may not be installed here."""
     import types
 
     if "_profkit_capture" not in sys.modules:

@@ -207,7 +207,7 @@ def _went_to_idle(pair: Pair) -> list[Evidence]:
 
 
 def _bound(pair: Pair, overlap: Overlap, *, side: int) -> Evidence:
-    """Give `T - max(compute, comm)`: both must still run, each on its own resource."""
+    """`T - max(compute, comm)`: both must still run, each on its own resource."""
     step = (pair.waterfall.baseline_ns, pair.waterfall.candidate_ns)[side]
     limit = max(overlap.compute[side], overlap.busy[side])
     left = max(step - limit, 0.0)

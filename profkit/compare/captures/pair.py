@@ -94,7 +94,7 @@ def reading(
 
 
 def moved(before: str, after: str) -> str:
-    """Give `12 -> 34`, or `12 on both` where they read the same."""
+    """`12 -> 34`, or `12 on both` where they read the same."""
     return f"{before} on both" if before == after else f"{before} -> {after}"
 
 

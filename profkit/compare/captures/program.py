@@ -23,7 +23,7 @@ _CAST_NODE: Final = "ToCopyBackward0"
 
 
 def precision(pair: Pair) -> Finding | None:
-    """Matrix kernels changed their number format."""
+    """The reading that matrix kernels changed their number format."""
     formats = [_format_shares(pair, side) for side in (0, 1)]
     half = [sum(shares.get(item, 0.0) for item in _HALF) for shares in formats]
     matrix_ns = pair.rates(lambda trace: sum(trace.counts.matrix_ns.values()))
@@ -149,7 +149,7 @@ def _operations(trace: Measured) -> int:
 
 
 def recomputed(pair: Pair) -> Finding | None:
-    """Forward operators inside the backward pass: activation checkpointing."""
+    """The reading that forward operators (no longer) run again in the backward pass: activation checkpointing."""
     inside = pair.rates(lambda trace: trace.counts.recomputed)
     outside = pair.rates(lambda trace: trace.counts.forward)
     # some may run again more than once: not even all of them can be more than all

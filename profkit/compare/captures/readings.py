@@ -85,7 +85,7 @@ def _syncs(pair: Pair) -> Finding | None:
 
 
 def _host(pair: Pair) -> Finding | None:
-    """The device waits more or less for the host to launch."""
+    """The reading that the device waits more, or less, for the host to launch."""
     cost = sum(pair.waterfall.bar(name).delta_ns for name in HOST_PARTS)
     if abs(pair.fraction(cost)) < comparison.LAUNCHES.limit("effect") or pair.is_cpu:
         return None
@@ -105,7 +105,7 @@ def _host(pair: Pair) -> Finding | None:
 
 
 def _slower(pair: Pair) -> Finding | None:
-    """The same rows take longer, or less long, across the board."""
+    """The reading that the same rows take longer, or less long, across the board."""
     change = pair.drift
     if change is None:
         return None

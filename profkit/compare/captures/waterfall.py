@@ -171,7 +171,7 @@ def _change(work: Work, first: _Use, second: _Use, presence: Presence, *, replac
 
 
 def _by_count(first: _Use, second: _Use) -> Fraction:
-    """Give `(n2 - n1) * (t1 + t2) / 2`; what was not there before, or is not any more, is all count."""
+    """`(n2 - n1) * (t1 + t2) / 2`; what was not there before, or is not any more, is all count."""
     if not first.count or not second.count:
         return Fraction(second.total_ns - first.total_ns)
     mean = (first.total_ns / first.count + second.total_ns / second.count) / 2

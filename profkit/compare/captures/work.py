@@ -31,7 +31,7 @@ def work_changed(pair: Pair) -> Finding | None:
 
 
 def _told(pair: Pair, kind: str) -> Finding | None:
-    """By what the script told of each step: the best evidence, and final."""
+    """The reading by what the script told of each step: the best evidence, and final."""
     before, after = (
         sum(run.work[kind] for run in side.runs) / len(side.runs) for side in (pair.baseline, pair.candidate)
     )
@@ -49,7 +49,7 @@ def _told(pair: Pair, kind: str) -> Finding | None:
 
 
 def _seen(pair: Pair) -> Finding | None:
-    """By what ran: grids, and bytes copied."""
+    """The reading by what ran: grids, and bytes copied."""
     ratio = _grid_ratio(pair)
     if ratio is None:
         return None

@@ -110,7 +110,7 @@ def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tup
 
 
 def _usual_operator(name: NDArray[np.int32], operator: I64) -> I64:
-    """Rows whose launch was not recorded (a window cuts some off) the usual operator of their kernel."""
+    """The operator of each row; where the launch was not recorded (a window cuts some off), its kernel's usual one."""
     known = operator >= 0
     pairs, counts = np.unique(np.stack((name[known], operator[known]), axis=1), axis=0, return_counts=True)
     usual = np.full(int(name.max(initial=0)) + 1, -1, np.int64)
@@ -125,7 +125,7 @@ def _kernel(trace: Trace, name: int, operator: int) -> Work:
 
 
 def _same_collective(trace: Trace, rows: I64) -> I64:
-    """Give, per row, the first row of its collective, type and sizes in the table; -1 stays -1."""
+    """Per row: the first row of its collective, type and sizes in the table; -1 stays -1."""
     table = trace.collectives
     columns = (table.collective, table.dtype, table.in_elements, table.out_elements, table.group_size)
     _, first, same = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
@@ -201,7 +201,7 @@ def _cpu_comm(facts: Facts) -> Rows:
 def _places(
     trace: Trace, code: NDArray[np.intp], start: I64, names: list[str]
 ) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Rows their place among the rows of their name in their step: `aten::mm 3` is the fourth of each step."""
+    """Each row's place among the rows of its name in its step: `aten::mm 3` is the fourth of each step."""
     step = np.searchsorted(edges(steps_in_window(trace))[0], start, "right")
     order = np.lexsort((start, step, code))
     ordered = np.stack((code[order], step[order]), axis=1)

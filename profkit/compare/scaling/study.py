@@ -171,7 +171,7 @@ def _series(name: str, kind: Held, unit: str, runs: Sequence[SizedRun]) -> Serie
 
 
 def _point(runs: Sequence[SizedRun]) -> Point:
-    """A size by itself; `_based` puts it against a base."""
+    """A size without its efficiency, which `_based` adds."""
     rows = [run.row for run in runs]
     values = tuple(run.throughput for run in runs)
     mean = float(np.mean(values))

@@ -85,7 +85,7 @@ def publishable(series: Series) -> str:
 
 
 def told_efficiency(point: Point) -> str:
-    """Give `E = 1.02 (95 % interval 0.87 to 1.18)`."""
+    """`E = 1.02 (95 % interval 0.87 to 1.18)`."""
     told = f"E = {point.efficiency or 0:.2f}"
     if point.interval is None:
         return f"{told} (no interval: one run on a side)"

@@ -60,7 +60,7 @@ class Merged:
             return NO_ROW
 
     def take(self, table: str) -> Columns:
-        """The joined columns of a table and forget its parts; {} if the trace has no such rows."""
+        """Join a table's columns and forget its parts; {} if the trace has no such rows."""
         parts = self._parts.pop(table, [])
         if not parts:
             return {}
@@ -182,7 +182,7 @@ WHAT: Final = {
 
 
 def code_table(codes: NDArray[Any], strings: tuple[str, ...], kind_of: Callable[[str], int]) -> NDArray[np.int8]:
-    """Give `kind_of` per string code, computed once for each code that occurs."""
+    """`kind_of` per string code, computed once for each code that occurs."""
     table = np.zeros(len(strings) + 1, np.int8)  # the last is for "no string"
     for code in distinct_codes(codes):
         table[code] = kind_of(strings[code])

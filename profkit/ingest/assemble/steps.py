@@ -31,7 +31,7 @@ _MAX_CANDIDATES: Final = 64
 def find_window(
     *, gpu: GpuWork, spans: Spans, ops: CpuOps, calls: RuntimeCalls, python: Spans, source: str
 ) -> tuple[int, int]:
-    """Give `(start_ns, end_ns)` under analysis: the markers' extent, else device activity's, else the host's."""
+    """`(start_ns, end_ns)` under analysis: the markers' extent, else device activity's, else the host's."""
     markers = spans.kind == SpanKind.STEP
     if markers.any():
         return int(spans.start_ns[markers].min()), int(spans.end_ns[markers].max())

@@ -33,7 +33,7 @@ class DecimalError(ValueError):
 
 
 def us_to_ns(numbers: Sequence[bytes]) -> I64:
-    """Int64 ns for JSON numbers in us (bytes-like); more than three decimals round half to even.
+    """Times in int64 ns of JSON numbers in us (bytes-like); more than three decimals round half to even.
 
     Raises DecimalError for anything that is not a finite JSON number or exceeds int64 as ns.
     """
@@ -50,7 +50,7 @@ def us_to_ns(numbers: Sequence[bytes]) -> I64:
 
 
 def numbers_to_ns(numbers_us: NDArray[np.float64]) -> I64 | None:
-    """Int64 ns for decimal numbers in us that were read as float64; None unless each is what `us_to_ns` gives.
+    """Times in int64 ns of decimal numbers in us that were read as float64; None unless each is what `us_to_ns` gives.
 
     Below 2^42 us (51 days) one float64 step is 0.49 ns: if the number of whole ns found reads as the same float64, the
     text was nearer to it than half a ns.
@@ -62,7 +62,7 @@ def numbers_to_ns(numbers_us: NDArray[np.float64]) -> I64 | None:
 
 
 def _parse_usual(text: bytes, n: int) -> I64 | None:
-    """Ns for what Kineto writes, whole numbers or three decimals throughout, at half the cost of below."""
+    """Times in ns of what Kineto writes, whole numbers or three decimals throughout, at half the cost of below."""
     other = text.translate(None, b"0123456789\n")
     if not other:
         values = _parse_integers(text, n)
@@ -80,7 +80,7 @@ def _parse_usual(text: bytes, n: int) -> I64 | None:
 
 
 def _parse_plain(text: bytes, n: int) -> I64 | None:
-    """Ns for `n` lines of digits with at most three decimals, all at once; None where the slow way must look."""
+    """Times in ns of `n` lines of digits with at most three decimals at once; None where the slow way must look."""
     if text.translate(None, b"-0123456789.\n") or text.count(b"-") != text.count(b"\n-") + text.startswith(b"-"):
         return None
     values = _parse_integers(text.replace(b".", b""), n)

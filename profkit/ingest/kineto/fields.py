@@ -22,7 +22,7 @@ _MOST_US: Final = LATEST_NS // 1000
 
 
 class Codes(dict[Any, int]):
-    """Gives the same small integer for the same value: 0, 1, 2... in order of first sight."""
+    """The same small integer for the same value: 0, 1, 2... in order of first sight."""
 
     def __missing__(self, value: Any) -> int:
         code = self[value] = len(self)
@@ -56,7 +56,7 @@ def _text_of_dur(event: Event) -> str:
 
 
 def starts(rows: list[Event]) -> NDArray[np.int64]:
-    """Give `ts` in ns: of text, of whole numbers or of float64, as the first event has it (then all have).
+    """`ts` in ns: of text, of whole numbers or of float64, as the first event has it (then all have).
 
     Raises BadEventError for a time so far away that the difference to another would leave int64.
     """

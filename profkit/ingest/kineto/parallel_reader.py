@@ -201,7 +201,7 @@ def _start_method() -> str:
 
 
 def _take_apart(document: Document) -> tuple[bytes, bytes]:
-    """Give (the last elements as an array, what follows the array) of a quick reading's tail."""
+    """(The last elements as an array, what follows the array) of a quick reading's tail."""
     prefix = b"[" if document.is_list else b'{"traceEvents":['
     text = prefix + document.tail
     if document.is_list:

@@ -62,7 +62,7 @@ def read_trace(
 
 
 def _load_build(meanwhile: Callable[[], object] | None) -> None:
-    """Import what follows the reading, and do what the caller wants done."""
+    """Import the stage after reading, then call the caller's hook."""
     import_module("profkit.ingest.assemble.build")
     if meanwhile is not None:
         meanwhile()

@@ -148,7 +148,7 @@ def _quick(buffer: bytes, chunks: Iterator[bytes], document: Document, source: s
 
 
 def _array(buffer: bytes, end: int, rest: bytes = b"") -> bytes:
-    """Give `rest` and the buffer up to `end` as a JSON array: one copy of the text, which is most of the cost."""
+    """`rest` and the buffer up to `end` as a JSON array: one copy of the text, which is most of the cost."""
     return b"".join((b"[", rest, memoryview(buffer)[:end], b"]"))
 
 
@@ -217,7 +217,7 @@ def _at_least(chunks: Iterator[bytes], n_bytes: int) -> bytes:
 
 
 def _exact_cut(buffer: bytes) -> tuple[int, int]:
-    """Give (end of the last whole element, position of the array's own `]` or -1), by bracket depth outside strings."""
+    """(End of the last whole element, position of the array's own `]` or -1), by bracket depth outside strings."""
     places, kinds, depth = _structure(buffer)
     closed = np.flatnonzero(depth < 0)
     stop = int(closed[0]) if closed.size else depth.size
@@ -259,7 +259,7 @@ def depths(text: bytes) -> tuple[int, int]:
 
 
 def count_members(array: bytes) -> NDArray[np.intp]:
-    """Give, for each object of a JSON array, how many members its text has (at least 1), repeated keys included."""
+    """For each object of a JSON array: how many members its text has (at least 1), repeated keys included."""
     _, kinds, depth = _structure(array)
     is_start = (kinds == _OPEN) & (depth == 2)
     row = np.cumsum(is_start)[(kinds == _COMMA) & (depth == 2)] - 1

@@ -96,7 +96,7 @@ def _label(head: bytes, *, has_op_id: bool, has_sequence: bool) -> Label:
 
 
 def _is_operator(name: str, *, has_op_id: bool, has_sequence: bool) -> bool:
-    """Tell operators from annotations; a `record_function` of the user has an op_id too, but no sequence number."""
+    """Whether a range is an operator; a user's `record_function` has an op_id too, but no sequence number."""
     if _OPERATOR.match(name):
         return True
     if _ANNOTATION.match(name) or range_kind_of(name) is not SpanKind.OTHER:

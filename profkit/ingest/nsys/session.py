@@ -110,7 +110,7 @@ def text_of(value: Text) -> str:
 
 
 def _pairs(database: Database, table: str) -> list[tuple[str, str]]:
-    """Give (name, value) rows, without environment variables; names repeat."""
+    """(name, value) rows, without environment variables; names repeat."""
     pairs = [
         (text_of(name), value)
         for chunk in database.chunks(table, {}, ("name", "value"))

@@ -151,7 +151,7 @@ def _along_tree(groups: Sequence[_Ends], reference: int) -> dict[int, Track]:
 
 
 def _lags(groups: Sequence[_Ends], known: int, *, wanted: set[int]) -> dict[int, list[tuple[I64, I64]]]:
-    """Give, per wanted rank that shares a group with this one, this one's ends and by how much the rank's differ."""
+    """Per wanted rank that shares a group with this one: this one's ends and by how much the rank's differ."""
     out: dict[int, list[tuple[I64, I64]]] = {}
     for group in groups:
         if known not in group.ranks:

@@ -203,7 +203,7 @@ def _slope(at: I64, lag: I64) -> float:
 def _nearest(
     track: Track, end: I64, symbol: I64, other_end: I64, other_symbol: I64, slacks: tuple[float, ...]
 ) -> tuple[I64, Track]:
-    """Give, per collective, the row whose end is where the track expects it, if each is the other's nearest.
+    """Per collective: the row whose end is where the track expects it, if each is the other's nearest.
 
     Once per slack (ns), each time along the line through the pairs of the time before, whose drift is better known.
     """

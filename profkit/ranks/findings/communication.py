@@ -84,7 +84,7 @@ def _confidence(waits: GroupWaits, joint: Joint) -> float:
 
 
 def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
-    """Tell collectives of no known group that neither numbers nor ends join: there may be several groups."""
+    """Whether neither numbers nor ends join these collectives of no known group: there may be several."""
     mine = next(each for each in joint.matching.groups if (each.group, each.ranks) == (waits.group, waits.ranks))
     return not waits.group.name and mine.method in (Method.STEPS, Method.ORDER)
 

@@ -262,7 +262,7 @@ def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:
 
 
 def _unsplit(finding: Finding, joint: Joint) -> Finding:
-    """Give `comm.exposed` as it reads when all ranks are here and still cannot say what it is made of."""
+    """The finding `comm.exposed` as it reads when all ranks are here and still cannot say what it is made of."""
     least = int(SKEW.limit("matched"))
     n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
     why = (

@@ -21,7 +21,7 @@ _NAME_WIDTH: Final = 40
 
 
 def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Scope, *, confidence: float) -> Finding:
-    """Give `rank0.work`; `confidence` is that in rank 0's lateness."""
+    """The finding `rank0.work`; `confidence` is that in rank 0's lateness."""
     recoverable = int(straggler.excess_ns * min(max(alone.covered_fraction, alone.barrier_fraction), 1.0))
     fraction = joint.fraction(recoverable)
     is_named = bool(alone.names) and alone.covered_fraction >= RANK0.limit(

@@ -59,7 +59,7 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per(self) -> str:
-        """Of what `per_step` is: of each step, or of all there is."""
+        """What a total is given per: "per step", or "in the window"."""
         return "per step" if self.step_ns is not None else "in the window"
 
     def per_step(self, total_ns: int) -> int:
@@ -105,7 +105,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
 
 
 def _possible(answer: Stragglers, window_ns: int) -> Stragglers:
-    """Name nobody whose lateness would be longer than all steps together.
+    """The stragglers without those whose lateness would be longer than all steps together.
 
     Then its collectives lie beside the steps, or a clock has jumped: what could be saved per step is not known.
     """

@@ -33,7 +33,7 @@ def blocks_of(step: I64) -> NDArray[np.intp]:
 
 
 def summed_by_block(block: NDArray[np.intp], values: I64) -> NDArray[np.float64]:
-    """Give [B, R]: the values [n, R] summed over each block."""
+    """[B, R]: the values [n, R] summed over each block."""
     out = np.zeros((int(block.max(initial=-1)) + 1, values.shape[1]))
     np.add.at(out, block, values)
     return out
@@ -60,7 +60,7 @@ def p_of_largest(by_block: NDArray[np.float64]) -> float:
 
 
 def lateness_ns(arrival_ns: I64, present: Bool) -> I64:
-    """Give [n, R]: how much later than the middle of the other ranks each came, 0 for those that did not.
+    """[n, R]: how much later than the middle of the other ranks each came, 0 for those that did not.
 
     Of more than 16 ranks the middle of all is taken: one more or less does not move it, and it is one median, not R.
     """
@@ -80,14 +80,14 @@ def lateness_ns(arrival_ns: I64, present: Bool) -> I64:
 
 
 def middle_of_others(values: I64, present: Bool, rank: int) -> NDArray[np.float64]:
-    """Give [n]: the median of [n, R] over the ranks that are present but this one; each row must have one."""
+    """[n]: the median of [n, R] over the ranks that are present but this one; each row must have one."""
     others = np.where(present, values, np.nan)
     middle: NDArray[np.float64] = np.nanmedian(np.delete(others, rank, axis=1), axis=1)
     return middle
 
 
 def excess_ns(arrival_ns: I64, present: Bool) -> I64:
-    """Give [n, R]: for the last rank of each instance how long after the second last it came, 0 for the others.
+    """[n, R]: for the last rank of each instance how long after the second last it came, 0 for the others.
 
     It is what the instance would have begun earlier, had this rank alone come with the others.
     """

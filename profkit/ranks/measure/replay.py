@@ -158,7 +158,7 @@ def _phases_of(stragglers: Sequence[Straggler]) -> dict[int, tuple[str, ...]]:
 
 
 def _cuts(graph: Graph, matching: Matching, phases: Mapping[int, tuple[str, ...]]) -> dict[int, _Cut]:
-    """Give, per place of a rank to equalise, what of its own work before each collective is taken away."""
+    """Per place of a rank to equalise: what of its own work before each collective is taken away."""
     places = {line.summary.rank: place for place, line in enumerate(graph.ranks)}
     parts = [(match.ranks, match.rows) for match in matching.groups]
     parts += [((pair.sender, pair.receiver), pair.rows) for pair in matching.pairs]
@@ -215,7 +215,7 @@ def _removed(cut: _Cut, own_ns: I64) -> I64:
 
 
 def _blocks(graph: Graph, moved: Mapping[int, _Cut]) -> tuple[I64, I64]:
-    """Give, per collective, the rank's wait that it ends (`NO_ROW` for none) and where that wait begins."""
+    """Per collective: the rank's wait that it ends (`NO_ROW` for none) and where that wait begins."""
     block = np.full(graph.rank.size, NO_ROW, np.int64)
     own = np.zeros(graph.rank.size, np.int64)
     for place, line in enumerate(graph.ranks):

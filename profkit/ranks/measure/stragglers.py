@@ -93,7 +93,7 @@ class Stragglers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_stragglers(waits: Sequence[GroupWaits], summaries: Sequence[RankSummary]) -> tuple[Stragglers, ...]:
-    """Give, per group, the ranks that others wait for."""
+    """Per group: the ranks that others wait for."""
     by_rank = {summary.rank: summary for summary in summaries}
     return tuple(_in_group(group, by_rank) for group in waits)
 
@@ -123,7 +123,7 @@ def _at_barriers(waits: GroupWaits, by_rank: Mapping[int, RankSummary], reason: 
 
 
 def own_excess_ns(waits: GroupWaits) -> I64:
-    """Give [n, R]: what each instance would have begun earlier, had its last rank come with the second last.
+    """[n, R]: how much earlier each instance would have begun, had its last rank come with the second last.
 
     Buckets that run beside each other are late together, for one reason: a rank has not come later, by its own doing,
     than by what it did longer than the others since its collective before.
@@ -211,7 +211,7 @@ def _span_ns(waits: GroupWaits) -> int:
 
 
 def _phase_excess(waits: GroupWaits, spent_ns: I64, late: I64, column: int) -> NDArray[np.float64]:
-    """Give [4], ns: what a rank did longer than the middle of the others before the instances it was late for."""
+    """[4], ns: what a rank did longer than the middle of the others before the instances it was late for."""
     rows = np.flatnonzero(late[:, column] > 0)
     if rows.size == 0:
         return np.zeros(len(PHASES))

@@ -170,7 +170,7 @@ def _masked(values: I64, present: Bool) -> I64:
 
 
 def _gathered(rows: I64, columns: Sequence[NDArray[np.integer]]) -> I64:
-    """Give [n, R] of one column of each rank's table; 0 where a rank has no row."""
+    """[n, R] of one column of each rank's table; 0 where a rank has no row."""
     out = np.zeros(rows.shape, np.int64)
     for place, column in enumerate(columns):
         there = rows[:, place] >= 0
@@ -183,7 +183,7 @@ def _by_phase(rows: I64, columns: Sequence[I64]) -> I64:
 
 
 def _own_ns(summary: RankSummary) -> I64:
-    """Give `own_ns` since the synchronising collective before: others, a broadcast say, hold no one up for all."""
+    """`own_ns` since the synchronising collective before: others, a broadcast say, hold no one up for all."""
     rows = summary.collectives
     order = np.argsort(rows.ready_ns, kind="stable")
     sums = np.cumsum(np.concatenate((np.zeros((1, len(PHASES)), np.int64), rows.own_ns[order])), axis=0)

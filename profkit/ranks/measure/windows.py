@@ -70,7 +70,7 @@ def _edges_ns(summary: RankSummary, clocks: Clocks) -> I64:
 
 
 def gaps(matching: Matching) -> Iterable[str]:
-    """Give, for each group, what some of its ranks' windows lack."""
+    """For each group: what some of its ranks' windows lack."""
     for match in matching.groups:
         whole = (match.rows != NO_ROW).all(axis=1)
         n_lacking = int((~whole).sum())

@@ -116,7 +116,7 @@ def _by_name(name: I32, shape: I64, length: I64) -> NameRows:
 
 
 def issuers(facts: Facts, rows: Collected) -> I32:
-    """Give, per collective, the name of the outermost operator that asked for it, `NO_CODE` where a script asked."""
+    """Per collective: the name of the outermost operator that asked for it, `NO_CODE` where a script asked."""
     trace = facts.trace
     out = np.full(rows.issued_ns.size, NO_CODE, np.int32)
     ops = trace.ops.take(_top_ops(trace))

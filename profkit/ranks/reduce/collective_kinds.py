@@ -104,7 +104,7 @@ def message_bytes(*, kind: NDArray[np.integer], in_elements: I64, out_elements: 
 
 
 def bus_factor(kind: NDArray[np.integer], group_size: int) -> NDArray[np.float64]:
-    """Give, for each kind, what turns S/t into bus bandwidth in a group of this many ranks; NaN where undefined.
+    """For each kind: what turns S/t into bus bandwidth in a group of this many ranks; NaN where undefined.
 
     All-reduce 2(n-1)/n; all-gather, reduce-scatter and all-to-all (n-1)/n; broadcast, reduce and point to point 1.
     Source: nccl-tests, doc/PERFORMANCE.md.

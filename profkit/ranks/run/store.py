@@ -63,7 +63,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> bytes:
-        """Both in one."""
+        """SHA-256 of content and settings together."""
         return hashlib.sha256(self.content + self.settings).digest()
 
 

@@ -154,7 +154,7 @@ def finished(jobs: Iterable[Job], pool: Pool) -> Iterator[Finished]:
 
 
 def _is_death(error: BaseException) -> bool:
-    """Tell the end of a worker from an error of its job; distributed's is known by name, it need not be installed."""
+    """Whether a worker ended, rather than its job failed; distributed's is known by name, it need not be installed."""
     return isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"
 
 

@@ -85,7 +85,7 @@ def verdict_name(verdict: Verdict) -> str:
 
 
 def of_rank(report: Report) -> str:
-    """Give `, rank 3` where the verdict is one rank's: of all ranks together only a late one's is."""
+    """`, rank 3` where the verdict is one rank's: of all ranks together only a late one's is."""
     verdict, fleet = report.verdict, report.fleet
     if len(report.ranks) < 2 or verdict.rank is None:
         return ""
@@ -99,7 +99,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def step_sentence(report: Report) -> str:
-    """Give `Step 41.2 ms (5 steps, varies by 2.0 %)`, or what stands for it without steps; "" without any rank."""
+    """`Step 41.2 ms (5 steps, varies by 2.0 %)`, or what stands for it without steps; "" without any rank."""
     rank = shown_rank(report)
     if rank is None:
         return ""
