@@ -59,7 +59,7 @@ def t_density(value: float, df: float) -> float:
 
 
 def _log_gamma_step(a: float) -> float:
-    """The logarithm of gamma(a + 1/2) / gamma(a)); by its series where two large logarithms would cancel (DLMF 5.11.13)."""
+    """The log of gamma(a + 1/2) / gamma(a)); by its series where two large logarithms would cancel (DLMF 5.11.13)."""
     if a < 1000:
         return math.lgamma(a + 0.5) - math.lgamma(a)
     return 0.5 * math.log(a) - 1 / (8 * a) + 1 / (192 * a**3)
