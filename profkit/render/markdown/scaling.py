@@ -19,7 +19,7 @@ def render(report: ScalingReport, *, width: int | None = None, color: bool | Non
 
 
 def _series(series: Series) -> Iterable[str]:
-    yield f"## profkit: {words.NAMES[series.standing].lower()}, {escaped(words.series_name(series))}"
+    yield f"## profkit: {words.name(series).lower()}, {escaped(words.series_name(series))}"
     yield f"**{escaped(words.headline(series))}**"
     yield _table(words.headers(series), words.rows(series))
     yield _list(words.notes(series))
@@ -32,7 +32,7 @@ def _series(series: Series) -> Iterable[str]:
     if series.honest:
         yield "**Honest base**"
         yield _list(series.honest)
-    yield f"**Publish**: {escaped(series.sentence or 'nothing: no size is left to compare against')}"
+    yield f"**Publish**: {escaped(words.publishable(series))}"
     if series.next_command:
         yield f"```sh\n{series.next_command}\n```"
 

@@ -24,7 +24,7 @@ def render(report: ScalingReport, *, width: int | None = None, color: bool | Non
 
 def _blocks(series: Series, width: int) -> Iterable[Block]:
     prose = min(width, PROSE_WIDTH)
-    head = [((MARGIN, ""), (f" {words.NAMES[series.standing]} ", _STYLES[series.standing]))]
+    head = [((MARGIN, ""), (f" {words.name(series)} ", _STYLES[series.standing]))]
     yield [
         *head,
         *layout.wrapped(MARGIN, words.headline(series), prose, style="strong"),
@@ -58,8 +58,7 @@ def _instead(series: Series, width: int) -> Block:
     for place, sentence in enumerate(series.honest):
         head = layout.label("honest base") if place == 0 else " " * layout.LABEL_WIDTH
         block += layout.wrapped(f"{head}- ", clean(sentence), width)
-    said = clean(series.sentence) or "nothing: no size is left to compare against"
-    block += layout.wrapped(layout.label("publish"), said, width, style="strong")
+    block += layout.wrapped(layout.label("publish"), clean(words.publishable(series)), width, style="strong")
     if series.next_command:
         block += [((layout.label("prove it"), "label"), (clean(series.next_command), "command"))]
     return block

@@ -9,7 +9,7 @@ from profkit.model.documents.scaling import Decomposition, Held, Point, Series, 
 from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_quantity, format_speedup
 
-NAMES: Final = {
+_NAMES: Final = {
     Standing.SOUND: "SCALING",
     Standing.DOUBTFUL: "BASELINE IN DOUBT",
     Standing.ACCUSED: "BASELINE SUSPECT",
@@ -20,12 +20,22 @@ PILOT_TOLD: Final = "* a pilot: two runs on a side, so the interval is wide and 
 _FEW_SIZES: Final = 6  # from here on a fit of the law is worth its error (docs/statistics.md 4)
 
 
+_PARTS: Final = {"work per compute second": "speed of compute"}
+
+
+def name(series: Series) -> str:
+    """The answer in two or three words, in capitals."""
+    if series.standing is Standing.SOUND and series.largest.speedup <= 1 and len(series.points) > 1:
+        return "DOES NOT SCALE"
+    return _NAMES[series.standing]
+
+
 def headline(series: Series) -> str:
     """The one line of meaning: the efficiency of the largest size, or why it is none."""
     base, top = series.base, series.largest
-    told = f"{format_speedup(top.speedup)} from {base.gpus} to {top.gpus} GPUs (E = {top.efficiency or 0:.2f})"
+    told = f"{top.gpus} GPUs do {format_speedup(top.speedup)} the work of {base.gpus} (E = {top.efficiency or 0:.2f})"
     if series.standing is Standing.ACCUSED:
-        return f"{told} is faster than ideal: assume a slow {base.gpus}-GPU base until it is explained"
+        return f"{told}: faster than ideal; assume a slow {base.gpus}-GPU base until it is explained"
     if series.standing is Standing.DOUBTFUL:
         return f"{told}, but a size in between is faster than ideal: the {base.gpus}-GPU base may be slow"
     return told
@@ -87,14 +97,23 @@ def _law(series: Series) -> str:
     if fit is None:
         fractions = [point.serial_fraction for point in series.points if point.serial_fraction is not None]
         return f"two sizes: no law can be fitted; serial fraction {fractions[-1]:.2f}" if fractions else "one size"
+    if fit.df == 0:
+        return "three sizes: the law of scaling (USL) would pass through every point, so a fourth size must test it"
     peak = f", peak at {fit.peak_gpus:.1f} GPUs" if fit.peak_gpus is not None else ", no peak"
     law = f"USL: contention {fit.alpha:.3f}, coherency {fit.beta:.3f}{peak}"
     law += "; a negative contention is superlinear" if fit.alpha < 0 else ""
-    if fit.df == 0:
-        return f"{law}; 0 degrees of freedom: it passes through every point, so its error is unknown"
     few = f", fewer than {_FEW_SIZES} sizes" if len(series.points) < _FEW_SIZES else ""
     plural = "s" * (fit.df != 1)
     return f"{law}; {fit.df} degree{plural} of freedom{few}, misfit {format_fraction(fit.residual or 0)}"
+
+
+def publishable(series: Series) -> str:
+    """What one may publish of a series, or why that is nothing yet."""
+    if not series.sentence:
+        return "nothing: no size is left to compare against"
+    if series.base.n == 1 or series.largest.n == 1:
+        return f"nothing yet: it takes three runs of each size. So far: {series.sentence}"
+    return series.sentence
 
 
 def decomposition_rows(decompositions: Sequence[Decomposition]) -> list[tuple[str, ...]]:
@@ -103,7 +122,15 @@ def decomposition_rows(decompositions: Sequence[Decomposition]) -> list[tuple[st
     for one in decompositions:
         sizes = f"{one.base_gpus} -> {one.gpus}"
         parts = [part for part in one.parts if abs(part.log_efficiency) >= 0.0005]
-        lines += [(sizes, clean(part.name.replace("_", " ")), f"{part.log_efficiency:+.3f}") for part in parts]
+        lines += [
+            (sizes, clean(_PARTS.get(part.name, part.name.replace("_", " "))), f"{part.log_efficiency:+.3f}")
+            for part in parts
+        ]
         total = sum(part.log_efficiency for part in one.parts)
-        lines.append((sizes, f"all: log of E = {one.efficiency:.2f}", f"{total:+.3f}"))
+        lines.append((sizes, f"all parts (E = {one.efficiency:.2f}, profiled steps)", f"{total:+.3f}"))
     return lines
+
+
+def _part_name(name: str) -> str:
+    told = name.replace("_", " ")
+    return clean(_PARTS.get(told, told))
