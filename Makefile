@@ -23,7 +23,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test fuzz mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
+.PHONY: help demo compare profile nsys ncu test afresh fuzz mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ ncu: $(STAMP) ## Nsight Compute on the kernel KERNEL=name or the hottest of TRAC
 test: $(STAMP) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'
 	@env -u PYTHONDONTWRITEBYTECODE $(VENV) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
+
+afresh: $(STAMP) ## the tests that capture jobs on this machine and judge them, with three seeds each: some four minutes
+	@echo '==> afresh: one after the other'
+	@env -u PYTHONDONTWRITEBYTECODE PROFKIT_SEEDS=3 $(VENV) -m pytest -m afresh $(ARGS) $(TESTS)
 
 fuzz: $(STAMP) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
 	@echo '==> fuzz: finds go to out/fuzz'

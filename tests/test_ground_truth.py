@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.conftest import ROOT
 
 MANIFEST = tomllib.loads((ROOT / "traces" / "MANIFEST.toml").read_text())["trace"]
 WORKLOAD = str(ROOT / "workloads" / "train.py")
+N_SEEDS = int(os.environ.get("PROFKIT_SEEDS", "1"))
 REGIMES = {"baseline": "kernel-bound", "data": "data-bound", "overhead": "overhead-bound", "kernel": "kernel-bound"}
 
 
@@ -27,10 +29,13 @@ def test_committed_traces_get_the_verdict_of_the_manifest(row: dict[str, object]
 @pytest.mark.afresh
 @pytest.mark.torch
 def test_regimes_captured_afresh_are_told_apart(tmp_path: Path) -> None:
-    """One regime after the other, of three seeds, in processes of their own that share what importing torch takes."""
+    """One regime after the other, in processes of their own that share what importing torch takes.
+
+    `make afresh` takes three seeds of each.
+    """
     pytest.importorskip("torch")
     more = {"overhead": ("--rounds", "96")}
-    cases = [(seed, regime, bottleneck) for seed in range(3) for regime, bottleneck in REGIMES.items()]
+    cases = [(seed, regime, bottleneck) for seed in range(N_SEEDS) for regime, bottleneck in REGIMES.items()]
     scripts = [
         (WORKLOAD, "--regime", regime, "--device", "cpu", "--seed", str(seed), *more.get(regime, ()))
         for seed, regime, _ in cases
