@@ -96,7 +96,38 @@ def test_count_and_duration_are_told_apart():
     after = job([K(at=10 + 100 * place, us=60) for place in range(6)])
     (row,) = account(runs_of(before), runs_of(after), lambda trace: trace.compute).rows
     assert (row.baseline_count, row.candidate_count, row.delta_ns) == (4, 6, 160_000)
-    assert (row.by_count_ns, row.by_duration_ns) == (110_000, 50_000)  # 2 x 55 us, 5 x 10 us
+    assert (row.by_count_ns, row.by_duration_ns) == (120_000, 40_000)  # 2 x 60 us more, 4 x 10 us longer
+
+
+def test_neither_count_nor_duration_is_more_than_the_window():
+    """Three long launches become thirty short ones: no part of the split is more than the row ever took."""
+    before = job([K(at=10 + 300 * place, us=290) for place in range(3)])
+    after = job([K(at=10 + 30 * place, us=5) for place in range(30)])
+    (row,) = account(runs_of(before), runs_of(after), lambda trace: trace.compute).rows
+    assert (row.baseline_ns, row.candidate_ns) == (870_000, 150_000)
+    assert (row.by_count_ns, row.by_duration_ns) == (135_000, -855_000)  # 27 x 5 us more, 3 x 285 us less
+
+
+def test_a_kernel_that_another_operator_launches_as_well_is_not_new():
+    """79 launches on both sides: 79 under one operator before, 49 and 30 under two operators after."""
+    before = job([K(at=10 + 12 * place, us=5, op="aten::add") for place in range(79)], n_steps=2)
+    ops = ["aten::add"] * 49 + ["aten::mul"] * 30
+    after = job([K(at=10 + 12 * place, us=5, op=op) for place, op in enumerate(ops)], n_steps=2)
+    for pair in ((before, after), (after, before)):
+        (row,) = account(*map(runs_of, pair), lambda trace: trace.compute).rows
+        assert (row.presence, row.baseline_count, row.candidate_count) == (Presence.BOTH, 79, 79)
+        assert (row.by_count_ns, row.by_duration_ns) == (0, 0)
+
+
+def test_a_variant_of_a_kernel_that_both_sides_run_is_not_new():
+    """The reader sees the short name alone: `new: wgrad` beside 49 launches of `wgrad` on both sides is a riddle."""
+    names = ["void wgrad<float, 128>(float*)"] * 79
+    before = job([K(at=10 + 12 * place, us=5, name=name) for place, name in enumerate(names)], n_steps=2)
+    names = names[:49] + ["void wgrad<float, 512>(float*)"] * 30
+    after = job([K(at=10 + 12 * place, us=5, name=name) for place, name in enumerate(names)], n_steps=2)
+    (row,) = account(runs_of(before), runs_of(after), lambda trace: trace.compute).rows
+    assert row.presence in {Presence.BOTH, Presence.REPLACED}
+    assert (row.baseline_count, row.candidate_count, row.delta_ns) == (79, 79, 0)
 
 
 def test_what_runs_side_by_side_is_counted_once():

@@ -62,8 +62,9 @@ class Presence(StrEnum):
 class WorkChange(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel, operator or collective on both sides: how often per step, how long per step in all.
 
-    The change is split as `dn * t + n * dt` with the mean of both sides for `t` and `n`, so that swapping the sides
-    negates both terms. What is on one side only is all count. `by_count_ns + by_duration_ns` is the change, exactly.
+    The change is split: launches that one side has more of, at that side's mean duration, are by count; what the
+    launches take longer that both sides have is by duration. Neither exceeds the time of either side; swapping the sides
+    negates both. What is on one side only is all count. `by_count_ns + by_duration_ns` is the change, exactly.
     """
 
     name: str
