@@ -16,6 +16,7 @@ from profkit.compare.captures.waterfall import account, per_step, waterfall
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.errors import UnsupportedTraceError
+from profkit.findings import kind_of
 from profkit.findings.capture import QUALITY
 from profkit.findings.comparison import WORK_CHANGED
 from profkit.model.documents.comparison import (
@@ -158,7 +159,8 @@ def _report(side: Side, sample: Sample) -> SideReport:
         n_steps=sum(trace.report.steps.n for trace in traces),
         device=_usual(trace.device.name for trace in traces),
         is_cpu=traces[0].is_cpu,
-        bottleneck=_usual(trace.verdict.bottleneck.value for trace in traces),
+        bottleneck=_usual(run.bottleneck for run in side.runs),
+        late_rank=_late_rank(side),
         occupancy={
             "compute": share(lambda trace: trace.device.busy_compute_ns),
             "comm": share(lambda trace: trace.device.busy_comm_ns),
@@ -176,8 +178,14 @@ def _usual(values: Iterable[str]) -> str:
     return Counter(values).most_common(1)[0][0]
 
 
+def _late_rank(side: Side) -> int | None:
+    """The rank that the verdicts on all runs name, None where they name none or not the same."""
+    named = {run.late_rank for run in side.runs}
+    return named.pop() if len(named) == 1 else None
+
+
 def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
-    """The findings that at least half of a side's traces have, with the mean of their shares there."""
+    """The findings that at least half of a side's runs have, with the mean of their shares there."""
     first, second = _shares(baseline), _shares(candidate)
     titles = {f.id: f.title for side in (baseline, candidate) for trace in side.traces for f in trace.report.findings}
     changes = []
@@ -187,7 +195,7 @@ def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
         changes.append(
             FindingChange(
                 id=name,
-                title=titles[name],
+                title=titles.get(name) or kind_of(name).title,
                 presence=presence,
                 baseline_fraction=first.get(name),
                 candidate_fraction=second.get(name),
@@ -198,12 +206,11 @@ def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
 
 def _shares(side: Side) -> dict[str, float]:
     found: dict[str, list[float]] = {}
-    for trace in side.traces:
-        for finding in trace.report.findings:
-            if finding.id not in _NOT_OF_THE_PROGRAM:
-                found.setdefault(finding.id, []).append(finding.fraction)
-    n_traces = len(side.traces)
-    return {name: sum(shares) / len(shares) for name, shares in found.items() if 2 * len(shares) >= n_traces}
+    for run in side.runs:
+        for name, share in run.shares.items():
+            if name not in _NOT_OF_THE_PROGRAM:
+                found.setdefault(name, []).append(share)
+    return {name: sum(shares) / len(shares) for name, shares in found.items() if 2 * len(shares) >= len(side.runs)}
 
 
 def _unlike(baseline: Side, candidate: Side) -> Iterable[Unlike]:
@@ -246,7 +253,7 @@ def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
                     yield f"{side.name}: check {check.id} fails: {check.message}"
     if not is_unprofiled:
         yield "step times were taken with the profiler on; profkit capture also times steps without it"
-    if any(len({trace.meta.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
+    if any(len({trace.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
         yield "step times are those of the slowest rank; all other numbers are means over ranks"
     if sides[0].traces[0].is_cpu:
         yield "CPU trace: dispatch cost is estimated, not measured"

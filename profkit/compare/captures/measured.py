@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.compare.captures.work_rows import Rows, communication, computation
-from profkit.ingest.numbers import MOST_BYTES, whole
+from profkit.ingest.numbers import MOST_BYTES, rank_in_name, whole
 from profkit.model.arrays import rows_by_value
 from profkit.model.documents.rank_report import DeviceReport, RankReport
 from profkit.model.documents.report import Verdict
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
 from profkit.pipeline import analyse, narrowed
+from profkit.ranks.reduce.outcome import Outcome, outcome
 from profkit.timeline import Facts
+from profkit.timeline.steps import steps_in_window
 
 _BACKWARD_NODE: Final = "autograd::engine::evaluate_function"
 # Operators of the forward pass that no backward formula calls: inside a backward node they are recomputation.
@@ -81,6 +83,14 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     pid: str
     """Of the process that stepped: traces of one process are not independent runs."""
+    rank: int | None
+    """By the trace, else by the file's name."""
+    span_unix_ns: tuple[int, int]
+    """When the window began and ended, by the clock of the host."""
+    step_numbers: frozenset[int]
+    """The job's own numbers of the steps in the window."""
+    outcome: Outcome | None = None
+    """What the verdict on all ranks needs of this one; None where it was not asked for."""
 
     @property
     def is_cpu(self) -> bool:
@@ -88,12 +98,17 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return self.device.kind == "cpu"
 
 
-def measured(trace: Trace) -> Measured:
-    """What is compared of a trace; where steps were found by their period, the window is cut to them."""
+def measured(trace: Trace, *, is_one_of_many: bool = False) -> Measured:
+    """What is compared of a trace; where steps were found by their period, the window is cut to them.
+
+    Of many it is also summed up for the other ranks.
+    """
     if trace.step_source == "period":
         trace = narrowed(trace, (0, len(trace.steps)))
     whole = analyse(trace)
     facts, report = whole.facts, whole.rank
+    named = rank_in_name(trace.meta.source.rpartition("/")[2])
+    low, high = trace.window_ns
     device = max(report.devices, key=lambda item: item.busy_any_ns)
     return Measured(
         meta=trace.meta,
@@ -106,6 +121,10 @@ def measured(trace: Trace) -> Measured:
         comm=communication(facts),
         counts=_counts(facts, whole.results),
         pid=_pid(trace),
+        rank=named if trace.meta.rank is None and named >= 0 else trace.meta.rank,
+        span_unix_ns=(trace.origin_unix_ns + low, trace.origin_unix_ns + high),
+        step_numbers=frozenset(step.number for step in steps_in_window(trace)),
+        outcome=outcome(whole) if is_one_of_many else None,
     )
 
 

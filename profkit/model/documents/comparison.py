@@ -147,7 +147,9 @@ class SideReport(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     is_cpu: bool
     bottleneck: str
-    """The verdict of `profkit triage`; of several traces the most frequent."""
+    """The verdict of `profkit triage` on all ranks of a run; of several runs the most frequent."""
+    late_rank: int | None = None
+    """The rank that the verdicts of all runs name."""
     occupancy: dict[str, float]
     """compute, comm, copy, idle."""
     busy_comm_ns: int

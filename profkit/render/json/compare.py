@@ -99,6 +99,7 @@ def _side(side: SideReport) -> dict[str, Any]:
         "device": side.device,
         "kind": "cpu" if side.is_cpu else "gpu",
         "bottleneck": side.bottleneck or None,
+        "late_rank": side.late_rank,
         "occupancy": side.occupancy,
         "busy_comm_ns": side.busy_comm_ns,
         "hidden_comm_ns": side.hidden_comm_ns,

@@ -84,7 +84,7 @@ def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     """What each side is and did, one fact a row; facts that neither side has are left out."""
     sides = comparison.baseline, comparison.candidate
     facts = (
-        ("verdict", [side.bottleneck for side in sides]),
+        ("verdict", [_verdict(side) for side in sides]),
         ("runs", [_runs(side) for side in sides]),
         ("compute busy", [_share(side, "compute") for side in sides]),
         ("comm busy", [_share(side, "comm") for side in sides]),
@@ -94,6 +94,10 @@ def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
         ("peak memory", [_bytes(side.peak_memory_bytes) for side in sides]),
     )
     return [(name, *(value or "-" for value in values)) for name, values in facts if any(values)]  # type: ignore[misc]
+
+
+def _verdict(side: SideReport) -> str:
+    return side.bottleneck if side.late_rank is None else f"{side.bottleneck}: rank {side.late_rank}"
 
 
 def _runs(side: SideReport) -> str:
