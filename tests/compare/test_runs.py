@@ -36,7 +36,9 @@ def recording(
             step = f"ProfilerStep#{first_step + number}"
             rows += [
                 Row(name=step, cat="user_annotation", start_ns=begin, end_ns=begin + step_ms * MS, pid=mine, tid=mine),
-                Row(name="aten::mm", cat="cpu_op", start_ns=begin, end_ns=begin + step_ms * MS // 2, pid=mine, tid=mine),
+                Row(
+                    name="aten::mm", cat="cpu_op", start_ns=begin, end_ns=begin + step_ms * MS // 2, pid=mine, tid=mine
+                ),
             ]
         files.append(folder / f"{name}_rank{rank}.json.gz")
         files[-1].write_bytes(gzip.compress(to_json(rows, rank=rank)))

@@ -75,6 +75,8 @@ def _judgement(judged: Judgement) -> dict[str, Any]:
         "baseline_mean": judged.baseline_mean,
         "candidate_mean": judged.candidate_mean,
         "ratio": judged.ratio,
+        "change": judged.change,
+        "change_interval": None if judged.change_interval is None else [number(end) for end in judged.change_interval],
         "effect": judged.effect,
         "interval": None if judged.interval is None else [number(bound) for bound in judged.interval],
         "p_value": number(judged.p_value),

@@ -49,7 +49,7 @@ def captures_title(comparison: Comparison) -> str:
     return f"what happened in {of}, {per(comparison)}{once}"
 
 
-CONFIGURATION_HEADERS = ("configuration", "answer", "effect", "95 % interval", "n")
+CONFIGURATION_HEADERS = ("configuration", "answer", "change", "95 % interval", "n")
 
 
 def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
@@ -57,10 +57,10 @@ def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, judged in comparison.configurations:
         interval = "-"
-        if judged.interval is not None:
-            interval = " to ".join(format_change(bound) for bound in judged.interval)
+        if judged.change_interval is not None:
+            interval = " to ".join(format_change(bound) for bound in judged.change_interval)
         n = str(judged.n[0]) if judged.n[0] == judged.n[1] else f"{judged.n[0]}, {judged.n[1]}"
-        rows.append((clean(name), judged.answer, format_change(judged.effect), interval, n))
+        rows.append((clean(name), judged.answer, format_change(judged.change), interval, n))
     return rows
 
 
