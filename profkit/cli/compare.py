@@ -172,6 +172,7 @@ def _why_not(judged: Judgement, limit: float) -> str:
     if min(judged.n) < _MIN_RUNS:
         return f"{judged.n[0]} and {judged.n[1]} runs cannot rule out noise; three a side can"
     if judged.change_interval is None:
-        return f"no interval can be given: {judged.method_note}"
+        return f"no interval can be given: {judged.test.removeprefix('none: ')}"
     kinder = judged.change_interval[judged.higher_is_better]
-    return f"the slowdown may be below {format_fraction(limit)}: the interval of the change reaches {format_change(kinder)}"
+    reaches = f"the interval of the change reaches {format_change(kinder)}"
+    return f"the slowdown may be below {format_fraction(limit)}: {reaches}"

@@ -141,7 +141,7 @@ WORK_CHANGED: Final = FindingKind(
     id="compare.work_changed",
     title="a step does a different amount of work",
     meaning="Batch, sequence length or resolution differ. Then compare only time per unit of work, not steps.",
-    measured="Grids of kernels that both sides launch equally often, launch by launch; bytes copied to the device.",
+    measured="Grids of kernels that both sides launch equally often, launch by launch; bytes copied to the device; how often kernels of one grid are launched.",
     thresholds={
         "matched": Threshold(
             0.1,
@@ -159,6 +159,18 @@ WORK_CHANGED: Final = FindingKind(
             "work that differs by less than {} is the same",
             "chosen, padding varies a batch by less over several steps",
             "x",
+        ),
+        "repeated": Threshold(
+            0.8,
+            "{} of kernel time in kernels of one grid that are launched more or less often by one factor",
+            "chosen, an optimizer's part stays as it is",
+        ),
+        "factor": Threshold(
+            0.1, "within {} of that factor, or one launch", "chosen, a window cuts a pass of the model anywhere"
+        ),
+        "kinds": Threshold(5, "{} kinds of kernels at least", "chosen, one kernel alone may be launched otherwise", ""),
+        "window": Threshold(
+            0.01, "windows without steps hold the same within {}", "chosen, a fixed piece of work runs the same"
         ),
     },
     lookalikes=(

@@ -1,8 +1,9 @@
 """Does a step do the same amount of work on both sides? If not, its time says nothing; only time per unit of work does.
 
 Told by the script, where it tells `profkit.capture.step`. Else by grids: a kernel that both sides launch equally often,
-launch by launch, has another number of blocks. The bytes copied to the device must then have moved the same way, where
-they are known; alone they may mean something else (half as many bytes are also inputs of half the width).
+launch by launch, has another number of blocks; or kernels of the same grids are all launched more often by one factor.
+The bytes copied to the device must have moved the same way as the grids, where they are known; alone they may mean
+something else (half as many bytes are also inputs of half the width).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _same() -> float:
 def work_changed(pair: Pair) -> Finding | None:
     """The reading that a step's work differs, or None: it is the same, or nothing tells."""
     kind = shared_work((pair.baseline, pair.candidate))
-    return _told(pair, kind) if kind else _seen(pair)
+    return _told(pair, kind) if kind else _seen(pair) or _repeated(pair)
 
 
 def _told(pair: Pair, kind: str) -> Finding | None:
@@ -82,6 +83,36 @@ def _seen(pair: Pair) -> Finding | None:
         )
     title = f"{pair.each} does {ratio_of_work:.2f}x the work: compare only the time per sample"
     return _finding(pair, ratio_of_work, evidence, title, confidence=0.8 if is_copied else 0.7)
+
+
+def _repeated(pair: Pair) -> Finding | None:
+    """By how often kernels of one grid and block run: all by one factor more or less."""
+    if pair.is_cpu:  # no grids
+        return None
+    counts = [pool.counts() for pool in pair.kernels]
+    times = [pool.total_ns(np.ones(pool.twin.size, np.bool_)) for pool in pair.kernels]
+    whole = sum(times[0].values()) + sum(times[1].values())
+    names = [name for name in counts[0] if name in counts[1]]
+    if len(names) < WORK_CHANGED.limit("kinds"):
+        return None
+    before, after = (np.array([count[name] for name in names]) for count in counts)
+    time = np.array([times[0][name] + times[1][name] for name in names])
+    order = np.argsort(after / before)
+    ratio = float((after / before)[order][np.searchsorted(np.cumsum(time[order]), time.sum() / 2)])
+    is_near = np.abs(np.log(after / before / ratio)) <= WORK_CHANGED.limit("factor")
+    is_near |= np.abs(after - before * ratio) <= 1
+    if abs(math.log(ratio)) < _same() or time[is_near].sum() < WORK_CHANGED.limit("repeated") * whole:
+        return None
+    seen = Evidence(
+        statement=f"kernels of the same grids are launched {ratio:.2f}x as often ({int(is_near.sum()):,} of"
+        f" {len(names):,} kinds)",
+        metric="compare.launches_ratio",
+        value=ratio,
+        unit="ratio",
+        expected="1.00",
+    )
+    title = f"{pair.each} does {ratio:.2f}x the work: compare only the time per sample"
+    return _finding(pair, ratio, [seen], title, confidence=0.7)
 
 
 def _finding(pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, confidence: float) -> Finding:

@@ -11,6 +11,7 @@ from profkit.units import format_change, format_effect, format_fraction, format_
 
 _TWICE: Final = 2
 """Ratio from which a change is said as a factor (chosen): "80 % faster" of a fifth of the time misleads."""
+UNLIKE_WINDOWS: Final = "the windows may hold different work"
 NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values do not show the noise"
 
 
@@ -63,7 +64,8 @@ def of_unlike_windows(change: Judgement, baseline: Sample, candidate: Sample) ->
     """The change of recorded windows that may hold different work: what was seen, and why it proves nothing."""
     means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
     noise = f", and {_runs(change)} cannot rule out noise" if min(change.n) == 1 else ""
-    return f"{means}, {format_change(change.change)}: {_seen(change)}; unproven: the windows may hold different work{noise}"
+    moved = f"{means}, {format_change(change.change)}: {_seen(change)}"
+    return f"{moved}; unproven: {UNLIKE_WINDOWS}{noise}"
 
 
 def _seen(change: Judgement) -> str:
