@@ -63,6 +63,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """Time in kernels that Inductor generated; on a CPU, in calls of compiled graphs."""
     copied_bytes: int
     """Bytes copied to the device."""
+    copies: Mapping[str, tuple[int, int, int]]
+    """By the name of the copy, as `Memcpy HtoD (Pageable -> Device)`: how many, ns, bytes (0 where none are told)."""
     matrix_ns: Mapping[str, int]
     """Time of matrix kernels by number format."""
     peak_bytes: int | None
@@ -148,6 +150,7 @@ def _counts(facts: Facts, results: dict[str, Any]) -> Counts:
         forward=forward,
         compiled_ns=_compiled_ns(facts),
         copied_bytes=_copied_bytes(facts),
+        copies=_copies(facts),
         matrix_ns=dict(precision.by_format) if precision else {},
         peak_bytes=_peak_bytes(trace.meta, memory),
         loader=loader.loader if loader else "",
@@ -192,6 +195,22 @@ def _copied_bytes(facts: Facts) -> int:
     to_device = np.array(["HtoD" in name or "HostToDevice" in name for name in facts.trace.strings], np.bool_)
     mine: NDArray[np.intp] = rows[(gpu.kind[rows] == Kind.COPY) & to_device[gpu.name[rows]] & (gpu.n_bytes[rows] > 0)]
     return int(gpu.n_bytes[mine].sum())
+
+
+def _copies(facts: Facts) -> dict[str, tuple[int, int, int]]:
+    """Copies and memsets of the busiest device by name; empty for a CPU."""
+    if facts.main_device is None:
+        return {}
+    gpu, rows = facts.trace.gpu, facts.main_device.activity.rows
+    rows = rows[gpu.kind[rows] == Kind.COPY]
+    return {
+        facts.trace.name(name): (
+            int(mine.size),
+            int((gpu.end_ns[rows[mine]] - gpu.start_ns[rows[mine]]).sum()),
+            int(np.maximum(gpu.n_bytes[rows[mine]], 0).sum()),
+        )
+        for name, mine in rows_by_value(gpu.name[rows])
+    }
 
 
 def _peak_bytes(meta: TraceMeta, memory: Any) -> int | None:

@@ -103,6 +103,9 @@ def _repeated(pair: Pair) -> Finding | None:
     is_near |= np.abs(after - before * ratio) <= 1
     if abs(math.log(ratio)) < _same() or time[is_near].sum() < WORK_CHANGED.limit("repeated") * whole:
         return None
+    copied = pair.rates(lambda trace: trace.counts.copied_bytes)
+    if min(copied) > 0 and (abs(math.log(copied[1] / copied[0])) < _same() or (copied[1] > copied[0]) != (ratio > 1)):
+        return None
     seen = Evidence(
         statement=f"kernels of the same grids are launched {ratio:.2f}x as often ({int(is_near.sum()):,} of"
         f" {len(names):,} kinds)",
