@@ -144,7 +144,7 @@ WORK_CHANGED: Final = FindingKind(
     id="compare.work_changed",
     title="a step does a different amount of work",
     meaning="Batch, sequence length or resolution differ. Then compare only time per unit of work, not steps.",
-    measured="Grids of kernels that both sides launch equally often, launch by launch; bytes copied to the device; how often kernels of one grid are launched.",
+    measured="Grids of kernels that both sides launch equally often, launch by launch; bytes copied to the device; how often kernels of one grid are launched. Where shapes were recorded, elements that operators work on per step come first.",
     thresholds={
         "matched": Threshold(
             0.1,
@@ -163,6 +163,9 @@ WORK_CHANGED: Final = FindingKind(
             "chosen, padding varies a batch by less over several steps",
             "x",
         ),
+        "copied": Threshold(
+            512, "copies to the device tell of it from {} per step", "chosen, a few scalars are no batch", "KiB"
+        ),
         "repeated": Threshold(
             0.8,
             "{} of kernel time in kernels of one grid that are launched more or less often by one factor",
@@ -172,6 +175,14 @@ WORK_CHANGED: Final = FindingKind(
             0.1, "within {} of that factor, or one launch", "chosen, a window cuts a pass of the model anywhere"
         ),
         "kinds": Threshold(5, "{} kinds of kernels at least", "chosen, one kernel alone may be launched otherwise", ""),
+        "operators": Threshold(10, "{} operators with shapes on both sides", "chosen, one layer has as many", ""),
+        "shapes": Threshold(
+            0.3, "{} of them with other numbers of elements per step", "chosen, weights and optimizer stay as they are"
+        ),
+        "alike": Threshold(0.5, "{} of these by one factor", "chosen, attention grows with the square of a sequence"),
+        "unchanged": Threshold(
+            0.05, "with {} or less, shapes say that the work is the same", "chosen, padding and lengths vary a little"
+        ),
         "window": Threshold(
             0.01, "windows without steps hold the same within {}", "chosen, a fixed piece of work runs the same"
         ),

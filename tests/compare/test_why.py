@@ -289,6 +289,24 @@ def test_inputs_of_half_the_width_are_the_same_work():
     assert "work_changed" not in read(job(batch(1, n_bytes=4000)), job(batch(1, n_bytes=2000)))
 
 
+def test_a_few_scalars_that_are_copied_are_no_batch():
+    """Made on the device, a batch is not copied; the learning rate is, whatever the batch."""
+    assert "work_changed" in read(job(batch(1, n_bytes=64)), job(batch(2, n_bytes=64)))
+
+
+def test_kernels_of_one_grid_all_launched_twice_as_often_are_twice_the_work():
+    """Accumulation over two parts as large as the one before; an optimizer's kernel stays as it is."""
+    part = [K(at=50 + 40 * place, us=30, name=f"kernel_{place}") for place in range(6)]
+    again = [replace(item, at=item.at + 300) for item in part]
+    step = K(at=900, us=20, name="optimizer_kernel")
+    found = read(job([*part, step]), job([*part, *again, step]))["work_changed"]
+    assert values(found) == pytest.approx({"launches_ratio": 2.0, "time_per_work_ratio": 0.5})
+    halves = [replace(item, blocks=32) for item in (*part, *again)]
+    assert "work_changed" not in read(job([*part, step]), job([*halves, step]))  # two halves are one whole
+    copy_once = K(at=5, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": 4000})
+    assert "work_changed" not in read(job([copy_once, *part]), job([copy_once, *part, *again]))  # one batch, run twice
+
+
 def test_other_grids_with_the_same_bytes_are_the_same_work():
     assert "work_changed" not in read(job(batch(1, n_bytes=4000)), job(batch(2, n_bytes=4000)))
 

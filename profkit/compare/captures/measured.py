@@ -91,6 +91,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """When the window began and ended, by the clock of the host."""
     step_numbers: frozenset[int]
     """The job's own numbers of the steps in the window."""
+    op_calls: Mapping[str, int]
+    """How often each `aten::` operator began in the window."""
+    shapes: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """Elements of the inputs of operators (`shapes.recorded_shapes`); empty where none are known."""
     outcome: Outcome | None = None
     """What the verdict on all ranks needs of this one; None where it was not asked for."""
 
@@ -126,8 +130,17 @@ def measured(trace: Trace, *, is_one_of_many: bool = False) -> Measured:
         rank=named if trace.meta.rank is None and named >= 0 else trace.meta.rank,
         span_unix_ns=(trace.origin_unix_ns + low, trace.origin_unix_ns + high),
         step_numbers=frozenset(step.number for step in steps_in_window(trace)),
+        op_calls=_op_calls(trace),
         outcome=outcome(whole) if is_one_of_many else None,
     )
+
+
+def _op_calls(trace: Trace) -> dict[str, int]:
+    low, high = trace.window_ns
+    names = trace.ops.name[(trace.ops.start_ns >= low) & (trace.ops.start_ns < high)]
+    codes, counts = np.unique(names, return_counts=True)
+    called = {trace.name(code): count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
+    return {name: count for name, count in called.items() if name.startswith("aten::")}
 
 
 def _pid(trace: Trace) -> str:

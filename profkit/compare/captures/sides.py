@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit.compare.captures.measured import Measured, measured
-from profkit.compare.captures.recorded import KINDS, recorded_work, work_of_run
+from profkit.compare.captures.recorded import KINDS, recorded_shapes, recorded_work, work_of_run
 from profkit.compare.captures.runs import Read, runs_of
 from profkit.errors import ProfkitError, blamed
 from profkit.files import read_small
@@ -130,6 +131,7 @@ def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progres
             for trace in read_traces(source, lenient=lenient, progress=progress):
                 with blamed("measuring it", source):
                     one = measured(trace, is_one_of_many=len(found) > 1 or trace.meta.n_in_source > 1)
+                one = replace(one, shapes=recorded_shapes(source))
                 read.append(Read(path=shown_url(path), source=shown_url(source), trace=one))
         except ProfkitError as error:
             errors.append(error)
