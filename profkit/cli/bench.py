@@ -177,9 +177,9 @@ class _Session:
             raise UsageError(f"cannot write {self._path}: {error.strerror}", hint="name another with -o") from None
         change = judged(trials, self._design) if self._is_shown else None
         seen = ""
-        if change is not None and change.interval is not None:
-            low, high = change.interval
-            seen = f", {format_change(change.effect)} ({format_change(low)} to {format_change(high)})"
+        if change is not None and change.change_interval is not None:
+            low, high = change.change_interval
+            seen = f", {format_change(change.change)} ({format_change(low)} to {format_change(high)})"
         self._show(f"block {trials[-1].block} of {self._design.n_blocks}, run {len(trials)}{seen}")
 
     def _kept(self) -> str:

@@ -169,9 +169,10 @@ def _least_loss(judged: Judgement) -> float:
 def _why_not(judged: Judgement, limit: float) -> str:
     if not judged.is_comparable:
         return "the sides do different work, so a regression cannot be judged"
-    if judged.interval is None or min(judged.n) < _MIN_RUNS:
+    if min(judged.n) < _MIN_RUNS:
         return f"{judged.n[0]} and {judged.n[1]} runs cannot rule out noise; three a side can"
-    return (
-        f"the slowdown may be below {format_fraction(limit)}: the interval of the effect reaches"
-        f" {format_change(judged.interval[1])}"
-    )
+    if judged.change_interval is None:
+        return f"no interval can be given: {judged.test.removeprefix('none: ')}"
+    kinder = judged.change_interval[judged.higher_is_better]
+    reaches = f"the interval of the change reaches {format_change(kinder)}"
+    return f"the slowdown may be below {format_fraction(limit)}: {reaches}"

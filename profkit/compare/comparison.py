@@ -9,13 +9,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import Pair, moved
+from profkit.compare.captures.pair import Pair
 from profkit.compare.captures.readings import readings
 from profkit.compare.captures.sides import Run, Side, shared_work
 from profkit.compare.captures.waterfall import account, per_step, waterfall
+from profkit.compare.captures.windows import Held, held
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
+from profkit.compare.stats.sentences import UNLIKE_WINDOWS, of_unlike_windows
 from profkit.errors import UnsupportedTraceError
+from profkit.findings import kind_of
 from profkit.findings.capture import QUALITY
 from profkit.findings.comparison import WORK_CHANGED
 from profkit.model.documents.comparison import (
@@ -31,8 +34,6 @@ from profkit.model.finding import Finding
 from profkit.units import format_count
 
 _NOT_OF_THE_PROGRAM: Final = frozenset({QUALITY.id})
-SAME_WORK: Final = 0.01
-"""Share by which the operations in windows without steps may differ. Chosen: a fixed piece of work runs the same."""
 _FEW_STEPS: Final = 2
 """Ratio of recorded steps from which the sides are called unlike (chosen)."""
 
@@ -54,8 +55,12 @@ def compare(
     metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
     metric = f"{kind} per second" if kind else metric
     judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
+    against = "" if kind else _not_comparable(why, pair)
+    windows = held(pair) if pair is not None and unit == "ns/window" and not against else None
+    if windows is not None and not (windows.is_same or windows.is_fused):
+        judgement = _unproven(judgement, *samples)
     return Comparison(
-        judgement=judgement if kind else _withheld(judgement, _not_comparable(why, pair, unit)),
+        judgement=_withheld(judgement, against) if against else judgement,
         baseline=_report(baseline, samples[0]),
         candidate=_report(candidate, samples[1]),
         waterfall=pair.waterfall if pair is not None else None,
@@ -64,7 +69,7 @@ def compare(
         findings=_findings(*sides),
         readings=why,
         unlike=tuple(_unlike(*sides)),
-        caveats=tuple(dict.fromkeys(_caveats(sides, is_unprofiled=is_unprofiled))),
+        caveats=tuple(dict.fromkeys(_caveats(sides, windows, is_unprofiled=is_unprofiled))),
         failures=baseline.failures + candidate.failures,
     )
 
@@ -108,37 +113,35 @@ def _same_kind_of_device(sides: Iterable[Side]) -> bool:
     return len({trace.is_cpu for side in sides for trace in side.traces}) == 1
 
 
-def _not_comparable(why: tuple[Finding, ...], pair: Pair | None, unit: str) -> str:
+def _not_comparable(why: tuple[Finding, ...], pair: Pair | None) -> str:
     """Why the two means are of different things, "" where they are not."""
     work = next((item for item in why if item.id == WORK_CHANGED.id), None)
     if work is not None:
         return f"{work.title} ({work.seen('compare.time_per_work_ratio').statement})"
-    if pair is None:
-        return "steps were found on one side only: a step and a window cannot be compared"
-    counts = pair.rates(lambda trace: trace.counts.operators)
-    if unit != "ns/window" or min(counts) >= (1 - SAME_WORK) * max(counts):
-        return ""
-    told = moved(*(format_count(round(count, 1)) for count in counts))
-    return (
-        f"no steps on either side, and the windows hold different work ({told} operations per window): their length"
-        " shows the recording, not the job"
-    )
+    return "" if pair is not None else "steps were found on one side only: a step and a window cannot be compared"
+
+
+def _unproven(judgement: Judgement, baseline: Sample, candidate: Sample) -> Judgement:
+    """The judgement on windows that may hold different work: what was seen stands, what was tested does not."""
+    sentence = of_unlike_windows(judgement, baseline, candidate)
+    return replace(_untested(judgement, sentence, UNLIKE_WINDOWS), method_note="")
 
 
 def _withheld(judgement: Judgement, sentence: str) -> Judgement:
-    """Take the answer back where there is a sentence against it."""
-    if not sentence:
-        return judgement
+    """The judgement on what may not be compared: none, and the sentence against it."""
+    return replace(_untested(judgement, sentence, "not comparable"), is_comparable=False)
+
+
+def _untested(judgement: Judgement, sentence: str, why: str) -> Judgement:
     return replace(
         judgement,
         answer=Answer.INCONCLUSIVE,
         sentence=sentence,
-        is_comparable=False,
         interval=None,
         p_value=None,
         minimum_detectable_effect=None,
         runs_to_settle=None,
-        test="none: not comparable",
+        test=f"none: {why}",
     )
 
 
@@ -158,7 +161,8 @@ def _report(side: Side, sample: Sample) -> SideReport:
         n_steps=sum(trace.report.steps.n for trace in traces),
         device=_usual(trace.device.name for trace in traces),
         is_cpu=traces[0].is_cpu,
-        bottleneck=_usual(trace.verdict.bottleneck.value for trace in traces),
+        bottleneck=_usual(run.bottleneck for run in side.runs),
+        late_rank=_late_rank(side),
         occupancy={
             "compute": share(lambda trace: trace.device.busy_compute_ns),
             "comm": share(lambda trace: trace.device.busy_comm_ns),
@@ -176,8 +180,14 @@ def _usual(values: Iterable[str]) -> str:
     return Counter(values).most_common(1)[0][0]
 
 
+def _late_rank(side: Side) -> int | None:
+    """The rank that the verdicts on all runs name, None where they name none or not the same."""
+    named = {run.late_rank for run in side.runs}
+    return named.pop() if len(named) == 1 else None
+
+
 def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
-    """The findings that at least half of a side's traces have, with the mean of their shares there."""
+    """The findings that at least half of a side's runs have, with the mean of their shares there."""
     first, second = _shares(baseline), _shares(candidate)
     titles = {f.id: f.title for side in (baseline, candidate) for trace in side.traces for f in trace.report.findings}
     changes = []
@@ -187,7 +197,7 @@ def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
         changes.append(
             FindingChange(
                 id=name,
-                title=titles[name],
+                title=titles.get(name) or kind_of(name).title,
                 presence=presence,
                 baseline_fraction=first.get(name),
                 candidate_fraction=second.get(name),
@@ -198,12 +208,11 @@ def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
 
 def _shares(side: Side) -> dict[str, float]:
     found: dict[str, list[float]] = {}
-    for trace in side.traces:
-        for finding in trace.report.findings:
-            if finding.id not in _NOT_OF_THE_PROGRAM:
-                found.setdefault(finding.id, []).append(finding.fraction)
-    n_traces = len(side.traces)
-    return {name: sum(shares) / len(shares) for name, shares in found.items() if 2 * len(shares) >= n_traces}
+    for run in side.runs:
+        for name, share in run.shares.items():
+            if name not in _NOT_OF_THE_PROGRAM:
+                found.setdefault(name, []).append(share)
+    return {name: sum(shares) / len(shares) for name, shares in found.items() if 2 * len(shares) >= len(side.runs)}
 
 
 def _unlike(baseline: Side, candidate: Side) -> Iterable[Unlike]:
@@ -236,17 +245,35 @@ def _said(values: Iterable[object]) -> str:
     return ", ".join(sorted(known))
 
 
-def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
+def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: bool) -> Iterable[str]:
+    if windows is not None and windows.caveat:
+        yield windows.caveat
     if {trace.report.source for trace in sides[0].traces} & {trace.report.source for trace in sides[1].traces}:
         yield "both sides have the same file"
+    yield from _failed_checks(sides)
+    has_steps = sides[0].traces[0].has_steps
+    if not is_unprofiled:
+        what = "step times" if has_steps else "times"
+        yield f"{what} were taken with the profiler on; profkit capture also times steps without it"
+    if any(len({trace.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
+        what = "step times are those of the slowest rank" if has_steps else "the windows are the longest of all ranks"
+        yield f"{what}; all other numbers are means over ranks"
+    if sides[0].traces[0].is_cpu:
+        yield "CPU trace: dispatch cost is estimated, not measured"
+
+
+def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
+    """The checks of captures that fail, each once a side, once for both where they say the same."""
+    said: dict[str, list[str]] = {}
     for side in sides:
+        failed: dict[str, list[str]] = {}
         for trace in side.traces:
             for check in trace.report.checks:
                 if not check.ok:
-                    yield f"{side.name}: check {check.id} fails: {check.message}"
-    if not is_unprofiled:
-        yield "step times were taken with the profiler on; profkit capture also times steps without it"
-    if any(len({trace.meta.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
-        yield "step times are those of the slowest rank; all other numbers are means over ranks"
-    if sides[0].traces[0].is_cpu:
-        yield "CPU trace: dispatch cost is estimated, not measured"
+                    failed.setdefault(check.id, []).append(check.message)
+        for check_id, messages in failed.items():
+            on = "" if len(side.traces) == 1 else f" on {len(messages)} of {len(side.traces)} traces"
+            one = " (one of them)" if len(set(messages)) > 1 else ""
+            said.setdefault(f"check {check_id} fails{on}{one}: {messages[0]}", []).append(side.name)
+    for text, names in said.items():
+        yield f"{'both sides' if len(names) > 1 else names[0]}: {text}"

@@ -85,12 +85,15 @@ PRECISION: Final = FindingKind(
     id="compare.precision",
     title="matrix products run in another precision",
     meaning="The number format of matrix kernels changed.",
-    measured="Time of matrix kernels by the format in their names.",
+    measured="Time of matrix kernels by the format in their names; bits of an operand: 64 of fp64, 32 of fp32, 19 of tf32, 16 of bf16 and fp16, 8 of fp8 and int8.",
     thresholds={
         "shift": Threshold(
             0.2, "{} of matrix time changed its format", "chosen, a module or more and not one kernel", "points"
         ),
-        "matrix": Threshold(0.05, "matrix kernels are {} of the step or more", "as in precision.fallback"),
+        "matrix": Threshold(
+            0.05, "matrix kernels are {} of the step or more, on one side at least", "as in precision.fallback"
+        ),
+        "known": Threshold(0.5, "the format of {} of their time is known, on both sides", "chosen, the larger part"),
     },
     lookalikes=("a library that picked other kernels of the same format is not this",),
     proof=_PROOF,
@@ -141,7 +144,7 @@ WORK_CHANGED: Final = FindingKind(
     id="compare.work_changed",
     title="a step does a different amount of work",
     meaning="Batch, sequence length or resolution differ. Then compare only time per unit of work, not steps.",
-    measured="Grids of kernels that both sides launch equally often, launch by launch; bytes copied to the device.",
+    measured="Grids of kernels that both sides launch equally often, launch by launch; bytes copied to the device; how often kernels of one grid are launched. Where shapes were recorded, elements that operators work on per step come first.",
     thresholds={
         "matched": Threshold(
             0.1,
@@ -160,6 +163,29 @@ WORK_CHANGED: Final = FindingKind(
             "chosen, padding varies a batch by less over several steps",
             "x",
         ),
+        "copied": Threshold(
+            512, "copies to the device tell of it from {} per step", "chosen, a few scalars are no batch", "KiB"
+        ),
+        "repeated": Threshold(
+            0.8,
+            "{} of kernel time in kernels of one grid that are launched more or less often by one factor",
+            "chosen, an optimizer's part stays as it is",
+        ),
+        "factor": Threshold(
+            0.1, "within {} of that factor, or one launch", "chosen, a window cuts a pass of the model anywhere"
+        ),
+        "kinds": Threshold(5, "{} kinds of kernels at least", "chosen, one kernel alone may be launched otherwise", ""),
+        "operators": Threshold(10, "{} operators with shapes on both sides", "chosen, one layer has as many", ""),
+        "shapes": Threshold(
+            0.3, "{} of them with other numbers of elements per step", "chosen, weights and optimizer stay as they are"
+        ),
+        "alike": Threshold(0.5, "{} of these by one factor", "chosen, attention grows with the square of a sequence"),
+        "unchanged": Threshold(
+            0.05, "with {} or less, shapes say that the work is the same", "chosen, padding and lengths vary a little"
+        ),
+        "window": Threshold(
+            0.01, "windows without steps hold the same within {}", "chosen, a fixed piece of work runs the same"
+        ),
     },
     lookalikes=(
         "inputs of another width: fewer bytes, the same grids",
@@ -172,7 +198,7 @@ WORK_CHANGED: Final = FindingKind(
 SYNCS: Final = FindingKind(
     id="compare.syncs",
     title="the host waits for the device more or less often",
-    meaning="Calls that return only when the device is done, and the idle time they leave.",
+    meaning="Calls that return only when the device is done, and the idle time they leave: other calls, or as many that leave more or less.",
     measured="Blocking calls per step and idle time after them, on both sides.",
     thresholds={"effect": _EFFECT, "ratio": Threshold(1.5, "{} as many calls, and one more per step", "chosen", "x")},
     lookalikes=("waiting at the end of a step that is device-bound costs nothing",),
@@ -209,6 +235,49 @@ FASTER: Final = FindingKind(
     measured="As compare.same_work_slower.",
     thresholds={"effect": _EFFECT, **_SAME_WORK},
     lookalikes=("a smaller batch: that is compare.work_changed",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+COPIES: Final = FindingKind(
+    id="compare.copies",
+    title="copies hold the device longer or less long",
+    meaning="Time in which the device only copies, or sets memory, changed.",
+    measured="Copies with neither compute nor communication beside them, on both sides; number, time and bytes of the copy that changed most.",
+    thresholds={"effect": _EFFECT},
+    lookalikes=("copies that moved under compute cost nothing there: their number and bytes are then as before",),
+    proof=_PROOF,
+    fixes=(),
+)
+
+COMM: Final = FindingKind(
+    id="compare.comm",
+    title="communication takes more or less time",
+    meaning="Time in which only communication runs changed: because communication itself takes more or less time, or because less or more of it runs under compute.",
+    measured="Communication with no compute beside it, and all communication, on both sides; the collective that changed most.",
+    thresholds={
+        "effect": _EFFECT,
+        "itself": Threshold(0.5, "communication itself changed by {} of that or more", "chosen, the larger part"),
+    },
+    lookalikes=(
+        "a rank that is late makes the others wait inside their collectives: triage of all ranks tells",
+        "other collectives (another bucket size, another sharding) are no slower link: look at calls and elements",
+    ),
+    proof=_PROOF,
+    fixes=(),
+)
+
+COMPUTE: Final = FindingKind(
+    id="compare.compute",
+    title="compute takes more or less time",
+    meaning="Compute changed, and neither number formats, compilation, recomputation nor a common slow-down say why.",
+    measured="Compute on both sides, and the kernels or operators that changed most.",
+    thresholds={
+        "effect": _EFFECT,
+        "compute": Threshold(0.03, "compute changed by {} on a device", "as in compare.same_work_slower"),
+        "compute_cpu": Threshold(0.1, "by {} on a CPU", "as in compare.same_work_slower"),
+    },
+    lookalikes=("more work per step: that is compare.work_changed, where grids or bytes tell",),
     proof=_PROOF,
     fixes=(),
 )

@@ -118,6 +118,21 @@ def test_names_from_files_are_harmless():
     assert "\n# title" not in markdown
 
 
+def test_minus_is_less_time_everywhere_in_a_report(tmp_path):
+    """The same change was -30 % in the sentence and +30 % in the tables."""
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("gpus,step_ms\n" + "".join(f"{n},{10 + 0.1 * k}\n" for n in (1, 2) for k in range(3)))
+    new.write_text("gpus,step_ms\n" + "".join(f"{n},{7 + 0.1 * k}\n" for n in (1, 2) for k in range(3)))
+    comparison = compare_tables([str(old), str(new)])
+    for text in (
+        terminal.render(comparison, width=120, color=False, verbose=True),
+        compare_markdown.render(comparison),
+    ):
+        assert "-29.7 %" in text
+        assert "+29.7 %" not in text
+        assert "+3" not in text
+
+
 # --------------------------------------------------------------------------------------------------------------- gate
 
 

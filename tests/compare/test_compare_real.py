@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from profkit.api import triage
 from profkit.compare.captures.sides import Side, read_side
 from profkit.compare.comparison import compare
 from profkit.model.documents.comparison import Comparison
@@ -149,3 +150,15 @@ def test_ranks_of_a_folder_are_one_run():
     comparison = compare(ranks, ranks)
     assert comparison.waterfall.delta_ns == 0
     assert comparison.baseline.n_traces == 8
+
+
+@pytest.mark.parametrize(("name", "late_rank"), [("ddp_straggler_ws4", 0), ("ddp_comm_ws4", None)])
+def test_the_verdict_on_a_side_is_that_of_triage_on_its_ranks(name, late_rank):
+    """One rank's trace says comm-bound for every victim; all ranks together name the late one."""
+    folder = ROOT / "traces" / name
+    verdict = triage([str(folder)]).verdict
+    (run,) = side("baseline", folder).runs
+    assert (run.bottleneck, run.late_rank) == (verdict.bottleneck.value, late_rank)
+    comparison = compared(ROOT / "traces" / "ddp_barrier_ws4", folder)
+    assert (comparison.candidate.bottleneck, comparison.candidate.late_rank) == (verdict.bottleneck.value, late_rank)
+    assert {finding.id for finding in verdict.findings} <= {item.id for item in comparison.findings}

@@ -118,6 +118,30 @@ def test_one_run_cannot_tell() -> None:
         assert "cannot rule out noise" in change.sentence
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda: judge(times(214e6), times(181e6)), "-15.4 %: 15.4 % faster in this pair; unproven"),
+        (lambda: judge(times(181e6), times(214e6)), "+18.2 %: 18.2 % slower in this pair; unproven"),
+        (lambda: judge(times(100e6), times(20e6)), "-80.0 %: 5.00x faster in this pair; unproven"),
+        (lambda: judge(times(100e6), times(101e6)), "+1.0 %: no change beyond 2.0 % in this pair; unproven"),
+        (lambda: judge(rates(100), rates(130)), "+30.0 %: 30.0 % faster in this pair; unproven"),
+        (lambda: judge(rates(100, 101, 99), rates(130)), "+30.0 %: 30.0 % faster in these runs; unproven"),
+    ],
+)
+def test_one_run_says_what_it_saw(change, said) -> None:
+    assert said in change().sentence
+
+
+def test_a_change_has_one_sign_whichever_direction_is_better() -> None:
+    slower, more = judge(times(100, 101, 99), times(130, 131, 129)), judge(rates(100, 101, 99), rates(130, 131, 129))
+    for change in (slower, more):
+        low, high = change.change_interval
+        assert change.change == pytest.approx(0.3)
+        assert low < change.change < high
+    assert (slower.effect, more.effect) == (pytest.approx(-0.3), pytest.approx(0.3))  # for programs: positive is better
+
+
 def test_steps_of_single_runs_describe_and_never_infer() -> None:
     rng = np.random.default_rng(2)
     fast, slow = (times(mean, steps=(tuple(rng.normal(mean, 1, 400)),)) for mean in (100.0, 150.0))

@@ -14,7 +14,7 @@ from profkit.compare.captures.sides import Run, Side
 from profkit.compare.captures.waterfall import account, apportioned, waterfall
 from profkit.compare.comparison import compare
 from profkit.model.documents.comparison import Account, Bar, Presence, Waterfall, WorkChange
-from profkit.testing import draw, row_lists, trace_of
+from profkit.testing import draw, kernel, launch, row_lists, trace_of
 from tests.compare.drawn import K, N, job, side
 
 TRACES = st.builds(trace_of, row_lists())
@@ -96,7 +96,38 @@ def test_count_and_duration_are_told_apart():
     after = job([K(at=10 + 100 * place, us=60) for place in range(6)])
     (row,) = account(runs_of(before), runs_of(after), lambda trace: trace.compute).rows
     assert (row.baseline_count, row.candidate_count, row.delta_ns) == (4, 6, 160_000)
-    assert (row.by_count_ns, row.by_duration_ns) == (110_000, 50_000)  # 2 x 55 us, 5 x 10 us
+    assert (row.by_count_ns, row.by_duration_ns) == (120_000, 40_000)  # 2 x 60 us more, 4 x 10 us longer
+
+
+def test_neither_count_nor_duration_is_more_than_the_window():
+    """Three long launches become thirty short ones: no part of the split is more than the row ever took."""
+    before = job([K(at=10 + 300 * place, us=290) for place in range(3)])
+    after = job([K(at=10 + 30 * place, us=5) for place in range(30)])
+    (row,) = account(runs_of(before), runs_of(after), lambda trace: trace.compute).rows
+    assert (row.baseline_ns, row.candidate_ns) == (870_000, 150_000)
+    assert (row.by_count_ns, row.by_duration_ns) == (135_000, -855_000)  # 27 x 5 us more, 3 x 285 us less
+
+
+def test_a_kernel_that_another_operator_launches_as_well_is_not_new():
+    """79 launches on both sides: 79 under one operator before, 49 and 30 under two operators after."""
+    before = job([K(at=10 + 12 * place, us=5, op="aten::add") for place in range(79)], n_steps=2)
+    ops = ["aten::add"] * 49 + ["aten::mul"] * 30
+    after = job([K(at=10 + 12 * place, us=5, op=op) for place, op in enumerate(ops)], n_steps=2)
+    for pair in ((before, after), (after, before)):
+        (row,) = account(*map(runs_of, pair), lambda trace: trace.compute).rows
+        assert (row.presence, row.baseline_count, row.candidate_count) == (Presence.BOTH, 79, 79)
+        assert (row.by_count_ns, row.by_duration_ns) == (0, 0)
+
+
+def test_a_variant_of_a_kernel_that_both_sides_run_is_not_new():
+    """The reader sees the short name alone: `new: wgrad` beside 49 launches of `wgrad` on both sides is a riddle."""
+    names = ["void wgrad<float, 128>(float*)"] * 79
+    before = job([K(at=10 + 12 * place, us=5, name=name) for place, name in enumerate(names)], n_steps=2)
+    names = names[:49] + ["void wgrad<float, 512>(float*)"] * 30
+    after = job([K(at=10 + 12 * place, us=5, name=name) for place, name in enumerate(names)], n_steps=2)
+    (row,) = account(runs_of(before), runs_of(after), lambda trace: trace.compute).rows
+    assert row.presence in {Presence.BOTH, Presence.REPLACED}
+    assert (row.baseline_count, row.candidate_count, row.delta_ns) == (79, 79, 0)
 
 
 def test_what_runs_side_by_side_is_counted_once():
@@ -142,20 +173,62 @@ def test_several_windows_of_one_run_are_one_run():
     assert comparison.baseline.n_traces == 2
 
 
-def test_windows_without_steps_that_hold_other_work_have_no_answer():
+def windows(name, *pictures):
+    return side(name, *(draw(f"gpu s7 | {one}", lag_us=0) for one in pictures))
+
+
+def test_windows_without_steps_that_hold_other_work_are_shown_and_prove_nothing():
     """A recording cut by the clock is as long as ever, however fast the job is."""
-
-    def runs(name, *pictures):
-        return side(name, *(draw(f"gpu s7 | {one}", lag_us=0) for one in pictures))
-
-    slow = runs("baseline", "K.K.K.K.K.K.K.KK", "K.K.K.K.K.K.K.K.K", "K.K.K.K.K.K.K.KK")
-    fast = runs("candidate", "K.K...K..K....KK", "K.K...K..K.....KK", "K.K...K..K....KK")
-    comparison = compare(slow, fast, margin=0.5)
-    assert comparison.judgement.answer == "inconclusive"
-    assert not comparison.judgement.is_comparable
-    assert "no steps on either side" in comparison.judgement.sentence
-    assert "8.3 -> 5 operations per window" in comparison.judgement.sentence
+    slow = windows("baseline", "K.K.K.K.K.K.K.KK", "K.K.K.K.K.K.K.K.K", "K.K.K.K.K.K.K.KK")
+    fast = windows("candidate", "K.K...K..K...K", "K.K...K..K..KK", "K.K...K..K...K")
+    comparison = compare(slow, fast, margin=0.01)
+    judged = comparison.judgement
+    assert (judged.answer, judged.is_comparable, judged.interval, judged.p_value) == ("inconclusive", True, None, None)
+    assert "faster in these runs; unproven: the windows may hold different work" in judged.sentence
+    assert comparison.waterfall.delta_ns < 0
+    assert comparison.caveats[0].startswith("no steps were found, so the recorded windows are compared")
+    assert "8.3 -> 5 operations" in comparison.caveats[0]
     assert compare(slow, slow, margin=0.5).judgement.answer == "equivalent"  # a fixed piece of work, timed whole
+
+
+def unmarked(kernels, *, whole_us=1000):
+    """A window without steps: these kernels, one after another."""
+    rows = []
+    for number, (name, us) in enumerate(kernels):
+        begin = 10**9 + number * 1000 * whole_us // len(kernels)
+        rows += [
+            launch(begin - 2000, begin - 1000, correlation=number),
+            kernel(name, begin, begin + us * 1000, correlation=number, grid=[64, 1, 1], block=[128, 1, 1]),
+        ]
+    return trace_of(rows)
+
+
+def test_windows_with_as_many_products_are_the_same_work_in_other_kernels():
+    """Fusion leaves fewer kernels, and as many products of matrices."""
+    eager = [unmarked([("ampere_sgemm", 10), *[("elementwise_add", 10)] * 4] * 8, whole_us=wide) for wide in (900, 905)]
+    fused = [unmarked([("ampere_sgemm", 10), ("triton_poi_fused_add", 15)] * 8, whole_us=wide) for wide in (600, 605)]
+    comparison = compare(side("baseline", eager[0], *eager), side("candidate", fused[0], *fused))
+    assert comparison.judgement.answer == "improved"
+    assert "40 -> 16 operations, 8 on both of them products" in comparison.caveats[0]
+    assert "the same work in other kernels" in comparison.caveats[0]
+
+
+def test_windows_with_more_of_everything_hold_more_work():
+    """A recording of fixed length: the same kernels, each run less often, is a slower job and not an equal one."""
+    one = [(f"kernel_{number}", 5) for number in range(6)]
+    comparison = compare(side("baseline", unmarked(one * 20)), side("candidate", unmarked(one * 18)))
+    assert not comparison.judgement.is_comparable
+    assert comparison.judgement.sentence.startswith("a window does 0.90x the work")
+    (work,) = comparison.readings
+    assert work.seen("compare.launches_ratio").value == pytest.approx(0.9)
+    assert work.seen("compare.time_per_work_ratio").value == pytest.approx(1.11, abs=0.01)
+
+
+def test_a_kernel_more_often_beside_others_is_the_same_work():
+    one = [(f"kernel_{number}", 5) for number in range(6)]
+    more = [*one * 10, *[("kernel_0", 5)] * 20]
+    comparison = compare(side("baseline", unmarked(one * 10)), side("candidate", unmarked(more)))
+    assert comparison.judgement.is_comparable
 
 
 def test_a_step_is_not_set_against_a_window():

@@ -128,10 +128,47 @@ def test_matrix_kernels_of_another_format():
     )
     comparison = compared(before, after)
     found = next(item for item in comparison.readings if item.id == "compare.precision")
-    assert values(found) == {"half_precision_share_change": 1.0, "matrix_kernels_change_ns": -600_000.0}
+    assert values(found) == {
+        "half_precision_share_change": 1.0,
+        "operand_bits_change": -16.0,
+        "matrix_kernels_change_ns": -600_000.0,
+    }
     (row,) = comparison.compute.rows
     assert (row.presence, row.replaced_by) == ("replaced", "ampere_bf16_s16816gemm_bf16_128x128")
     assert (row.by_count_ns, row.by_duration_ns) == (0, -600_000)
+
+
+FP32, TF32 = "ampere_sgemm_128x64_tn", "ampere_tf32_s1688gemm_128x64"
+BF16, FP16 = "ampere_bf16_s16816gemm_bf16_128x128", "ampere_fp16_s16816gemm_fp16_128x128"
+FP8 = "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (BF16, FP8, "lower precision"),  # both are no more than half, and one is half of the other
+        (FP8, BF16, "higher precision"),
+        (FP32, TF32, "lower precision"),
+        (BF16, FP16, "another number format of the same width"),
+    ],
+)
+def test_formats_are_told_by_their_width(before, after, said):
+    sides = [job([K(at=10 + 100 * place, us=90, name=name) for place in range(8)]) for name in (before, after)]
+    assert read(*sides)["precision"].title == f"matrix products run in {said}"
+
+
+def test_a_change_of_format_that_leaves_little_matrix_time_is_one():
+    """40 % of the step in fp32 products, 4 % in bf16."""
+    before = job([K(at=10 + 100 * place, us=50, name=FP32) for place in range(8)])
+    after = job([K(at=10 + 100 * place, us=5, name=BF16) for place in range(8)])
+    assert "precision" in read(before, after)
+
+
+def test_a_format_that_names_do_not_tell_is_no_change():
+    sides = [
+        job([K(at=10 + 100 * place, us=90, name=name) for place in range(8)]) for name in ("cutlass::Kernel", BF16)
+    ]
+    assert "precision" not in read(*sides)
 
 
 def test_faster_kernels_of_one_format_are_no_change_of_format():
@@ -254,6 +291,24 @@ def test_inputs_of_half_the_width_are_the_same_work():
     assert "work_changed" not in read(job(batch(1, n_bytes=4000)), job(batch(1, n_bytes=2000)))
 
 
+def test_a_few_scalars_that_are_copied_are_no_batch():
+    """Made on the device, a batch is not copied; the learning rate is, whatever the batch."""
+    assert "work_changed" in read(job(batch(1, n_bytes=64)), job(batch(2, n_bytes=64)))
+
+
+def test_kernels_of_one_grid_all_launched_twice_as_often_are_twice_the_work():
+    """Accumulation over two parts as large as the one before; an optimizer's kernel stays as it is."""
+    part = [K(at=50 + 40 * place, us=30, name=f"kernel_{place}") for place in range(6)]
+    again = [replace(item, at=item.at + 300) for item in part]
+    step = K(at=900, us=20, name="optimizer_kernel")
+    found = read(job([*part, step]), job([*part, *again, step]))["work_changed"]
+    assert values(found) == pytest.approx({"launches_ratio": 2.0, "time_per_work_ratio": 0.5})
+    halves = [replace(item, blocks=32) for item in (*part, *again)]
+    assert "work_changed" not in read(job([*part, step]), job([*halves, step]))  # two halves are one whole
+    copy_once = K(at=5, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": 4000})
+    assert "work_changed" not in read(job([copy_once, *part]), job([copy_once, *part, *again]))  # one batch, run twice
+
+
 def test_other_grids_with_the_same_bytes_are_the_same_work():
     assert "work_changed" not in read(job(batch(1, n_bytes=4000)), job(batch(2, n_bytes=4000)))
 
@@ -275,6 +330,59 @@ def test_kernels_that_slow_down_together_are_told_from_one_that_does():
     assert values(found["same_work_slower"])["same_work_factor"] == pytest.approx(1.2)
     one = [K(at=item.at, us=item.us + 8 * (item.name == "kernel_3"), name=item.name) for item in several]
     assert "same_work_slower" not in read(job(several), job(one))
+
+
+def copy(at: int, us: int, n_bytes: int) -> K:
+    return K(at=at, us=us, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": n_bytes})
+
+
+def test_copies_that_hold_the_device_less_long():
+    """Copies fall by 240 us of 290 us; the rest is the host."""
+    before = job([copy(10, 300, 3_000_000), *(K(at=320 + 100 * place, us=90) for place in range(6))])
+    after = job([copy(10, 60, 600_000), *(K(at=80 + 95 * place, us=90) for place in range(6))], step_us=710)
+    found = read(before, after)["copies"]
+    assert found.title == "copies hold the device less long"
+    assert values(found) == {"copy_exposed_change_ns": -240_000, "copies_change_ns": -240_000}
+    assert "1 on both copies, 3.00 MB -> 600 kB, 300 us -> 60.0 us per step" in found.evidence[1].statement
+    assert read(after, before)["copies"].title == "copies hold the device longer"
+    assert "copies" not in read(before, before)
+
+
+def test_communication_that_takes_less_time_is_no_overlap():
+    """Exposed communication falls because there is less of it; a little more of what is left runs under compute."""
+    before = job([*FOUR, N(410, 500)])
+    after = job([*FOUR, N(380, 80)], step_us=560)
+    found = read(before, after)
+    assert found["comm"].title == "communication takes less time"
+    assert values(found["comm"])["comm_busy_change_ns"] == -420_000
+    assert "overlap_gained" not in found
+
+
+def test_communication_that_moved_under_compute_is_said_once():
+    found = read(EXPOSED, job([*FOUR, N(10, 400)], step_us=600))
+    assert "overlap_gained" in found
+    assert "comm" not in found
+
+
+def test_compute_that_changed_names_the_kernels():
+    several = [K(at=10 + 100 * place, us=90, name=f"kernel_{place}") for place in range(8)]
+    one = [replace(item, us=60) if item.name == "kernel_3" else item for item in several]
+    found = read(job(several), job(one))["compute"]
+    assert found.title == "compute takes less time"
+    assert found.evidence[2].statement == "kernel_3: -30.0 us per step (1 on both calls)"
+    together = read(job(several), job([K(at=10 + 110 * place, us=108, name=f"kernel_{place}") for place in range(8)]))
+    assert "compute" not in together  # said as kernels that are slower across the board
+
+
+def test_as_many_waits_that_leave_the_device_idle_longer():
+    def waits(us: int, gap: int):
+        kernels = [K(at=100 + gap * place, us=20) for place in range(4)]
+        return job(
+            kernels, ranges=[host("cudaStreamSynchronize", 100 + gap * place, us, "cuda_runtime") for place in range(4)]
+        )
+
+    found = read(waits(150, 200), waits(60, 100))
+    assert found["syncs"].title == "the device idles less long after calls that wait for it"
 
 
 def test_no_reading_stands_without_numbers():

@@ -54,6 +54,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         )
         return {self.twins[code]: float(sums[code]) for code in np.flatnonzero(sums)}
 
+    def counts(self) -> dict[str, float]:
+        """How often each twin runs per step."""
+        sums = np.bincount(self.twin, weights=self.weight, minlength=len(self.twins))
+        return {self.twins[code]: float(sums[code]) for code in np.flatnonzero(sums)}
+
     @property
     def under(self) -> NDArray[np.bool_]:
         """Rows under the other kind."""

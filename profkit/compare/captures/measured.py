@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.compare.captures.work_rows import Rows, communication, computation
-from profkit.ingest.numbers import MOST_BYTES, whole
+from profkit.ingest.numbers import MOST_BYTES, rank_in_name, whole
 from profkit.model.arrays import rows_by_value
 from profkit.model.documents.rank_report import DeviceReport, RankReport
 from profkit.model.documents.report import Verdict
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
 from profkit.pipeline import analyse, narrowed
+from profkit.ranks.reduce.outcome import Outcome, outcome
 from profkit.timeline import Facts
+from profkit.timeline.steps import steps_in_window
 
 _BACKWARD_NODE: Final = "autograd::engine::evaluate_function"
 # Operators of the forward pass that no backward formula calls: inside a backward node they are recomputation.
@@ -61,6 +63,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """Time in kernels that Inductor generated; on a CPU, in calls of compiled graphs."""
     copied_bytes: int
     """Bytes copied to the device."""
+    copies: Mapping[str, tuple[int, int, int]]
+    """By the name of the copy, as `Memcpy HtoD (Pageable -> Device)`: how many, ns, bytes (0 where none are told)."""
     matrix_ns: Mapping[str, int]
     """Time of matrix kernels by number format."""
     peak_bytes: int | None
@@ -81,6 +85,18 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     pid: str
     """Of the process that stepped: traces of one process are not independent runs."""
+    rank: int | None
+    """By the trace, else by the file's name."""
+    span_unix_ns: tuple[int, int]
+    """When the window began and ended, by the clock of the host."""
+    step_numbers: frozenset[int]
+    """The job's own numbers of the steps in the window."""
+    op_calls: Mapping[str, int]
+    """How often each `aten::` operator began in the window."""
+    shapes: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """Elements of the inputs of operators (`shapes.recorded_shapes`); empty where none are known."""
+    outcome: Outcome | None = None
+    """What the verdict on all ranks needs of this one; None where it was not asked for."""
 
     @property
     def is_cpu(self) -> bool:
@@ -88,12 +104,17 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return self.device.kind == "cpu"
 
 
-def measured(trace: Trace) -> Measured:
-    """What is compared of a trace; where steps were found by their period, the window is cut to them."""
+def measured(trace: Trace, *, is_one_of_many: bool = False) -> Measured:
+    """What is compared of a trace; where steps were found by their period, the window is cut to them.
+
+    Of many it is also summed up for the other ranks.
+    """
     if trace.step_source == "period":
         trace = narrowed(trace, (0, len(trace.steps)))
     whole = analyse(trace)
     facts, report = whole.facts, whole.rank
+    named = rank_in_name(trace.meta.source.rpartition("/")[2])
+    low, high = trace.window_ns
     device = max(report.devices, key=lambda item: item.busy_any_ns)
     return Measured(
         meta=trace.meta,
@@ -106,7 +127,20 @@ def measured(trace: Trace) -> Measured:
         comm=communication(facts),
         counts=_counts(facts, whole.results),
         pid=_pid(trace),
+        rank=named if trace.meta.rank is None and named >= 0 else trace.meta.rank,
+        span_unix_ns=(trace.origin_unix_ns + low, trace.origin_unix_ns + high),
+        step_numbers=frozenset(step.number for step in steps_in_window(trace)),
+        op_calls=_op_calls(trace),
+        outcome=outcome(whole) if is_one_of_many else None,
     )
+
+
+def _op_calls(trace: Trace) -> dict[str, int]:
+    low, high = trace.window_ns
+    names = trace.ops.name[(trace.ops.start_ns >= low) & (trace.ops.start_ns < high)]
+    codes, counts = np.unique(names, return_counts=True)
+    called = {trace.name(code): count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
+    return {name: count for name, count in called.items() if name.startswith("aten::")}
 
 
 def _pid(trace: Trace) -> str:
@@ -129,6 +163,7 @@ def _counts(facts: Facts, results: dict[str, Any]) -> Counts:
         forward=forward,
         compiled_ns=_compiled_ns(facts),
         copied_bytes=_copied_bytes(facts),
+        copies=_copies(facts),
         matrix_ns=dict(precision.by_format) if precision else {},
         peak_bytes=_peak_bytes(trace.meta, memory),
         loader=loader.loader if loader else "",
@@ -173,6 +208,22 @@ def _copied_bytes(facts: Facts) -> int:
     to_device = np.array(["HtoD" in name or "HostToDevice" in name for name in facts.trace.strings], np.bool_)
     mine: NDArray[np.intp] = rows[(gpu.kind[rows] == Kind.COPY) & to_device[gpu.name[rows]] & (gpu.n_bytes[rows] > 0)]
     return int(gpu.n_bytes[mine].sum())
+
+
+def _copies(facts: Facts) -> dict[str, tuple[int, int, int]]:
+    """Copies and memsets of the busiest device by name; empty for a CPU."""
+    if facts.main_device is None:
+        return {}
+    gpu, rows = facts.trace.gpu, facts.main_device.activity.rows
+    rows = rows[gpu.kind[rows] == Kind.COPY]
+    return {
+        facts.trace.name(name): (
+            int(mine.size),
+            int((gpu.end_ns[rows[mine]] - gpu.start_ns[rows[mine]]).sum()),
+            int(np.maximum(gpu.n_bytes[rows[mine]], 0).sum()),
+        )
+        for name, mine in rows_by_value(gpu.name[rows])
+    }
 
 
 def _peak_bytes(meta: TraceMeta, memory: Any) -> int | None:

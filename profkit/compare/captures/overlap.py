@@ -52,8 +52,9 @@ def readings(pair: Pair) -> tuple[Finding, ...]:
         return (_lost(pair, overlap),)
     data = max(pair.waterfall.bar("idle_data").delta_ns, 0)  # a slower loader is not the overlap's doing
     is_bought = -pair.waterfall.delta_ns + data >= BOUGHT_NOTHING.limit("bought") * more_hidden
-    if is_bought:
-        return (_gained(pair, overlap),)
+    if is_bought:  # less or more communication moves the step by itself: `parts` says so
+        is_same = abs(overlap.busy[1] - overlap.busy[0]) <= more_hidden
+        return (_gained(pair, overlap),) if is_same else ()
     nothing = _bought_nothing(pair, overlap, more_hidden)
     return (nothing,) if nothing is not None else ()
 

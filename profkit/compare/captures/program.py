@@ -18,24 +18,43 @@ from profkit.model.finding import Evidence, Finding
 from profkit.model.names import Precision
 from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns
 
-_HALF: Final = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
+_BITS: Final = {
+    Precision.FP64: 64,
+    Precision.FP32: 32,
+    Precision.TF32: 19,
+    Precision.BF16: 16,
+    Precision.FP16: 16,
+    Precision.FP8: 8,
+    Precision.INT8: 8,
+}
+"""Bits of an operand that count in a product; tf32 is stored in 32."""
+_HALF_BITS: Final = 16
 _CAST_NODE: Final = "ToCopyBackward0"
 
 
 def precision(pair: Pair) -> Finding | None:
     """The reading that matrix kernels changed their number format."""
+    kind = comparison.PRECISION
     formats = [_format_shares(pair, side) for side in (0, 1)]
-    half = [sum(shares.get(item, 0.0) for item in _HALF) for shares in formats]
+    known = [{name: share for name, share in shares.items() if name in _BITS} for shares in formats]
     matrix_ns = pair.rates(lambda trace: sum(trace.counts.matrix_ns.values()))
-    if min(matrix_ns) < comparison.PRECISION.limit("matrix") * pair.waterfall.candidate_ns or not all(formats):
+    steps = pair.waterfall.baseline_ns, pair.waterfall.candidate_ns
+    is_little = all(
+        time < kind.limit("matrix") * step for time, step in zip(matrix_ns, steps, strict=True)
+    )  # the smaller side is small where the change made it so
+    if is_little or min(sum(shares.values()) for shares in known) < max(kind.limit("known"), 1e-9):
         return None
-    if abs(half[1] - half[0]) < comparison.PRECISION.limit("shift"):
+    known = [{name: share / sum(shares.values()) for name, share in shares.items()} for shares in known]
+    names = {*known[0], *known[1]}
+    if sum(abs(known[1].get(name, 0) - known[0].get(name, 0)) for name in names) / 2 < kind.limit("shift"):
         return None
     named = [" and ".join(f"{name} {format_fraction(share)}" for name, share in _largest(shares)) for shares in formats]
+    half, bits = ([measure(shares) for shares in known] for measure in (_half, _bits))
     change = matrix_ns[1] - matrix_ns[0]
+    how = "lower" if bits[1] < bits[0] else "higher" if bits[1] > bits[0] else "another"
     return reading(
-        comparison.PRECISION,
-        f"matrix products run in {'lower' if half[1] > half[0] else 'higher'} precision",
+        kind,
+        f"matrix products run in {how} {'precision' if how != 'another' else 'number format of the same width'}",
         fraction=pair.fraction(change),
         evidence=(
             Evidence(
@@ -43,6 +62,12 @@ def precision(pair: Pair) -> Finding | None:
                 metric="compare.half_precision_share_change",
                 value=half[1] - half[0],
                 unit="fraction",
+            ),
+            Evidence(
+                statement=f"an operand has {moved(f'{bits[0]:.3g}', f'{bits[1]:.3g}')} bits (mean by time)",
+                metric="compare.operand_bits_change",
+                value=bits[1] - bits[0],
+                unit="bits",
             ),
             Evidence(
                 statement=f"matrix kernels {moved(format_ns(matrix_ns[0]), format_ns(matrix_ns[1]))} {pair.per}",
@@ -54,6 +79,15 @@ def precision(pair: Pair) -> Finding | None:
         fix="compare the loss as well: a number format changes the result, not only the speed",
         confidence=0.8,
     )
+
+
+def _bits(shares: Mapping[str, float]) -> float:
+    return sum(share * _BITS[Precision(name)] for name, share in shares.items())
+
+
+def _half(shares: Mapping[str, float]) -> float:
+    """The share in 16 bits or fewer."""
+    return sum(share for name, share in shares.items() if _BITS[Precision(name)] <= _HALF_BITS)
 
 
 def _format_shares(pair: Pair, side: int) -> Mapping[str, float]:

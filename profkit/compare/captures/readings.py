@@ -1,13 +1,14 @@
 """What the numbers of both sides say of the change: readings, each a finding with its evidence, or nothing at all.
 
 A reading needs a cause that can be seen (a loader of another kind, kernels of another format, recomputed operators)
-and an effect of at least 2 % of the step; it names no intention. Where the amount of work per step differs, every other
-reading would be of two different things: then that is the reading.
+and an effect of at least 2 % of the step; it names no intention. Of a part that changed without one it is said which
+rows moved. Where the amount of work per step differs, every other reading would be of two different things: then that
+is the reading.
 """
 
 from __future__ import annotations
 
-from profkit.compare.captures import overlap
+from profkit.compare.captures import overlap, parts
 from profkit.compare.captures.pair import Pair, counted, part_name, part_shown, reading
 from profkit.compare.captures.program import casts, compiled, precision, recomputed
 from profkit.compare.captures.work import work_changed
@@ -24,7 +25,9 @@ def readings(pair: Pair) -> tuple[Finding, ...]:
     if changed is not None:
         return (changed, *told)
     timed = [item for read in (_loader, _syncs, _host, _slower) if (item := read(pair)) is not None]
-    return tuple(sorted((*told, *timed, *overlap.readings(pair)), key=lambda item: -item.fraction))
+    found = (*told, *timed, *overlap.readings(pair))
+    rest = parts.readings(pair, {item.id for item in found})
+    return tuple(sorted((*found, *rest), key=lambda item: -item.fraction))
 
 
 def _loader(pair: Pair) -> Finding | None:
@@ -69,18 +72,20 @@ def _syncs(pair: Pair) -> Finding | None:
     before, after = pair.rates(lambda trace: trace.counts.syncs)
     cost = pair.waterfall.bar("idle_sync").delta_ns
     is_changed = max(before, after) >= max(comparison.SYNCS.limit("ratio") * min(before, after), min(before, after) + 1)
-    if not is_changed or abs(pair.fraction(cost)) < comparison.SYNCS.limit("effect") or (after > before) != (cost > 0):
+    if abs(pair.fraction(cost)) < comparison.SYNCS.limit("effect") or (is_changed and (after > before) != (cost > 0)):
         return None
+    often = f"the host waits for the device {'more' if after > before else 'less'} often"
+    long = f"the device idles {'longer' if cost > 0 else 'less long'} after calls that wait for it"
     return reading(
         comparison.SYNCS,
-        f"the host waits for the device {'more' if after > before else 'less'} often",
+        often if is_changed else long,
         fraction=pair.fraction(cost),
         evidence=(
             counted(pair, "calls that wait for the device", "syncs", lambda trace: trace.counts.syncs),
             part_shown(pair, "idle_sync"),
         ),
         fix="look for .item(), .cpu(), nonzero and prints of tensors in the step",
-        confidence=0.7,
+        confidence=0.7 if is_changed else 0.5,
     )
 
 
@@ -99,7 +104,9 @@ def _host(pair: Pair) -> Finding | None:
             counted(pair, "launches", "launches", lambda trace: trace.counts.launches),
         ),
         fix="reduce launches with fused kernels or CUDA graphs; if their number is the same, check what else the host"
-        " does",
+        " does"
+        if cost > 0
+        else "to reduce the remaining wait, launch less: fused kernels, CUDA graphs",
         confidence=0.6,
     )
 

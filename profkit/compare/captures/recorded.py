@@ -1,9 +1,15 @@
-"""The work per step that a script told `profkit.capture.step`: rows that a capture writes at the head of its trace."""
+"""What a trace file says of the work of its steps, read from its head.
+
+A script tells it to `profkit.capture.step`, and the capture writes it as rows; or the profiler recorded shapes.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +23,17 @@ _HEAD_BYTES: Final = 4 * 2**20  # ten thousand steps
 _ROW: Final = re.compile(
     rb'"name": "profkit\.(tokens|samples)"[^{}]{0,200}"args": \{"\w+": ([0-9]{1,18}(?:\.[0-9]{1,18})?)\}'
 )
+
+Shapes = dict[str, float]
+"""The mean number of elements of each input of an operator, by operator and place: `aten::mm 0`."""
+_SHAPES_BYTES: Final = 4 * 2**20
+_MAX_CHUNKS: Final = 8  # some 50,000 operators with shapes
+_WITH_SHAPES: Final = b'"Input Dims"'
+_OPERATOR: Final = re.compile(
+    rb'"name": ?"(aten::\w{1,100})"[^{}]{0,400}"args": ?\{[^{}]{0,6000}?"Input Dims": ?(\[[\[\]0-9, ]{0,2000}\])'
+)
+_TENSOR: Final = re.compile(rb"\[([0-9, ]{0,200})\]")
+_MAX_DIGITS: Final = 12
 
 
 def recorded_work(source: str, metadata: Mapping[str, Any]) -> dict[str, float]:
@@ -43,3 +60,33 @@ def work_of_run(ranks: Iterable[tuple[object, Mapping[str, float]]]) -> dict[str
         if all(kind in work for traces in by_rank.values() for work in traces):
             out[kind] = sum(sum(work[kind] for work in traces) / len(traces) for traces in by_rank.values())
     return out
+
+
+def recorded_shapes(source: str) -> Shapes:
+    """The shapes in the first part of a trace file; empty where none were recorded."""
+    if not Path(source).is_file():
+        return {}
+    calls: Counter[tuple[bytes, bytes]] = Counter()
+    try:
+        for number, chunk in enumerate(
+            islice(read_chunks(Path(source), source=source, chunk_bytes=_SHAPES_BYTES), _MAX_CHUNKS)
+        ):
+            if number == 0 and _WITH_SHAPES not in chunk:
+                return {}
+            calls.update(_OPERATOR.findall(chunk))
+    except ProfkitError:  # the reader has said what is wrong with the file
+        return {}
+    return _means(calls)
+
+
+def _means(calls: Counter[tuple[bytes, bytes]]) -> Shapes:
+    elements: dict[str, float] = {}
+    counts: Counter[str] = Counter()
+    for (name, dims), n_calls in calls.items():
+        for place, tensor in enumerate(_TENSOR.findall(dims)):
+            sizes = tensor.replace(b" ", b"").split(b",")
+            if all(0 < len(size) <= _MAX_DIGITS for size in sizes):
+                key = f"{name.decode()} {place}"
+                elements[key] = elements.get(key, 0.0) + n_calls * float(math.prod(map(int, sizes)))
+                counts[key] += n_calls
+    return {key: total / counts[key] for key, total in elements.items() if total > 0}

@@ -1,7 +1,4 @@
-"""A side of a comparison: runs, each of one trace or more. What counts as a run is decided here, and nowhere else.
-
-Every path named by the caller is a run of its own. In a folder, a subfolder is a run; the files beside each other are
-one run where their ranks are all different or where one process wrote them (several windows), else each is a run.
+"""A side of a comparison: runs, each of one trace or more. What counts as a run is decided in `runs`.
 
 The step time of a run is the mean steady step of its slowest rank: a synchronous job is as fast as that one. Steps
 timed before the profiler started (`capture.json`) come first, for they hold none of its cost.
@@ -10,28 +7,35 @@ timed before the profiler started (`capture.json`) come first, for they hold non
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit.compare.captures.measured import Measured, measured
-from profkit.compare.captures.recorded import KINDS, recorded_work, work_of_run
+from profkit.compare.captures.recorded import KINDS, recorded_shapes, recorded_work, work_of_run
+from profkit.compare.captures.runs import Read, runs_of
 from profkit.errors import ProfkitError, blamed
 from profkit.files import read_small
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import find_sources
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, whole
 from profkit.ingest.read import read_traces
-from profkit.model.documents.report import Failure
+from profkit.model.documents.report import Failure, Report
+from profkit.ranks.reduce.options import Options
+from profkit.ranks.reduce.summary import UNKNOWN_RANK
+from profkit.ranks.run.fleet_report import report_of
 from profkit.redact import shown_url
 
 MANIFEST: Final = "capture.json"
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One run: the traces of its ranks, or of several windows of one process; `unprofiled_ns` belongs to each trace."""
 
     name: str
@@ -40,6 +44,42 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Steps timed without the profiler, ns, per trace; empty where none are known."""
     work: Mapping[str, float] = msgspec.field(default_factory=dict)
     """What a step of all ranks works on, by kind (tokens, samples), where the script told it."""
+
+    @cached_property
+    def joint(self) -> Report | None:
+        """What `profkit triage` says of all ranks together; None where no two ranks were summed up."""
+        outcomes = [trace.outcome for trace in self.traces if trace.outcome is not None]
+        if len({outcome.summary.rank for outcome in outcomes} - {UNKNOWN_RANK}) < 2 or len(outcomes) < len(self.traces):
+            return None
+        return report_of(outcomes, (), Options())
+
+    @property
+    def bottleneck(self) -> str:
+        """The verdict of `profkit triage`: on all ranks together, else what most of the traces have."""
+        if self.joint is not None:
+            return self.joint.verdict.bottleneck.value
+        return Counter(trace.verdict.bottleneck.value for trace in self.traces).most_common(1)[0][0]
+
+    @property
+    def late_rank(self) -> int | None:
+        """The rank whose lateness this verdict is about."""
+        first = self.joint.verdict.findings[:1] if self.joint is not None else ()
+        return first[0].rank if first else None
+
+    @cached_property
+    def shares(self) -> Mapping[str, float]:
+        """The findings of that triage, by id: of all ranks, or the mean where half of the traces have it; 0-1."""
+        findings = [finding for trace in self.traces for finding in trace.report.findings]
+        whole: dict[str, float] = {}
+        if self.joint is not None:
+            findings = [finding for finding in self.joint.findings if finding.rank is not None]
+            across = [finding for finding in self.joint.findings if finding.rank is None]
+            whole = {finding.id: finding.fraction for finding in (*across, *self.joint.verdict.findings)}
+        found: dict[str, list[float]] = {}
+        for finding in findings:
+            found.setdefault(finding.id, []).append(finding.fraction)
+        usual = {id_: sum(of) / len(of) for id_, of in found.items() if 2 * len(of) >= len(self.traces)}
+        return {**usual, **whole}
 
     @property
     def has_unprofiled(self) -> bool:
@@ -53,7 +93,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         by_rank: dict[object, tuple[int, ...]] = {}
         for trace, steps in zip(self.traces, kinds, strict=True):
-            by_rank[trace.meta.rank] = by_rank.get(trace.meta.rank, ()) + steps
+            process = trace.rank, trace.pid
+            by_rank[process] = by_rank.get(process, ()) + steps
         return max(by_rank.values(), key=lambda steps: sum(steps) / len(steps))
 
 
@@ -81,49 +122,32 @@ def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progres
 
     What cannot be read beside what can is a `Failure` of the side.
     """
-    runs: list[Run] = []
+    read: list[Read] = []
     failures: list[Failure] = []
     errors: list[ProfkitError] = []
-    for path in paths:
-        read: list[tuple[str, Measured]] = []
-        for source in find_sources([path]):
-            try:
-                traces = read_traces(source, lenient=lenient, progress=progress)
+    found = [(path, source) for path in paths for source in find_sources([path])]
+    for path, source in found:
+        try:
+            for trace in read_traces(source, lenient=lenient, progress=progress):
                 with blamed("measuring it", source):
-                    read.extend((shown_url(source), one) for one in map(measured, traces))
-            except ProfkitError as error:
-                errors.append(error)
-                failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
-        runs += _runs_of(shown_url(path), read)
-    if not runs:
+                    one = measured(trace, is_one_of_many=len(found) > 1 or trace.meta.n_in_source > 1)
+                one = replace(one, shapes=recorded_shapes(source))
+                read.append(Read(path=shown_url(path), source=shown_url(source), trace=one))
+        except ProfkitError as error:
+            errors.append(error)
+            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
+    if not read:
         raise errors[-1]
-    return Side(name=name, runs=tuple(runs), failures=tuple(failures))
+    runs = tuple(_run(run, files) for run, files in runs_of(read))
+    return Side(name=name, runs=runs, failures=tuple(failures))
 
 
-def _runs_of(path: str, read: Sequence[tuple[str, Measured]]) -> Iterable[Run]:
-    folders: dict[Path, list[tuple[str, Measured]]] = {}
-    for source, trace in read:
-        folders.setdefault(Path(source).parent, []).append((source, trace))
-    for folder, files in folders.items():
-        if len(files) > 1 and not _is_one_run([trace for _, trace in files]):
-            yield from (_run(source, [(source, trace)]) for source, trace in files)
-        else:
-            yield _run(path if len(folders) == 1 else str(folder), files)
-
-
-def _is_one_run(traces: Sequence[Measured]) -> bool:
-    ranks = [trace.meta.rank for trace in traces]
-    if None not in ranks and len(set(ranks)) == len(ranks):
-        return True
-    return len({(trace.pid, trace.meta.rank) for trace in traces}) == 1 and traces[0].pid != ""
-
-
-def _run(name: str, files: Sequence[tuple[str, Measured]]) -> Run:
+def _run(name: str, files: Sequence[Read]) -> Run:
     return Run(
         name=name,
-        traces=tuple(trace for _, trace in files),
-        unprofiled_ns=tuple(_unprofiled_ns(source, trace) for source, trace in files),
-        work=work_of_run((trace.meta.rank, recorded_work(source, trace.meta.metadata)) for source, trace in files),
+        traces=tuple(item.trace for item in files),
+        unprofiled_ns=tuple(_unprofiled_ns(item.source, item.trace) for item in files),
+        work=work_of_run((item.trace.rank, recorded_work(item.source, item.trace.meta.metadata)) for item in files),
     )
 
 

@@ -105,17 +105,26 @@ _NONE: Final = _Use(Fraction(0), 0)
 
 
 def _changes(first: dict[Work, _Use], second: dict[Work, _Use]) -> list[WorkChange]:
-    """Every work of either side once: aligned exactly, then by operator and family, then by its short name."""
-    out = [_change(work, first[work], second[work], Presence.BOTH) for work in first if work in second]
-    left = {work: use for work, use in first.items() if work not in second}
-    right = {work: use for work, use in second.items() if work not in first}
-    for key in (_by_kernel, _by_operator, _by_short_name):
-        groups_left, groups_right = _grouped(left, key), _grouped(right, key)
-        for name in [name for name in groups_left if name in groups_right]:
-            mine, other = groups_left[name], groups_right[name]
-            out.append(_replaced({work: left.pop(work) for work in mine}, {work: right.pop(work) for work in other}))
-    out += [_change(work, use, _NONE, Presence.VANISHED) for work, use in left.items()]
-    out += [_change(work, _NONE, use, Presence.APPEARED) for work, use in right.items()]
+    """Every work of either side once: one row of a kernel that both sides run, whoever launches it.
+
+    A work of one side whose kernel the other side has too stands in one row with all works of that kernel; then come
+    kernels that took each other's place under one operator, then other variants of one short name.
+    """
+    out: list[WorkChange] = []
+    left, right = dict(first), dict(second)
+    for key, is_whole in ((_by_kernel, True), (_by_operator, False), (_by_short_name, True)):
+        groups = _grouped(left, key), _grouped(right, key)
+        for name in [name for name in groups[0] if name in groups[1]]:
+            mine, other = (
+                [work for work in group[name] if is_whole or work not in across]
+                for group, across in zip(groups, (right, left), strict=True)
+            )
+            if mine and other and set(mine) != set(other):
+                one, two = ({work: side.pop(work) for work in works} for side, works in ((left, mine), (right, other)))
+                out.append(_replaced(one, two))
+    out += [_change(work, use, right[work], Presence.BOTH) for work, use in left.items() if work in right]
+    out += [_change(work, use, _NONE, Presence.VANISHED) for work, use in left.items() if work not in right]
+    out += [_change(work, _NONE, use, Presence.APPEARED) for work, use in right.items() if work not in left]
     return out
 
 
@@ -171,11 +180,13 @@ def _change(work: Work, first: _Use, second: _Use, presence: Presence, *, replac
 
 
 def _by_count(first: _Use, second: _Use) -> Fraction:
-    """`(n2 - n1) * (t1 + t2) / 2`; what was not there before, or is not any more, is all count."""
-    if not first.count or not second.count:
-        return Fraction(second.total_ns - first.total_ns)
-    mean = (first.total_ns / first.count + second.total_ns / second.count) / 2
-    return (second.count - first.count) * mean
+    """What the launches cost that one side has more of, each as long as that side's mean; the rest is by duration.
+
+    Neither part exceeds the time of the side that has more, and swapping the sides negates both. What was not there
+    before, or is not any more, is all count.
+    """
+    more = second if second.count > first.count else first
+    return (second.count - first.count) * (more.total_ns / more.count) if more.count else Fraction(0)
 
 
 def _summed(rows: Sequence[WorkChange]) -> WorkChange:

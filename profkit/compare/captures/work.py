@@ -1,23 +1,31 @@
 """Does a step do the same amount of work on both sides? If not, its time says nothing; only time per unit of work does.
 
-Told by the script, where it tells `profkit.capture.step`. Else by grids: a kernel that both sides launch equally often,
-launch by launch, has another number of blocks. The bytes copied to the device must then have moved the same way, where
-they are known; alone they may mean something else (half as many bytes are also inputs of half the width).
+Told by the script, where it tells `profkit.capture.step`. Else by the shapes of what operators work on, where they were
+recorded: they say that it changed, and that it did not. Else by grids: a kernel that both sides launch equally often,
+launch by launch, has another number of blocks; or kernels of the same grids are all launched more often by one factor.
+The bytes copied to the device must have moved the same way as the grids, where they are known; alone they may mean
+something else (half as many bytes are also inputs of half the width).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair, moved, reading
+from profkit.compare.captures.shapes import Change, changed
 from profkit.compare.captures.sides import shared_work
 from profkit.findings.comparison import WORK_CHANGED
 from profkit.model.finding import Evidence, Finding
-from profkit.units import format_bytes, format_count, format_ns
+from profkit.units import format_bytes, format_count, format_ns, format_speedup
+
+_FIX: Final = (
+    "compare samples or tokens per second: record them with profkit.capture.step(samples=...), or give a table"
+)
 
 
 def _same() -> float:
@@ -27,7 +35,10 @@ def _same() -> float:
 def work_changed(pair: Pair) -> Finding | None:
     """The reading that a step's work differs, or None: it is the same, or nothing tells."""
     kind = shared_work((pair.baseline, pair.candidate))
-    return _told(pair, kind) if kind else _seen(pair)
+    if kind:
+        return _told(pair, kind)
+    change = changed(pair)
+    return _shaped(pair, change) if change is not None else _seen(pair) or _repeated(pair)
 
 
 def _told(pair: Pair, kind: str) -> Finding | None:
@@ -45,7 +56,29 @@ def _told(pair: Pair, kind: str) -> Finding | None:
         unit="ratio",
         expected="1.00",
     )
-    return _finding(pair, after / before, [told], f"the step does {after / before:.2f}x the work", confidence=0.9)
+    return _finding(
+        pair, after / before, [told], f"the step does {format_speedup(after / before)} the work", confidence=0.9
+    )
+
+
+def _shaped(pair: Pair, change: Change) -> Finding | None:
+    """By the shapes of the operators' inputs, which are the program's own, whatever kernels run for it."""
+    if change.ratio == 1:
+        return None
+    times = format_speedup(change.ratio)
+    seen = Evidence(
+        statement=f"operators work on {times} the elements {pair.per} (median of the {change.n_changed:,} that changed,"
+        f" of {change.n_operators:,})",
+        metric="compare.input_elements_ratio",
+        value=change.ratio,
+        unit="ratio",
+        expected="1.00",
+    )
+    return _finding(pair, change.ratio, [seen], _title(pair, change.ratio), confidence=0.9)
+
+
+def _title(pair: Pair, ratio: float) -> str:
+    return f"{pair.each} does {format_speedup(ratio)} the work: compare only the time per sample"
 
 
 def _seen(pair: Pair) -> Finding | None:
@@ -54,14 +87,15 @@ def _seen(pair: Pair) -> Finding | None:
     if ratio is None:
         return None
     before, after = pair.rates(lambda trace: trace.counts.copied_bytes)
-    is_copied = before > 0 and after > 0
+    is_copied = min(before, after) >= WORK_CHANGED.limit("copied")
     copied = math.log(after / before) if is_copied else 0.0
     if is_copied and (abs(copied) < _same() or (copied > 0) != (ratio > 1)):
         return None
     ratio_of_work = after / before if is_copied else ratio
     evidence = [
         Evidence(
-            statement=f"kernels launched equally often on both sides have grids {ratio:.2f}x as large (median by time)",
+            statement="kernels launched equally often on both sides have grids"
+            f" {format_speedup(ratio)} as large (median by time)",
             metric="compare.grid_ratio",
             value=ratio,
             unit="ratio",
@@ -73,23 +107,58 @@ def _seen(pair: Pair) -> Finding | None:
             0,
             Evidence(
                 statement=f"copied to the device: {moved(format_bytes(before), format_bytes(after))} {pair.per}"
-                f" ({ratio_of_work:.2f}x)",
+                f" ({format_speedup(ratio_of_work)})",
                 metric="compare.copied_bytes_ratio",
                 value=ratio_of_work,
                 unit="ratio",
                 expected="1.00",
             ),
         )
-    title = f"{pair.each} does {ratio_of_work:.2f}x the work: compare only the time per sample"
+    title = _title(pair, ratio_of_work)
     return _finding(pair, ratio_of_work, evidence, title, confidence=0.8 if is_copied else 0.7)
 
 
-def _finding(pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, confidence: float) -> Finding:
+def _repeated(pair: Pair) -> Finding | None:
+    """By how often kernels of one grid and block run: all by one factor more or less."""
+    if pair.is_cpu:  # no grids
+        return None
+    counts = [pool.counts() for pool in pair.kernels]
+    times = [pool.total_ns(np.ones(pool.twin.size, np.bool_)) for pool in pair.kernels]
+    whole = sum(times[0].values()) + sum(times[1].values())
+    names = [name for name in counts[0] if name in counts[1]]
+    if len(names) < WORK_CHANGED.limit("kinds"):
+        return None
+    before, after = (np.array([count[name] for name in names]) for count in counts)
+    time = np.array([times[0][name] + times[1][name] for name in names])
+    order = np.argsort(after / before)
+    ratio = float((after / before)[order][np.searchsorted(np.cumsum(time[order]), time.sum() / 2)])
+    is_near = np.abs(np.log(after / before / ratio)) <= WORK_CHANGED.limit("factor")
+    is_near |= np.abs(after - before * ratio) <= 1
+    if abs(math.log(ratio)) < _same() or time[is_near].sum() < WORK_CHANGED.limit("repeated") * whole:
+        return None
+    copied = pair.rates(lambda trace: trace.counts.copied_bytes)
+    is_copied = min(copied) >= WORK_CHANGED.limit("copied")
+    if is_copied and (abs(math.log(copied[1] / copied[0])) < _same() or (copied[1] > copied[0]) != (ratio > 1)):
+        return None
+    seen = Evidence(
+        statement=f"kernels of the same grids are launched {format_speedup(ratio)} as often ({int(is_near.sum()):,} of"
+        f" {len(names):,} kinds)",
+        metric="compare.launches_ratio",
+        value=ratio,
+        unit="ratio",
+        expected="1.00",
+    )
+    return _finding(pair, ratio, [seen], _title(pair, ratio), confidence=0.7)
+
+
+def _finding(
+    pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, confidence: float, fix: str = _FIX
+) -> Finding:
     steps = pair.waterfall.baseline_ns, pair.waterfall.candidate_ns
     per_work = steps[1] / steps[0] / ratio if steps[0] else 0.0
     times = f"{format_ns(steps[0])} -> {format_ns(steps[1])} {pair.per}"
     time = Evidence(
-        statement=f"{times}: {per_work:.2f}x the time per unit of work",
+        statement=f"{times}: {format_speedup(per_work)} the time per unit of work",
         metric="compare.time_per_work_ratio",
         value=per_work,
         unit="ratio",
@@ -99,7 +168,7 @@ def _finding(pair: Pair, ratio: float, evidence: list[Evidence], title: str, *, 
         title,
         fraction=1.0,
         evidence=(*evidence, time),
-        fix="compare samples or tokens per second: record them with profkit.capture.step(samples=...), or give a table",
+        fix=fix,
         confidence=confidence,
     )
 

@@ -7,8 +7,11 @@ from typing import Final
 from profkit.compare.stats.inference import batch_means_error
 from profkit.compare.stats.sample import Sample
 from profkit.model.documents.comparison import Answer, Judgement
-from profkit.units import format_change, format_effect, format_fraction, format_quantity
+from profkit.units import format_change, format_effect, format_fraction, format_quantity, format_speedup
 
+_TWICE: Final = 2
+"""Ratio from which a change is said as a factor (chosen): "80 % faster" of a fifth of the time misleads."""
+UNLIKE_WINDOWS: Final = "the windows may hold different work"
 NO_SPREAD: Final = "the runs of each side are equal to the last digit: rounded or copied values do not show the noise"
 
 
@@ -37,14 +40,14 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
     Percentages are of the value that was measured: a step that takes longer is `+2.9 %`.
     """
     means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
-    moved = f"{means}, {format_change(change.ratio - 1)}"
+    moved = f"{means}, {format_change(change.change)}"
     runs = _runs(change)
     if min(change.n) == 1:
-        return f"{moved}: {runs} cannot rule out noise"
+        return f"{moved}: {_seen(change)}; unproven: {runs} cannot rule out noise"
     if change.interval is None or change.p_value is None or change.minimum_detectable_effect is None:
         return f"{moved}, {runs}: {change.method_note}"
     level = f"{100 * (1 - alpha):g} % interval"
-    low, high = change.interval if baseline.higher_is_better else (-change.interval[1], -change.interval[0])
+    low, high = change.change_interval or change.interval
     interval = f"{format_change(low).removesuffix(' %')} to {format_change(high)}"
     seen = f"{moved} ({level} {interval}), {runs}, {_probability(change.p_value)}"
     if change.answer is Answer.EQUIVALENT:
@@ -55,6 +58,27 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
     target = max(abs(change.ratio - 1), change.margin)
     more = f"{change.runs_to_settle} {'blocks' if _is_blocked(change) else 'runs each'}"
     return f"{seen}; {sees}; {more} would show {format_fraction(target)}"
+
+
+def of_unlike_windows(change: Judgement, baseline: Sample, candidate: Sample) -> str:
+    """The change of recorded windows that may hold different work: what was seen, and why it proves nothing."""
+    means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
+    noise = f", and {_runs(change)} cannot rule out noise" if min(change.n) == 1 else ""
+    moved = f"{means}, {format_change(change.change)}: {_seen(change)}"
+    return f"{moved}; unproven: {UNLIKE_WINDOWS}{noise}"
+
+
+def _seen(change: Judgement) -> str:
+    """What these runs did, in words: `15.4 % faster in this pair`."""
+    where = "in this pair" if max(change.n) == 1 else "in these runs"
+    if abs(change.effect) < change.margin:
+        return f"no change beyond {format_fraction(change.margin)} {where}"
+    is_speed = change.unit.startswith("ns") or change.unit.endswith("/s")
+    words = ("faster", "slower") if is_speed else ("better", "worse")
+    factor = max(change.ratio, 1 / change.ratio)
+    size = format_speedup(factor) if factor >= _TWICE else format_fraction(abs(change.change))
+    word = words[change.effect < 0] if is_speed or factor < _TWICE else ("higher" if change.ratio > 1 else "lower")
+    return f"{size} {word} {where}"
 
 
 def _mean(sample: Sample, other: Sample) -> str:

@@ -62,8 +62,9 @@ class Presence(StrEnum):
 class WorkChange(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel, operator or collective on both sides: how often per step, how long per step in all.
 
-    The change is split as `dn * t + n * dt` with the mean of both sides for `t` and `n`, so that swapping the sides
-    negates both terms. What is on one side only is all count. `by_count_ns + by_duration_ns` is the change, exactly.
+    The change is split: launches that one side has more of, at that side's mean duration, are by count; what the
+    launches take longer that both sides have is by duration. Neither is more than the row's larger time; swapping the
+    sides negates both. What is on one side only is all count. `by_count_ns + by_duration_ns` is the change, exactly.
     """
 
     name: str
@@ -146,7 +147,9 @@ class SideReport(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     is_cpu: bool
     bottleneck: str
-    """The verdict of `profkit triage`; of several traces the most frequent."""
+    """The verdict of `profkit triage` on all ranks of a run; of several runs the most frequent."""
+    late_rank: int | None = None
+    """The rank that the verdicts of all runs name."""
     occupancy: dict[str, float]
     """compute, comm, copy, idle."""
     busy_comm_ns: int
@@ -173,11 +176,12 @@ class Answer(StrEnum):
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a change helped: what two samples of runs say, and the means it is about.
 
-    Fractions are of the baseline's mean; positive `effect` and `interval` are better. `ratio` is candidate over
-    baseline. `interval` has level 1 - alpha. `p_value` is of `test`. `n` counts runs (blocks, where `test` is paired)
-    per side. `minimum_detectable_effect` is what this design sees in four of five repetitions; `runs_to_settle` is how
-    many runs per side would see the larger of effect and margin so often, None where it is settled or no spread is
-    known. `method_note` says what a reader who checks needs to know.
+    Fractions are of the baseline's mean; positive `effect` and `interval` are better, for programs that decide; people
+    are shown `change` and `change_interval`, of which minus is less. `ratio` is candidate over baseline. `interval` has
+    level 1 - alpha. `p_value` is of `test`. `n` counts runs (blocks, where `test` is paired) per side.
+    `minimum_detectable_effect` is what this design sees in four of five repetitions; `runs_to_settle` is how many runs
+    per side would see the larger of effect and margin so often, None where it is settled or no spread is known.
+    `method_note` says what a reader who checks needs to know.
     """
 
     metric: str
@@ -200,6 +204,18 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     minimum_detectable_effect: float | None
     runs_to_settle: int | None
     method_note: str
+
+    @property
+    def change(self) -> float:
+        """The change of the value itself, a fraction of the baseline's: minus is less, whichever is better."""
+        return self.ratio - 1
+
+    @property
+    def change_interval(self) -> tuple[float, float] | None:
+        """The interval of the change; None where the runs support none."""
+        if self.interval is None or self.higher_is_better:
+            return self.interval
+        return -self.interval[1], -self.interval[0]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,18 +34,18 @@ def _numbers(comparison: Comparison) -> str:
     """The judged values, of each configuration where there are several."""
     named = comparison.configurations or (("", comparison.judgement),)
     rows = [(escaped(name or judged.metric), *_judged(judged)) for name, judged in named]
-    return table(("", "answer", "effect", "95 % interval", "n", "sees changes of"), rows, n_left=2)
+    return table(("", "answer", "change", "95 % interval", "n", "sees changes of"), rows, n_left=2)
 
 
 def _judged(judged: Judgement) -> tuple[str, ...]:
     interval = "-"
-    if judged.interval is not None:
-        interval = f"{format_change(judged.interval[0])} to {format_change(judged.interval[1])}"
+    if judged.change_interval is not None:
+        interval = " to ".join(format_change(bound) for bound in judged.change_interval)
     detectable = judged.minimum_detectable_effect
     sees = "-" if detectable is None else f"{format_fraction(detectable)} or more"
     answer = judged.answer if judged.is_comparable else "not comparable"
-    effect = format_change(judged.effect) if judged.is_comparable else "-"
-    return answer, effect, interval, f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s", sees
+    change = format_change(judged.change) if judged.is_comparable else "-"
+    return answer, change, interval, f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s", sees
 
 
 def _readings(comparison: Comparison) -> Iterable[str]:

@@ -49,7 +49,7 @@ def captures_title(comparison: Comparison) -> str:
     return f"what happened in {of}, {per(comparison)}{once}"
 
 
-CONFIGURATION_HEADERS = ("configuration", "answer", "effect", "95 % interval", "n")
+CONFIGURATION_HEADERS = ("configuration", "answer", "change", "95 % interval", "n")
 
 
 def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
@@ -57,10 +57,10 @@ def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, judged in comparison.configurations:
         interval = "-"
-        if judged.interval is not None:
-            interval = " to ".join(format_change(bound) for bound in judged.interval)
+        if judged.change_interval is not None:
+            interval = " to ".join(format_change(bound) for bound in judged.change_interval)
         n = str(judged.n[0]) if judged.n[0] == judged.n[1] else f"{judged.n[0]}, {judged.n[1]}"
-        rows.append((clean(name), judged.answer, format_change(judged.effect), interval, n))
+        rows.append((clean(name), judged.answer, format_change(judged.change), interval, n))
     return rows
 
 
@@ -84,7 +84,7 @@ def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     """What each side is and did, one fact a row; facts that neither side has are left out."""
     sides = comparison.baseline, comparison.candidate
     facts = (
-        ("verdict", [side.bottleneck for side in sides]),
+        ("verdict", [_verdict(side) for side in sides]),
         ("runs", [_runs(side) for side in sides]),
         ("compute busy", [_share(side, "compute") for side in sides]),
         ("comm busy", [_share(side, "comm") for side in sides]),
@@ -94,6 +94,10 @@ def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
         ("peak memory", [_bytes(side.peak_memory_bytes) for side in sides]),
     )
     return [(name, *(value or "-" for value in values)) for name, values in facts if any(values)]  # type: ignore[misc]
+
+
+def _verdict(side: SideReport) -> str:
+    return side.bottleneck if side.late_rank is None else f"{side.bottleneck}: rank {side.late_rank}"
 
 
 def _runs(side: SideReport) -> str:

@@ -1,0 +1,66 @@
+"""Do windows without steps hold the same work? Then their length may be judged; else it is shown and proves nothing.
+
+A recording that is cut by the clock is as long as ever, however fast the job is. A fixed piece of work, recorded whole,
+runs the same operations; compiled or fused it runs fewer of them, but as many products of matrices.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from profkit.compare.captures.measured import Measured
+from profkit.compare.captures.pair import Pair, moved
+from profkit.findings.comparison import WORK_CHANGED
+from profkit.units import format_count
+
+_PRODUCTS: Final = frozenset({"matmul", "attention", "convolution"})
+"""Families that no compiler fuses away."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What the windows of both sides hold, per window."""
+
+    operations: tuple[float, float]
+    products: tuple[float, float]
+    """Kernels or operators that multiply matrices: matmul, attention, convolution."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both hold as many operations."""
+        return _is_same(self.operations)
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether they hold other operations, but as many products."""
+        return not self.is_same and min(self.products) >= 1 and _is_same(self.products)
+
+    @property
+    def caveat(self) -> str:
+        """What this does to the comparison, "" where the windows hold the same operations."""
+        if self.is_same:
+            return ""
+        operations, products = (_moved(counts) for counts in (self.operations, self.products))
+        held = f"they hold {operations} operations, {products} of them products of matrices"
+        so = "the same work in other kernels" if self.is_fused else "whether that is the same work is not recorded"
+        return f"no steps were found, so the recorded windows are compared: {held}: {so}"
+
+
+def held(pair: Pair) -> Held:
+    """What the windows hold."""
+    return Held(operations=pair.rates(lambda trace: trace.counts.operators), products=pair.rates(_n_products))
+
+
+def _is_same(counts: tuple[float, float]) -> bool:
+    return min(counts) >= (1 - WORK_CHANGED.limit("window")) * max(counts)
+
+
+def _moved(counts: tuple[float, float]) -> str:
+    return moved(*(format_count(round(count, 1)) for count in counts))
+
+
+def _n_products(trace: Measured) -> int:
+    codes = [code for code, work in enumerate(trace.compute.works) if work.family in _PRODUCTS]
+    return int(np.isin(trace.compute.work, codes).sum())
