@@ -56,7 +56,7 @@ def verdict_name(one: KernelAssessment) -> str:
 def headline(one: KernelAssessment) -> str:
     """The one line of meaning of a kernel."""
     meaning = _MEANINGS[one.speed.kernel_class]
-    return f"{meaning}, and near its roof" if one.speed.is_near_roof else meaning
+    return f"{meaning}, and near its peak" if one.speed.is_near_roof else meaning
 
 
 def rule_sentence(one: KernelAssessment) -> str:
