@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from profkit.cli.shared.kernel_sides import are_profiles, compare_profiles
 from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
 from profkit.cli.shared.percent import Percent
 from profkit.cli.shared.progress import ReadingProgress
@@ -77,21 +78,26 @@ def command(
 ) -> int:
     """Say whether B is faster than A, by how much, how sure that is, and where the difference comes from.
 
-    A side is traces, capture folders or a result table (CSV, JSON). Every path is one run; steps within one run do
-    not count as separate runs. With three runs a side there is an answer: improved, regressed, equivalent or
-    inconclusive. With one run a side, the report shows what happened, and why.
+    A side is traces, capture folders, a result table (CSV, JSON), or Nsight Compute's profiles. Every path is one run;
+    steps within one run do not count as separate runs. With three runs a side there is an answer: improved, regressed,
+    equivalent or inconclusive. With one run a side, the report shows what happened, and why. Profiles are compared
+    kernel by kernel.
 
     \b
     Examples:
       profkit compare before.json.gz after.json.gz         what changed between two captures
       profkit compare profkit-capture/ profkit-capture-2/
       profkit compare --baseline a1 a2 a3 --candidate b1 b2 b3
+      profkit compare before.ncu-rep after.ncu-rep         the same kernels, and what moved in them
       profkit compare results.csv                          the two arms of a table, as profkit bench writes it
       profkit compare main.csv branch.csv --fail-on-regression 3%
       profkit compare a/ b/ -o report.md                   markdown for a pull request
     """
     format_name = format_for("compare", fmt, output)
     before, after = _sides(paths, baseline, candidate)
+    if are_profiles(before, after):
+        how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+        return compare_profiles(before, after, how, metric=metric, limit=limit)
     comparison = _compared(before, after, margin=margin, metric=metric, lenient=lenient)
     how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
     show("compare", comparison, how, source=before[0])

@@ -8,9 +8,11 @@ import click
 
 
 @click.command("schema", short_help="The JSON Schema of a report.")
-@click.argument("name", type=click.Choice(["triage", "compare", "scaling", "kernels"]), default="triage")
+@click.argument(
+    "name", type=click.Choice(["triage", "compare", "compare_kernels", "scaling", "kernels"]), default="triage"
+)
 def command(name: str) -> None:
-    """Print the JSON Schema that `profkit NAME -f json` obeys.
+    """Print the JSON Schema that `profkit NAME -f json` obeys; `compare_kernels`: compare, of ncu's profiles.
 
     \b
     Example:

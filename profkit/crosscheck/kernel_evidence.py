@@ -210,7 +210,8 @@ def _evidence(told: KernelHandover, portrait: Portrait) -> Iterable[Evidence]:
     if known:
         won = min(sum(known), told.busy_ns)  # kernels side by side give back no more than the time that any runs
         yield Evidence(
-            statement=f"at the peak of their busier roofs, these kernels would save at most {format_ns(won)} {per}"
+            statement=f"with the work they do now, at the peak of their busier roofs, these kernels would save at most"
+            f" {format_ns(won)} {per}"
             f" ({format_fraction(won / told.step_ns if told.step_ns else 0.0)} of the {whole})",
             metric="handover.kernel_recoverable_ns",
             value=float(won),

@@ -6,11 +6,21 @@ from collections.abc import Iterable, Sequence
 
 from profkit.kernels.advice import advice
 from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES, occupancy, waves
-from profkit.kernels.roofline import RULE, roofline, said_percents
+from profkit.kernels.pipes import PIPES, busiest_pipe
+from profkit.kernels.roofline import RULE, roofline, said_percents, tensor_percent
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, memory_unit, speed_of_light
 from profkit.kernels.stalls import MEANINGS, stalls
 from profkit.model.finding import Evidence
-from profkit.model.kernel import KernelAssessment, KernelProfile, KernelReport, Occupancy, Roofline, SpeedOfLight, Waves
+from profkit.model.kernel import (
+    BusiestPipe,
+    KernelAssessment,
+    KernelProfile,
+    KernelReport,
+    Occupancy,
+    Roofline,
+    SpeedOfLight,
+    Waves,
+)
 from profkit.units import format_count, format_fraction
 
 DURATION = "gpu__time_duration.sum"
@@ -34,7 +44,7 @@ def assess(profile: KernelProfile) -> KernelAssessment:
     """Everything that follows from one profile."""
     speed = speed_of_light(profile)
     held, filled, roof = occupancy(profile), waves(profile), roofline(profile)
-    reasons = stalls(profile)
+    reasons, pipe = stalls(profile), busiest_pipe(profile, speed.compute_percent)
     return KernelAssessment(
         profile=profile,
         speed=speed,
@@ -43,8 +53,10 @@ def assess(profile: KernelProfile) -> KernelAssessment:
         waves=filled,
         roofline=roof,
         stalls=reasons,
+        busiest_pipe=pipe,
         evidence=(
             *_speed_evidence(speed, profile),
+            *_pipe_evidence(pipe),
             *_occupancy_evidence(held, profile),
             *_waves_evidence(filled),
             *_roof_evidence(roof, profile),
@@ -59,7 +71,7 @@ def assess(profile: KernelProfile) -> KernelAssessment:
                 for stall in reasons[:_MAX_STALLS]
             ),
         ),
-        advice=advice(profile, speed, held, filled, reasons),
+        advice=advice(profile, speed, held, filled, reasons, pipe),
     )
 
 
@@ -76,6 +88,13 @@ def _speed_evidence(speed: SpeedOfLight, profile: KernelProfile) -> Iterable[Evi
         busiest = f", its busiest level {unit[0]} {unit[2]:.1f} %" if unit else ""
         said = f"memory {speed.memory_percent:.1f} % of peak{busiest}"
         yield _evidence(said, MEMORY_THROUGHPUT, speed.memory_percent, "%")
+
+
+def _pipe_evidence(pipe: BusiestPipe | None) -> Iterable[Evidence]:
+    if pipe is not None:
+        name, runs = PIPES[pipe.name]
+        said = f"busiest part of the SM: {name} ({runs}), {pipe.percent:.1f} % of its peak"
+        yield _evidence(said, pipe.metric, pipe.percent, "%")
 
 
 def _occupancy_evidence(held: Occupancy, profile: KernelProfile) -> Iterable[Evidence]:
@@ -120,4 +139,6 @@ def _roof_evidence(roof: Roofline | None, profile: KernelProfile) -> Iterable[Ev
         said += f" ({side} is the roof, at {roof.ridge:.3g})"
     if roof.roof_fraction is not None:
         said += f", {format_fraction(roof.roof_fraction)} of that roof"
+    if tensor := tensor_percent(profile.metrics):
+        said += f"; tensor cores, at {tensor:.2g} % of their peak, are not in it"
     yield _evidence(said, "roofline.flop_per_s", roof.flop_per_s, "FLOP/s")

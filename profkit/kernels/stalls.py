@@ -1,15 +1,49 @@
-"""Why warps do not issue: the shares of the stall reasons, from metrics or from what ncu's rule CPIStall says."""
+"""Why warps do not issue: the shares of the stall reasons, from metrics or from what ncu's rule CPIStall says.
+
+A share needs the whole: all cycles between two instructions of a warp. A page with one reason has none.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from profkit.model.kernel import KernelProfile, Stall
 
 _METRIC: Final = re.compile(
-    r"smsp__average_warps?_(?:latency_)?issue_stalled_(?P<reason>\w+?)(?:_per_issue_active)?\.(?:ratio|pct)"
+    r"smsp__average_warps?_(?:latency_)?issue_stalled_(?P<reason>\w+?)"
+    r"(?:(?:_per_issue_active)?\.ratio|_per_issue_active\.(?P<percent>pct))"
 )
+LATENCY: Final = "smsp__average_warp_latency_per_inst_issued.ratio"
+_ACTIVE: Final = "smsp__warps_active.avg.per_cycle_active"
+_ISSUED: Final = "smsp__issue_active.avg.per_cycle_active"
+_ALL_REASONS: Final = frozenset(
+    [
+        "barrier",
+        "branch_resolving",
+        "dispatch_stall",
+        "drain",
+        "imc_miss",
+        "lg_throttle",
+        "long_scoreboard",
+        "math_pipe_throttle",
+        "membar",
+        "mio_throttle",
+        "no_instruction",
+        "not_selected",
+        "selected",
+        "short_scoreboard",
+        "sleeping",
+        "tex_throttle",
+        "wait",
+    ]
+)
+"""Reasons that every device since Volta has. Without one of them the sum of the others is no whole; `gmma` (tensor
+cores of Hopper) and `misc` exist on some."""
+_HOPPER: Final = 9
+BUSY_ISSUE: Final = 0.8
+"""Instructions per cycle of a scheduler from which on NVIDIA's rule CPIStall is silent."""
 _SELECTED: Final = "selected"  # the warp that issues: counted beside the reasons, and none of them
 _PARTIAL: Final = "_not_issued"  # the same cycles again, without those of the issuing warp
 _SHARE: Final = re.compile(r"about (\d{1,9}(?:\.\d{1,9})?)% of the total average")
@@ -58,17 +92,49 @@ MEANINGS: Final = {
 
 
 def stalls(profile: KernelProfile) -> tuple[Stall, ...]:
-    """The reasons, the largest share first; shares are of all cycles between two instructions of a warp."""
-    cycles: dict[str, float] = {}
-    for name, value in profile.metrics.items():
-        match = _METRIC.fullmatch(name)
-        if match is not None and not match["reason"].endswith(_PARTIAL) and value >= 0:
-            cycles.setdefault(match["reason"], value)
-    total = sum(cycles.values())
+    """The reasons, the largest share first; shares are of all cycles between two instructions of a warp.
+
+    () where neither those cycles nor all reasons were collected: one reason of many is no share.
+    """
+    cycles = _cycles(profile.metrics)
+    total = _total(profile, cycles)
     if total > 0:
         found = [Stall(reason=reason, cycles=value, fraction=value / total) for reason, value in cycles.items()]
         return _ranked([stall for stall in found if stall.reason != _SELECTED and stall.fraction > 0])
     return _ranked([stall for rule in profile.rules if (stall := _said(rule.message)) is not None])
+
+
+def _cycles(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Reason to the cycles between two instructions of a warp that go into it."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        match = _METRIC.fullmatch(name)
+        if match is not None and not match["reason"].endswith(_PARTIAL) and value >= 0:
+            found.setdefault(match["reason"], value / 100 if match["percent"] else value)
+    return found
+
+
+def _total(profile: KernelProfile, cycles: Mapping[str, float]) -> float:
+    """All cycles between two instructions of a warp; 0 where they are not known.
+
+    As collected; else warps in flight over instructions issued, which is the same; else the sum of all reasons. Passes
+    differ, so the whole is never less than its parts.
+    """
+    metrics = profile.metrics
+    active, issued = metrics.get(_ACTIVE, 0.0), metrics.get(_ISSUED, 0.0)
+    whole = metrics.get(LATENCY, 0.0) or (active / issued if issued > 0 else 0.0)
+    is_complete = cycles.keys() >= _ALL_REASONS and ("gmma" in cycles or not _is_hopper(profile))
+    return max(whole, sum(cycles.values())) if cycles and (whole > 0 or is_complete) else 0.0
+
+
+def _is_hopper(profile: KernelProfile) -> bool:
+    major = profile.compute_capability.partition(".")[0]
+    return not major.isdecimal() or int(major) == _HOPPER
+
+
+def issues_often(profile: KernelProfile) -> bool:
+    """Whether instructions are issued in most cycles: then stalls are hidden, whatever their shares (as CPIStall)."""
+    return profile.metrics.get(_ISSUED, 0.0) >= BUSY_ISSUE
 
 
 def _ranked(found: list[Stall]) -> tuple[Stall, ...]:

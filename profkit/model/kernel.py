@@ -127,11 +127,31 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     fraction: float
 
 
+class BusiestPipe(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of an SM that is used most: a pipe (`alu`, `fma`, `tensor`, ...), `issue` or `mio`, percent of peak."""
+
+    name: str
+    metric: str
+    percent: float
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of ncu's rules says that its advice gives at most, as a share (0-1).
+
+    `scope` is `global`: of the kernel's time, or `local`: of the use of one part of the device.
+    """
+
+    rule: str
+    fraction: float
+    scope: str
+
+
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change, and the measured number it stands on."""
+    """What to change, the measured number it stands on, and what ncu's own rule on it estimates."""
 
     fix: str
     because: Evidence
+    estimate: Estimate | None = None
 
 
 class KernelAssessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +164,7 @@ class KernelAssessment(msgspec.Struct, frozen=True, kw_only=True):
     waves: Waves | None
     roofline: Roofline | None
     stalls: tuple[Stall, ...]
+    busiest_pipe: BusiestPipe | None
     evidence: tuple[Evidence, ...]
     advice: tuple[Advice, ...]
 

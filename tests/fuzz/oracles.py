@@ -295,7 +295,8 @@ def obeys_schema(outcome: Outcome, case: Case, folder: Path) -> Faults:
     document = document_of(outcome)
     if document is None or outcome.command not in SCHEMAS:
         return
-    for error in _validator(outcome.command).iter_errors(document):
+    is_of_kernels = isinstance(document, dict) and document.get("schema") == "profkit.compare-kernels/1"
+    for error in _validator("compare_kernels" if is_of_kernels else outcome.command).iter_errors(document):
         path = ".".join("0" if isinstance(step, int) else step for step in error.absolute_path)
         yield f"{outcome.command} {path} {error.validator}", f"{path}: {error.message[:300]}"
 

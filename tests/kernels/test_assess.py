@@ -13,6 +13,7 @@ from profkit.cli import group
 from profkit.ingest.ncu.reader import read_profiles
 from profkit.kernels.assess import assess, assess_all
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, ncu_title
+from profkit.kernels.stalls import LATENCY
 from profkit.model.kernel import KernelClass, KernelProfile, Rule
 from profkit.render.json import kernels as kernels_json
 from profkit.render.markdown import kernels as kernels_markdown
@@ -138,12 +139,17 @@ def test_idle_tensor_cores_under_busy_arithmetic_are_the_advice():
     assert busy.advice[0].because.metric == SM_THROUGHPUT
 
 
+def stalled(cycles, **more):
+    ratio = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+    return profile(
+        sm=20.0, memory=20.0, waves=4.0, **{ratio.format(key): value for key, value in cycles.items()}, **more
+    )
+
+
 def test_stalls_are_shares_of_all_cycles_without_the_issuing_one():
     ratio = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
     cycles = {"long_scoreboard": 6.0, "wait": 3.0, "selected": 1.0, "long_scoreboard_not_issued": 5.0}
-    one = assess(
-        profile(sm=20.0, memory=20.0, waves=4.0, **{ratio.format(key): value for key, value in cycles.items()})
-    )
+    one = assess(stalled(cycles, **{LATENCY: 10.0}))
     assert [(stall.reason, stall.fraction) for stall in one.stalls] == [("long_scoreboard", 0.6), ("wait", 0.3)]
     assert one.advice[0].because.metric == ratio.format("long_scoreboard")
 

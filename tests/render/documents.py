@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from profkit.compare.bench.interleaved import Design
+from profkit.compare.kernels.compared import compare_kernels
 from profkit.compare.scaling.study import scale
 from profkit.compare.tables.result_tables import read_table
 from profkit.kernels.assess import assess_all
@@ -31,6 +34,18 @@ def _kernels(folder: Path) -> Any:
     return assess_all([profile], sources=["s"], warnings=[])
 
 
+def _compared_kernels(folder: Path) -> Any:
+    sides = [
+        KernelProfile(
+            source=f"{EVIL}.csv", number=0, name=EVIL, function=EVIL, grid=(size, 1, 1), block=(64, 1, 1),
+            metrics={"gpu__time_duration.sum": 1000.0 * size, "dram__bytes_read.sum": 10.0 * size},
+        )
+        for size in (8, 4)
+    ]  # fmt: skip
+    other = replace(sides[0], name=f"{EVIL}2", function=f"{EVIL}2")
+    return compare_kernels([sides[0], other], [sides[1]], sources=([EVIL], [EVIL]), warnings=[EVIL])
+
+
 def _scaling(folder: Path) -> Any:
     return scale([read_table(study(folder))])
 
@@ -42,6 +57,7 @@ def _bench(folder: Path) -> Any:
 DOCUMENTS: Final[dict[tuple[str, str], Callable[[Path], Any]]] = {
     **{("triage", name): (lambda folder, report=report: report) for name, report in ALL.items()},
     ("compare", "more overlap"): _comparison,
+    ("compare_kernels", "another grid"): _compared_kernels,
     ("kernels", "one launch"): _kernels,
     ("scaling", "a study"): _scaling,
     ("bench", "slower"): _bench,

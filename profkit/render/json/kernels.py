@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from profkit.model.kernel import KernelAssessment, KernelProfile, KernelReport, Roofline
+from profkit.model.kernel import Advice, KernelAssessment, KernelProfile, KernelReport, Roofline
 from profkit.render.json.values import evidence_to_dict, written
 from profkit.version import __version__
 
@@ -45,8 +45,17 @@ def _kernel(one: KernelAssessment) -> dict[str, Any]:
         "waves": None if one.waves is None else asdict(one.waves),
         "roofline": None if one.roofline is None else _roofline(one.roofline),
         "stalls": [asdict(stall) for stall in one.stalls],
+        "busiest_pipe": None if one.busiest_pipe is None else asdict(one.busiest_pipe),
         "evidence": [evidence_to_dict(item) for item in one.evidence],
-        "advice": [{"fix": item.fix, "because": evidence_to_dict(item.because)} for item in one.advice],
+        "advice": [_advice(item) for item in one.advice],
+    }
+
+
+def _advice(item: Advice) -> dict[str, Any]:
+    return {
+        "fix": item.fix,
+        "because": evidence_to_dict(item.because),
+        "ncu_estimate": None if item.estimate is None else asdict(item.estimate),
     }
 
 

@@ -12,7 +12,7 @@ from profkit.units import format_ns
 
 _HEADERS: Final = ("kernel", "limited by", "time", "compute", "memory", "waves", "occupancy", "grid x block")
 MAX_TOLD: Final = 3
-_SHORT: Final = {
+SHORT: Final = {
     KernelClass.COMPUTE: "compute",
     KernelClass.MEMORY: "memory",
     KernelClass.BALANCED: "both",
@@ -20,6 +20,7 @@ _SHORT: Final = {
     KernelClass.SMALL: "small grid",
     KernelClass.NO_DATA: "no data",
 }
+"""What limits a kernel, for a cell of a table."""
 _MEANINGS: Final = {
     KernelClass.COMPUTE: "arithmetic is the limit",
     KernelClass.MEMORY: "memory is the limit",
@@ -56,7 +57,7 @@ def verdict_name(one: KernelAssessment) -> str:
 def headline(one: KernelAssessment) -> str:
     """The one line of meaning of a kernel."""
     meaning = _MEANINGS[one.speed.kernel_class]
-    return f"{meaning}, and near its roof" if one.speed.is_near_roof else meaning
+    return f"{meaning}, and near its peak" if one.speed.is_near_roof else meaning
 
 
 def rule_sentence(one: KernelAssessment) -> str:
@@ -80,7 +81,7 @@ def table(report: KernelReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
 def _row(one: KernelAssessment) -> tuple[str, ...]:
     return (
         name_of(one),
-        _SHORT[one.speed.kernel_class],
+        SHORT[one.speed.kernel_class],
         "-" if one.duration_ns is None else format_ns(one.duration_ns),
         _percent(one.speed.compute_percent),
         _percent(one.speed.memory_percent),
