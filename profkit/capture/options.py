@@ -105,6 +105,23 @@ def window_for(options: Options, *, n_workers: int, n_queued: int) -> Window:
     )
 
 
+def why_too_few(seen: int, window: Window, *, least: int) -> str:
+    """That so many steps were too few for the window, and the options that would have fitted them.
+
+    `least`: steps that must be seen before it is known which optimizer leads.
+    """
+    before = max(window.settling + window.baseline + 1, least)
+    needed = before + window.warmup + window.steps
+    said = f"{seen} step{'s' * (seen != 1)} of the script were seen to end, a capture with these options needs {needed}"
+    smallest = max(window.settling + 2, least) + 2
+    if seen < smallest:
+        return f"{said}; the script must run at least {smallest} (--baseline 1 --warmup 1 --steps 1)"
+    steps = max(1, min(DEFAULT_STEPS, window.steps, (seen - smallest) // 2 + 1))
+    baseline = max(1, min(DEFAULT_BASELINE, seen - window.settling - 2 - steps))
+    fits = ["--baseline", str(baseline), *(["--warmup", "1"] if window.warmup > 1 else []), "--steps", str(steps)]
+    return f"{said}; {' '.join(fits)} would fit"
+
+
 def _whole(count: int, burst: int) -> int:
     return -(-count // burst) * burst
 

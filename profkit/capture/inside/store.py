@@ -78,6 +78,12 @@ def raw_file(options: Options, label: str) -> Iterator[Path]:
         yield folder / f"{label}{place.RAW}"
 
 
+def drop_raw(options: Options, label: str) -> None:
+    """Remove what this process has exported: the next recording takes its place."""
+    with _work(options) as work, suppress(FileNotFoundError):
+        (work / f"{label}{place.RAW}").unlink()
+
+
 def note_begun(options: Options) -> None:
     """Leave a sign that this process got as far as importing torch. Raises OSError where nothing can be written."""
     join(options)
