@@ -17,14 +17,14 @@ from typing import Any, Final
 import torch
 
 from ..command import raised, tell
-from ..options import Options, Window, window_for
+from ..options import STEPS_AFTER, Options, Window, window_for
 from . import clock, store
 from .exits import WaysOut, in_backward
 from .hooks import Hooks
 from .loader import FetchLog
 from .ranges import CopyWatch, make_phase
 from .recorder import Recorder
-from .seen import Seen, as_numbers, guarded, why_none
+from .seen import Seen, as_numbers, enough_for_ranks, guarded, why_none
 from .steps import StepFinder
 from .tool_recorder import ToolRecorder
 
@@ -154,7 +154,7 @@ class Controller:
         if self._recorder is not None and self._recorder.is_busy:
             return
         self._others.add(id(profiler))
-        if self._recorder is None or self.stage not in ("warmup", "active"):
+        if self._recorder is None:
             return
         self._stop_recorder()
         self._end("the script started its own profiler during the recording, so profkit stopped")
@@ -202,6 +202,10 @@ class Controller:
     @guarded
     def _on_candidate(self, source: str, is_step: bool) -> None:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
+        self._act(source, ended_ns, ended, is_step=is_step)
+        self._seen.stalled_ns += time.perf_counter_ns() - ended_ns
+
+    def _act(self, source: str, ended_ns: int, ended: Any, *, is_step: bool) -> None:
         if source == "restart":
             self._begin_again()
         elif self.stage == "baseline":
@@ -209,12 +213,12 @@ class Controller:
             if is_step:
                 self._consider_start(ended_ns, ended)
             if len(self._marks) > _MAX_UNSTARTED:
-                self._end(self._why_none())
+                self._end(why_none(self._finder, self._seen, self._chosen_window()))
         elif self.stage in ("warmup", "active"):
             self._record(ended_ns, ended)
         elif self.stage == "after":
             self._seen.times["after"].append(clock.begun(ended_ns, ended))
-            if self._seen.window is not None and len(self._seen.times["after"]) > self._seen.window.after:
+            if len(self._seen.times["after"]) > STEPS_AFTER:
                 self._end("", stays=self._finder.is_provisional)
 
     def _begin_again(self) -> None:
@@ -245,9 +249,9 @@ class Controller:
             return
         if self.options.device == "cuda" and not clock.cuda_in_use():
             raise RuntimeError("--device cuda was given, but this process does not use CUDA; see profkit doctor")
-        self._seen.window = window
         self._finder.freeze()
         self._seen.times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
+        self._seen.window = window = enough_for_ranks(window, self.options, self._seen)
         self._seen.first_step = len(rows) + window.warmup
         self._label = self._label or store.claim_label(self.options)
         self._ways_out.guard()
@@ -282,10 +286,9 @@ class Controller:
     # ------------------------------------------------------------------------------------------------- ends
 
     def _export(self, *, is_cut: bool) -> None:
-        recorder = self._recorder
+        recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        self._recorder = None
         self._close_phases()
         begun_ns = time.perf_counter_ns()
         recorder.stop()
@@ -312,10 +315,10 @@ class Controller:
         else:
             self._finish_open()
         self._is_settled = True
-        if self.options.finishes and self._label:
-            from . import export
+        if self.options.finishes and (self._label or self.options.tells):
+            from .report import finish_own
 
-            export.finish_own(self.options, self._pid)
+            finish_own(self.options, self._pid)
 
     def _close_phases(self) -> None:
         self.phase = None
@@ -339,7 +342,7 @@ class Controller:
                 self._end("")
                 return
         self._stop_recorder()
-        self._end("" if self.stage == "after" else self._why_none())
+        self._end("" if self.stage == "after" else why_none(self._finder, self._seen, self._chosen_window()))
 
     def fail(self, error: BaseException) -> None:
         """Something of the capture itself went wrong: say so once, stop it, let the script run on."""
@@ -377,9 +380,6 @@ class Controller:
             if not stays:
                 self._log.remove()
             self._log.delete()
-
-    def _why_none(self) -> str:
-        return why_none(self._finder, self._seen, self._chosen_window())
 
     def _chosen_window(self) -> Window:
         return self._seen.window or window_for(self.options, n_workers=self._n_workers, n_queued=self._n_queued)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Optional, TypeVar
 
-from ..options import Window, why_too_few
+from ..options import Options, Window, steps_of_ranks, why_too_few
 from . import clock, store
 from .steps import MIN_CALLS, StepFinder
 
@@ -41,13 +42,28 @@ class Seen:
         self.first_step = 0
         self.n_boundaries = 0
         self.facts: dict[str, Any] = {}
+        self.stalled_ns = 0
         self.has_waited = False  # for a profiler of the script's own
 
     def told(self) -> dict[str, Any]:
         """All of it as plain values."""
         summaries = {name: clock.summary(clock.durations_ns(marks)) for name, marks in self.times.items()}
         n_steps = max(len(self.times["profiled"]) - 1, 0)
-        return {**self.facts, **summaries, "first_step": self.first_step, "n_steps": n_steps}
+        own = {"stalled_ns": self.stalled_ns, "first_step": self.first_step, "n_steps": n_steps}
+        return {**self.facts, **summaries, **own}
+
+
+def enough_for_ranks(window: Window, options: Options, seen: Seen) -> Window:
+    """The window with as many steps as are needed to tell late ranks, where nothing else was asked for.
+
+    All ranks take what the first one settles for.
+    """
+    n_ranks = store.world_size()
+    if n_ranks == 1 or options.steps:
+        return window
+    step_ns = clock.summary(clock.durations_ns(seen.times["baseline"]))["median_ns"]
+    seen.facts["why_steps"] = f"chosen for {n_ranks} ranks"
+    return replace(window, steps=store.agreed(options, "steps", max(window.steps, steps_of_ranks(step_ns))))
 
 
 def why_none(finder: StepFinder, seen: Seen, window: Window) -> str:
