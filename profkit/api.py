@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
-from profkit.errors import ProfkitError, TraceError, UnsupportedTraceError
+from profkit.errors import ProfkitError, TraceError, UnsupportedTraceError, UsageError
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import find_sources
 from profkit.ingest.read import read_traces
@@ -27,7 +28,7 @@ MAX_FULL: Final = 64
 
 
 def triage(
-    paths: Sequence[str],
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     lenient: bool = False,
     jobs: int = 1,
@@ -35,18 +36,34 @@ def triage(
     command: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """The report on one trace or several (one per rank): files, or folders of them, as a capture's.
+    """The report on one trace or several (one per rank): a file, a folder as a capture's, or several of them.
 
     An nsys export gives a trace for each process with kernels. One source that cannot be read raises; of several, the
     bad ones become `Report.failures` unless all are bad. All is done in this process; `triage_ranks` takes workers.
+    Raises UsageError for what names no file: neither a path nor several of them.
     """
-    sources = find_sources(paths)
+    sources = find_sources(_names(paths))
     options = Options(lenient=lenient, step_range=step_range, command=command)
     if len(sources) == 1:
         return _of_one_source(sources[0], options, jobs=jobs, progress=progress)
     from profkit.ranks.run.workers import Here
 
     return triage_ranks(sources, options, executor=Here())
+
+
+def _names(paths: object) -> list[str]:
+    """The paths as texts: of one, or of several."""
+    several = [paths] if isinstance(paths, (str, PathLike)) else paths
+    if isinstance(several, (bytes, bytearray)) or not isinstance(several, Iterable):
+        raise UsageError(f"triage takes a path or several, not {type(paths).__name__}", hint='triage("trace.json.gz")')
+    named = [fspath(one) if isinstance(one, (str, PathLike)) else one for one in several]
+    texts = [one for one in named if isinstance(one, str)]
+    other = next((one for one in named if not isinstance(one, str)), None)
+    if other is not None:
+        raise UsageError(f"triage takes paths, not {type(other).__name__}", hint='triage(["rank0.json", "rank1.json"])')
+    if not texts:
+        raise UsageError("triage was given no path", hint='triage("trace.json.gz")')
+    return texts
 
 
 def triage_ranks(

@@ -75,7 +75,7 @@ def test_the_users_command_is_in_the_next_command() -> None:
     [
         (b"", "is empty"),
         (b"hello world", "not a trace"),
-        (b"PK\x03\x04 zip", "ZIP header"),
+        (b"PK\x03\x04 zip", "a ZIP archive"),
         (b'{"a": 1}', "no traceEvents"),
         (b'{"traceEvents": []}', "no events"),
         (b'{"traceEvents": [{"ph": "X", "ts": 1, "dur": 1, "name": "x", "cat": "cpu_op"', "ends inside event 1"),
@@ -103,7 +103,7 @@ def test_a_name_longer_than_the_system_takes_is_a_missing_file() -> None:
 
 def test_a_missing_file_and_a_bad_command() -> None:
     assert run("triage", "nothing.json").returncode == 3
-    assert run("triage").returncode == 2
+    assert run("triage", "--nothing").returncode == 2
     assert run("nothing").returncode == 2
     assert run("explain", "host.snyc").returncode == 2
     assert b"did you mean host.sync" in run("explain", "host.snyc").stderr

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -29,14 +30,16 @@ class WindowOptions(TypedDict, total=False):
     ranks: str
     step_on: str
     device: str
+    overwrite: bool
 
 
 @contextmanager
 def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOptions]) -> Iterator[Path]:
     """Capture the training steps made inside the block; gives the folder that `profkit triage` reads.
 
-    What goes wrong inside the capture never reaches the block. Under `profkit capture`, which captures already, it
-    does nothing. Raises UsageError for unknown options and MissingCapabilityError without torch.
+    Where a capture lies in the folder this one goes to the next of its name and a number (`profkit-capture-2`), unless
+    it may `overwrite` that. What goes wrong inside the capture never reaches the block. Under `profkit capture`, which
+    captures already, it does nothing. Raises UsageError for unknown options and MissingCapabilityError without torch.
     """
     from profkit.capture.options import DEVICES, STEP_SOURCES, Options
 
@@ -44,26 +47,34 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         if options.get(name, "auto") not in known:
             raise UsageError(f"{name}={options.get(name)!r} is not one of {', '.join(known)}")
     target = Path(folder).absolute()
+    overwrites = options.get("overwrite", False)
     if sys.modules.get(_STATE) is not None:
         yield target
         return
     try:
+        from profkit.capture.beside import quoted
         from profkit.capture.command import redacted_command, tell
         from profkit.capture.inside import export, inject, store
-        from profkit.capture.outcome import outcomes_of, put_aside, told
+        from profkit.capture.lines import told
+        from profkit.capture.outcome import outcomes_of, put_aside
     except ImportError as error:
         raise MissingCapabilityError(f"a session needs torch ({error})", hint="pip install torch") from None
+    capture_id = _capture_id(store.world_size())
+    target = target if overwrites else _place_beside(target, capture_id)
     chosen = Options(
         folder=str(target),
         command=redacted_command(["python", *sys.argv]),
-        capture_id=_capture_id(store.world_size()),
+        capture_id=capture_id,
         finishes=True,
         **options,
     )
     lines: list[str] = []
     with suppress(OSError):
         lines = put_aside(target)
-        export.remove_published(target, capture_id=chosen.capture_id, rank=store.rank())
+        again = [one for one in export.read_manifest(target).get("ranks", ()) if one.get("rank") == store.rank()]
+        if again and not overwrites:  # a job whose script runs twice
+            lines.append(f"rank {store.rank()}: its capture of the same job in {target} was replaced")
+        export.remove_published(target, capture_id=capture_id, rank=store.rank())
     controller = inject.begin(chosen)
     try:
         yield target
@@ -71,7 +82,9 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         controller.finish()
         inject.forget()
         try:
-            lines += told(outcomes_of(chosen, only_pid=os.getpid()), target)
+            facts = outcomes_of(chosen, only_pid=os.getpid())
+            lines += told(facts, target)
+            lines += [f"next: profkit triage {quoted(target)}"] if any(one.get("trace") for one in facts) else []
         except OSError as error:
             lines += [f"the trace could not be written ({error})"]
         store.leave(chosen)
@@ -88,6 +101,18 @@ def step(*, tokens: float = 0, padded_tokens: float = 0, samples: float = 0) -> 
     controller: Any = sys.modules.get(_STATE)
     if controller is not None:
         controller.step(tokens=tokens, padded_tokens=padded_tokens, samples=samples)
+
+
+def _place_beside(folder: Path, capture_id: str) -> Path:
+    """The folder, or the first of its name and a number in which no other capture lies."""
+    from profkit.capture.inside.export import MANIFEST, read_manifest
+
+    for number in count(1):
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        is_free = not os.path.lexists(place / MANIFEST)
+        if is_free or read_manifest(place).get("capture_id") == capture_id:
+            break
+    return place
 
 
 def _capture_id(world_size: int) -> str:

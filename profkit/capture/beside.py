@@ -5,6 +5,7 @@ Standard library only, Python 3.9 syntax, like the modules that it loads.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -28,6 +29,19 @@ def redact() -> Any:
 def plain() -> Any:
     """The module `profkit.plain`."""
     return _loaded("plain")
+
+
+@cache
+def units() -> Any:
+    """Give profkit.units."""
+    return _loaded("units")
+
+
+def quoted(folder: Path) -> str:
+    """A folder for a command line, from here where it lies below."""
+    here = Path.cwd()
+    below = folder.relative_to(here) if here in folder.parents else folder
+    return shlex.quote(str(below))
 
 
 def _loaded(name: str) -> Any:

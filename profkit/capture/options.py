@@ -23,6 +23,9 @@ STEPS_AFTER: Final = 6
 DEFAULT_BASELINE: Final = 10
 DEFAULT_WARMUP: Final = 1
 DEFAULT_STEPS: Final = 5
+STEPS_OF_RANKS: Final = ((250_000_000, 20), (1_000_000_000, 10))
+"""Of one of several ranks: up to this step time (ns) so many steps are recorded. Late ranks are told from 20
+collectives on, and a step has one at least; to write a window of many seconds would stall the job (chosen)."""
 MAX_WAIT_STEPS: Final = 32
 """Steps that profkit adds by itself at most, to let the loader's queue run dry (chosen)."""
 
@@ -33,7 +36,7 @@ class Options:
 
     `baseline` unprofiled steps are timed, `warmup` steps run with the profiler prepared, `steps` are recorded.
     `device` "cpu" leaves CUDA unrecorded, "cuda" refuses a process that does not use it.
-    `finishes` is true where no runner waits for the process: it then compresses its own trace.
+    `finishes` is true where no runner waits for the process: it then compresses its own trace, and `tells` how it went.
     `overwrite` is true where traces may replace files of their names that no capture wrote.
     `tool` is "nsys" or "ncu" where that records instead of torch.profiler.
     """
@@ -51,6 +54,7 @@ class Options:
     command: str = ""
     capture_id: str = ""
     finishes: bool = False
+    tells: bool = False
     strict: bool = False
     overwrite: bool = False
     tool: str = ""
@@ -103,6 +107,28 @@ def window_for(options: Options, *, n_workers: int, n_queued: int) -> Window:
         steps=options.steps or _whole(DEFAULT_STEPS, burst),
         after=STEPS_AFTER,
     )
+
+
+def why_too_few(seen: int, window: Window, *, least: int) -> str:
+    """That so many steps were too few for the window, and the options that would have fitted them.
+
+    `least`: steps that must be seen before it is known which optimizer leads.
+    """
+    before = max(window.settling + window.baseline + 1, least)
+    needed = before + window.warmup + window.steps
+    said = f"{seen} step{'s' * (seen != 1)} of the script were seen to end, a capture with these options needs {needed}"
+    smallest = max(window.settling + 2, least) + 2
+    if seen < smallest:
+        return f"{said}; the script must run at least {smallest} (--baseline 1 --warmup 1 --steps 1)"
+    steps = max(1, min(DEFAULT_STEPS, window.steps, (seen - smallest) // 2 + 1))
+    baseline = max(1, min(DEFAULT_BASELINE, seen - window.settling - 2 - steps))
+    fits = ["--baseline", str(baseline), *(["--warmup", "1"] if window.warmup > 1 else []), "--steps", str(steps)]
+    return f"{said}; {' '.join(fits)} would fit"
+
+
+def steps_of_ranks(step_ns: int) -> int:
+    """The steps to record of one of several ranks whose steps take so long, if nothing else was asked for."""
+    return next((count for most_ns, count in STEPS_OF_RANKS if step_ns <= most_ns), DEFAULT_STEPS)
 
 
 def _whole(count: int, burst: int) -> int:

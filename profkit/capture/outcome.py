@@ -1,9 +1,8 @@
-"""What a capture came to: the manifest, and the lines a user reads."""
+"""What a capture came to: its traces and its manifest."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from profkit.capture.inside import export
 from profkit.capture.options import Options
 from profkit.capture.pins import pinned
 from profkit.capture.place import alone, part_in, set_aside, work_folder
-from profkit.units import format_ns
 from profkit.version import __version__
 
 
@@ -68,26 +66,3 @@ def put_aside(folder: Path) -> list[str]:
         read = f"; profkit triage {shlex.quote(str(left))}" if has_trace else ""
         lines.append(f"a capture into {folder} was killed; what it recorded is in {left}{read}")
     return lines
-
-
-def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:
-    """A line for each process: what was recorded and what the profiler cost, or why there is nothing."""
-    if not facts:
-        return ["no trace: the command never imported torch, or ran Python with -I, -E or -S"]
-    return [_line(one, folder) for one in facts]
-
-
-def _line(one: dict[str, Any], folder: Path) -> str:
-    name = f"rank {one.get('rank', 0)}"
-    if not one.get("trace"):
-        return f"{name}: no trace: {one.get('reason') or 'nothing was recorded'}"
-    baseline, profiled, after = one["baseline"], one["profiled"], one["after"]
-    n_steps = f"{one['n_steps']} step" + "s" * (one["n_steps"] != 1)
-    parts = [f"{name}: {n_steps} from step {one['first_step']} on, by {one['step_source']}"]
-    if baseline["n"] and profiled["n"]:
-        ratio = profiled["median_ns"] / max(baseline["median_ns"], 1)
-        times = f"{format_ns(baseline['median_ns'])} a step before, {format_ns(profiled['median_ns'])} profiled"
-        parts.append(f"{times} (x{ratio:.2f})" + (f", {format_ns(after['median_ns'])} after" if after["n"] else ""))
-    parts.append(f"stalled {format_ns(one['stop_ns'] + one['export_ns'])} to write")
-    cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
-    return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"

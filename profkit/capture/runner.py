@@ -24,6 +24,9 @@ SITE: Final = Path(__file__).resolve().parent / "site"
 _MIN_FREE_BYTES: Final = 64 * 2**20  # chosen: a trace of a few small steps
 _STALE_S: Final = 60.0
 """Age from which a temporary folder whose process is gone is removed: in another container it may not be (chosen)."""
+_FROM_KERNEL: Final = 0x80  # SI_KERNEL of Linux: from a terminal
+_LOOK_S: Final = 1.0
+"""Longest wait until it is looked whether a child has ended: its SIGCHLD may go to another thread (chosen)."""
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -103,13 +106,33 @@ def run(command: Sequence[str], *, options: Options | None, variables: Mapping[s
             f"cannot run {command[0]!r}: {error.strerror}", hint=f"python {shlex.quote(command[0])} ..."
         ) from None
     old = {number: signal.signal(number, lambda n, _frame: child.send_signal(n)) for number in _PASSED_ON}
-    old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
+    old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        code = child.wait()
+        code = _waited_for(child)
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
     return Ran(code=code, duration_ns=time.perf_counter_ns() - begun_ns)
+
+
+def _waited_for(child: subprocess.Popen[bytes]) -> int:
+    """How a child ended; it is sent each SIGINT that was sent to us alone.
+
+    Not that of a terminal's Ctrl-C, which goes to the child as well: a second one would end what it does on the first.
+    Whose it is the system tells only who waits for it.
+    """
+    if not hasattr(signal, "sigtimedwait"):
+        return child.wait()
+    awaited = {signal.SIGINT, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    try:
+        while (code := child.poll()) is None:
+            came = signal.sigtimedwait(awaited, _LOOK_S)
+            if came is not None and came.si_signo == signal.SIGINT and came.si_code != _FROM_KERNEL:
+                child.send_signal(signal.SIGINT)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
+    return code
 
 
 def leave_like(code: int) -> int:

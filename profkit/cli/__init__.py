@@ -7,13 +7,14 @@ import io
 import os
 import sys
 from importlib import import_module
+from pathlib import PurePath
 from typing import Any, Final, NoReturn
 
 import click
 
 from profkit.errors import InternalError, ProfkitError, UsageError, fault
 from profkit.plain import clean
-from profkit.redact import redacted_text
+from profkit.redact import redacted_command, redacted_text
 from profkit.version import __version__
 
 COMMANDS: Final = (
@@ -32,6 +33,8 @@ COMMANDS: Final = (
     "schema",
     "completion",
 )
+_LAUNCHERS: Final = ("python", "torchrun", "accelerate", "deepspeed", "srun", "mpirun", "uv", "bash")
+"""How programs begin that run training scripts."""
 
 
 class _Commands(click.Group):
@@ -49,9 +52,14 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest the nearest command, or `triage` for a path."""
+        """Suggest the nearest command, `triage` for a path, `run` for what runs a script."""
         name = args[0] if args else ""
         if name not in COMMANDS and not name.startswith("-"):
+            if name.endswith(".py") or PurePath(name).name.startswith(_LAUNCHERS):
+                from profkit.shell import line_of
+
+                words = redacted_command(["python", *args] if name.endswith(".py") else args)
+                ctx.fail(f"no such command {name!r}; to profile that script: {line_of('profkit run --', *words).text}")
             if os.path.exists(name):  # noqa: PTH110 - pathlib raises for what is longer than a name may be
                 from profkit.shell import quoted_path
 

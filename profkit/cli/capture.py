@@ -75,14 +75,15 @@ def command(
     """Run COMMAND and record a few of its training steps: no changed line, same output, same exit code.
 
     Steps before and after the recorded ones are timed without the profiler, so the report knows what it cost.
-    Works for python x.py, python -m pkg and torchrun, one trace for each rank.
+    Works for python x.py, python -m pkg and torchrun, one trace for each rank. Where a capture lies in the folder, the
+    next one goes to profkit-capture-2. The exit code is the command's own, 4 if that is 0 and nothing was recorded.
 
     \b
     Examples:
       profkit capture -- python train.py --lr 3e-4
       profkit capture -o out/run1 --steps 10 -- torchrun --nproc-per-node 4 train.py
-      profkit triage profkit-capture/
-      eval "$(profkit capture --inject env)"; srun python train.py; profkit triage profkit-capture/
+      profkit triage                                     the verdict on the newest capture
+      eval "$(profkit capture --inject env)"; srun python train.py; profkit triage
     """
     if inject is not None:
         folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
@@ -91,7 +92,12 @@ def command(
     if not command_line:
         raise UsageError("no command to run", hint="profkit capture -- python train.py")
     folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
-    return captured(command_line, folder, {**chosen, "overwrite": overwrite}).leave()
+    done = captured(command_line, folder, {**chosen, "overwrite": overwrite})
+    if done.has_trace:
+        from profkit.capture.beside import quoted
+
+        say(f"next: profkit triage {quoted(done.folder)}")
+    return done.leave()
 
 
 command.allow_interspersed_args = False
@@ -100,11 +106,11 @@ command.allow_interspersed_args = False
 def _exports(folder: Path, chosen: dict[str, Any]) -> str:
     from profkit.capture import runner
 
-    return runner.exports(_options(folder, chosen, command="", finishes=True), os.environ)
+    return runner.exports(_options(folder, {**chosen, "tells": True}, command="", finishes=True), os.environ)
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
-    """A capture that is over: how the command ended, whether a capability was missing, where a trace lies."""
+    """A capture that is over: how the command ended, whether what it was to record is missing, where a trace lies."""
 
     code: int
     folder: Path
@@ -112,7 +118,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     is_lacking: bool
 
     def leave(self) -> int:
-        """The exit code: the command's own, 4 if that is 0 and profkit could not do its part.
+        """The exit code: the command's own, 4 if that is 0 and profkit recorded nothing, or not all.
 
         Where a signal ended the command, it ends this process as well.
         """
@@ -143,7 +149,8 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
 def _outcome(options: Any, ran: Any) -> Captured:
     """Put the traces together and say how it went."""
     from profkit.capture.inside.export import is_taken
-    from profkit.capture.outcome import outcomes_of, told
+    from profkit.capture.lines import told
+    from profkit.capture.outcome import outcomes_of
 
     folder = Path(options.folder)
     if is_taken(options, folder):  # by processes that another `--inject env` reached
@@ -161,8 +168,8 @@ def _outcome(options: Any, ran: Any) -> Captured:
         say(head)
         if trace:
             say_below(trace.strip())
-    lacks = not facts or any(one.get("is_failure") for one in facts)
     has_trace = any(one.get("trace") for one in facts)
+    lacks = not has_trace or any(one.get("is_failure") for one in facts)
     return Captured(code=ran.code, folder=folder, has_trace=has_trace, is_lacking=lacks)
 
 

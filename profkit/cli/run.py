@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ def command(
 ) -> int:
     """Run COMMAND to its end, record a few of its training steps, and say where their time goes.
 
-    The exit code is the command's own.
+    The report goes to standard output if that is a terminal, else to standard error: what is piped on is the script's.
+    The exit code is the command's own, 4 if that is 0 and nothing was recorded.
 
     \b
     Example:
@@ -36,11 +39,17 @@ def command(
     folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
     done = captured(command_line, folder, {**chosen, "overwrite": overwrite})
     if done.has_trace:
-        from profkit.cli import triage
-
-        arguments = [str(done.folder), *(["-v"] if verbose else [])]
-        triage.command.main(args=arguments, prog_name="profkit triage", standalone_mode=False)
+        _triage(done.folder, verbose=verbose)
     return done.leave()
+
+
+def _triage(folder: Path, *, verbose: bool) -> None:
+    """Print the verdict, where it cannot get between what the script writes and who reads that."""
+    from profkit.cli import triage
+
+    arguments = [str(folder), *(["-v"] if verbose else [])]
+    with nullcontext() if sys.stdout.isatty() else redirect_stdout(sys.stderr):
+        triage.command.main(args=arguments, prog_name="profkit triage", standalone_mode=False)
 
 
 command.allow_interspersed_args = False

@@ -35,7 +35,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
 
 
 @click.command("triage", short_help="The verdict on one trace or several.")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="TRACE...")
+@click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE]...")
 @click.option("-f", "--format", "fmt", type=FormatChoice("triage"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--steps", "step_text", metavar="A:B", help="Analyse only steps A to B-1, counted from 0.")
@@ -83,9 +83,11 @@ def command(
     TRACE is a .json, .json.gz or .json.zst that torch.profiler wrote, an .sqlite that nsys exported, an .nsys-rep where
     nsys is installed, a folder of them, or - for standard input (JSON only). Given with a trace, another tool's
     recording of the same job (an nsys export, an ncu report) is compared with it: does it confirm the verdict?
+    Without TRACE: the newest capture below this folder.
 
     \b
     Examples:
+      profkit triage                                       what profkit capture has just recorded
       profkit triage trace.json.gz
       profkit triage trace.json.gz -v                      with all tables
       profkit triage trace.json.gz -f json | jq .verdict
@@ -104,6 +106,10 @@ def command(
     from profkit.ranks.reduce.options import Options
 
     format_name = format_for("triage", fmt, output)
+    if not paths:
+        from profkit.cli.shared.newest import newest_capture
+
+        paths = (newest_capture(),)
     options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
     report = _report(sources_of(paths), options, jobs, keeping)

@@ -11,8 +11,8 @@ import pytest
 from profkit.capture.command import redacted_command
 from profkit.capture.inside import export
 from profkit.capture.inside.export import top_level, write_trace
+from profkit.capture.lines import told
 from profkit.capture.options import Options
-from profkit.capture.outcome import told
 from profkit.cli import capture as cli
 from profkit.ingest.kineto.reader import read_trace
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
 from profkit.api import triage
-from tests.capture.running import ROOT, SCRIPTS, capture, manifest, names, run, trace
+from tests.capture.running import ENVIRONMENT, ROOT, SCRIPTS, capture, manifest, names, run, trace
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -28,6 +31,39 @@ def test_an_early_end_keeps_its_code_and_what_was_recorded(end, code, tmp_path):
     assert "INCOMPLETE: the run ended during the recording" in done.err
 
 
+WAITING = """
+import signal, sys, time
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    time.sleep(0.5)  # a second interrupt would come here
+    sys.exit(7)
+"""
+
+
+def test_an_interrupt_of_profkit_alone_reaches_the_script_once(tmp_path):
+    line = [
+        sys.executable,
+        "-m",
+        "profkit",
+        "capture",
+        "-o",
+        str(tmp_path / "out"),
+        "--",
+        sys.executable,
+        "-c",
+        WAITING,
+    ]
+    with subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (7, "interrupted\n")
+
+
 def test_os_exit_is_told_from_what_it_left(tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", "os_exit")
     assert done.code == 5
@@ -36,9 +72,13 @@ def test_os_exit_is_told_from_what_it_left(tmp_path):
 
 def test_a_run_shorter_than_the_window_says_how_much_was_missing(tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "8")
-    assert done.code == 0
-    assert done.out.startswith("loss")
-    assert "the run ended after 8 of the 19 steps" in done.err
+    assert (done.code, done.out[:4]) == (4, "loss")
+    assert "8 steps of the script were seen to end, a capture with these options needs 20" in done.err
+    fits = re.search(r"(--baseline \d+ --steps \d+) would fit", done.err)
+    assert fits, done.err
+    options = (*fits[1].split(), "--overwrite")
+    assert capture(tmp_path / "out", sys.executable, PLAIN, "8", options=options).code == 0
+    (tmp_path / "out" / "rank0.pt.trace.json.gz").unlink()
     assert not list((tmp_path / "out").glob("*.gz"))
 
 

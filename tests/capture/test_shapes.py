@@ -41,7 +41,30 @@ LOOPS = {
     "closure": (("lbfgs.py",), {"forward": 3, "backward": 3, "optimizer": 1}),
     "inference, loader": (("inference.py", "loader"), {"data_loader": 1, "forward": 1, "optimizer": 0}),
     "inference, none": (("inference.py", "none"), {"forward": 1, "optimizer": 0}),
+    "evaluation alone": (("validation_first.py", "validation", "0"), {"data_loader": 1, "forward": 2, "backward": 0}),
+    "loss apart": (("no_optimizer.py", "loss apart"), {"forward": 2}),
+    "transforms": (("no_optimizer.py", "transforms"), {"forward": 5}),
+    "loader transforms": (("no_optimizer.py", "loader transforms"), {"data_loader": 1, "forward": 1}),
+    "SGD by hand": (("no_optimizer.py", "sgd by hand"), {"forward": 3, "backward": 1}),
 }
+SOURCES = {
+    "plain": "the optimizer's step",
+    "inference, loader": "each fetch from the DataLoader; no optimizer stepped, gradients were off: inference",
+    "evaluation alone": "each fetch from the DataLoader; no optimizer stepped, gradients were off: inference",
+    "loss apart": "each forward pass of LSTM; no optimizer stepped",
+    "transforms": "each forward pass of Sequential; no optimizer stepped, gradients were off: inference",
+    "SGD by hand": "each backward pass; no optimizer stepped",
+}
+"""What is said to end a step."""
+
+LATER = {
+    ("validation_first.py", "validation", "40"): 1,
+    ("validation_first.py", "statistics", "40"): 1,
+    ("validation_first.py", "forward", "40"): 1,
+    ("hf_trainer.py", "evaluates"): 2,
+}
+"""Scripts that go through batches before they train, and the fetches of a training step of theirs."""
+TOO_SHORT = ("validation_first.py", "validation", "6")
 
 
 USERS = SCRIPTS.parent / "users"
@@ -77,6 +100,7 @@ class Ran:
 
 def run_all(folder: Path) -> Ran:
     scripts = [*(script for script, _ in LOOPS.values()), *OWN_PROFILER, *COMPILED]
+    scripts += [*later_here(), TOO_SHORT]
     scripts += [(str(USERS / f"{name}.py"),) for name in written_here()]
     scripts += [script for _, script, _ in trainers_here()]
     plain = run_forked(folder / "plain", scripts)
@@ -88,6 +112,10 @@ def written_here() -> list[str]:
     return [name for name in AS_WRITTEN if name != "accelerate_loop" or find_spec("accelerate")]
 
 
+def later_here() -> list[tuple[str, ...]]:
+    return [script for script in LATER if script[0] != "hf_trainer.py" or find_spec("transformers")]
+
+
 def trainers_here() -> list[tuple[str, tuple[str], int]]:
     return [(package, (script,), loads) for package, (script, loads) in TRAINERS.items() if find_spec(package)]
 
@@ -96,6 +124,7 @@ def test_scripts_of_every_shape_are_captured_and_not_changed(tmp_path):
     """One test, since whichever process of the tests runs a part would have to run all of them."""
     ran = run_all(tmp_path)
     check_shapes(ran)
+    check_later(ran)
     for name in written_here():
         check_as_written(name, ran)
     for trainer, script, loads in trainers_here():
@@ -140,6 +169,27 @@ def check_loop(shape, content):
     assert (content["profkit_first_step"], content["profkit_unprofiled_steps"]) == (15, 10)
     assert content["profkit_unprofiled_step_mean_ns"] > 0
     assert content["profkit_after_steps"] == 6
+    assert content["profkit_step_source"] == SOURCES.get(shape, content["profkit_step_source"])
+
+
+def check_later(ran):
+    """The window is the training's, though a loop before it was long enough to be taken for that."""
+    for script in later_here():
+        ((plain, captured),) = ran.of(script)
+        assert (script, captured.code, captured.out.splitlines()[-1]) == (script, 0, plain.out.splitlines()[-1])
+        content = trace_of(ran.out, captured.pid)
+        assert (script, len(steps(content)), crossing(content)) == (script, 5, [])
+        found = {name: per_step(content, name) for name in ("data_loader", "backward", "optimizer")}
+        fetches = LATER[script]
+        assert (script, found) == (
+            script,
+            {"data_loader": [fetches] * 5, "backward": [fetches] * 5, "optimizer": [1] * 5},
+        )
+        assert (script, content["profkit_step_source"]) == (script, "the optimizer's step")
+    ((_, captured),) = ran.of(TOO_SHORT)
+    told = next(one for one in manifest(ran.out)["ranks"] if one["pid"] == captured.pid)
+    assert "trace" not in told, "of the validation before"
+    assert told["reason"].startswith("6 steps of the script were seen to end, a capture with these options needs 20;")
 
 
 def check_own_profiler(folder, window, whole):
@@ -161,24 +211,26 @@ def test_every_rank_of_torchrun_has_its_trace(kind, tmp_path):
     assert (done.code, done.out) == (0, "equal\n"), done.err
     for rank in (0, 1):
         content = trace(tmp_path / "out", rank)
-        assert names(content) == WINDOW
-        assert per_step(content, "optimizer") == [1] * 5
+        assert names(content) == [f"ProfilerStep#{number}" for number in range(15, 35)], "enough to tell a late rank"
+        assert per_step(content, "optimizer") == [1] * 20
+        assert content["cores"] >= 1
         assert content["distributedInfo"]["rank"] == rank
         assert crossing(content) == []
     assert [one["rank"] for one in manifest(tmp_path / "out")["ranks"]] == [0, 1]
+    assert done.err.count("20 steps (chosen for 2 ranks) from step 15 on") == 2
 
 
 def test_ranks_that_a_script_spawns_have_their_traces(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS.parent / "users" / "spawn_ddp.py"))
     assert (done.code, done.out) == (0, loss_of_two_ranks() + "\n"), done.err
-    assert [per_step(trace(tmp_path / "out", rank), "optimizer") for rank in (0, 1)] == [[1] * 5, [1] * 5]
+    assert [per_step(trace(tmp_path / "out", rank), "optimizer") for rank in (0, 1)] == [[1] * 20, [1] * 20]
 
 
 def loss_of_two_ranks() -> str:
     """What `spawn_ddp.py` prints, without ranks: DDP takes the mean of their gradients, to the last bit for two."""
     torch.manual_seed(0)
     model = torch.nn.Linear(16, 4)
-    for step in range(30):
+    for step in range(44):
         losses = [model(torch.full((4, 16), 0.01 * (rank + step))).square().mean() for rank in (0, 1)]
         gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in losses]
         for parameter, first, second in zip(model.parameters(), *gradients, strict=True):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
 
 from profkit.capture.inside.steps import StepFinder
-from profkit.capture.options import Options, from_text, window_for
+from profkit.capture.options import Options, from_text, why_too_few, window_for
 
 
 class Loop:
@@ -91,6 +92,86 @@ def test_without_an_optimizer_something_else_marks_steps(script, mode):
     loop = Loop().play(script, times=80)
     assert loop.finder.mode == mode
     assert len(loop.finder.step_rows()) >= 15
+
+
+@pytest.mark.parametrize("before", ["l" * 40, "lf" * 40, "f" * 40, "lfff" * 30])
+def test_a_loop_before_the_training_gives_way_to_it(before):
+    loop = Loop().play(before, times=1)
+    assert loop.finder.is_provisional
+    loop.finder.freeze()  # even if it is recorded already
+    loop.play("lfbA", times=20)
+    assert loop.finder.mode == "optimizer"
+    assert len(loop.finder.step_rows()) == 19
+    assert loop.told.count(("restart", False)) == 2
+
+
+def test_a_training_without_an_optimizer_is_not_the_loop_before_it():
+    loop = Loop().play("f" * 40 + "fb" * 30, times=1)
+    assert loop.finder.mode == "backward"
+    assert loop.finder.described().startswith("each backward pass; no optimizer stepped")
+
+
+def test_an_optimizer_inside_backward_waits_for_a_safe_place():
+    loop = Loop().play("lf" * 40, times=1)
+    loop.is_safe = False
+    loop.play("bA", times=1)
+    assert loop.finder.mode == "loader"
+    assert loop.finder.forward_watch == "once"
+    loop.is_safe = True
+    loop.play("l", times=1)
+    assert loop.finder.mode == "optimizer"
+
+
+def called(*modules: tuple[str, int, int], times: int) -> StepFinder:
+    """Rounds of calls of modules: name, calls in a round, ns of each."""
+    finder = StepFinder(step_on="auto", is_safe=lambda: True, on_candidate=lambda *_: None)
+    for _ in range(times):
+        for key, (name, count, spent_ns) in enumerate(modules, 1):
+            for _ in range(count):
+                finder.forward_began(key, name)
+                finder.forward_ended(key, spent_ns)
+    return finder
+
+
+@pytest.mark.parametrize(
+    ("modules", "leads"),
+    [
+        ([("LSTM", 1, 5_000), ("MSELoss", 1, 100)], "LSTM"),
+        ([("Normalize", 32, 140), ("ResNet", 1, 60_000)], "ResNet"),
+        ([("Normalize", 256, 140), ("ResNet", 1, 60_000)], "ResNet"),
+        ([("Encoder", 1, 10), ("Decoder", 1, 9_000), ("MSELoss", 1, 5)], "Encoder"),
+        ([("TextEncoder", 1, 9_000), ("UNet", 50, 10_000)], "UNet"),
+        ([("Cell", 10, 500), ("Head", 1, 400)], "Head"),
+    ],
+)
+def test_a_step_repeats_the_call_of_the_module_that_takes_the_time(modules, leads):
+    finder = called(*modules, times=30)
+    finder.freeze()
+    assert finder.described(has_gradients=False) == (
+        f"each forward pass of {leads}; no optimizer stepped, gradients were off: inference"
+    )
+    per_round = next(count for name, count, _ in modules if name == leads)
+    rows = finder.step_rows()
+    assert 20 * per_round <= len(rows) <= 30 * per_round
+
+
+def test_the_only_optimizer_there_is_leads_at_once():
+    loop = Loop()
+    loop.finder.optimizer_made()
+    assert loop.play("lfbA", times=3).finder.leader() == ord("A")
+    loop.finder.optimizer_made()
+    assert loop.finder.leader() is None, "the other one may still step"
+
+
+@pytest.mark.parametrize("n_steps", range(1, 30))
+def test_the_options_that_are_said_to_fit_a_run_do(n_steps):
+    window = window_for(Options(folder="x"), n_workers=2, n_queued=4)
+    said = why_too_few(n_steps, window, least=8)
+    found = dict(re.findall(r"--(\w+) (\d+)", said))
+    given = {name: int(value) for name, value in found.items()}
+    smaller = window_for(Options(folder="x", **given), n_workers=2, n_queued=4)
+    needed = max(smaller.settling + smaller.baseline + 1, 8) + smaller.warmup + smaller.steps
+    assert needed <= n_steps if said.endswith("would fit") else needed > n_steps
 
 
 def test_where_the_whole_step_is_compiled_the_optimizer_is_the_edge():

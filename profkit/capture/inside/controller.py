@@ -6,46 +6,30 @@ Runs in the traced process: standard library and torch only.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 
 from ..command import raised, tell
-from ..options import Options, Window, window_for
+from ..options import STEPS_AFTER, Options, Window, window_for
 from . import clock, store
-from .copies import CopyWatch
 from .exits import WaysOut, in_backward
 from .hooks import Hooks
 from .loader import FetchLog
-from .ranges import make_phase
+from .ranges import CopyWatch, make_phase
 from .recorder import Recorder
+from .seen import Seen, as_numbers, enough_for_ranks, guarded, why_none
 from .steps import StepFinder
 from .tool_recorder import ToolRecorder
 
 _KEPT: Final[list[Any]] = []
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _MAX_UNSTARTED: Final = 5000  # boundaries after which a capture that could not start gives up (chosen)
-
-
-def _guarded(function: _Function) -> _Function:
-    """Turn an exception into the end of the capture; the script never sees it."""
-
-    @functools.wraps(function)
-    def wrapper(self: Controller, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the script goes on
-            self.fail(error)
-            return None
-
-    return wrapper  # type: ignore[return-value]
 
 
 class Controller:
@@ -61,21 +45,18 @@ class Controller:
         self._copies = CopyWatch()
         self.home_thread = threading.main_thread().ident or 0
         self._has_stepped_at_home = False
+        self._has_begun_again = False
+        self._has_gradients = False
         self._pid = os.getpid()
         self._marks: list[clock.Mark] = []
-        self._times: dict[str, list[clock.Mark]] = {"baseline": [], "profiled": [], "after": []}
-        self._window: Window | None = None
+        self._seen = Seen()
         self._recorder: Recorder | ToolRecorder | None = None
         self._log: FetchLog | None = None
-        self._first_step = 0
-        self._n_boundaries = 0
         self._n_workers = 0
         self._n_queued = 0
-        self._waited_for_profiler = False
         self._others: set[int] = set()
         self._counters: list[tuple[int, dict[str, Any]]] = []
         self._label = ""
-        self._facts: dict[str, Any] = {}
         self._ways_out = WaysOut(self.finish)
         self._is_settled = False
 
@@ -94,78 +75,96 @@ class Controller:
         store.forget_parts()
         self._ways_out = WaysOut(self.finish)
         self._close_phases()
-        if self.stage not in ("baseline", "done"):
+        if self.stage not in ("baseline", "standby", "done"):
             self.stage = "done"
             self._hooks.remove()
-        elif self.stage == "baseline":
+        elif self.stage != "done":
+            self.stage = "baseline"
             self._pid = os.getpid()
             self.home_thread, self._has_stepped_at_home = threading.get_ident(), False
             self._finder.forget()
 
     # ---------------------------------------------------------------------------------- what the hooks tell
 
-    @_guarded
+    @guarded
     def optimizer_made(self) -> None:
         """An optimizer was made: this is no inference."""
-        self._finder.has_optimizer = True
+        self._finder.optimizer_made()
         self._follow()
 
-    @_guarded
+    def optimizers_were_made(self) -> None:
+        """Optimizers, nobody knows how many, were made before the capture began."""
+        self._finder.optimizer_made()
+        self._finder.has_unknown_optimizers = True
+
+    @guarded
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer outside any other has made its step."""
         self._find_home()
         self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
         self._follow()
 
-    @_guarded
+    @guarded
     def gradients_zeroed(self) -> None:
         """Gradients were cleared."""
         self._finder.gradients_zeroed()
         self._follow()
 
-    @_guarded
+    @guarded
     def backward_began(self) -> None:
         """A backward pass begins."""
         self._finder.backward_began()
         self._follow()
 
-    @_guarded
+    @guarded
+    def backward_ended(self) -> None:
+        """A backward pass has ended; one inside another is part of that."""
+        if not in_backward():
+            self._finder.backward_ended()
+            self._follow()
+
+    @guarded
     def data_wanted(self, iterator: Any) -> None:
         """The loop asks for a batch."""
-        if threading.get_ident() != self.home_thread or self.stage == "done":
+        is_over = self.stage == "done" or (self.stage == "standby" and not self._finder.is_leaving)
+        if threading.get_ident() != self.home_thread or is_over:
             return
-        if self._window is None:
+        if self._seen.window is None:
             self._n_workers = max(self._n_workers, int(getattr(iterator, "_num_workers", 0)))
             prefetch = int(getattr(iterator, "_prefetch_factor", 0) or 0)
             self._n_queued = max(self._n_queued, self._n_workers * prefetch)
         self._finder.data_wanted()
         self._follow()
 
-    @_guarded
-    def forward_began(self) -> None:
+    @guarded
+    def forward_began(self, module: Any) -> None:
         """An outermost module is called."""
-        self._finder.forward_began()
+        self._has_gradients = self._has_gradients or torch.is_grad_enabled()
+        self._finder.forward_began(id(module), type(module).__name__)
         self._follow()
 
-    @_guarded
+    @guarded
+    def forward_ended(self, module: Any, duration_ns: int) -> None:
+        """Its call has returned."""
+        self._finder.forward_ended(id(module), duration_ns)
+
+    @guarded
     def profiler_begins(self, profiler: Any) -> None:
         """Some profiler of torch is about to start: the script's own goes first, ours gives way."""
         if self._recorder is not None and self._recorder.is_busy:
             return
         self._others.add(id(profiler))
-        if self._recorder is None or self.stage not in ("warmup", "active"):
+        if self._recorder is None:
             return
-        recorder, self._recorder = self._recorder, None
-        self._close_phases()
-        recorder.stop()
+        self._stop_recorder()
         self._end("the script started its own profiler during the recording, so profkit stopped")
 
-    @_guarded
+    @guarded
     def profiler_ended(self, profiler: Any) -> None:
         """A profiler of torch has stopped."""
         self._others.discard(id(profiler))
 
-    @_guarded
+    @guarded
     def step(self, **counts: Any) -> None:
         """The script tells that a step has ended and what it held: kept as it is, since a tensor may be on a device."""
         self._counters.append((time.time_ns(), counts))
@@ -178,12 +177,17 @@ class Controller:
     # ------------------------------------------------------------------------------------------- boundaries
 
     def _follow(self) -> None:
-        if self.stage != "done":
+        if self.stage == "standby" and not self._finder.is_leaving:
+            self._hooks.watch_forward("none")
+        elif self.stage != "done":
             self._hooks.watch_forward("all" if self.phase is not None else self._finder.forward_watch)
 
     def _find_home(self) -> None:
-        """Take the thread of the first optimizer step for the one that trains (Ray and others train in a thread)."""
-        if not self._has_stepped_at_home:
+        """Take the thread of the first optimizer step for the one that trains (Ray and others train in a thread).
+
+        While a recorder runs in another thread that one is home: it alone may stop it.
+        """
+        if not self._has_stepped_at_home and self._recorder is None:
             self._has_stepped_at_home = True
             self.home_thread = threading.get_ident()
 
@@ -195,42 +199,61 @@ class Controller:
             and not clock.is_capturing_graph()
         )
 
-    @_guarded
+    @guarded
     def _on_candidate(self, source: str, is_step: bool) -> None:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
+        self._act(source, ended_ns, ended, is_step=is_step)
+        self._seen.stalled_ns += time.perf_counter_ns() - ended_ns
+
+    def _act(self, source: str, ended_ns: int, ended: Any, *, is_step: bool) -> None:
         if source == "restart":
-            self._marks.clear()
+            self._begin_again()
         elif self.stage == "baseline":
             self._marks.append(clock.begun(ended_ns, ended))
             if is_step:
                 self._consider_start(ended_ns, ended)
             if len(self._marks) > _MAX_UNSTARTED:
-                self._end(self._why_none())
+                self._end(why_none(self._finder, self._seen, self._chosen_window()))
         elif self.stage in ("warmup", "active"):
             self._record(ended_ns, ended)
         elif self.stage == "after":
-            self._times["after"].append(clock.begun(ended_ns, ended))
-            if self._window is not None and len(self._times["after"]) > self._window.after:
-                self._end("")
+            self._seen.times["after"].append(clock.begun(ended_ns, ended))
+            if len(self._seen.times["after"]) > STEPS_AFTER:
+                self._end("", stays=self._finder.is_provisional)
+
+    def _begin_again(self) -> None:
+        """Steps are counted anew: what was recorded of another loop before goes."""
+        self._marks.clear()
+        if self.stage == "baseline":
+            return
+        self._stop_recorder()
+        self._ways_out.unguard()
+        store.drop_raw(self.options, self._label)
+        if self._log is not None:
+            self._log.delete()
+        self._seen = Seen()
+        self.stage, self._has_begun_again, self._has_gradients = "baseline", True, False
 
     def _consider_start(self, ended_ns: int, ended: Any) -> None:
         rows = self._finder.step_rows()
-        window = window_for(self.options, n_workers=self._n_workers, n_queued=self._n_queued)
+        window = self._chosen_window()
         if len(rows) < window.settling + window.baseline + 1:
             return
+        if self._has_begun_again:  # a second session of the profiler loses rows at its beginning (pytorch 192021)
+            window = replace(window, warmup=window.warmup + 1)
         if not self.options.wants_rank(store.rank()):
             self._end(f"rank {store.rank()} was not selected (--ranks {self.options.ranks})")
             return
         if self._others or torch.autograd._profiler_enabled():  # noqa: SLF001
-            self._waited_for_profiler = True
+            self._seen.has_waited = True
             return
         if self.options.device == "cuda" and not clock.cuda_in_use():
             raise RuntimeError("--device cuda was given, but this process does not use CUDA; see profkit doctor")
-        self._window = window
         self._finder.freeze()
-        self._times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
-        self._first_step = len(rows) + window.warmup
-        self._label = store.claim_label(self.options)
+        self._seen.times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
+        self._seen.window = window = enough_for_ranks(window, self.options, self._seen)
+        self._seen.first_step = len(rows) + window.warmup
+        self._label = self._label or store.claim_label(self.options)
         self._ways_out.guard()
         if self._log is not None:
             with suppress(OSError):
@@ -238,35 +261,34 @@ class Controller:
         recorder = ToolRecorder if self.options.tool else Recorder
         self._recorder = recorder(self.options, first_step=len(rows), n_warmup=window.warmup)
         self._recorder.start()
-        self.stage, self._n_boundaries = "warmup", 0
+        self.stage, self._seen.n_boundaries = "warmup", 0
         self._marks = []
 
     def _record(self, ended_ns: int, ended: Any) -> None:
-        recorder, window = self._recorder, self._window
+        recorder, window = self._recorder, self._seen.window
         if recorder is None or window is None:
             return
-        self._n_boundaries += 1
-        n_recorded = self._n_boundaries - window.warmup
+        self._seen.n_boundaries += 1
+        n_recorded = self._seen.n_boundaries - window.warmup
         if n_recorded == window.steps:
-            self._times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended))
+            self._seen.times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended))
             self._export(is_cut=False)
             self.stage = "after"
-            self._times["after"].append(clock.begun(time.perf_counter_ns(), clock.recorded_event()))
+            self._seen.times["after"].append(clock.begun(time.perf_counter_ns(), clock.recorded_event()))
             return
         recorder.step()
         if n_recorded >= 0:
             if n_recorded == 0:
                 self.stage, self.phase = "active", make_phase()
                 self._copies.begin(self.phase)
-            self._times["profiled"].append(clock.begun(ended_ns, ended))
+            self._seen.times["profiled"].append(clock.begun(ended_ns, ended))
 
     # ------------------------------------------------------------------------------------------------- ends
 
     def _export(self, *, is_cut: bool) -> None:
-        recorder = self._recorder
+        recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        self._recorder = None
         self._close_phases()
         begun_ns = time.perf_counter_ns()
         recorder.stop()
@@ -275,46 +297,52 @@ class Controller:
             self._log.shut()
         with store.raw_file(self.options, self._label) as path:
             recorder.export(path)
-        self._facts["stop_ns"] = stopped_ns - begun_ns
-        self._facts["export_ns"] = time.perf_counter_ns() - stopped_ns
-        self._facts["is_cut"] = is_cut
+        self._seen.facts["stop_ns"] = stopped_ns - begun_ns
+        self._seen.facts["export_ns"] = time.perf_counter_ns() - stopped_ns
+        self._seen.facts["is_cut"] = is_cut
         self._write_facts()
 
-    @_guarded
+    @guarded
     def finish(self) -> None:
         """The process or the session ends: keep what was recorded, leave no profiler running."""
         if os.getpid() != self._pid:
             return
+        if self.stage == "standby":
+            self._end("")
         if self.stage == "done":
             if self._label and clock.cuda_in_use() and not self._is_settled:
                 self._write_facts()  # the last events were on their way when the window ended
         else:
             self._finish_open()
         self._is_settled = True
-        if self.options.finishes and self._label:
-            from . import export
+        if self.options.finishes and (self._label or self.options.tells):
+            from .report import finish_own
 
-            export.finish_own(self.options, self._pid)
+            finish_own(self.options, self._pid)
 
     def _close_phases(self) -> None:
         self.phase = None
         self._copies.end()
 
+    def _stop_recorder(self) -> None:
+        """End the recording without a trace."""
+        self._close_phases()
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.stop()
+
     def _finish_open(self) -> None:
         if self._recorder is not None and threading.get_ident() != self.home_thread:
             self._end("the process ended while another thread trained")  # to stop its profiler from here crashes
             return
-        if self.stage == "active" and not in_backward():
-            n_whole = len(self._times["profiled"]) - 1
+        if self.stage == "active" and not in_backward() and not self._finder.is_leaving:
+            n_whole = len(self._seen.times["profiled"]) - 1
             if n_whole >= 1:
                 self._export(is_cut=True)
                 self._end("")
                 return
-        if self._recorder is not None:
-            recorder, self._recorder = self._recorder, None
-            self._close_phases()
-            recorder.stop()
-        self._end("" if self.stage == "after" else self._why_none())
+        self._stop_recorder()
+        self._end("" if self.stage == "after" else why_none(self._finder, self._seen, self._chosen_window()))
 
     def fail(self, error: BaseException) -> None:
         """Something of the capture itself went wrong: say so once, stop it, let the script run on."""
@@ -335,56 +363,38 @@ class Controller:
                 sys.stderr.flush()
             os._exit(4)
 
-    def _end(self, reason: str, *, is_failure: bool = False) -> None:
-        """Unhook everything and leave the facts for whoever writes the trace."""
-        self.stage, self.reason = "done", reason
-        self._hooks.remove()
-        self._facts["is_failure"] = is_failure
+    def _end(self, reason: str, *, is_failure: bool = False, stays: bool = False) -> None:
+        """Unhook everything and leave the facts for whoever writes the trace.
+
+        It `stays` hooked where no optimizer has stepped: the training may still come, and then begins anew.
+        """
+        self.stage, self.reason = "standby" if stays else "done", reason
+        if stays:
+            self._hooks.watch_forward("none")
+        else:
+            self._hooks.remove()
+        self._seen.facts["is_failure"] = is_failure
         self._write_facts()
         self._ways_out.unguard()
         if self._log is not None:
-            self._log.remove()
+            if not stays:
+                self._log.remove()
             self._log.delete()
 
-    def _why_none(self) -> str:
-        seen = (len(self._finder.step_rows()) or self._finder.n_candidates) + self._n_boundaries
-        window = self._window or window_for(self.options, n_workers=self._n_workers, n_queued=self._n_queued)
-        if self._waited_for_profiler:
-            return "the script's own profiler ran all the time; triage the trace that it writes"
-        if seen == 0:
-            return (
-                "no training step was seen (no optimizer, DataLoader or module was used);"
-                " call profkit.capture.step() at the end of a step"
-            )
-        return (
-            f"the run ended after {seen} of the {window.n_needed} steps that a capture needs; lower --baseline, --steps"
-        )
+    def _chosen_window(self) -> Window:
+        return self._seen.window or window_for(self.options, n_workers=self._n_workers, n_queued=self._n_queued)
 
     def _write_facts(self) -> None:
-        log = self._log
-        if log is not None and "fetches" not in self._facts and "export_ns" in self._facts:
-            self._facts["fetches"] = log.rows()
-        profiled = self._times["profiled"]
-        facts = {
-            **self._facts,
+        log, facts, finder = self._log, self._seen.facts, self._finder
+        if log is not None and "fetches" not in facts and "export_ns" in facts:
+            facts["fetches"] = log.rows()
+        told = {
+            **self._seen.told(),
             "reason": self.reason,
             "label": self._label,
-            "step_source": self._finder.described() if self._label else "",
-            "edges": dict(self._finder.sources),
-            "first_step": self._first_step,
-            "n_steps": max(len(profiled) - 1, 0),
-            "n_seen": self._finder.n_candidates + self._n_boundaries,
-            "baseline": clock.summary(clock.durations_ns(self._times["baseline"])),
-            "profiled": clock.summary(clock.durations_ns(profiled)),
-            "after": clock.summary(clock.durations_ns(self._times["after"])),
-            "counters": _as_numbers(self._counters) if self._label else [],
+            "step_source": finder.described(has_gradients=self._has_gradients) if self._label else "",
+            "edges": dict(finder.sources),
+            "n_seen": finder.n_candidates + self._seen.n_boundaries,
+            "counters": as_numbers(self._counters) if self._label else [],
         }
-        store.write_facts(self.options, facts)
-
-
-def _as_numbers(counters: Sequence[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, float]]]:
-    """The counts that are finite numbers and not 0: a NaN would make the trace no JSON."""
-    return [
-        (unix_ns, {name: number for name, value in counts.items() if (number := store.finite(value))})
-        for unix_ns, counts in counters
-    ]
+        store.write_facts(self.options, told)

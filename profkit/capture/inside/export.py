@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final
 
 from ..beside import files, redact
 from ..pins import Identity, pinned
-from ..place import RAW, alone, is_foreign_link, part_in
+from ..place import RAW, alone, is_foreign_link
 
 SCHEMA: Final = "profkit.capture/1"
 TRACE_SUFFIX: Final = ".pt.trace.json.gz"
@@ -121,22 +121,6 @@ def write_trace(raw: Path, target: Path, facts: dict[str, Any]) -> str:
         for chunk in iter(lambda: written.read(_CHUNK_BYTES), b""):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def finish_own(options: Any, pid: int) -> None:
-    """Write the trace of one process, and the manifest of all that have come so far: where no runner waits.
-
-    Where another capture has written its traces into the folder meanwhile, this one's recording stays where it is.
-    """
-    part = part_in(options.folder, options.capture_id)
-    with part.pinned_work() as work, part.pinned_folder() as folder:
-        if is_taken(options, folder):
-            return
-        finish(work, folder, capture_id=options.capture_id, only_pid=pid, overwrites=options.overwrite)
-        with alone(folder):
-            facts = [one for one in map(_read, sorted(work.glob("*.facts"))) if one.get("trace")]
-            command = str(facts[0].get("command", "")) if facts else ""
-            write_manifest(str(folder), manifest(facts, capture_id=options.capture_id, command=command, details={}))
 
 
 def finish_left(left: Path, identity: Identity) -> list[dict[str, Any]]:
@@ -362,6 +346,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_cuda": facts.get("cuda"),
         "profkit_device": facts.get("device"),
         "profkit_memory": facts.get("memory"),
+        "cores": facts.get("cores"),
         "profkit_rank": facts.get("rank"),
         "profkit_world_size": facts.get("world_size"),
     }

@@ -7,8 +7,10 @@ Under torch.compile the wrappers vanish: `is_compiling()` is a constant there. S
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -33,11 +35,14 @@ class Watcher(Protocol):
 
     def fail(self, error: BaseException) -> None: ...  # noqa: D102
     def optimizer_made(self) -> None: ...  # noqa: D102
+    def optimizers_were_made(self) -> None: ...  # noqa: D102
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None: ...  # noqa: D102
     def gradients_zeroed(self) -> None: ...  # noqa: D102
     def backward_began(self) -> None: ...  # noqa: D102
+    def backward_ended(self) -> None: ...  # noqa: D102
     def data_wanted(self, iterator: Any) -> None: ...  # noqa: D102
-    def forward_began(self) -> None: ...  # noqa: D102
+    def forward_began(self, module: Any) -> None: ...  # noqa: D102
+    def forward_ended(self, module: Any, duration_ns: int) -> None: ...  # noqa: D102
     def profiler_begins(self, profiler: Any) -> None: ...  # noqa: D102
     def profiler_ended(self, profiler: Any) -> None: ...  # noqa: D102
 
@@ -49,6 +54,7 @@ class Hooks:
         self._watcher: Watcher | None = watcher
         self._undo: list[Callable[[], None]] = []
         self.optimizer_depth = 0
+        self.fetch_depth = 0
         self._how = "none"
         self._armed: list[Any] = []
         self._is_inside = False
@@ -56,6 +62,9 @@ class Hooks:
 
     def install(self) -> None:
         """Wrap optimizer steps (of classes used from now on), loader, backward and the start of profilers."""
+        watcher = self._watcher
+        if watcher is None:
+            return
         self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())
         self._replace(Optimizer, "zero_grad", self._wrapped_zero_grad())
         self._replace(_BaseDataLoaderIter, "__next__", self._wrapped_next())
@@ -64,6 +73,7 @@ class Hooks:
         self._replace(autograd_profile, "__exit__", self._wrapped_exit())
         for optimizer_class in _subclasses(Optimizer):  # session(): optimizers made before
             if getattr(optimizer_class.step, "hooked", False):
+                watcher.optimizers_were_made()
                 self._wrap_step_of(optimizer_class)
 
     def remove(self) -> None:
@@ -83,8 +93,8 @@ class Hooks:
         if how == "none":
             self._disarm()
         elif not self._armed and not self._is_inside and self._watcher is not None:
-            if not self._is_warning_off:  # torch warns of global hooks where a module is compiled
-                warnings.filterwarnings("ignore", message=".*when there are global hooks on modules")
+            if not self._is_warning_off:
+                _ignore_warning_of_hooks()
                 self._is_warning_off = True
             self._armed.append(register_module_forward_pre_hook(self._forward_begins))
 
@@ -96,11 +106,11 @@ class Hooks:
         watcher = self._watcher
         if torch.compiler.is_compiling() or watcher is None or threading.get_ident() != watcher.home_thread:
             return
-        if torch.jit.is_tracing() or _is_compilers_own(module):
+        if torch.jit.is_tracing() or _is_compilers_own(module) or self.fetch_depth:  # a transform of the dataset's
             return
         self._disarm()
         self._is_inside = True
-        watcher.forward_began()
+        watcher.forward_began(module)
         if self._how == "all":
             try:
                 self._open_forward(module)
@@ -112,12 +122,15 @@ class Hooks:
 
     def _open_forward(self, module: Any) -> None:
         phase = self._phase("forward")
+        begun_ns = time.perf_counter_ns()
 
         def forward_ended(ended: Any, *_: Any) -> None:
             if ended is module:
                 handle.remove()
                 phase.__exit__(None, None, None)
                 self._is_inside = False
+                if self._watcher is not None:
+                    self._watcher.forward_ended(module, time.perf_counter_ns() - begun_ns)
                 self.watch_forward(self._how)
 
         try:
@@ -219,10 +232,16 @@ class Hooks:
             if self._watcher is None:
                 return original(iterator)
             self._watcher.data_wanted(iterator)
-            if not self._is_recording():
-                return original(iterator)
-            with self._phase("data_loader"):
-                return original(iterator)
+            watcher = self._watcher  # none any more, if the capture has ended at this fetch
+            is_home = watcher is not None and threading.get_ident() == watcher.home_thread
+            self.fetch_depth += is_home
+            try:
+                if not self._is_recording():
+                    return original(iterator)
+                with self._phase("data_loader"):
+                    return original(iterator)
+            finally:
+                self.fetch_depth -= is_home
 
         return __next__
 
@@ -235,9 +254,13 @@ class Hooks:
                 return original(*args, **kwargs)
             self._watcher.backward_began()
             if not self._is_recording():
-                return original(*args, **kwargs)
-            with self._phase("backward"):
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+            else:
+                with self._phase("backward"):
+                    result = original(*args, **kwargs)
+            if self._watcher is not None:
+                self._watcher.backward_ended()
+            return result
 
         return backward
 
@@ -262,6 +285,15 @@ class Hooks:
             return original(profiler, *error)
 
         return __exit__
+
+
+def _ignore_warning_of_hooks() -> None:
+    """Silence torch, which warns of global hooks where a module is compiled.
+
+    Not by `filterwarnings`: every warning that the script has shown once would be shown once more.
+    """
+    message = re.compile(".*when there are global hooks on modules", re.IGNORECASE)
+    warnings.filters.insert(0, ("ignore", message, Warning, None, 0))  # type: ignore[attr-defined]
 
 
 def _is_compilers_own(module: Any) -> bool:

@@ -84,8 +84,10 @@ class FetchLog:
 
     def delete(self) -> None:
         """Remove the files; what somebody else has put in their place stays."""
+        self.shut()
         if self._is_made:
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._is_made = False
 
     def _wrapped(self, original: Any) -> Any:
         worker = self._worker

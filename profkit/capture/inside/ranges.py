@@ -1,10 +1,13 @@
 """Named ranges around the phases of a step: for torch.profiler, and for an Nsight tool where one is attached.
 
+`h2d`, around moves of host tensors to a device, is one of them.
+
 They exist only while steps are recorded. Standard library and torch; nvtx where a tool listens.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
+_Phase = Callable[[str], AbstractContextManager[Any]]
 _TOOL_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH")
 
 
@@ -55,3 +59,53 @@ def tool_marks() -> tuple[Callable[[str], Any], Callable[[Any], None]] | None:
         return None
     domain = nvtx.get_domain("profkit")
     return (lambda name: domain.start_range(domain.get_event_attributes(message=name))), domain.end_range
+
+
+class CopyWatch:
+    """Wraps `Tensor.to` and `Tensor.cuda` between `begin` and `end`; both are torch's own again afterwards."""
+
+    def __init__(self) -> None:
+        self._wrapped: dict[str, Any] = {}
+
+    def begin(self, phase: _Phase) -> None:
+        """Open a range around every move of a host tensor to a device."""
+        for name, leaves_host in (("to", _leaves_host), ("cuda", _always)):
+            if name in vars(torch.Tensor):  # somebody else's wrapper: not ours to wrap and take out again
+                continue
+            wrapper = _wrapper(getattr(torch.Tensor, name), leaves_host, phase)
+            self._wrapped[name] = wrapper
+            setattr(torch.Tensor, name, wrapper)
+
+    def end(self) -> None:
+        """Take the wrappers out, unless somebody has wrapped them since."""
+        while self._wrapped:
+            name, wrapper = self._wrapped.popitem()
+            if vars(torch.Tensor).get(name) is wrapper:
+                delattr(torch.Tensor, name)
+
+
+def _wrapper(original: Any, leaves_host: Callable[..., bool], phase: _Phase) -> Any:
+    @functools.wraps(original)
+    def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or tensor.device.type != "cpu" or not leaves_host(*args, **kwargs):
+            return original(tensor, *args, **kwargs)
+        with phase("h2d"):
+            return original(tensor, *args, **kwargs)
+
+    return move
+
+
+def _always(*_: Any, **__: Any) -> bool:
+    return True
+
+
+def _leaves_host(*args: Any, **kwargs: Any) -> bool:
+    """Whether these arguments of `Tensor.to` name a device that is not the host: a device, a name, a tensor's."""
+    target = kwargs.get("device", kwargs.get("other", args[0] if args else None))
+    if isinstance(target, torch.Tensor):
+        target = target.device
+    if isinstance(target, torch.device):
+        return bool(target.type != "cpu")
+    if isinstance(target, str):
+        return not target.startswith("cpu")
+    return isinstance(target, int)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,30 @@ class Recorder:
     def _quietly(self, act: Any) -> None:
         self.is_busy = True
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with _no_warnings():
                 act()
         finally:
             self.is_busy = False
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Show no warnings meanwhile.
+
+    Where none is an error the filters stay as they are: each change of them makes Python show anew what the script has
+    been warned of already.
+    """
+    if any(entry[0] == "error" for entry in warnings.filters):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+        return
+    shown = warnings.showwarning
+    warnings.showwarning = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown
 
 
 def _is_whole(path: Path) -> bool:

@@ -78,6 +78,12 @@ def raw_file(options: Options, label: str) -> Iterator[Path]:
         yield folder / f"{label}{place.RAW}"
 
 
+def drop_raw(options: Options, label: str) -> None:
+    """Remove what this process has exported: the next recording takes its place."""
+    with _work(options) as work, suppress(FileNotFoundError):
+        (work / f"{label}{place.RAW}").unlink()
+
+
 def note_begun(options: Options) -> None:
     """Leave a sign that this process got as far as importing torch. Raises OSError where nothing can be written."""
     join(options)
@@ -128,6 +134,17 @@ def _is_first(options: Options, name: str) -> bool:
     return True
 
 
+def agreed(options: Options, name: str, value: int) -> int:
+    """The number that the first process of the capture has settled for; this one, where that is this process."""
+    with suppress(OSError, ValueError), _work(options) as work:
+        mine, common = work / f"{name}{os.getpid()}.said", work / f"{name}.said"
+        files().write_whole(mine, str(value).encode())
+        with suppress(FileExistsError):
+            os.link(mine, common)
+        return int(files().read_small(common, 16, follow=False))
+    return value
+
+
 def say_once(options: Options, name: str, line: str) -> None:
     """Say something on stderr that holds for every process of a capture, from one of them."""
     if name in _SAID:
@@ -167,7 +184,13 @@ def _process() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "device": _device(),
         "memory": _memory(),
+        "cores": _cores(),
     }
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _device() -> dict[str, Any]:

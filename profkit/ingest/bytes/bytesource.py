@@ -18,12 +18,14 @@ from profkit.errors import (
     TraceNotFoundError,
     TruncatedTraceError,
 )
+from profkit.ingest.bytes.foreign import foreign
 from profkit.shell import quoted_path
 
 # Real traces expand 8 to 40 times; a repeated one 1000 times is a bomb, or not worth the wait.
 MAX_EXPANSION: Final = 300  # chosen: ten times what the reference traces need
 FREE_EXPANSION_BYTES: Final = 512 * 2**20  # small files may expand as they like up to here
 
+_HEAD_BYTES: Final = 4096  # in which a file of another kind shows itself
 _GZIP_WBITS: Final = 31
 _COMPRESSED_BYTES: Final = 64 * 1024
 _PLAIN_BYTES: Final = 64 * 1024  # of a damaged stream, so much before the damage may be lost
@@ -31,17 +33,8 @@ _PLAIN_BYTES: Final = 64 * 1024  # of a damaged stream, so much before the damag
 _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-SQLITE_MAGIC: Final = b"SQLite format 3\x00"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _MAGIC: Final = ((GZIP_MAGIC, "gzip"), (_ZSTD_MAGIC, "zstd"))
-_NOT_A_TRACE: Final = (
-    (b"PK\x03\x04", "a ZIP header (a checkpoint?)"),
-    (SQLITE_MAGIC, "an SQLite header (an nsys export? profkit triage reads those, by their path)"),
-    (b"\x80\x02", "a Python pickle"),
-    (b"\x7fELF", "an ELF header (a program?)"),
-    (b"%PDF", "a PDF header"),
-    (b"\x89PNG", "a PNG header"),
-)
 
 
 class Progress(msgspec.Struct):
@@ -77,7 +70,7 @@ def unreadable(source: str, error: OSError) -> TraceNotFoundError:
 
 
 def _decompressed(raw: BinaryIO, source: str, chunk_bytes: int, progress: Progress, lenient: bool) -> Iterator[bytes]:
-    head = raw.read(16)
+    head = raw.read(_HEAD_BYTES)
     raw.seek(0)
     refuse_other_formats(head, source)
     n_total = path_size(raw)
@@ -118,12 +111,9 @@ def path_size(raw: BinaryIO) -> int:
 
 def refuse_other_formats(head: bytes, source: str) -> None:
     """Raise TraceFormatError for what begins like a file of another kind."""
-    for magic, what in _NOT_A_TRACE:
-        if head.startswith(magic):
-            raise TraceFormatError(
-                f"{source} is not a trace: it begins with {what}",
-                hint="pass the .json or .json.gz that torch.profiler wrote, or a folder of them",
-            )
+    known = foreign(head, source)
+    if known is not None:
+        raise TraceFormatError(f"{source} is not a trace: it is {known.what}", hint=known.hint)
 
 
 def first_plain_bytes(head: bytes) -> bytes:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.errors import TraceError, TraceFormatError, TruncatedTraceError
+from profkit.ingest.bytes.foreign import foreign_json
 
 MAX_ELEMENT_BYTES: Final = 8 * 2**20
 """One event, or the metadata before or after the events, may not be larger (the largest seen is 0.4 MB): the exact cut
@@ -108,6 +109,9 @@ def _no_array(buffer: bytes, source: str) -> TraceError:
             f"{source} ends before its first event (byte {len(buffer):,})",
             hint="the export is incomplete; record again",
         )
+    known = foreign_json(buffer, source)
+    if known is not None:
+        return TraceFormatError(f"{source} is not a trace: it is {known.what}", hint=known.hint)
     return TraceFormatError(
         f"{source} is JSON but not a trace: no traceEvents array",
         hint="pass the file that torch.profiler's export_chrome_trace wrote (execution traces are another format)",

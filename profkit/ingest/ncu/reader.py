@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profkit import files
 from profkit.errors import TraceFormatError, TraceNotFoundError, UnsupportedTraceError
 from profkit.ingest.bytes.bytesource import first_plain_bytes, read_chunks, unreadable
+from profkit.ingest.bytes.foreign import foreign
 from profkit.ingest.bytes.spool import spooled
 from profkit.ingest.ncu.csv_page import is_header, read_csv
 from profkit.ingest.ncu.rep_file import read_rep
@@ -20,6 +21,7 @@ from profkit.ingest.ncu.text_page import read_text
 from profkit.model.kernel import KernelProfile
 from profkit.model.names import function_name
 from profkit.redact import redacted_text
+from profkit.shell import quoted_path
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-repz", ".csv", ".txt", ".log")
 _REPORT: Final = (b"NVR\x00",)
@@ -84,6 +86,7 @@ def _read(source: str) -> ReadProfiles:
             if not head.startswith((*_REPORT, b"\x28\xb5\x2f\xfd")):
                 raise TraceFormatError(f"{source} has the name of an ncu report, but is not one", hint=_HOW)
             return ReadProfiles(profiles=_refuse_none(read_rep(path, source), source))
+        _refuse_others(head, source)
         if _is_csv(path, source):
             page = read_csv(_lines(path, source), source)
             told = f"{source}: {page.n_skipped} line{'s' * (page.n_skipped != 1)} among the rows are not from ncu"
@@ -94,6 +97,17 @@ def _read(source: str) -> ReadProfiles:
     if not profiles:
         raise _refusal(path, source, head)
     return ReadProfiles(profiles=tuple(profiles))
+
+
+def _refuse_others(head: bytes, source: str) -> None:
+    """Raise TraceFormatError for a file of another tool, named as what it is."""
+    known = foreign(head, source)
+    if known is not None:
+        raise TraceFormatError(f"{source} is not an output of ncu: it is {known.what}", hint=_HOW)
+    if first_plain_bytes(head).lstrip()[:1] in {b"{", b"["} and Path(source).name.endswith((".json", ".json.gz")):
+        raise TraceFormatError(
+            f"{source} is not an output of ncu: it is JSON", hint=f"a trace? profkit triage {quoted_path(source)}"
+        )
 
 
 def _head(path: Path, source: str) -> bytes:

@@ -31,6 +31,8 @@ _HOW_TO_RECORD: Final = (
 )
 MAX_UNNAMED: Final = 0.01
 """Share of kernels without a name from which an export is refused. Chosen: no real export lacks one."""
+_MOST_NAMED: Final = 5
+"""Tables named of a database that is no export (chosen)."""
 _WORDS: Final = {
     "gpu_memcpy": "copies",
     "gpu_memset": "memsets",
@@ -53,13 +55,25 @@ def read_export(path: Path, source: str, *, progress: Progress | None = None) ->
         yield build_trace(raw_trace(export, key, rank))
 
 
+def _no_export(database: Database, path: Path) -> TraceFormatError:
+    """The error for a database of another tool, with the tables that tell whose it is."""
+    names = sorted(database.tables())
+    if any("dlprof" in name.lower() for name in (path.name, *names)):
+        return TraceFormatError(
+            f"{database.source} is a database of DLProf, which keeps sums and no events",
+            hint="dlprofviewer shows it; give the nsys_profile.sqlite or .qdrep that DLProf wrote beside it",
+        )
+    tables = f" (its tables: {', '.join(names[:_MOST_NAMED])})" if names else " (it has no tables)"
+    return TraceFormatError(
+        f"{database.source} is an SQLite database, but not an nsys export{tables}",
+        hint="nsys export --type=sqlite x.nsys-rep writes one",
+    )
+
+
 def _read(database: Database, path: Path) -> Export:
     source = database.source
     if not any(database.has(table) for table in (*TABLES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU")):
-        raise TraceFormatError(
-            f"{source} is an SQLite database, but not an nsys export",
-            hint="nsys export --type=sqlite x.nsys-rep writes one",
-        )
+        raise _no_export(database, path)
     database.expect(TABLES)
     session = read_session(database)
     rows = Rows()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from profkit import files
 from profkit.errors import ProfkitError
-from profkit.ingest.bytes.bytesource import GZIP_MAGIC, SQLITE_MAGIC, read_chunks
+from profkit.ingest.bytes.bytesource import GZIP_MAGIC, read_chunks
+from profkit.ingest.bytes.foreign import SQLITE_MAGIC
 from profkit.ingest.kind import How, Part, Source
 from profkit.ingest.nsys.traits import FORMAT, STEP_SOURCE, TOOL
 

@@ -67,6 +67,10 @@ class Database:
                 self._kinds[_shown(name)] = what
         connection.set_authorizer(self._authorize)
 
+    def tables(self) -> list[str]:
+        """The names of all tables."""
+        return [name for name, kind in self._kinds.items() if kind == "table"]
+
     def has(self, table: str) -> bool:
         """Whether the file holds a table; raises TraceFormatError for something else of that name."""
         kind = self._kinds.get(table)

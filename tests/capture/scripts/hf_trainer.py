@@ -1,6 +1,7 @@
-"""A Hugging Face Trainer with gradient accumulation, on a tiny random model."""
+"""A Hugging Face Trainer with gradient accumulation, on a tiny random model; it may evaluate that first."""
 
 import os
+import sys
 import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -32,7 +33,10 @@ with tempfile.TemporaryDirectory() as folder:
         use_cpu=True,
         disable_tqdm=True,
         logging_steps=1000,
+        eval_strategy="epoch" if "evaluates" in sys.argv else "no",
+        eval_on_start="evaluates" in sys.argv,
+        per_device_eval_batch_size=2,
         seed=0,
     )
-    result = Trainer(model=GPT2LMHeadModel(config), args=arguments, train_dataset=data).train()
+    result = Trainer(model=GPT2LMHeadModel(config), args=arguments, train_dataset=data, eval_dataset=data).train()
 print("loss", result.training_loss.hex())

@@ -17,7 +17,7 @@ def worker(rank, world, port):
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(30):
+    for step in range(44):
         optimizer.zero_grad()
         loss = model(torch.full((4, 16), 0.01 * (rank + step))).square().mean()
         loss.backward()

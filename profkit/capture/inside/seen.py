@@ -1,0 +1,98 @@
+"""What a capture has timed and recorded so far, why it came to no trace, and the guard around all that it does.
+
+Runs in the traced process: standard library and torch only.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Optional, TypeVar
+
+from ..options import Options, Window, steps_of_ranks, why_too_few
+from . import clock, store
+from .steps import MIN_CALLS, StepFinder
+
+_CALL = "call profkit.capture.step() at the end of a step, or give --step-on time"
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def guarded(function: _Function) -> _Function:
+    """Turn an exception into the end of the capture (`fail`); the script never sees it."""
+
+    @functools.wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the script goes on
+            self.fail(error)
+            return None
+
+    return wrapper  # type: ignore[return-value]
+
+
+class Seen:
+    """The marks of steps before, while and after they are recorded, the window they belong to, and facts of it."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, list[clock.Mark]] = {"baseline": [], "profiled": [], "after": []}
+        self.window: Optional[Window] = None  # noqa: UP045 - Python 3.9
+        self.first_step = 0
+        self.n_boundaries = 0
+        self.facts: dict[str, Any] = {}
+        self.stalled_ns = 0
+        self.has_waited = False  # for a profiler of the script's own
+
+    def told(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        summaries = {name: clock.summary(clock.durations_ns(marks)) for name, marks in self.times.items()}
+        n_steps = max(len(self.times["profiled"]) - 1, 0)
+        own = {"stalled_ns": self.stalled_ns, "first_step": self.first_step, "n_steps": n_steps}
+        return {**self.facts, **summaries, **own}
+
+
+def enough_for_ranks(window: Window, options: Options, seen: Seen) -> Window:
+    """The window with as many steps as are needed to tell late ranks, where nothing else was asked for.
+
+    All ranks take what the first one settles for.
+    """
+    n_ranks = store.world_size()
+    if n_ranks == 1 or options.steps:
+        return window
+    step_ns = clock.summary(clock.durations_ns(seen.times["baseline"]))["median_ns"]
+    seen.facts["why_steps"] = f"chosen for {n_ranks} ranks"
+    return replace(window, steps=store.agreed(options, "steps", max(window.steps, steps_of_ranks(step_ns))))
+
+
+def why_none(finder: StepFinder, seen: Seen, window: Window) -> str:
+    """Why steps that were seen came to no trace, and the options with which they would."""
+    if seen.has_waited:
+        return "the script's own profiler ran all the time; triage the trace that it writes"
+    n_rows = len(finder.step_rows())
+    n_steps = (n_rows or finder.n_candidates) + seen.n_boundaries
+    if not n_steps:
+        return why_no_step(finder)
+    least = 0 if finder.is_alone or not finder.calls else MIN_CALLS
+    if not n_rows and n_steps >= max(window.n_needed, least):
+        return f"it stayed open which of {len(finder.calls)} optimizers ends a step; {_CALL}"
+    return why_too_few(n_steps, window, least=least)
+
+
+def why_no_step(finder: StepFinder) -> str:
+    """Why no step was seen."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None and dynamo.counters["stats"]:
+        return f"no training step was seen: the whole step runs inside torch.compile; {_CALL}"
+    if finder.n_made:
+        return f"no training step was seen: an optimizer was made, but never stepped; {_CALL}"
+    return f"no training step was seen (no optimizer, DataLoader or module was used); {_CALL}"
+
+
+def as_numbers(counters: Sequence[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, float]]]:
+    """The counts that are finite numbers and not 0: a NaN would make the trace no JSON."""
+    return [
+        (unix_ns, {name: number for name, value in counts.items() if (number := store.finite(value))})
+        for unix_ns, counts in counters
+    ]

@@ -1,0 +1,44 @@
+"""The lines that say what a capture came to: one for each process.
+
+Said by the runner, or in the script's process where none waits: standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .beside import units
+
+
+def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    """A line for each process: what was recorded and what the profiler cost, or why there is nothing.
+
+    The path of a trace comes after a line's end.
+    """
+    if not facts:
+        return ["no trace: the command never imported torch, or ran Python with -I, -E or -S"]
+    times = Counter(one.get("rank", 0) for one in facts)
+    return [_line(one, folder, is_alone=times[one.get("rank", 0)] == 1) for one in facts]
+
+
+def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
+    rank = one.get("rank", 0)
+    name = f"rank {rank}" if is_alone else f"process {one.get('pid')} (rank {rank}, as others are)"
+    if not one.get("trace"):
+        return f"{name}: no trace: {one.get('reason') or 'nothing was recorded'}"
+    baseline, profiled, after = one["baseline"], one["profiled"], one["after"]
+    shown = units().format_ns
+    n_steps = f"{one['n_steps']} step" + "s" * (one["n_steps"] != 1)
+    why = f" ({one['why_steps']})" if one.get("why_steps") else ""
+    parts = [f"{name}: {n_steps}{why} from step {one['first_step']} on, by {one['step_source']}"]
+    if baseline["n"] and profiled["n"]:
+        ratio = profiled["median_ns"] / max(baseline["median_ns"], 1)
+        times = f"{shown(baseline['median_ns'])} a step before, {shown(profiled['median_ns'])} profiled"
+        parts.append(f"{times} (x{ratio:.2f})" + (f", {shown(after['median_ns'])} after" if after["n"] else ""))
+    stalled_ns = max(one.get("stalled_ns", 0), one["stop_ns"] + one["export_ns"])
+    parts.append(f"the script waited {shown(stalled_ns)} for the profiler to start, stop and write")
+    cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
+    return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"
