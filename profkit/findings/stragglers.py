@@ -34,12 +34,30 @@ LATE_RANK: Final = FindingKind(
             "chosen; at 0.01 a healthy pair of gloo ranks was named, with p = 0.0095",
             "",
         ),
+        "few": Threshold(
+            20,
+            "with fewer than {} matched collectives, or fewer than six steps, lateness of this size needs no such test:",
+            "docs/sources.md, rule 6",
+            "",
+        ),
+        "gross_ratio": Threshold(
+            3,
+            "in each of two to five steps more than {} as late as any other rank",
+            "chosen: drawn healthy jobs of 8 ranks have up to 2.2x in two steps",
+            "x",
+        ),
+        "gross_effect": Threshold(0.2, "in one step, or without steps, from {} of the time besides", "chosen"),
         "own_work": Threshold(0.5, "its own work since its last collective explains {} of the delay", "chosen"),
         "agreed": Threshold(0.5, "durations alone, without clocks, give {} of it", "chosen"),
         "share": Threshold(
             0.1,
             "a rank with less than {} of the cost of all delays is named as hidden behind others",
             "chosen; on the Megatron set the two stragglers have 51 and 41 %, the next rank 7 %",
+        ),
+        "verdict": Threshold(
+            0.05,
+            "from {} of the step the late rank is the verdict, however long the work itself takes",
+            "chosen: it is tested, and mending it needs no faster work",
         ),
         "slow_kernels": Threshold(
             1.05,

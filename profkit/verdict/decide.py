@@ -11,6 +11,7 @@ from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
+from profkit.findings.stragglers import LATE_RANK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding, Severity
 from profkit.units import format_fraction
@@ -46,6 +47,9 @@ def decide(case: Case) -> Verdict:
     if top is not None and top.fraction >= DOMINANT and (is_late or not is_mostly_work):
         return _bound(case, compete.put_first(causes))
     if case.budget.fraction("compute") >= MOSTLY_WORK:
+        late = next((one for one in causes if kind_of(one.id).bottleneck is Bottleneck.STRAGGLER), None)
+        if late is not None and late.fraction >= LATE_RANK.limit("verdict"):
+            return _bound(case, [late, *(one for one in causes if one is not late)])
         return _kernel_bound(case, causes)
     if top is not None:
         return _bound(case, compete.put_first(causes))
@@ -57,7 +61,9 @@ def decide(case: Case) -> Verdict:
 def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     top, kind = causes[0], kind_of(causes[0].id)
     close = len(causes) > 1 and causes[1].fraction >= 0.8 * top.fraction
-    confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if top.fraction >= DOMINANT else 0.6)
+    # lateness is tested against chance, and as true where it is small
+    is_sure = top.fraction >= DOMINANT or kind.bottleneck is Bottleneck.STRAGGLER
+    confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6)
     if case.budget.fraction("compute") >= MOSTLY_WORK and kind.bottleneck is not Bottleneck.STRAGGLER:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
     assert kind.bottleneck is not None  # noqa: S101 - what competes has one

@@ -21,6 +21,7 @@ _WHY: Final = {
     "compute": "which compute longer",
     "host": "which are held up by their CPUs",
     "copy": "which spend longer in copies",
+    "device": "whose devices start their work late",
 }
 
 

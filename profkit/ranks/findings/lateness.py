@@ -31,9 +31,13 @@ _WHY: Final = {
     "compute": "which computes longer",
     "host": "which is held up by its CPU",
     "copy": "which spends longer in copies",
+    "device": "whose device starts its work late",
 }
 _SPENT: Final = {"data": "on input data", "compute": "in compute", "host": "in host work", "copy": "in copies"}
+_SPENT |= {"device": "with launched work that its device has not started"}
 _SURE: Final = 0.9
+_GROSS: Final = 0.75
+"""What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
 _NAME_WIDTH: Final = 40
 
 
@@ -132,6 +136,7 @@ def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joi
     sure *= 1.0 if waits.is_whole else 0.8
     sure *= 0.85 if (answer.limits or answer.barrier_note) and waits.is_whole else 1.0
     sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
+    sure *= _GROSS if straggler.is_gross else 1.0
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
 
@@ -168,8 +173,10 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         value=float(straggler.excess_ns),
         unit="ns",
     )
+    short = ": too short for this test, but the delay is several times that of any other rank"
     yield Evidence(
-        statement=f"p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks){_few_steps(waits)}",
+        statement=f"p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
+        f"{short if straggler.is_gross else ''}{_few_steps(waits)}",
         metric="straggler.p_value",
         value=straggler.p_value,
         unit="",

@@ -79,13 +79,14 @@ def _phase_sets(facts: Facts) -> dict[str, Intervals]:
         "data": parts["idle_data"],
         "compute": parts["compute"],
         "copy": parts["copy_exposed"],
+        "device": parts.get("idle_dependency", Intervals.empty()),
         "comm": parts["comm_exposed"],
     }
 
 
 def _phases(sets: dict[str, Intervals], start: I64, end: I64, *, comm: I64) -> I64:
-    """Give [n, 4] by `PHASES`; `comm` is what of each interval communication has."""
-    parts = {phase: sets[phase].covered_ns(start, end) for phase in ("data", "compute", "copy")}
+    """Give [n, 5] by `PHASES`; `comm` is what of each interval communication has."""
+    parts = {phase: sets[phase].covered_ns(start, end) for phase in PHASES if phase != "host"}
     parts["host"] = np.maximum(end - start - sum(parts.values()) - comm, 0)
     return np.stack([parts[phase] for phase in PHASES], axis=1).astype(np.int64)
 

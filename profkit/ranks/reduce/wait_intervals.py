@@ -15,6 +15,8 @@ from profkit.ranks.reduce.collective_rows import Collected
 from profkit.ranks.reduce.records import BlockRows
 from profkit.timeline import Facts
 
+NO_END = np.iinfo(np.int64).max
+
 
 def blocks(facts: Facts, rows: Collected, exposed: Intervals) -> BlockRows:
     """The times the rank waited: where communication ran with nothing beside it, up to the last end therein.
@@ -53,7 +55,8 @@ def ready_ns(facts: Facts, rows: Collected) -> I64:
 
     gloo: when the host asked. On a device: when the host had launched it and all compute launched before it had ended,
     for the communication stream waits for the event that the host recorded on the compute stream at the call
-    (torch, `ProcessGroupNCCL::syncStream`). Replays of a captured graph, launched together, tell only their start.
+    (torch, `ProcessGroupNCCL::syncStream`). Replays of a captured graph, launched together, tell only their start, and
+    so does one before which the device did nothing though it was launched: another process has its turn there.
     """
     main, trace = facts.main_device, facts.trace
     if main is None:
@@ -71,4 +74,11 @@ def ready_ns(facts: Facts, rows: Collected) -> I64:
     together = np.zeros(ready.size, np.bool_)
     together[1:] |= rows.issued_ns[1:] == rows.issued_ns[:-1]
     together[:-1] |= together[1:]
-    return np.where(together, rows.start_ns, ready)
+    return np.where(together | _follows(facts.parts["idle_dependency"], rows.start_ns), rows.start_ns, ready)
+
+
+def _follows(idle: Intervals, start_ns: I64) -> Bool:
+    """Tell, for each start, whether one of these idle times ends there."""
+    place = np.searchsorted(idle.end_ns, start_ns)
+    found: Bool = np.append(idle.end_ns, NO_END)[place] == start_ns
+    return found
