@@ -54,6 +54,11 @@ LATE_RANK: Final = FindingKind(
             "a rank with less than {} of the cost of all delays is named as hidden behind others",
             "chosen; on the Megatron set the two stragglers have 51 and 41 %, the next rank 7 %",
         ),
+        "beside_peers": Threshold(
+            0.5,
+            "a cause is named of which the rank has more than its peers, by {} of what it is said to explain",
+            "chosen, as for its own work",
+        ),
         "verdict": Threshold(
             0.05,
             "from {} of the step the late rank is the verdict, however long the work itself takes",

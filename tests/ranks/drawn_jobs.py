@@ -243,7 +243,9 @@ def main() -> None:
     for cause in CAUSES:
         print(f"{cause:8} {right[cause]:3} of {of[cause]:3}")
     total, all_right = sum(of.values()), sum(right.values())
-    print(f"right    {all_right:3} of {total:3} ({all_right / max(total, 1):.1%}); {slight} cost less than 5 % of the step")
+    print(
+        f"right    {all_right:3} of {total:3} ({all_right / max(total, 1):.1%}); {slight} cost less than 5 % of the step"
+    )
     print(f"false    {false:3} of {args.healthy:3} healthy jobs")
 
 

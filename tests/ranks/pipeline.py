@@ -119,6 +119,7 @@ def _summary(stage, p, times, busy_ns):
         ),
         ranges=NameRows.none(name=np.int32),
         lead_ranges=LeadRanges.none(name=np.int32),
+        quiet=LeadRanges.none(name=np.int32),
         work=NameRows.none(name=np.int32),
         blocks=BlockRows(start_ns=waited[:, 0].copy(), end_ns=waited[:, 1].copy(), row=waited[:, 2].copy()),
     )

@@ -127,6 +127,7 @@ def _summary(job, rank, start, end, lead, clock) -> RankSummary:
         steps=steps,
         ranges=NameRows.none(name=np.int32),
         lead_ranges=LeadRanges.none(name=np.int32),
+        quiet=LeadRanges.none(name=np.int32),
         work=NameRows.none(name=np.int32),
         blocks=BlockRows(start_ns=shown(start), end_ns=shown(end), row=np.arange(n)),
     )

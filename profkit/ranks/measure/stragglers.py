@@ -67,10 +67,10 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     n_instances: int
     n_blocks: int
     explained_fraction: float
-    is_gross: bool
-    """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     compute_factor: float | None
     """How much longer the same kernels took here than on the others (weighted by time); None without common ones."""
+    is_gross: bool = False
+    """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     is_at_barriers: bool = False
     """Whether the group's barriers alone were looked at: the times and counts above are of these then."""
 
@@ -202,7 +202,7 @@ def _largest(
         n_instances=len(waits.rows),
         n_blocks=len(by_block),
         explained_fraction=float(explained) / lateness if lateness else 0.0,
-        is_gross=p_value >= LATE_RANK.limit("p") and is_gross(waits.step, late, present, column, effect),
+        is_gross=p_value >= LATE_RANK.limit("p") and is_gross(waits.step, late, present, column, rank=rank, effect=effect, by_rank=by_rank),
         compute_factor=compute_factor(by_rank, rank),
     )
 

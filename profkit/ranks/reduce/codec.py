@@ -37,6 +37,7 @@ _TABLES: Final[dict[str, type[Table]]] = {
     "steps": StepRows,
     "ranges": NameRows,
     "lead_ranges": LeadRanges,
+    "quiet": LeadRanges,
     "work": NameRows,
     "blocks": BlockRows,
 }

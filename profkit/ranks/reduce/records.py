@@ -141,6 +141,8 @@ class RankSummary(RankFacts, frozen=True, kw_only=True):
     ranges: NameRows
     """Host ranges by name, the longest in all first."""
     lead_ranges: LeadRanges
+    quiet: LeadRanges
+    """Host time before a collective in which the trace has nothing, by the name of what the host did next."""
     work: NameRows
     """Compute kernels (on a CPU: operators) by name and shape, the longest in all first."""
     blocks: BlockRows

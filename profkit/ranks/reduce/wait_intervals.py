@@ -6,6 +6,8 @@ what a replay keeps (docs/sources.md, rule 20).
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from profkit.model.arrays import I64, Bool
@@ -14,8 +16,9 @@ from profkit.model.trace import Kind
 from profkit.ranks.reduce.collective_rows import Collected
 from profkit.ranks.reduce.records import BlockRows
 from profkit.timeline import Facts
+from profkit.timeline.queue import MAX_LATENCY_NS
 
-NO_END = np.iinfo(np.int64).max
+NO_END: Final = np.iinfo(np.int64).max
 
 
 def blocks(facts: Facts, rows: Collected, exposed: Intervals) -> BlockRows:
@@ -74,11 +77,12 @@ def ready_ns(facts: Facts, rows: Collected) -> I64:
     together = np.zeros(ready.size, np.bool_)
     together[1:] |= rows.issued_ns[1:] == rows.issued_ns[:-1]
     together[:-1] |= together[1:]
-    return np.where(together | _follows(facts.parts["idle_dependency"], rows.start_ns), rows.start_ns, ready)
+    return np.where(together | _follows_long(facts.parts["idle_dependency"], rows.start_ns), rows.start_ns, ready)
 
 
-def _follows(idle: Intervals, start_ns: I64) -> Bool:
-    """Tell, for each start, whether one of these idle times ends there."""
-    place = np.searchsorted(idle.end_ns, start_ns)
-    found: Bool = np.append(idle.end_ns, NO_END)[place] == start_ns
+def _follows_long(idle: Intervals, start_ns: I64) -> Bool:
+    """Tell, for each start, whether one of these idle times ends there, longer than any platform takes to launch."""
+    long = idle.lengths_ns > MAX_LATENCY_NS
+    ends = idle.end_ns[long]
+    found: Bool = np.append(ends, NO_END)[np.searchsorted(ends, start_ns)] == start_ns
     return found

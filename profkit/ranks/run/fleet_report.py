@@ -19,7 +19,7 @@ from profkit.ranks.align.membership import Census, census
 from profkit.ranks.findings import (
     communication as collectives,
 )
-from profkit.ranks.findings import lateness, overall
+from profkit.ranks.findings import late_cause, lateness, overall
 from profkit.ranks.findings import (
     pipeline_findings as stages,
 )
@@ -68,7 +68,7 @@ def _joined_report(taken: Census, failures: Iterable[Failure], options: Options)
         *collectives.findings(joint, scope),
     ]
     causes = {
-        rank: lateness.cause_of(straggler, waits, joint)
+        rank: late_cause.cause_of(straggler, waits, joint)
         for rank, (straggler, waits, _) in lateness.stragglers_of(joint).items()
     }
     by_rank = rows.rank_rows(joint, causes)
