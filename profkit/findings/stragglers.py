@@ -1,4 +1,4 @@
-"""Findings on ranks that the others wait for."""
+"""Findings on ranks, and on links, that the others wait for."""
 
 from __future__ import annotations
 
@@ -105,4 +105,36 @@ RANK0: Final = FindingKind(
     lookalikes=("the profiler itself, if it runs on rank 0 only: capture all ranks or none",),
     proof="Let another rank do the work: the delay must move with it.",
     fixes=("save and log asynchronously, or every n-th step", "give each rank its share", "no barrier after it"),
+)
+
+SLOW_LINK: Final = FindingKind(
+    id="comm.slow_link",
+    title="one group of ranks transfers more slowly than its twins",
+    bottleneck=Bottleneck.COMM,
+    supersedes=(
+        Supersedes("comm.exposed", Way.SAID_ONCE, 0),
+        Supersedes("comm.bandwidth", Way.BEHIND, 0.5),
+        Supersedes("comm.skew", Way.BEHIND, 0.5),  # who waits for the group's ranks in other groups
+    ),
+    meaning="The same collective at the same size takes longer in one process group than in groups of as many other ranks that do the same. The ranks of that group then come late to everything they share with the others, though none of them worked longer.",
+    measured="Bus bandwidth (nccl-tests' definition) of the transfer, from the last rank's arrival to the first end, by kind and size; a twin has as many ranks, none of this group's, and the same kinds and sizes. Recoverable is what the group's transfers take longer than the median of its twins', as far as no compute hides it.",
+    thresholds={
+        "ratio": Threshold(
+            1.5, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"
+        ),
+        "instances": Threshold(4, "in {} collectives or more", "chosen", ""),
+        "window": Threshold(0.02, "{} of the window", "chosen; below lies the noise between runs"),
+        "verdict": Threshold(
+            0.05, "from {} of the step it is the verdict", "as for a late rank: it is measured against peers"
+        ),
+    },
+    lookalikes=(
+        "a group that spans hosts while its twins do not: the network is slower than NVLink by design; place the group within a host",
+        "compute under the collectives of this group alone slows both",
+    ),
+    proof="Swap the places of this group and a twin (their hosts or devices): the low rate must stay with the place.",
+    fixes=(
+        "the link: nvidia-smi nvlink --status, topo -m, PCIe width, the network card's rate",
+        "the placement: as the twins'",
+    ),
 )

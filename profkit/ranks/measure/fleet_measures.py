@@ -17,6 +17,7 @@ from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic, comm
 from profkit.ranks.measure.peer_totals import with_checked_phase
 from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles, pipeline_bubbles
 from profkit.ranks.measure.replay import Counterfactual, ReplayRefusal, counterfactual
+from profkit.ranks.measure.slow_links import SlowLink, slow_links
 from profkit.ranks.measure.stragglers import Stragglers, find_stragglers
 from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.measure.waits import GroupWaits, split
@@ -40,6 +41,8 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
     stragglers: tuple[Stragglers, ...]
     limits: tuple[CommunicationLimit, ...]
     traffic: tuple[tuple[Traffic, ...], ...]
+    slow_links: tuple[SlowLink, ...]
+    """The groups that lose time against their twins, the costliest first."""
     prediction: Counterfactual | ReplayRefusal
     """The step with all named stragglers like their peers."""
     token_skew: TokenSkew | Skipped
@@ -100,6 +103,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         pipelines=pipeline_bubbles(summaries, matching),
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
+        slow_links=slow_links(waits),
         n_steps=measured,
         window_ns=window_ns,
         step_ns=median(np.array(means, np.int64)) if means else None,

@@ -202,7 +202,8 @@ def _largest(
         n_instances=len(waits.rows),
         n_blocks=len(by_block),
         explained_fraction=float(explained) / lateness if lateness else 0.0,
-        is_gross=p_value >= LATE_RANK.limit("p") and is_gross(waits.step, late, present, column, rank=rank, effect=effect, by_rank=by_rank),
+        is_gross=p_value >= LATE_RANK.limit("p")
+        and is_gross(waits.step, late, present, column, rank=rank, effect=effect, by_rank=by_rank),
         compute_factor=compute_factor(by_rank, rank),
     )
 
