@@ -14,7 +14,7 @@ from profkit.findings import kind_of
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.model.names import short_name
-from profkit.ranks.findings.joint_lateness import for_all
+from profkit.ranks.findings.joint_lateness import for_all, waiting_for, waiting_words
 from profkit.ranks.findings.late_cause import cause_evidence, is_slow
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
@@ -73,8 +73,7 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> Finding:
     recoverable = _recoverable_ns(straggler, joint)
     fraction = joint.fraction(recoverable)
-    n_others = len(waits.ranks) - 1
-    waiting = f"{n_others} ranks wait" if n_others > 1 else f"rank {_other(waits, straggler.rank)} waits"
+    waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
     why = _WHY.get(straggler.phase or "", "which is late in several phases")
     return LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
