@@ -131,8 +131,14 @@ QUALITY: Final = FindingKind(
         **{check.id: check.allows for check in CHECKS.values()},
         "no_cause": Threshold(
             0.1,
-            "with rows before their launch > {}, the cause of idle time is unknown",
+            "with rows before their launch > {}, the cause of short idle times is unknown",
             "chosen; sound captures have none, the one known with wrong clocks 63 %",
+        ),
+        "clock_error": Threshold(
+            10,
+            "of those shorter than {} what such rows are too early",
+            "chosen: a longer one has its cause to a tenth",
+            "x",
         ),
         "high_cost": Threshold(0.5, "profiler cost > {} lowers the confidence", "chosen"),
     },

@@ -1,4 +1,4 @@
-"""Findings on ranks that the others wait for."""
+"""Findings on ranks, and on links, that the others wait for."""
 
 from __future__ import annotations
 
@@ -34,12 +34,35 @@ LATE_RANK: Final = FindingKind(
             "chosen; at 0.01 a healthy pair of gloo ranks was named, with p = 0.0095",
             "",
         ),
+        "few": Threshold(
+            20,
+            "with fewer than {} matched collectives, or fewer than six steps, lateness of this size needs no such test:",
+            "docs/sources.md, rule 6",
+            "",
+        ),
+        "gross_ratio": Threshold(
+            3,
+            "in each of two to five steps more than {} as late as any other rank",
+            "chosen: drawn healthy jobs of 8 ranks have up to 2.2x in two steps",
+            "x",
+        ),
+        "gross_effect": Threshold(0.2, "in one step, or without steps, from {} of the time besides", "chosen"),
         "own_work": Threshold(0.5, "its own work since its last collective explains {} of the delay", "chosen"),
         "agreed": Threshold(0.5, "durations alone, without clocks, give {} of it", "chosen"),
         "share": Threshold(
             0.1,
             "a rank with less than {} of the cost of all delays is named as hidden behind others",
             "chosen; on the Megatron set the two stragglers have 51 and 41 %, the next rank 7 %",
+        ),
+        "beside_peers": Threshold(
+            0.5,
+            "a cause is named of which the rank has more than its peers, by {} of what it is said to explain",
+            "chosen, as for its own work",
+        ),
+        "verdict": Threshold(
+            0.05,
+            "from {} of the step the late rank is the verdict, however long the work itself takes",
+            "chosen: it is tested, and mending it needs no faster work",
         ),
         "slow_kernels": Threshold(
             1.05,
@@ -82,4 +105,36 @@ RANK0: Final = FindingKind(
     lookalikes=("the profiler itself, if it runs on rank 0 only: capture all ranks or none",),
     proof="Let another rank do the work: the delay must move with it.",
     fixes=("save and log asynchronously, or every n-th step", "give each rank its share", "no barrier after it"),
+)
+
+SLOW_LINK: Final = FindingKind(
+    id="comm.slow_link",
+    title="one group of ranks transfers more slowly than its twins",
+    bottleneck=Bottleneck.COMM,
+    supersedes=(
+        Supersedes("comm.exposed", Way.SAID_ONCE, 0),
+        Supersedes("comm.bandwidth", Way.BEHIND, 0.5),
+        Supersedes("comm.skew", Way.BEHIND, 0.5),  # who waits for the group's ranks in other groups
+    ),
+    meaning="The same collective at the same size takes longer in one process group than in groups of as many other ranks that do the same. The ranks of that group then come late to everything they share with the others, though none of them worked longer.",
+    measured="Bus bandwidth (nccl-tests' definition) of the transfer, from the last rank's arrival to the first end, by kind and size; a twin has as many ranks, none of this group's, and the same kinds and sizes. Recoverable is what the group's transfers take longer than the median of its twins', as far as no compute hides it.",
+    thresholds={
+        "ratio": Threshold(
+            1.5, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"
+        ),
+        "instances": Threshold(4, "in {} collectives or more", "chosen", ""),
+        "window": Threshold(0.02, "{} of the window", "chosen; below lies the noise between runs"),
+        "verdict": Threshold(
+            0.05, "from {} of the step it is the verdict", "as for a late rank: it is measured against peers"
+        ),
+    },
+    lookalikes=(
+        "a group that spans hosts while its twins do not: the network is slower than NVLink by design; place the group within a host",
+        "compute under the collectives of this group alone slows both",
+    ),
+    proof="Swap the places of this group and a twin (their hosts or devices): the low rate must stay with the place.",
+    fixes=(
+        "the link: nvidia-smi nvlink --status, topo -m, PCIe width, the network card's rate",
+        "the placement: as the twins'",
+    ),
 )

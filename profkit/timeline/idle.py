@@ -9,14 +9,15 @@ For each idle interval [a, b) of the *device* let k be the operation that ends i
 Before L, in order of priority: *data*, waiting in the input pipeline; *sync*, blocked in a synchronising call, and for
 as long again after it as the host had been held while the device still worked (that much further ahead it would have
 been); *launch*, dispatching; *host*, everything else, but for what a thread that drives nothing waits for its input:
-whether the step waits for that thread is *unknown*. So is, after *data*, what the profiler worked for itself; and all
-of it where many operations start before their launch.
+whether the step waits for that thread is *unknown*. So is, after *data*, what the profiler worked for itself; and
+where many operations start before their launch, each idle interval that is not much longer than the clocks are apart.
 """
 
 from __future__ import annotations
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.findings.capture import QUALITY
 from profkit.model import arrays
@@ -59,9 +60,10 @@ class _Gaps(msgspec.Struct, frozen=True):
 def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> IdleCauses:
     """The causes of all idle time of one device."""
     low, high = trace.window_ns
-    if queue.n_early > QUALITY.limit("no_cause") * queue.n_linked:
-        return _none_known(activity.any.gaps(low, high))
     gaps = _gaps(trace, activity, activity.any.gaps(low, high))
+    if queue.n_early > QUALITY.limit("no_cause") * queue.n_linked:
+        least_ns = QUALITY.limit("clock_error") * queue.early_ns
+        gaps = replace(gaps, is_known=gaps.is_known & (gaps.end_ns - gaps.start_ns >= least_ns))
     unknown = Intervals.of(gaps.start_ns[~gaps.is_known], gaps.end_ns[~gaps.is_known])
     known = gaps.is_known
     calling = Intervals.of(gaps.issued_ns[known], gaps.returned_ns[known])

@@ -6,11 +6,13 @@ Causes are ranked by their own confidence; what is shown is capped by the qualit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
+from profkit.findings.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding, Severity
 from profkit.units import format_fraction
@@ -25,6 +27,13 @@ from profkit.verdict.case import (
     Case,
 )
 from profkit.verdict.shown import MAX_HEADLINE
+
+_LEAST_BESIDE_PEERS: Final = {
+    LATE_RANK.id: LATE_RANK.limit("verdict"),
+    RANK0.id: LATE_RANK.limit("verdict"),
+    SLOW_LINK.id: SLOW_LINK.limit("verdict"),
+}
+"""From which share of the step what one rank or group has beyond its peers is the verdict, however long the work takes."""
 
 
 def decide(case: Case) -> Verdict:
@@ -46,6 +55,9 @@ def decide(case: Case) -> Verdict:
     if top is not None and top.fraction >= DOMINANT and (is_late or not is_mostly_work):
         return _bound(case, compete.put_first(causes))
     if case.budget.fraction("compute") >= MOSTLY_WORK:
+        beside = next((one for one in causes if one.fraction >= _LEAST_BESIDE_PEERS.get(one.id, 1)), None)
+        if beside is not None:
+            return _bound(case, [beside, *(one for one in causes if one is not beside)])
         return _kernel_bound(case, causes)
     if top is not None:
         return _bound(case, compete.put_first(causes))
@@ -57,8 +69,10 @@ def decide(case: Case) -> Verdict:
 def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     top, kind = causes[0], kind_of(causes[0].id)
     close = len(causes) > 1 and causes[1].fraction >= 0.8 * top.fraction
-    confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if top.fraction >= DOMINANT else 0.6)
-    if case.budget.fraction("compute") >= MOSTLY_WORK and kind.bottleneck is not Bottleneck.STRAGGLER:
+    # what is measured against peers is as true where it is small
+    is_sure = top.fraction >= DOMINANT or top.id in _LEAST_BESIDE_PEERS
+    confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6)
+    if case.budget.fraction("compute") >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
     assert kind.bottleneck is not None  # noqa: S101 - what competes has one
     return Verdict(

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import (
+    PHASES,
     BlockRows,
     CollectiveRows,
     Group,
@@ -77,7 +78,7 @@ def _summary(stage, p, times, busy_ns):
     zero = np.zeros(n, np.int64)
     waited = np.array(blocks, np.int64).reshape(-1, 3)
     n_steps = len(steps)
-    phase = np.zeros((n_steps, 4), np.int64)
+    phase = np.zeros((n_steps, len(PHASES)), np.int64)
     phase[:, 1] = busy_ns
     return RankSummary(
         rank=stage,
@@ -104,9 +105,9 @@ def _summary(stage, p, times, busy_ns):
             step=(np.searchsorted(starts, start, "right") - 1).astype(np.int32),
             issuer=np.full(n, -1, np.int32),
             hidden_ns=zero,
-            lead_ns=np.zeros((n, 4), np.int64),
+            lead_ns=np.zeros((n, len(PHASES)), np.int64),
             ready_ns=start,
-            own_ns=np.zeros((n, 4), np.int64),
+            own_ns=np.zeros((n, len(PHASES)), np.int64),
         ),
         steps=StepRows(
             number=np.arange(n_steps),
@@ -118,6 +119,7 @@ def _summary(stage, p, times, busy_ns):
         ),
         ranges=NameRows.none(name=np.int32),
         lead_ranges=LeadRanges.none(name=np.int32),
+        quiet=LeadRanges.none(name=np.int32),
         work=NameRows.none(name=np.int32),
         blocks=BlockRows(start_ns=waited[:, 0].copy(), end_ns=waited[:, 1].copy(), row=waited[:, 2].copy()),
     )

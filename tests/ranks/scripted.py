@@ -22,11 +22,14 @@ _KERNELS = {"allreduce": "AllReduce_Sum_f32_RING_LL", "_allgather_base": "AllGat
 class Group:
     name: str
     ranks: tuple[int, ...]
+    transfer_ns: int = 0
+    """What its collectives take once the last rank has come; 0: as `run` says."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Op:
-    """One operation; "join": compute waits for communication, "sync": the host for the device."""
+    """One operation; "join": compute waits for communication ("join_stream": for that stream alone), "sync": the host
+    for the device."""
 
     what: str
     ns: int = 0
@@ -57,6 +60,15 @@ class Rank:
     begun: int | None = None
     n_steps: int = 0
     correlation: int = 0
+    launch_ns: int = 8 * US
+    """What the host takes for a launch with its operator."""
+    others_slice: tuple[int, int] = (0, 0)
+    """Period, and how much of each another process has the device: work that would begin then begins after it."""
+
+    def begins(self, ns: int) -> int:
+        """When the device begins what it could begin at this time."""
+        period, others = self.others_slice
+        return ns + max(others - ns % period, 0) if period else ns
 
     def put(self, cat: str, name: str, begin: int, end: int, **args: Any) -> None:
         self.events.append((cat, name, begin, end, args))
@@ -64,7 +76,7 @@ class Rank:
     def launched(self, operator: str) -> int:
         self.correlation += 1
         begin = self.host
-        self.host += 8 * US
+        self.host += self.launch_ns
         self.put("cpu_op", operator, begin, self.host - US, **{"External id": self.correlation})
         self.put("cuda_runtime", "cudaLaunchKernel", begin + 2 * US, begin + 6 * US, correlation=self.correlation)
         return begin + 7 * US
@@ -74,10 +86,19 @@ class Rank:
             self.put("user_annotation", f"ProfilerStep#{self.n_steps - 1}", self.begun, self.host)
 
 
-def run(programs: Mapping[int, Iterable[Op]], *, transfer_ns: int = 400 * US, seed: int = 0) -> dict[int, Rank]:
-    """Run all ranks' operations; a collective ends at the same moment (within 3 us) on all members of its group."""
+def run(
+    programs: Mapping[int, Iterable[Op]],
+    *,
+    transfer_ns: int = 400 * US,
+    seed: int = 0,
+    machines: Mapping[int, Mapping[str, Any]] | None = None,
+) -> dict[int, Rank]:
+    """Run all ranks' operations; a collective ends at the same moment (within 3 us) on all members of its group.
+
+    `machines`: by rank, fields of `Rank` that its host or device has otherwise than the others'.
+    """
     generator = np.random.default_rng(seed)
-    ranks = {number: Rank() for number in programs}
+    ranks = {number: Rank(**(machines or {}).get(number, {})) for number in programs}
     left = {number: iter(program) for number, program in programs.items()}
     come: dict[tuple[str, int], dict[int, tuple[int, int, Op]]] = defaultdict(dict)
     stopped: dict[int, tuple[str, int]] = {}
@@ -91,7 +112,7 @@ def run(programs: Mapping[int, Iterable[Op]], *, transfer_ns: int = 400 * US, se
                 ranks[number].seq[op.group.name] += 1
                 ready = ranks[number].launched(f"c10d::{op.name}_")
                 device = ranks[number].device
-                start = max(ready, device[7], device[op.stream]) + 2 * US
+                start = ranks[number].begins(max(ready, device[7], device[op.stream]) + 2 * US)
                 come[key][number] = start, ranks[number].correlation, op
                 stopped[number] = key
                 break
@@ -106,7 +127,8 @@ def run(programs: Mapping[int, Iterable[Op]], *, transfer_ns: int = 400 * US, se
         for key in whole:
             members = come.pop(key)
             last = max(start for start, _, _ in members.values())
-            left_ns = last + round(transfer_ns * (1 + 0.02 * generator.standard_normal()))
+            usual_ns = next(iter(members.values()))[2].group.transfer_ns or transfer_ns
+            left_ns = last + round(usual_ns * (1 + 0.02 * generator.standard_normal()))
             for number, (start, correlation, op) in members.items():
                 end = left_ns + int(generator.exponential(2 * US))
                 ranks[number].device[op.stream] = end
@@ -129,12 +151,14 @@ def _one(rank: Rank, op: Op) -> None:
                      op.name or _LOADER, begin, rank.host)  # fmt: skip
     elif op.what == "compute":
         ready = rank.launched("aten::mm")
-        begin = max(ready, rank.device[7]) + US
+        begin = rank.begins(max(ready, rank.device[7]) + US)
         rank.device[7] = begin + op.ns
         rank.put("kernel", op.name or "ampere_sgemm_128x64_tn", begin, begin + op.ns, stream=7, grid=op.grid,
                  correlation=rank.correlation)  # fmt: skip
     elif op.what == "join":
         rank.device[7] = max(rank.device.values(), default=0)
+    elif op.what == "join_stream":
+        rank.device[7] = max(rank.device[7], rank.device[op.stream])
     elif op.what == "sync":
         end = max(rank.host + 3 * US, *rank.device.values(), 0) + 2 * US
         rank.put("cuda_runtime", "cudaDeviceSynchronize", rank.host, end, correlation=0)

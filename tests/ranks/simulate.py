@@ -53,8 +53,9 @@ def simulate(job: Job) -> Simulated:
     rng = np.random.default_rng(job.seed)
     slow = job.slow or {}
     n, ranks = job.n_steps * job.n_buckets, job.n_ranks
-    usual = np.array([0.5, 4.0, 0.4, 0.1]) * MS  # per bucket, by PHASES
-    lead = usual * rng.normal(1.0, job.jitter, (n, ranks, len(PHASES))).clip(0.5, 2)
+    usual = np.array([0.5, 4.0, 0.4, 0.1]) * MS  # per bucket, by PHASES; no device starts late
+    lead = usual * rng.normal(1.0, job.jitter, (n, ranks, len(usual))).clip(0.5, 2)
+    lead = np.concatenate((lead, np.zeros((n, ranks, 1))), axis=2)
     first = np.arange(n) % job.n_buckets == 0
     for rank, (phase, extra_ns) in slow.items():
         lead[first, rank, PHASES.index(phase)] += extra_ns
@@ -126,6 +127,7 @@ def _summary(job, rank, start, end, lead, clock) -> RankSummary:
         steps=steps,
         ranges=NameRows.none(name=np.int32),
         lead_ranges=LeadRanges.none(name=np.int32),
+        quiet=LeadRanges.none(name=np.int32),
         work=NameRows.none(name=np.int32),
         blocks=BlockRows(start_ns=shown(start), end_ns=shown(end), row=np.arange(n)),
     )

@@ -67,7 +67,7 @@ def test_the_step_without_the_lateness_is_predicted(late_job):
 def test_the_parts_of_each_rank_sum_to_its_step(late_job):
     report = triaged(late_job)
     for row, rank in zip(report.fleet.rows, report.ranks, strict=True):
-        parts = (row.data_ns, row.compute_ns, row.host_ns, row.copy_ns, row.wait_ns, row.transfer_ns)
+        parts = (row.data_ns, row.compute_ns, row.host_ns, row.copy_ns, row.device_ns, row.wait_ns, row.transfer_ns)
         low, high = rank.window_ns
         assert sum(parts) == row.step_ns == (high - low) // rank.steps.n
     by_rank = {row.ranks[0]: row for row in report.fleet.rows}

@@ -93,7 +93,7 @@ def test_from_six_steps_on_steps_are_the_witnesses(tmp_path):
 
 def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
     """Two ranks cannot show with six steps that it is no chance; that they take turns would be false all the same."""
-    report = report_on(tmp_path, Job(n_ranks=2, n_steps=6, slow={1: 5 * MS}))
+    report = report_on(tmp_path, Job(n_ranks=2, n_steps=6, slow={1: 3 * MS}))
     assert late(report) == []
     skew = found(report, "comm.skew")
     assert skew.title == "ranks wait, mostly for rank 1, which is not a proven straggler"
@@ -101,6 +101,14 @@ def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
         skew
     )
     assert "12 steps or more on every rank" in skew.next_tools[0].look_for
+
+
+def test_one_rank_of_two_late_by_a_quarter_of_each_step_is_named_with_less_confidence(tmp_path):
+    report = report_on(tmp_path, Job(n_ranks=2, n_steps=6, slow={1: 6 * MS}))
+    assert late(report) == [1]
+    straggler = found(report, "straggler.rank")
+    assert straggler.confidence == pytest.approx(0.9 * 0.75)
+    assert "too short for this test, but the delay is several times that of any other rank" in said(straggler)
 
 
 @pytest.mark.parametrize("n_ranks", [2, 4])

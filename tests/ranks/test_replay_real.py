@@ -19,7 +19,7 @@ def someone(rank):
         rank=rank,
         group=Group(),
         phase=None,
-        phase_excess_ns=(0, 0, 0, 0),
+        phase_excess_ns=(0,) * 5,
         lateness_ns=0,
         free_lateness_ns=0,
         excess_ns=0,

@@ -58,7 +58,7 @@ def test_what_is_kept_is_what_was_found(source, tmp_path):
     assert after.report == before.report
     assert after.verdict == before.verdict
     assert after.case == before.case
-    for table in ("collectives", "steps", "ranges", "lead_ranges", "work"):
+    for table in ("collectives", "steps", "ranges", "lead_ranges", "quiet", "work"):
         for name, column in getattr(before.summary, table).columns().items():
             found = getattr(after.summary, table).columns()[name]
             assert found.dtype == column.dtype

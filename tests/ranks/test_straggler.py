@@ -299,8 +299,8 @@ def late_by_its_own(waits, *, own, stayed_less):
         uses_clocks=True,
         arrival_ns=100 * MS * np.arange(n)[:, None] + late,
         duration_ns=20 * MS - stayed,
-        own_ns=np.stack([none, late, none, none], axis=2),
-        lead_ns=np.stack([none, spent, none, none], axis=2),
+        own_ns=np.stack([none, late, none, none, none], axis=2),
+        lead_ns=np.stack([none, spent, none, none, none], axis=2),
     )
 
 
@@ -327,7 +327,7 @@ def test_the_effect_is_the_lateness_beyond_that_of_the_middle_rank():
     n = len(waits.rows)
     late = np.zeros((n, 4), np.int64)
     late[:, 0], late[0::2, 1], late[1::2, 2] = 10 * MS, 6 * MS, 6 * MS
-    spent = np.stack([np.zeros_like(late), late, np.zeros_like(late), np.zeros_like(late)], axis=2)
+    spent = np.stack([np.zeros_like(late), late, *[np.zeros_like(late)] * 3], axis=2)
     arrival = 100 * MS * np.arange(n)[:, None] + late
     changed = replace(
         waits, arrival_ns=arrival, duration_ns=20 * MS - late, own_ns=spent, lead_ns=spent, uses_clocks=True

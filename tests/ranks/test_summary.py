@@ -38,9 +38,9 @@ def test_what_a_rank_did_before_each_collective():
         main   | ..L.....H.....L..WWWW...L..L....
     """)
     lead = dict(zip(PHASES, found.collectives.lead_ns[0].tolist(), strict=True))
-    assert lead == {"data": 0, "compute": 4 * US, "host": 10 * US, "copy": 2 * US}
+    assert lead == {"data": 0, "compute": 4 * US, "host": 10 * US, "copy": 2 * US, "device": 0}
     lead = dict(zip(PHASES, found.collectives.lead_ns[1].tolist(), strict=True))
-    assert lead == {"data": 1 * US, "compute": 2 * US, "host": 5 * US, "copy": 0}
+    assert lead == {"data": 1 * US, "compute": 2 * US, "host": 5 * US, "copy": 0, "device": 0}
     assert found.collectives.kind.tolist() == [CollectiveKind.ALL_REDUCE] * 2
     assert found.collectives.step.tolist() == [0, 0]
 
@@ -178,7 +178,7 @@ def test_a_rank_without_collectives():
 
 
 def equal(one, two):
-    for table in ("collectives", "steps", "ranges", "lead_ranges", "work", "blocks"):
+    for table in ("collectives", "steps", "ranges", "lead_ranges", "quiet", "work", "blocks"):
         mine, other = getattr(one, table).columns(), getattr(two, table).columns()
         assert all(np.array_equal(mine[name], other[name]) for name in mine)
         assert all(mine[name].dtype == other[name].dtype for name in mine)

@@ -43,7 +43,8 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             q.early_fraction,
             "of device rows start before their launch call"
             + (
-                ": the clocks disagree, so the cause of idle time is unknown"
+                f", by up to {format_ns(q.early_ns)}: the clocks disagree, so the cause of idle times below"
+                f" {format_ns(QUALITY.limit('clock_error') * q.early_ns)} is unknown"
                 if (q.early_fraction or 0) > QUALITY.limit("no_cause")
                 else ""
             ),

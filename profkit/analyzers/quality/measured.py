@@ -26,6 +26,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     n_device_rows: int
     unlinked_fraction: float | None
     early_fraction: float | None
+    early_ns: int
+    """By how much rows start before their launch; 99 of 100 by less."""
     overlapped_fraction: float | None
     n_removed: int
     n_giant: int
@@ -65,6 +67,7 @@ def measure(facts: Facts) -> Quality:
         n_device_rows=sum(device.activity.rows.size for device in facts.devices),
         unlinked_fraction=_unlinked(facts),
         early_fraction=main.queue.n_early / main.queue.n_linked if main is not None and main.queue.n_linked else None,
+        early_ns=main.queue.early_ns if main is not None else 0,
         overlapped_fraction=_overlapped(trace, main) if main is not None else None,
         n_removed=warnings.get("dur.overflow", 0) + warnings.get("ts.zero", 0),
         n_giant=_giants(trace),

@@ -32,6 +32,9 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives for which others waited for this rank (for any of the row's)."""
     n_instances: int
     cause: str = ""
+    device_ns: int = 0
+    """Its device is idle although work was launched long ago: another process has its turn, or an event is waited for.
+    """
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):

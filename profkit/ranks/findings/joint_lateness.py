@@ -21,7 +21,11 @@ _WHY: Final = {
     "compute": "which compute longer",
     "host": "which are held up by their CPUs",
     "copy": "which spend longer in copies",
+    "device": "whose devices start their work late",
 }
+
+_AS_LONG: Final = 0.5
+"""Of what a late rank costs, what a rank of another group must wait to be counted among those that wait. Chosen."""
 
 
 def excess_of_ns(waits: GroupWaits, ranks: Sequence[int]) -> int:
@@ -51,6 +55,26 @@ def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
     return max((excess_of_ns(waits, ranks) for waits in joint.waits), default=0), False
 
 
+def waiting_for(joint: Joint, late: Sequence[tuple[Straggler, GroupWaits]]) -> list[int]:
+    """The ranks that wait for these: their peers in the groups where they are late, and who waits as long elsewhere.
+
+    A late rank of a tensor-parallel pair holds up its peer there, and everybody in the groups of the two behind that.
+    """
+    mine = {straggler.rank for straggler, _ in late}
+    waited: dict[int, int] = {}
+    for group in joint.waits:
+        for rank, total in zip(group.ranks, group.wait_ns.sum(axis=0).tolist(), strict=True):
+            waited[rank] = waited.get(rank, 0) + total
+    least = _AS_LONG * max(straggler.excess_ns for straggler, _ in late)
+    peers = {rank for _, waits in late for rank in waits.ranks}
+    return sorted((peers | {rank for rank, total in waited.items() if total >= least}) - mine)
+
+
+def waiting_words(ranks: Sequence[int]) -> str:
+    """Who waits, as the subject of a sentence."""
+    return f"{len(ranks)} ranks wait" if len(ranks) != 1 else f"rank {ranks[0]} waits"
+
+
 def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Stragglers]], joint: Joint) -> Finding:
     """The costliest rank's finding as that of all late ranks: where each is as late, none alone is worth much."""
     ranks = sorted(straggler.rank for straggler, _, _ in late)
@@ -63,8 +87,7 @@ def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Straggle
         if len(phases) == 1
         else "which are late for different reasons"
     )
-    n_others = len({rank for _, waits, _ in late for rank in waits.ranks} - set(ranks))
-    waiting = f"{n_others} ranks wait" if n_others > 1 else "the other rank waits"
+    waiting = waiting_words(waiting_for(joint, [(straggler, waits) for straggler, waits, _ in late]))
     said = Evidence(
         statement=(
             f"if ranks {named} were as fast as their peers, this would save"

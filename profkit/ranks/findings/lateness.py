@@ -14,7 +14,8 @@ from profkit.findings import kind_of
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.model.names import short_name
-from profkit.ranks.findings.joint_lateness import for_all
+from profkit.ranks.findings.joint_lateness import for_all, waiting_for, waiting_words
+from profkit.ranks.findings.late_cause import cause_evidence, is_slow
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
@@ -31,10 +32,18 @@ _WHY: Final = {
     "compute": "which computes longer",
     "host": "which is held up by its CPU",
     "copy": "which spends longer in copies",
+    "device": "whose device starts its work late",
 }
-_SPENT: Final = {"data": "on input data", "compute": "in compute", "host": "in host work", "copy": "in copies"}
+_SPENT: Final = {
+    "data": "on input data",
+    "compute": "in compute",
+    "host": "in host work",
+    "copy": "in copies",
+    "device": "with launched work that its idle device has not started",
+}
 _SURE: Final = 0.9
-_NAME_WIDTH: Final = 40
+_GROSS: Final = 0.75
+"""What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
 
 
 def stragglers_of(joint: Joint) -> dict[int, tuple[Straggler, GroupWaits, Stragglers]]:
@@ -46,35 +55,6 @@ def stragglers_of(joint: Joint) -> dict[int, tuple[Straggler, GroupWaits, Stragg
             if known is None or straggler.excess_ns > known[0].excess_ns:
                 found[straggler.rank] = (straggler, waits, answer)
     return dict(sorted(found.items(), key=lambda item: -item[1][0].excess_ns))
-
-
-def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
-    """Why a rank is late, in some words for a table: the phase, and the rank's own finding or longest range."""
-    phase = straggler.phase or "mixed"
-    if straggler.phase == "compute":
-        factor = straggler.compute_factor or 1.0
-        return f"{phase}: same kernels {format_speedup(factor)}" if _is_slow(straggler) else f"{phase}: more work"
-    own = own_finding(straggler, joint)
-    if own is not None:
-        return f"{phase}: {kind_of(own.id).late_word}"
-    name, longer_ns = _longer_range(straggler.rank, waits, joint)
-    if straggler.phase != "data" and joint.per_step(longer_ns) and 4 * longer_ns >= straggler.lateness_ns:
-        return f"{phase}: {name}"
-    return phase
-
-
-def _is_slow(straggler: Straggler) -> bool:
-    """Whether the device is slow, and not its work more."""
-    return (straggler.compute_factor or 1) >= LATE_RANK.limit("slow_kernels")
-
-
-def own_finding(straggler: Straggler, joint: Joint) -> Finding | None:
-    """The late rank's own finding in the phase that makes it late, the largest."""
-    if straggler.phase is None:
-        return None
-    report = joint.outcome_of(straggler.rank).report
-    found = [item for item in report.findings if kind_of(item.id).late_phase == straggler.phase]
-    return max(found, key=lambda item: item.fraction, default=None)
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
@@ -93,8 +73,7 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> Finding:
     recoverable = _recoverable_ns(straggler, joint)
     fraction = joint.fraction(recoverable)
-    n_others = len(waits.ranks) - 1
-    waiting = f"{n_others} ranks wait" if n_others > 1 else f"rank {_other(waits, straggler.rank)} waits"
+    waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
     why = _WHY.get(straggler.phase or "", "which is late in several phases")
     return LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
@@ -132,6 +111,7 @@ def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joi
     sure *= 1.0 if waits.is_whole else 0.8
     sure *= 0.85 if (answer.limits or answer.barrier_note) and waits.is_whole else 1.0
     sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
+    sure *= _GROSS if straggler.is_gross else 1.0
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
 
@@ -158,6 +138,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         value=float(longer),
         unit="ns",
     )
+    yield from cause_evidence(straggler, waits, joint)
     yield Evidence(
         statement=(
             f"if it were no later than the next-slowest rank, this would save"
@@ -168,24 +149,15 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         value=float(straggler.excess_ns),
         unit="ns",
     )
+    short = ": too short for this test, but the delay is several times that of any other rank"
     yield Evidence(
-        statement=f"p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks){_few_steps(waits)}",
+        statement=f"p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
+        f"{short if straggler.is_gross else ''}{_few_steps(waits)}",
         metric="straggler.p_value",
         value=straggler.p_value,
         unit="",
         expected=f"< {LATE_RANK.limit('p')}",
     )
-    own = own_finding(straggler, joint)
-    if own is not None:
-        yield replace(own.measure, statement=f"on rank {rank}: {own.measure.statement}")
-    name, longer_ns = _longer_range(rank, waits, joint)
-    if joint.per_step(longer_ns):
-        yield Evidence(
-            statement=f"before collectives, {name} takes {format_ns(joint.per_step(longer_ns))} {per} longer here",
-            metric="straggler.range_excess_ns",
-            value=float(longer_ns),
-            unit="ns",
-        )
     if straggler.compute_factor is not None:
         yield Evidence(
             statement=f"the same kernels take {format_speedup(straggler.compute_factor)} as long as on the median rank",
@@ -212,30 +184,6 @@ def _main_phase(straggler: Straggler) -> str:
     return straggler.phase or PHASES[int(np.argmax(straggler.phase_excess_ns))]
 
 
-def _longer_range(rank: int, waits: GroupWaits, joint: Joint) -> tuple[str, int]:
-    """The host range whose time before the group's collectives is most above the middle of the others, in all."""
-    mine: Mapping[str, int] = {}
-    others: list[Mapping[str, int]] = []
-    for column, other in enumerate(waits.ranks):
-        totals = _range_totals(joint.outcome_of(other).summary, waits.rows[:, column])
-        if other == rank:
-            mine = totals
-        else:
-            others.append(totals)
-    longer = {name: total - int(np.median([there.get(name, 0) for there in others])) for name, total in mine.items()}
-    name = max(longer, key=lambda key: longer[key], default="")
-    return short_name(name, _NAME_WIDTH) if name else "", max(longer.get(name, 0), 0)
-
-
-def _range_totals(summary: RankSummary, rows: np.ndarray) -> dict[str, int]:
-    leads = summary.lead_ranges
-    chosen = np.isin(leads.row, rows)
-    names, inverse = np.unique(leads.name[chosen], return_inverse=True)
-    totals = np.zeros(names.size, np.int64)
-    np.add.at(totals, inverse.reshape(-1), leads.total_ns[chosen])
-    return {summary.name(int(code)): int(total) for code, total in zip(names, totals, strict=True)}
-
-
 def _fix(straggler: Straggler) -> str:
     """The way out, without the rank's number: of two late ranks it is said once."""
     if straggler.phase == "data":
@@ -244,11 +192,16 @@ def _fix(straggler: Straggler) -> str:
             " one cached batch on that rank alone shows how much this saves"
         )
     if straggler.phase == "compute":
-        if _is_slow(straggler):
+        if is_slow(straggler):
             return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"
         return "the late rank has more work, not a slower device: balance its share (tokens, lengths, layers, experts)"
     if straggler.phase == "copy":
         return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
+    if straggler.phase == "device":
+        return (
+            "the late rank's device is idle while launched work waits: give the rank a device of its own, or end the"
+            " other process on it"
+        )
     if straggler.phase == "host":
         return (
             "check what else that rank's CPU is doing: logging, checkpoints, garbage collection, other processes;"
@@ -267,12 +220,19 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
             f"what delays the CPU of rank {rank}?",
             f"times when the thread of rank {rank} does not run, or calls that only this rank makes",
         )
-    if straggler.phase == "compute" and _is_slow(straggler) and not scope.is_cpu:
+    if straggler.phase == "compute" and is_slow(straggler) and not scope.is_cpu:
         return NextTool(
             name="nvidia-smi",
             line=line_of("nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"),
             purpose=f"is the device of rank {rank} throttled? run it on that host while the job trains",
             look_for="active slowdown reasons, clocks below those of the peers' devices",
+        )
+    if straggler.phase == "device":
+        return NextTool(
+            name="nvidia-smi",
+            line=line_of("nvidia-smi pmon -c 10"),
+            purpose=f"who else uses the device of rank {rank}? run it on that host while the job trains",
+            look_for="a second process on the same device; on AMD, amd-smi process shows the same",
         )
     pair = (joint.outcome_of(one).report.source for one in (_usual_peer(rank, waits), rank))
     return NextTool(

@@ -22,6 +22,7 @@ from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.ranks.findings.communication import group_name
 from profkit.ranks.findings.lateness import stragglers_of
+from profkit.ranks.findings.missing_ranks import awaiting, missing_ranks
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import Stragglers
 from profkit.ranks.reduce.outcome import Outcome
@@ -63,6 +64,9 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     verdict = decide(case)
     verdict = replace(verdict, caveats=(*beyond, *verdict.caveats))
     top = verdict.findings[0] if verdict.findings else None
+    absent = missing_ranks(joint)
+    if top is not None and top.id == EXPOSED.id and absent:
+        verdict = replace(verdict, proof=f"With the trace of {absent}, the last rank in each collective is known.")
     is_across = top is not None and top.id in {finding.id for finding in across}
     if not is_across:
         verdict = replace(verdict, confidence=min(verdict.confidence, usual.case.confidence_cap))
@@ -266,20 +270,23 @@ def _unsplit(finding: Finding, joint: Joint) -> Finding:
     least = int(SKEW.limit("matched"))
     n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
     why = (
-        f"{n_matched} collectives are matched on all ranks, but {least} are needed to separate waiting from transfer"
+        "some ranks are missing, and one of them may be the late one"
+        if missing_ranks(joint)
+        else f"{n_matched} collectives are matched on all ranks, but {least} are needed to separate waiting from transfer"
         if n_matched < least
-        else "some ranks are missing, and one of them may be the late one"
-        if not any(limit.is_enough for limit in joint.limits)
         else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
     )
     said = Evidence(statement=why, metric="comm.n_matched", value=float(n_matched), unit="count")
+    evidence = (*(item for item in finding.evidence if item.metric != "comm.recoverable_interval_ns"), said)
+    if absent := missing_ranks(joint):
+        return awaiting(replace(finding, evidence=evidence), joint, absent)
     scope = joint.outcomes[0].case.scope
     tool = recapture(
         scope, "record more steps of all ranks: which rank is late?", f"{least} collectives or more on every rank"
     )
     return replace(
         finding,
-        evidence=(*(item for item in finding.evidence if item.metric != "comm.recoverable_interval_ns"), said),
+        evidence=evidence,
         fix="first record more steps of all ranks, to separate waiting from transfer; then tune bucket sizes, prefetch,"
         " gradient accumulation and communication precision",
         next_tools=(tool,),

@@ -14,8 +14,10 @@ from profkit.ranks.align.clocks import Clocks, aligned
 from profkit.ranks.align.match import matched
 from profkit.ranks.align.match_types import Matching
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic, communication_limit, traffic
+from profkit.ranks.measure.peer_totals import with_checked_phase
 from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles, pipeline_bubbles
 from profkit.ranks.measure.replay import Counterfactual, ReplayRefusal, counterfactual
+from profkit.ranks.measure.slow_links import SlowLink, slow_links
 from profkit.ranks.measure.stragglers import Stragglers, find_stragglers
 from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.measure.waits import GroupWaits, split
@@ -39,6 +41,8 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
     stragglers: tuple[Stragglers, ...]
     limits: tuple[CommunicationLimit, ...]
     traffic: tuple[tuple[Traffic, ...], ...]
+    slow_links: tuple[SlowLink, ...]
+    """The groups that lose time against their twins, the costliest first."""
     prediction: Counterfactual | ReplayRefusal
     """The step with all named stragglers like their peers."""
     token_skew: TokenSkew | Skipped
@@ -84,7 +88,8 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     window = median(np.array(windows, np.int64))
     measured = steps_measured(summaries, clocks, waits) or n_steps
     window_ns = window * measured // n_steps
-    stragglers = tuple(_possible(answer, window_ns) for answer in find_stragglers(waits, summaries))
+    found = zip(find_stragglers(waits, summaries), waits, strict=True)
+    stragglers = tuple(_checked(_possible(answer, window_ns), group, outcomes, measured) for answer, group in found)
     named = [straggler for answer in stragglers for straggler in answer.named]
     return Joint(
         outcomes=tuple(outcomes),
@@ -98,9 +103,19 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         pipelines=pipeline_bubbles(summaries, matching),
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
+        slow_links=slow_links(waits),
         n_steps=measured,
         window_ns=window_ns,
         step_ns=median(np.array(means, np.int64)) if means else None,
+    )
+
+
+def _checked(answer: Stragglers, waits: GroupWaits, outcomes: Sequence[Outcome], n_steps: int) -> Stragglers:
+    """The answer with phases that hold against the peers' whole windows."""
+    return replace(
+        answer,
+        named=tuple(with_checked_phase(late, waits.ranks, outcomes, n_steps) for late in answer.named),
+        hidden=tuple(with_checked_phase(late, waits.ranks, outcomes, n_steps) for late in answer.hidden),
     )
 
 

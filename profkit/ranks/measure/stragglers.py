@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
+from profkit.ranks.measure.gross_lateness import is_gross
 from profkit.ranks.measure.kernel_slowdown import compute_factor
 from profkit.ranks.measure.permutation_test import (
     blocks_of,
@@ -68,6 +69,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     explained_fraction: float
     compute_factor: float | None
     """How much longer the same kernels took here than on the others (weighted by time); None without common ones."""
+    is_gross: bool = False
+    """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     is_at_barriers: bool = False
     """Whether the group's barriers alone were looked at: the times and counts above are of these then."""
 
@@ -182,6 +185,8 @@ def _largest(
     main = int(positive.argmax())
     span = int(_span_ns(waits))
     total = int(excess.sum())
+    effect = (lateness - usual) / span if span else 0.0
+    p_value = p_of_largest(by_block)
     return Straggler(
         rank=rank,
         group=waits.group,
@@ -190,13 +195,15 @@ def _largest(
         lateness_ns=lateness,
         free_lateness_ns=int(late_free[:, column].sum()),
         excess_ns=int(excess[:, column].sum()),
-        effect_fraction=(lateness - usual) / span if span else 0.0,
+        effect_fraction=effect,
         share=int(excess[:, column].sum()) / total if total else 0.0,
-        p_value=p_of_largest(by_block),
+        p_value=p_value,
         n_last=int((excess[:, column] > 0).sum()),
         n_instances=len(waits.rows),
         n_blocks=len(by_block),
         explained_fraction=float(explained) / lateness if lateness else 0.0,
+        is_gross=p_value >= LATE_RANK.limit("p")
+        and is_gross(waits.step, late, present, column, rank=rank, effect=effect, by_rank=by_rank),
         compute_factor=compute_factor(by_rank, rank),
     )
 
@@ -211,7 +218,7 @@ def _span_ns(waits: GroupWaits) -> int:
 
 
 def _phase_excess(waits: GroupWaits, spent_ns: I64, late: I64, column: int) -> NDArray[np.float64]:
-    """[4], ns: what a rank did longer than the middle of the others before the instances it was late for."""
+    """[5], ns: what a rank did longer than the middle of the others before the instances it was late for."""
     rows = np.flatnonzero(late[:, column] > 0)
     if rows.size == 0:
         return np.zeros(len(PHASES))
@@ -231,7 +238,7 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
             f"no rank is later than the others by {least:.0%} of the time: rank {found.rank} is by"
             f" {found.effect_fraction:.1%}"
         )
-    if found.p_value >= LATE_RANK.limit("p"):
+    if found.p_value >= LATE_RANK.limit("p") and not found.is_gross:
         return (
             f"rank {found.rank} is latest in total, but that may be chance: p = {found.p_value:.2g}"
             f" (permutation test, {found.n_blocks} blocks)"

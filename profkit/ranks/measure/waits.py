@@ -72,9 +72,9 @@ class GroupWaits(Aligned, frozen=True, kw_only=True):
     Never more than what is exposed of the instance, however wrong the clocks are.
     """
     lead_ns: I64
-    """[n, R, 4]: what each rank did since its last collective had ended, by `PHASES`."""
+    """[n, R, 5]: what each rank did since its last collective had ended, by `PHASES`."""
     own_ns: I64
-    """[n, R, 4]: what each rank did itself since its synchronising collective before was ready, whatever ran beside it.
+    """[n, R, 5]: what each rank did itself since its synchronising collective before was ready, whatever ran beside it.
     """
     rows: I64
 

@@ -26,26 +26,27 @@ _MIN_RANGE_NS: Final = 20_000
 _NOT_WORK: Final = (SpanKind.STEP, SpanKind.COMM, SpanKind.LOADER)
 
 
-def _threads(trace: Trace) -> tuple[int, ...]:
+def threads_of(trace: Trace) -> tuple[int, ...]:
+    """The threads that train: those that launch, or those of the steps where there is no device."""
     return launching_threads(trace) or training_threads(trace)
 
 
-def _top_ops(trace: Trace) -> NDArray[Any]:
+def top_ops(trace: Trace) -> NDArray[Any]:
     """The rows of operators that no other encloses, on the training threads, in order of start."""
-    rows = np.flatnonzero(np.isin(trace.ops.thread, _threads(trace)))
+    rows = np.flatnonzero(np.isin(trace.ops.thread, threads_of(trace)))
     nested = nesting(trace.ops.take(rows))
     return np.sort(rows[nested.order[nested.is_top]])
 
 
-def host_ranges(facts: Facts) -> Spans:
+def host_ranges(facts: Facts, tops: NDArray[Any]) -> Spans:
     """The outermost operators and the script's own ranges on the training threads, in order of start.
 
-    Without what asks for a collective, markers of steps and waits for data: those are phases of their own.
+    `tops`: the rows that `top_ops` gives. Without what asks for a collective, markers of steps and waits for data: those are phases of their own.
     """
     trace = facts.trace
-    ops, spans = trace.ops.take(_top_ops(trace)), trace.spans
+    ops, spans = trace.ops.take(tops), trace.spans
     ops = ops.take(~is_call(trace, ops.name))
-    own = spans.take(np.isin(spans.thread, _threads(trace)) & ~np.isin(spans.kind, _NOT_WORK))
+    own = spans.take(np.isin(spans.thread, threads_of(trace)) & ~np.isin(spans.kind, _NOT_WORK))
     parts: dict[str, NDArray[Any]] = {
         "start_ns": np.concatenate((ops.start_ns, own.start_ns)),
         "end_ns": np.concatenate((ops.end_ns, own.end_ns)),
@@ -63,6 +64,11 @@ def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
     inside = row < issued_ns.size
     row, name = row[inside], ranges.name[inside].astype(np.int64)
     length = np.minimum(ranges.end_ns[inside], issued_ns[row]) - ranges.start_ns[inside] if row.size else row
+    return most_by_row(row, name, length)
+
+
+def most_by_row(row: I64, name: I64, length: I64) -> LeadRanges:
+    """The names with most time before each collective (`row`), three of each at most."""
     keys, inverse = np.unique(np.stack([row, name], axis=1), axis=0, return_inverse=True)
     total = np.zeros(len(keys), np.int64)
     np.add.at(total, inverse.reshape(-1), length)
@@ -92,7 +98,7 @@ def names_of_work(facts: Facts) -> NameRows:
     nested = nesting(ops)
     rows = np.sort(nested.order[nested.is_leaf])
     rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
-    rows = rows[np.isin(ops.thread[rows], _threads(trace))]
+    rows = rows[np.isin(ops.thread[rows], threads_of(trace))]
     rows = rows[~is_call(trace, ops.name[rows])]
     return _by_name(ops.name[rows], np.zeros(rows.size, np.int64), ops.end_ns[rows] - ops.start_ns[rows])
 
@@ -115,11 +121,11 @@ def _by_name(name: I32, shape: I64, length: I64) -> NameRows:
     )
 
 
-def issuers(facts: Facts, rows: Collected) -> I32:
+def issuers(facts: Facts, rows: Collected, tops: NDArray[Any]) -> I32:
     """Per collective: the name of the outermost operator that asked for it, `NO_CODE` where a script asked."""
     trace = facts.trace
     out = np.full(rows.issued_ns.size, NO_CODE, np.int32)
-    ops = trace.ops.take(_top_ops(trace))
+    ops = trace.ops.take(tops)
     asked = np.flatnonzero(~is_call(trace, ops.name))
     of_thread = dict(rows_by_value(ops.thread[asked]))
     for thread, wanted in rows_by_value(rows.thread):

@@ -25,7 +25,7 @@ from profkit.ranks.reduce.records import (
     StepRows,
 )
 
-SCHEMA: Final = 5
+SCHEMA: Final = 6
 """Changes whenever a column does: bytes of another schema are refused, never guessed at."""
 
 MOST_PLAIN_BYTES: Final = 2**30
@@ -37,6 +37,7 @@ _TABLES: Final[dict[str, type[Table]]] = {
     "steps": StepRows,
     "ranges": NameRows,
     "lead_ranges": LeadRanges,
+    "quiet": LeadRanges,
     "work": NameRows,
     "blocks": BlockRows,
 }

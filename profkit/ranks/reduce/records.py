@@ -13,8 +13,11 @@ from profkit.model.arrays import I64
 from profkit.model.table import Table
 from profkit.model.trace import I8, I32
 
-PHASES: Final = ("data", "compute", "host", "copy")
-"""What a rank does between two collectives; the columns of `lead_ns` and `phase_ns`, in this order."""
+PHASES: Final = ("data", "compute", "host", "copy", "device")
+"""What a rank does between two collectives; the columns of `lead_ns` and `phase_ns`, in this order.
+
+"device": it is idle although work was launched long ago, as where another process has its turn on a shared device.
+"""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +59,11 @@ class CollectiveRows(Asked, frozen=True, kw_only=True):
     hidden_ns: I64
     """How much of it this rank's compute covers, or lies outside of the window."""
     lead_ns: I64
-    """[n, 4]: what the rank did, by `PHASES`, since its last collective had ended."""
+    """[n, 5]: what the rank did, by `PHASES`, since its last collective had ended."""
     ready_ns: I64
     """When it could have begun as far as its own rank goes: asked for, and what it carries computed."""
     own_ns: I64
-    """[n, 4]: what the rank did, by `PHASES`, since the collective before was ready, waits (`BlockRows`) left out."""
+    """[n, 5]: what the rank did, by `PHASES`, since the collective before was ready, waits (`BlockRows`) left out."""
 
 
 class BlockRows(Table, frozen=True, kw_only=True):
@@ -75,7 +78,7 @@ class BlockRows(Table, frozen=True, kw_only=True):
 
 
 class StepRows(Table, frozen=True, kw_only=True):
-    """A rank's steps; `phase_ns` [n, 4] by `PHASES`, `comm_ns` communication with nothing beside it.
+    """A rank's steps; `phase_ns` [n, 5] by `PHASES`, `comm_ns` communication with nothing beside it.
 
     The counts are what the script told `profkit.capture.step`, 0 where it told nothing.
     """
@@ -138,6 +141,8 @@ class RankSummary(RankFacts, frozen=True, kw_only=True):
     ranges: NameRows
     """Host ranges by name, the longest in all first."""
     lead_ranges: LeadRanges
+    quiet: LeadRanges
+    """Host time before a collective in which the trace has nothing, by the name of what the host did next."""
     work: NameRows
     """Compute kernels (on a CPU: operators) by name and shape, the longest in all first."""
     blocks: BlockRows

@@ -12,8 +12,16 @@ from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_CODE
 from profkit.model.trace import I32
-from profkit.ranks.reduce.activity import host_ranges, issuers, longest_before, names_of_ranges, names_of_work
+from profkit.ranks.reduce.activity import (
+    host_ranges,
+    issuers,
+    longest_before,
+    names_of_ranges,
+    names_of_work,
+    top_ops,
+)
 from profkit.ranks.reduce.collective_rows import Collected, collected
+from profkit.ranks.reduce.quiet_time import quiet_before
 from profkit.ranks.reduce.records import (
     PHASES,
     Asked,
@@ -39,12 +47,14 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
     facts = replace(facts, trace=replace(facts.trace, steps=steps))
     trace = facts.trace
     sets = _phase_sets(facts)
-    ranges = host_ranges(facts)
+    tops = top_ops(trace)
+    ranges = host_ranges(facts, tops)
     lead = longest_before(ranges, rows.issued_ns)
+    quiet = quiet_before(trace, rows.issued_ns, tops)
     by_name, work = names_of_ranges(ranges), names_of_work(facts)
-    issuer = issuers(facts, rows)
-    strings, (name, dtype, issuer, of_lead, of_range, of_work) = _used(
-        trace.strings, rows.name, rows.dtype, issuer, lead.name, by_name.name, work.name
+    issuer = issuers(facts, rows, tops)
+    strings, (name, dtype, issuer, of_lead, of_quiet, of_range, of_work) = _used(
+        trace.strings, rows.name, rows.dtype, issuer, lead.name, quiet.name, by_name.name, work.name
     )
     waited = blocks(facts, rows, sets["comm"])
     said = trace.meta.rank if rank is None else rank
@@ -66,6 +76,7 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
         steps=_steps(facts, sets),
         ranges=NameRows(**{**by_name.columns(), "name": of_range}),
         lead_ranges=LeadRanges(**{**lead.columns(), "name": of_lead}),
+        quiet=LeadRanges(**{**quiet.columns(), "name": of_quiet}),
         work=NameRows(**{**work.columns(), "name": of_work}),
         blocks=waited,
         is_cpu=facts.cpu is not None,
@@ -79,13 +90,14 @@ def _phase_sets(facts: Facts) -> dict[str, Intervals]:
         "data": parts["idle_data"],
         "compute": parts["compute"],
         "copy": parts["copy_exposed"],
+        "device": parts.get("idle_dependency", Intervals.empty()),
         "comm": parts["comm_exposed"],
     }
 
 
 def _phases(sets: dict[str, Intervals], start: I64, end: I64, *, comm: I64) -> I64:
-    """[n, 4] by `PHASES`; `comm` is what of each interval communication has."""
-    parts = {phase: sets[phase].covered_ns(start, end) for phase in ("data", "compute", "copy")}
+    """[n, 5] by `PHASES`; `comm` is what of each interval communication has."""
+    parts = {phase: sets[phase].covered_ns(start, end) for phase in PHASES if phase != "host"}
     parts["host"] = np.maximum(end - start - sum(parts.values()) - comm, 0)
     return np.stack([parts[phase] for phase in PHASES], axis=1).astype(np.int64)
 

@@ -6,6 +6,8 @@ what a replay keeps (docs/sources.md, rule 20).
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from profkit.model.arrays import I64, Bool
@@ -14,6 +16,9 @@ from profkit.model.trace import Kind
 from profkit.ranks.reduce.collective_rows import Collected
 from profkit.ranks.reduce.records import BlockRows
 from profkit.timeline import Facts
+from profkit.timeline.queue import MAX_LATENCY_NS
+
+NO_END: Final = np.iinfo(np.int64).max
 
 
 def blocks(facts: Facts, rows: Collected, exposed: Intervals) -> BlockRows:
@@ -53,7 +58,8 @@ def ready_ns(facts: Facts, rows: Collected) -> I64:
 
     gloo: when the host asked. On a device: when the host had launched it and all compute launched before it had ended,
     for the communication stream waits for the event that the host recorded on the compute stream at the call
-    (torch, `ProcessGroupNCCL::syncStream`). Replays of a captured graph, launched together, tell only their start.
+    (torch, `ProcessGroupNCCL::syncStream`). Replays of a captured graph, launched together, tell only their start, and
+    so does one before which the device did nothing though it was launched: another process has its turn there.
     """
     main, trace = facts.main_device, facts.trace
     if main is None:
@@ -71,4 +77,12 @@ def ready_ns(facts: Facts, rows: Collected) -> I64:
     together = np.zeros(ready.size, np.bool_)
     together[1:] |= rows.issued_ns[1:] == rows.issued_ns[:-1]
     together[:-1] |= together[1:]
-    return np.where(together, rows.start_ns, ready)
+    return np.where(together | _follows_long(facts.parts["idle_dependency"], rows.start_ns), rows.start_ns, ready)
+
+
+def _follows_long(idle: Intervals, start_ns: I64) -> Bool:
+    """Tell, for each start, whether one of these idle times ends there, longer than any platform takes to launch."""
+    long = idle.lengths_ns > MAX_LATENCY_NS
+    ends = idle.end_ns[long]
+    found: Bool = np.append(ends, NO_END)[np.searchsorted(ends, start_ns)] == start_ns
+    return found

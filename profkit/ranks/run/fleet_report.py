@@ -19,7 +19,7 @@ from profkit.ranks.align.membership import Census, census
 from profkit.ranks.findings import (
     communication as collectives,
 )
-from profkit.ranks.findings import lateness, overall
+from profkit.ranks.findings import late_cause, lateness, overall, slow_link
 from profkit.ranks.findings import (
     pipeline_findings as stages,
 )
@@ -66,9 +66,10 @@ def _joined_report(taken: Census, failures: Iterable[Failure], options: Options)
         *load.findings(joint, scope),
         *stages.findings(joint, scope),
         *collectives.findings(joint, scope),
+        *slow_link.findings(joint, scope),
     ]
     causes = {
-        rank: lateness.cause_of(straggler, waits, joint)
+        rank: late_cause.cause_of(straggler, waits, joint)
         for rank, (straggler, waits, _) in lateness.stragglers_of(joint).items()
     }
     by_rank = rows.rank_rows(joint, causes)

@@ -9,11 +9,10 @@ import msgspec
 import numpy as np
 
 from profkit.model.arrays import median
-from profkit.model.budget import Budget
 from profkit.model.documents.fleet import ClockRow, GroupRow, RankRow
-from profkit.model.documents.rank_report import RankReport
 from profkit.ranks.align.clocks import MIN_ENDS
 from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.peer_totals import budget_of
 from profkit.ranks.measure.stragglers import own_excess_ns
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.units import format_ns
@@ -65,29 +64,25 @@ def _waiting(joint: Joint) -> dict[int, _Waiting]:
 def _rank_row(outcome: Outcome, waiting: _Waiting | None, n_shared: int, causes: Mapping[int, str]) -> RankRow:
     """A rank's row; `n_shared`: the steps that waiting was measured in."""
     report, rank = outcome.report, outcome.summary.rank
-    budget, n_steps = _budget(report), max(report.steps.n, 1)
+    budget, n_steps = budget_of(report), max(report.steps.n, 1)
     step = budget.window_ns // n_steps
-    data, compute, copy, comm = (
-        part // n_steps for part in (budget.idle_data, budget.compute, budget.copy_exposed, budget.comm_exposed)
-    )
+    parts = (budget.idle_data, budget.compute, budget.copy_exposed, budget.comm_exposed, budget.idle_dependency)
+    data, compute, copy, comm, device = (part // n_steps for part in parts)
     wait = None if waiting is None else min(waiting.wait_ns // min(n_shared, n_steps), comm)
     return RankRow(
         ranks=(rank,),
         step_ns=step,
         data_ns=data,
         compute_ns=compute,
-        host_ns=step - data - compute - copy - comm,
+        host_ns=step - data - compute - copy - comm - device,
         copy_ns=copy,
         wait_ns=wait,
         transfer_ns=comm - (wait or 0),
         n_last=waiting.n_last if waiting else 0,
         n_instances=waiting.n_instances if waiting else 0,
         cause=causes.get(rank, ""),
+        device_ns=device,
     )
-
-
-def _budget(report: RankReport) -> Budget:
-    return max(report.devices, key=lambda device: device.busy_any_ns).budget
 
 
 def _folded(rows: Sequence[RankRow]) -> RankRow:
@@ -108,6 +103,7 @@ def _folded(rows: Sequence[RankRow]) -> RankRow:
         transfer_ns=middle("transfer_ns"),
         n_last=sum(row.n_last for row in rows),
         n_instances=max(row.n_instances for row in rows),
+        device_ns=middle("device_ns"),
     )
 
 

@@ -47,6 +47,7 @@ def _row(row: RankRow) -> dict[str, Any]:
         "compute_ns": row.compute_ns,
         "host_ns": row.host_ns,
         "copy_ns": row.copy_ns,
+        "device_ns": row.device_ns,
         "comm_wait_ns": row.wait_ns,
         "comm_transfer_ns": row.transfer_ns,
         "n_last": row.n_last,

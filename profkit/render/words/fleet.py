@@ -12,7 +12,8 @@ from profkit.shell import clean
 from profkit.units import format_bytes, format_ceiling, format_fraction, format_ns, format_numbers
 
 _MAX_LEFT_OUT: Final = 4
-_MIN_COPIES: Final = 0.005  # of the step; chosen: below, the column is not worth its width
+_MIN_SHOWN: Final = 0.005  # of the step; chosen: below, the column is not worth its width
+_EXTRA: Final = {"copies": "copy_ns", "device": "device_ns"}
 _UNITS: Final = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 
@@ -37,32 +38,35 @@ def table_title(report: Report) -> str:
 
 def headers_of(fleet: Fleet) -> tuple[str, ...]:
     """The columns of `cells_of`."""
-    copies = ("copies",) if _has_copies(fleet) else ()
-    return ("rank", "data", "compute", "host", *copies, "comm wait", "transfer", "last in", "cause")
+    return ("rank", "data", "compute", "host", *_extra(fleet), "comm wait", "transfer", "last in", "cause")
 
 
 def cells_of(fleet: Fleet, *, is_full: bool = False) -> list[tuple[str, ...]]:
     """The rows of the table of ranks; one for every rank if `is_full`."""
     _, scale = unit_of(fleet.rows)
-    has_copies = _has_copies(fleet)
-    return [_cells(row, scale, has_copies=has_copies) for row in (fleet.rows if is_full else fleet.shown)]
+    extra = [_EXTRA[header] for header in _extra(fleet)]
+    return [_cells(row, scale, extra) for row in (fleet.rows if is_full else fleet.shown)]
 
 
-def _has_copies(fleet: Fleet) -> bool:
-    return any(row.copy_ns >= _MIN_COPIES * row.step_ns and row.copy_ns > 0 for row in fleet.shown)
+def _extra(fleet: Fleet) -> list[str]:
+    """The columns that are shown only where a rank has some of it."""
+    return [
+        header
+        for header, field in _EXTRA.items()
+        if any(getattr(row, field) >= _MIN_SHOWN * row.step_ns and getattr(row, field) > 0 for row in fleet.shown)
+    ]
 
 
-def _cells(row: RankRow, scale: int, *, has_copies: bool) -> tuple[str, ...]:
+def _cells(row: RankRow, scale: int, extra: Sequence[str]) -> tuple[str, ...]:
     def size(part_ns: int | None) -> str:
         return "-" if part_ns is None else f"{part_ns / scale:,.1f}"
 
-    copies = (size(row.copy_ns),) if has_copies else ()
     return (
         ranks_cell(row.ranks),
         size(row.data_ns),
         size(row.compute_ns),
         size(row.host_ns),
-        *copies,
+        *(size(getattr(row, field)) for field in extra),
         size(row.wait_ns),
         size(row.transfer_ns),
         f"{row.n_last:,} of {row.n_instances:,}" if row.n_instances else "-",

@@ -1,0 +1,183 @@
+"""Why a rank is late: what it has more of than its peers. What all ranks have alike is no cause, however large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.findings import kind_of
+from profkit.findings.host import LAUNCH_BOUND
+from profkit.findings.memory import PRESSURE
+from profkit.findings.stragglers import LATE_RANK
+from profkit.model.finding import Evidence, Finding
+from profkit.model.names import short_name
+from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.peer_totals import excess_of, spent_ns
+from profkit.ranks.measure.stragglers import Straggler
+from profkit.ranks.measure.waits import GroupWaits
+from profkit.ranks.reduce.outcome import Outcome
+from profkit.ranks.reduce.records import PHASES, LeadRanges, RankSummary
+from profkit.units import format_ns, format_speedup
+
+_NAME_WIDTH: Final = 40
+_UNRECORDED: Final = "nothing recorded"
+
+Totals = Mapping[str, float]
+"""Time by name, ns per step (per window without steps)."""
+
+
+def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
+    """Why a rank is late, in some words for a table: the phase, and of what in it the rank has more than its peers."""
+    phase = straggler.phase or "mixed"
+    if straggler.phase == "compute":
+        return (
+            f"{phase}: same kernels {format_speedup(straggler.compute_factor or 1)}"
+            if is_slow(straggler)
+            else (f"{phase}: more work")
+        )
+    if straggler.phase == "device":
+        return f"{phase}: starts late"
+    least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
+    if _quiet(straggler, waits, joint)[1] >= least > 0:
+        return f"{phase}: {_UNRECORDED}"
+    own = own_finding(straggler, waits, joint)
+    if own is not None:
+        return f"{phase}: {kind_of(own.id).late_word}"
+    name, longer_ns = _longest(straggler, waits, joint, _ranges_before(waits))
+    return f"{phase}: {name}" if straggler.phase != "data" and longer_ns >= least > 0 else phase
+
+
+def is_slow(straggler: Straggler) -> bool:
+    """Whether the device is slow, and not its work more."""
+    return (straggler.compute_factor or 1) >= LATE_RANK.limit("slow_kernels")
+
+
+def _phase_excess_ns(straggler: Straggler, joint: Joint) -> float:
+    """Per step, what the rank has more of its phase than its peers; of no phase, its lateness."""
+    if straggler.phase is None:
+        return straggler.lateness_ns / joint.n_steps
+    return straggler.phase_excess_ns[PHASES.index(straggler.phase)] / joint.n_steps
+
+
+def own_finding(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Finding | None:
+    """The late rank's own finding in the phase that makes it late, the largest that exceeds its peers' by half of it."""
+    if straggler.phase is None:
+        return None
+    report = joint.outcome_of(straggler.rank).report
+    least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
+    found = [
+        item
+        for item in report.findings
+        if kind_of(item.id).late_phase == straggler.phase
+        and excess_of(straggler.rank, waits.ranks, _over(waits, joint, item.id)) >= least
+    ]
+    return max(found, key=lambda item: item.fraction, default=None)
+
+
+def _over(waits: GroupWaits, joint: Joint, name: str) -> dict[int, float]:
+    """By rank of the group, ns per step of what a finding is about."""
+    return {rank: _cost_ns(joint.outcome_of(rank), name) for rank in waits.ranks}
+
+
+def _cost_ns(outcome: Outcome, name: str) -> float:
+    """What a rank has of what a finding is about, ns per step: of the budget where that tells it, below limits as well.
+
+    Of `host.launch_bound` the launches alone: other host work is not launching. Calls of the allocator are not in the
+    budget by themselves; a rank without the finding counts as having none.
+    """
+    report, part = outcome.report, kind_of(name).part
+    if name == LAUNCH_BOUND.id:
+        return spent_ns(report, "idle_launch")
+    if part is not None and name != PRESSURE.id:
+        return spent_ns(report, *part.budget)
+    low, high = report.window_ns
+    share = sum(item.fraction for item in report.findings if item.id == name)
+    return share * (high - low) / max(report.steps.n, 1)
+
+
+def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
+    """What the late rank has more of than its peers, each with the difference."""
+    per = joint.per
+    own = own_finding(straggler, waits, joint)
+    before, quiet_ns = _quiet(straggler, waits, joint)
+    if straggler.phase in ("host", None) and quiet_ns >= 1:
+        where = f", mostly before {before}" if before else ""
+        yield Evidence(
+            statement=f"its CPU spends {format_ns(quiet_ns)} {per} longer than its peers with {_UNRECORDED}{where}",
+            metric="straggler.quiet_excess_ns",
+            value=quiet_ns,
+            unit="ns",
+        )
+    if own is not None:
+        yield replace(own.measure, statement=f"on rank {straggler.rank}: {own.measure.statement}")
+    name, longer_ns = _longest(straggler, waits, joint, _ranges_before(waits))
+    if longer_ns >= 1 and straggler.phase not in ("compute", "device"):
+        yield Evidence(
+            statement=f"before collectives, {name} takes {format_ns(longer_ns)} {per} longer here",
+            metric="straggler.range_excess_ns",
+            value=longer_ns * joint.n_steps,
+            unit="ns",
+        )
+    kernel, longer_ns = _longest(straggler, waits, joint, _work)
+    if straggler.phase == "compute" and longer_ns >= 1:
+        yield Evidence(
+            statement=f"{kernel} takes {format_ns(longer_ns)} {per} longer here than on the median rank",
+            metric="straggler.kernel_excess_ns",
+            value=longer_ns * joint.n_steps,
+            unit="ns",
+        )
+
+
+def _quiet(straggler: Straggler, waits: GroupWaits, joint: Joint) -> tuple[str, float]:
+    """What follows the longest host time with nothing recorded, and by how much the rank has more of it, per step."""
+    totals = {rank: _quiet_totals(joint.outcome_of(rank).summary) for rank in waits.ranks}
+    longer = excess_of(straggler.rank, waits.ranks, {rank: sum(names.values()) for rank, names in totals.items()})
+    mine = totals[straggler.rank]
+    name = max(mine, key=lambda key: mine[key], default="")
+    return short_name(name, _NAME_WIDTH) if name else "", max(longer, 0.0)
+
+
+def _quiet_totals(summary: RankSummary) -> Totals:
+    return _totals(summary, summary.quiet, np.arange(len(summary.quiet)))
+
+
+def _longest(
+    straggler: Straggler, waits: GroupWaits, joint: Joint, totals_of: Callable[[RankSummary, int], Totals]
+) -> tuple[str, float]:
+    """The name whose time is most above the middle of the other ranks', and by how much, ns per step."""
+    totals = {rank: totals_of(joint.outcome_of(rank).summary, rank) for rank in waits.ranks}
+    longer = {
+        name: excess_of(straggler.rank, waits.ranks, {rank: names.get(name, 0.0) for rank, names in totals.items()})
+        for name in totals[straggler.rank]
+    }
+    name = max(longer, key=lambda key: longer[key], default="")
+    return short_name(name, _NAME_WIDTH) if name else "", max(longer.get(name, 0.0), 0.0)
+
+
+def _ranges_before(waits: GroupWaits) -> Callable[[RankSummary, int], Totals]:
+    """Host ranges before the group's collectives."""
+
+    def totals(summary: RankSummary, rank: int) -> Totals:
+        leads = summary.lead_ranges
+        return _totals(summary, leads, np.flatnonzero(np.isin(leads.row, waits.rows[:, waits.ranks.index(rank)])))
+
+    return totals
+
+
+def _work(summary: RankSummary, rank: int) -> Totals:
+    """Kernels, of any shape."""
+    out: dict[str, float] = {}
+    for name, total in zip(summary.work.name, summary.work.total_ns, strict=True):
+        text = summary.name(int(name))
+        out[text] = out.get(text, 0.0) + int(total) / max(len(summary.steps), 1)
+    return out
+
+
+def _totals(summary: RankSummary, leads: LeadRanges, chosen: np.ndarray) -> Totals:
+    names, inverse = np.unique(leads.name[chosen], return_inverse=True)
+    totals = np.bincount(inverse.reshape(-1), leads.total_ns[chosen], names.size)
+    n_steps = max(len(summary.steps), 1)
+    return {summary.name(int(code)): float(total) / n_steps for code, total in zip(names, totals, strict=True)}

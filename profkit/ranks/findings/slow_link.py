@@ -1,0 +1,104 @@
+"""`comm.slow_link`: one group transfers more slowly than its twins, and the others wait for its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profkit.analyzers.base import Scope
+from profkit.findings.stragglers import SLOW_LINK
+from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
+from profkit.ranks.measure.slow_links import SlowLink
+from profkit.shell import line_of
+from profkit.units import format_bytes, format_fraction, format_ns, format_numbers, format_speedup
+
+_SURE = 0.85
+
+
+def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
+    """The group that loses most, if that is worth a word."""
+    least = SLOW_LINK.limit("window")
+    found = [link for link in joint.slow_links if joint.fraction(link.exposed_ns) >= least]
+    if found:
+        yield _slow(found[0], found[1:], joint, scope)
+
+
+def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) -> Finding:
+    here, there = format_bytes(link.bus_bytes_per_s), format_bytes(link.twin_bytes_per_s)
+    name = f"group {link.group.name}" if link.group.name else "the group"
+    twins = f"its {link.n_twins} twin groups" if link.n_twins > 1 else "its twin group"
+    fraction = joint.fraction(link.exposed_ns)
+    evidence = [
+        Evidence(
+            statement=(
+                f"{name} (ranks {format_numbers(link.ranks)}): its collectives of {format_bytes(link.n_bytes)} run at"
+                f" {here}/s, the same ones in {twins} at {there}/s (bus bandwidth, median)"
+            ),
+            metric="comm.bus_bytes_per_s",
+            value=link.bus_bytes_per_s,
+            unit="bytes/s",
+            expected=f"{there}/s, as in {twins}",
+        ),
+        Evidence(
+            statement=(
+                f"{link.n_instances:,} of its transfers take {format_ns(joint.per_step(link.longer_ns))} {joint.per}"
+                f" longer than in {twins}; compute does not hide {format_ns(joint.per_step(link.exposed_ns))} of it"
+                f" ({format_fraction(fraction)} of the window)"
+            ),
+            metric="comm.slow_link_ns",
+            value=float(link.exposed_ns),
+            unit="ns",
+            expected=f"< {format_fraction(SLOW_LINK.limit('window'))} of the window",
+        ),
+    ]
+    hosts = sorted({joint.outcome_of(rank).summary.host for rank in link.ranks} - {""})
+    if len(hosts) > 1 or len({summary.host for summary in joint.summaries}) > 1:
+        where = "one host" if len(hosts) == 1 else f"{len(hosts)} hosts"
+        evidence.append(
+            Evidence(
+                statement=f"its ranks are on {where}: {', '.join(hosts[:4])}",
+                metric="comm.n_hosts",
+                value=float(len(hosts)),
+                unit="count",
+            )
+        )
+    evidence += [_also(other) for other in others[:2]]
+    sure = _SURE * (FEW_STEPS if joint.n_steps < MIN_STEPS else 1.0)
+    return SLOW_LINK.found(
+        title=f"{name} (ranks {format_numbers(link.ranks)}) transfers at {here}/s, {twins} at {there}/s",
+        confidence=min(sure, *(joint.outcome_of(rank).confidence_cap for rank in link.ranks)),
+        recoverable_ns=joint.per_step(link.exposed_ns),
+        fraction=fraction,
+        evidence=tuple(evidence),
+        fix="find out what lies between these ranks and not between the others: an NVLink that is down, PCIe lanes, a"
+        " slower network card, a path through the CPU; or place the group as its twins are placed",
+        next_tools=(_tool(link, scope),),
+    )
+
+
+def _also(link: SlowLink) -> Evidence:
+    slower = format_speedup(link.twin_bytes_per_s / link.bus_bytes_per_s)
+    return Evidence(
+        statement=f"group {link.group.name} (ranks {format_numbers(link.ranks)}) is {slower} slower than its twins, too",
+        metric="comm.bus_bytes_per_s",
+        value=link.bus_bytes_per_s,
+        unit="bytes/s",
+    )
+
+
+def _tool(link: SlowLink, scope: Scope) -> NextTool:
+    ranks = format_numbers(link.ranks)
+    if scope.is_cpu:
+        return NextTool(
+            name="iperf3",
+            line=line_of("iperf3 -c HOST"),
+            purpose=f"how fast is the network between the hosts of ranks {ranks}?",
+            look_for="the rate between two other hosts: a slower one is the cause",
+        )
+    return NextTool(
+        name="nccl-tests",
+        line=line_of("all_reduce_perf -b 1M -e 1G -f 2 -g", str(len(link.ranks))),
+        purpose=f"are the links of ranks {ranks} slow without the job? run it on their devices, then on a twin group's",
+        look_for="busbw lower on these devices; nvidia-smi nvlink --status and nvidia-smi topo -m show why",
+    )

@@ -1,0 +1,73 @@
+"""What a late rank has more of than its peers over the whole window: the check on why it is late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.findings.stragglers import LATE_RANK
+from profkit.model.budget import Budget
+from profkit.model.documents.rank_report import RankReport
+from profkit.ranks.measure.stragglers import Straggler
+from profkit.ranks.reduce.outcome import Outcome
+from profkit.ranks.reduce.records import PHASES
+
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "data": ("idle_data",),
+    "compute": ("compute",),
+    "host": ("idle_sync", "idle_launch", "idle_host", "idle_unknown"),
+    "copy": ("copy_exposed",),
+    "device": ("idle_dependency",),
+}
+_ALIKE: Final = 0.1
+"""By how much windows without steps may differ in length to be compared. Chosen."""
+
+
+def budget_of(report: RankReport) -> Budget:
+    """The budget of a rank's busiest device."""
+    return max(report.devices, key=lambda device: device.busy_any_ns).budget
+
+
+def spent_ns(report: RankReport, *parts: str) -> float:
+    """What a rank has of these parts of the budget, per step; per window without steps."""
+    budget = budget_of(report)
+    return float(sum(getattr(budget, part) for part in parts)) / max(report.steps.n, 1)
+
+
+def excess_of(rank: int, ranks: Sequence[int], values: Mapping[int, float]) -> float:
+    """A rank's value beyond the median of these ranks' without it."""
+    return values[rank] - float(np.median([values[other] for other in ranks if other != rank]))
+
+
+def with_checked_phase(late: Straggler, ranks: Sequence[int], outcomes: Sequence[Outcome], n_steps: int) -> Straggler:
+    """The straggler with a phase of which its rank has more than its peers of the group (`ranks`) in the whole window.
+
+    What was counted before some collectives may be missing before others: a rank whose compute comes in another place
+    computes no longer. Then the phase is the one of which the rank has most beyond its peers, or none.
+    """
+    reports = {outcome.summary.rank: outcome.report for outcome in outcomes if outcome.summary.rank in ranks}
+    if not _are_alike([reports[rank] for rank in ranks]):
+        return late
+    more = {
+        phase: excess_of(late.rank, ranks, {rank: spent_ns(report, *parts) for rank, report in reports.items()})
+        for phase, parts in _PARTS.items()
+    }
+    least = LATE_RANK.limit("beside_peers")
+    if late.phase is not None:
+        seen = late.phase_excess_ns[PHASES.index(late.phase)] / n_steps
+        if more[late.phase] >= least * seen:
+            return late
+    largest = max(more, key=lambda phase: more[phase])
+    is_enough = more[largest] >= least * late.lateness_ns / n_steps
+    return replace(late, phase=largest if is_enough else None)
+
+
+def _are_alike(reports: Sequence[RankReport]) -> bool:
+    """Whether these ranks' windows can be compared: by their steps, or where they are equally long."""
+    if all(report.steps.mean_ns is not None for report in reports):
+        return True
+    lengths = [high - low for low, high in (report.window_ns for report in reports)]
+    return max(lengths) <= (1 + _ALIKE) * min(lengths)
