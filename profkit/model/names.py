@@ -36,6 +36,22 @@ _COMMUNICATION: Final = _folded(
     """,
     re.VERBOSE,
 )
+# What ranks do together, as a word of a name: of a kernel of the job (`_all_to_all_expert_major_kernel`), or of the
+# operator that launches it (`TokenAllToAllBackward`). "all" begins its word: "small_gather" is none. Within a block or
+# a warp it is a reduction of one device ("block_all_reduce"). Case matters: it is where words begin.
+_TOGETHER: Final = re.compile(
+    r"(?<![Bb]lock_)(?<![Ww]arp_)(?<![Ww]ave_)(?<![Bb]lock)(?<![Ww]arp)(?<![Ww]ave)(?<!cta_)(?<!group_)"
+    r"(?:(?<![A-Za-z])(?:all|ALL)|All)_?(?:(?:[Tt]o|TO|2)_?(?:[Aa]ll|ALL)|[Gg]ather|GATHER|[Rr]educe(?!d|r)|REDUCE)"
+    r"|[Rr]educe_?[Ss]catter|REDUCE_?SCATTER"
+)
+# Before and after an exchange each rank sorts, counts and packs for itself, and FSDP copies into its buffers.
+_BESIDE: Final = r"prepare|metadata|histogram|offset|indices|sort|(?:^|_)(?:un)?pack|copy_?(?:in|out)"
+_BESIDE_EXCHANGE: Final = _folded(_BESIDE)
+_LOCAL: Final = _folded(rf"{_BESIDE}|permut|(?:^|_)pad|fill|(?<!broad)cast|copy|align|count")
+# Tokens of a mixture of experts are dispatched and combined across ranks in some libraries, within one in others.
+_TOKENS: Final = re.compile(r"[Tt]oken_?(?:[Cc]ombine|[Dd]ispatch)")
+_CROSSES: Final = _folded(r"exchange|send|recv|push|pull|peer|remote|signal|barrier")
+_INDUCTOR: Final = re.compile(r"^triton_(?:poi|red|per|tem|mm|for)_")
 _COPY_NAME: Final = _folded(r"^(?:hip|cuda)?_?mem(?:cpy|set)\b")
 
 _CALLS: Final = (
@@ -185,7 +201,39 @@ def kind_of(name: str, *, is_copy: bool) -> Kind:
     text = name.lower()
     if is_copy or _COPY_NAME.match(text):
         return Kind.COPY
-    return Kind.COMM if _COMMUNICATION.search(text) else Kind.COMPUTE
+    return Kind.COMM if _COMMUNICATION.search(text) or _is_exchange(name) else Kind.COMPUTE
+
+
+def _is_exchange(name: str) -> bool:
+    """Whether a kernel's own words say that ranks do it together, and it neither multiplies nor prepares.
+
+    Only what stands before template arguments and parameters counts. Inductor's names list all that was fused.
+    """
+    head = re.split(r"[<(]", name.replace("(anonymous namespace)", "anonymous"), maxsplit=1)[0]
+    if not _TOGETHER.search(head) or _INDUCTOR.match(head) or _BESIDE_EXCHANGE.search(head.lower()):
+        return False
+    return not _MATMUL.search(_NOISE.sub("", _TOGETHER.sub(" ", head).lower()))
+
+
+def is_asking(operator: str) -> bool:
+    """Whether an operator or autograd node says by its name that ranks do it together: `AllToAllBackward`."""
+    return _TOGETHER.search(operator) is not None and _BESIDE_EXCHANGE.search(operator.lower()) is None
+
+
+def is_of_tokens(operator: str) -> bool:
+    """Whether an operator or autograd node moves tokens to experts: between ranks, or within one."""
+    return _TOKENS.search(operator) is not None
+
+
+def may_be_asked(kernel: str, *, of_tokens: bool = False) -> bool:
+    """Whether a kernel may be the communication that the operator around its launch names.
+
+    Not where its own name says that it is arithmetic or work of this rank alone. Of tokens its name must say that
+    something crosses over.
+    """
+    if _INDUCTOR.match(kernel) or _LOCAL.search(kernel.lower()) or family_of(kernel) != "other":
+        return False
+    return not of_tokens or _CROSSES.search(kernel.lower()) is not None
 
 
 def call_kind_of(name: str) -> CallKind:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool
+from profkit.model import names
+from profkit.model.arrays import I64, Bool, distinct_codes
+from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
-from profkit.model.trace import I32, Trace
+from profkit.model.trace import I32, CpuOps, GpuWork, Kind, RuntimeCalls, Trace
+from profkit.timeline.host import enclosing_op
 
 _REQUEST: Final = "c10d::"
 _CALLS: Final = (_REQUEST, "_c10d_functional::", "c10d_functional::", "record_param_comms")
@@ -36,3 +40,42 @@ def arguments_of(trace: Trace, rows: NDArray[np.intp]) -> I64:
         return np.full(rows.size, NO_ROW, np.int64)
     place = np.minimum(np.searchsorted(table, rows), table.size - 1)
     return np.where(table[place] == rows, place, NO_ROW)
+
+
+def asked_by_name(
+    gpu: GpuWork, calls: RuntimeCalls, ops: CpuOps, strings: tuple[str, ...], *, world_size: int | None
+) -> NDArray[np.intp]:
+    """The compute rows of `gpu` that are communication by the innermost operator around their launch.
+
+    The innermost alone: what an all-to-all asks of another operator (a product, a sort) is that operator's. A node that
+    moves tokens counts where the job is known to have several ranks, and none does in a job of one.
+    """
+    if len(ops) == 0 or len(calls) == 0 or world_size == 1:
+        return np.empty(0, np.intp)
+    asking, tokens = (_named(ops.name, strings, told) for told in (names.is_asking, names.is_of_tokens))
+    if world_size is None and not (gpu.kind == Kind.COMM).any():
+        tokens[:] = False
+    chosen = np.flatnonzero((asking | tokens)[ops.name])
+    if chosen.size == 0:
+        return np.empty(0, np.intp)
+    during = Intervals.of(ops.start_ns[chosen], ops.end_ns[chosen])
+    rows = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (gpu.launch_row >= 0) & (gpu.graph_node == 0))
+    at = calls.start_ns[gpu.launch_row[rows]]
+    is_near = during.contains(at)
+    rows, at = rows[is_near], at[is_near]
+    near = ops.take(np.flatnonzero(during.contains(ops.start_ns)))
+    inside = enclosing_op(near, calls.thread[gpu.launch_row[rows]], at)
+    rows, operator = rows[inside >= 0], near.name[inside[inside >= 0]]
+    may, crosses = (
+        _named(gpu.name[rows], strings, lambda name, of_tokens=of_tokens: names.may_be_asked(name, of_tokens=of_tokens))
+        for of_tokens in (False, True)
+    )
+    return rows[(asking[operator] & may[gpu.name[rows]]) | (tokens[operator] & crosses[gpu.name[rows]])]
+
+
+def _named(codes: I32, strings: tuple[str, ...], told: Callable[[str], bool]) -> Bool:
+    """What is told by a name, per code, once for each that occurs; bool, [len(strings)]."""
+    table = np.zeros(len(strings), np.bool_)
+    for code in distinct_codes(codes):
+        table[code] = told(strings[code])
+    return table
