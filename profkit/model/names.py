@@ -292,8 +292,8 @@ def function_name(name: str) -> str:
     return re.sub(r"\W", "", words[-1].split("::")[-1]) if words else ""
 
 
-_GENERIC: Final = re.compile(r"_*(?:device_|global_|main_)?kernel_?v?\d*|launch(?:er)?|entry|main", re.IGNORECASE)
-_SIGNATURE: Final = re.compile(r"triton_+(?:\d+[cde]*)*")
+_GENERIC: Final = re.compile(r"^_{0,4}(?:device_|global_|main_)?kernel_?v?\d*|launch(?:er)?|entry|main", re.IGNORECASE)
+_SIGNATURE: Final = re.compile(r"^triton_{1,4}(?:\d+[cde]*)*")
 _RETURNED: Final = re.compile(r"^std::enable_if<[^<>]{0,200}>::type ")
 _TELLING: Final = 10
 """Chosen: shorter than that are types and numbers."""
