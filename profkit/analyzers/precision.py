@@ -15,7 +15,7 @@ from profkit.model.arrays import is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
 from profkit.model.intervals import Intervals
-from profkit.model.names import Precision, precision_of, short_name
+from profkit.model.names import Precision, family_of, precision_of, short_name
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.launch_order import LaunchOrder, Typical
@@ -43,11 +43,13 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     full_covered_ns: int
     fp32_covered_ns: int
     """The part of it with a product of matrices in fp32."""
+    allowable_ns: int
+    """The part of that which one line allows to run in TF32: all but fused attention, which chooses for itself."""
     vector_covered_ns: int
     """The part of it with a product with a vector and nothing of the former."""
     hottest_full: str
-    hottest_fp32: str
-    """Of the products of matrices; "" for none."""
+    hottest_allowable: str
+    """Of those that one line allows to run in TF32; "" for none."""
     launches: dict[str, Typical] = {}
     """The typical launch of each of the two."""
     rates: MatrixRates | None
@@ -75,7 +77,7 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tf32_saves_ns(self) -> int:
         """What TF32 saves of the fp32 products at most."""
-        return round(self.fp32_covered_ns * (1 - 1 / self.tf32_ratio)) if self.tf32_ratio > 1 else 0
+        return round(self.allowable_ns * (1 - 1 / self.tf32_ratio)) if self.tf32_ratio > 1 else 0
 
     @property
     def half_saves_ns(self) -> int:
@@ -109,12 +111,13 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     full = [code for code, precision in told.items() if precision in _FULL]
     vectors = [code for code in full if _WITH_VECTOR.search(trace.name(code))]
     fp32 = [code for code in full if told[code] is Precision.FP32 and code not in vectors]
+    allowable = [code for code in fp32 if family_of(trace.name(code)) != "attention"]
 
     def covered(codes: list[int]) -> Intervals:
         mine = rows[is_one_of(gpu.name[rows], codes)]
         return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
 
-    hottest = [max(codes, key=lambda code: total[code], default=-1) for codes in (full, fp32)]
+    hottest = [max(codes, key=lambda code: total[code], default=-1) for codes in (full, allowable)]
     order = LaunchOrder(trace, main.device) if full else None
     launches = {trace.name(code): order.typical(code) for code in hottest if order is not None and code >= 0}
     by_fp32 = covered(fp32)
@@ -123,9 +126,10 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         by_format=by_format,
         full_covered_ns=covered(full).total_ns,
         fp32_covered_ns=by_fp32.total_ns,
+        allowable_ns=covered(allowable).total_ns,
         vector_covered_ns=(covered(vectors) - by_fp32).total_ns,
         hottest_full=trace.name(hottest[0]),
-        hottest_fp32=trace.name(hottest[1]),
+        hottest_allowable=trace.name(hottest[1]),
         launches={name: launch for name, launch in launches.items() if launch is not None},
         rates=_rates(facts, main.device),
         is_for_ampere=any(_FOR_AMPERE.search(trace.name(code)) for code in told),
@@ -188,6 +192,7 @@ def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
     if result.share(Precision.FP32) < NO_TF32.limit("full") or fraction < NO_TF32.limit("window"):
         return ()
     half_ns = max(result.half_saves_ns, saved)
+    known = "" if result.rates is None else " on this device"
     return (
         NO_TF32.found(
             confidence=0.6,
@@ -195,8 +200,8 @@ def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"fp32 matrix products take {format_ns(scope.per_step(result.fp32_covered_ns))} {scope.each}; in TF32"
-                    f" this device multiplies up to {result.tf32_ratio:g}x as fast: that saves at most {format_ns(scope.per_step(saved))}",
+                    statement=f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
+                    f" {result.tf32_ratio:g}x as fast{known} and saves at most {format_ns(scope.per_step(saved))}",
                     metric="precision.tf32_saves_ns",
                     value=float(saved),
                     unit="ns",
@@ -204,7 +209,7 @@ def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
                 ),
                 _formats(result),
                 Evidence(
-                    statement=f"hottest kernel: {short_name(result.hottest_fp32)}; half precision would save at most"
+                    statement=f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
                     f" {format_ns(scope.per_step(half_ns))} {scope.each}",
                     metric="precision.half_saves_ns",
                     value=float(half_ns),
@@ -216,7 +221,7 @@ def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
             next_tools=(
                 _profile(
                     result,
-                    result.hottest_fp32,
+                    result.hottest_allowable,
                     "does the kernel use tensor cores at all?",
                     "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
                 ),

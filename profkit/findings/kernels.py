@@ -77,7 +77,7 @@ NO_TF32: Final = FindingKind(
     title="matrix products run in fp32 without TF32",
     is_about_work=True,
     meaning="The device has tensor cores for TF32, but fp32 matrix products run on the ordinary units. By default PyTorch uses TF32 for convolutions only; one line allows it for all products. TF32 keeps fp32's range and 10 bits of its mantissa.",
-    measured="Matrix kernels whose names say fp32 without tensor cores (sgemm, simt), on a device with TF32, where no other product runs in half precision: their time, less what it takes at the device's ratio of FP32 to TF32. Products with vectors (gemv) are limited by memory and left out.",
+    measured="Matrix kernels whose names say fp32 without tensor cores (sgemm, simt), on a device with TF32, where no other product runs in half precision: their time, less what it takes at the device's ratio of FP32 to TF32. Products with vectors (gemv), which memory limits, and fused attention, which chooses for itself, are left out.",
     thresholds={
         "full": FALLBACK.thresholds["full"],
         "window": Threshold(0.02, "TF32 saves {} of the window", "chosen; less is noise between runs"),

@@ -71,6 +71,13 @@ def test_a_product_with_a_vector_gains_nothing_from_tf32_and_half_from_half_the_
     assert found((GEMV, 400), (SGEMM, 400), device=a100) == [("precision.no_tf32", 350)]
 
 
+def test_fused_attention_chooses_for_itself():
+    fused = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)"
+    a100 = "NVIDIA A100-SXM4-80GB"
+    assert found((fused, 800), device=a100) == [("precision.fallback", 750)]
+    assert found((fused, 400), (SGEMM, 400), device=a100) == [("precision.no_tf32", 350)]
+
+
 def test_among_half_precision_it_is_a_fallback():
     assert found((SGEMM, 400), (BF16, 400), device="NVIDIA A100-SXM4-80GB")[0][0] == "precision.fallback"
 
@@ -81,7 +88,7 @@ def test_below_a_fiftieth_of_the_window_tf32_is_not_worth_a_word():
     window = result.scope.window_ns
     for saved, fires in ((0.0201, True), (0.0199, False)):
         covered = round(window * saved * 8 / 7)
-        told = judge(replace(result, fp32_covered_ns=covered, full_covered_ns=covered))
+        told = judge(replace(result, allowable_ns=covered))
         assert ("precision.no_tf32" in {finding.id for finding in told}) == fires
 
 
