@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +18,35 @@ from profkit.timeline.host import enclosing_op
 
 _REQUEST: Final = "c10d::"
 _CALLS: Final = (_REQUEST, "_c10d_functional::", "c10d_functional::", "record_param_comms")
+_DTYPE_BYTES: Final = (
+    (re.compile(r"float8|fp8|byte|char|bool|u?int8"), 1),
+    (re.compile(r"bfloat16|half|u?int16|short|float16"), 2),
+    (re.compile(r"complexdouble|complex128"), 16),
+    (re.compile(r"double|long|u?int64|float64|complexfloat|complex64"), 8),
+    (re.compile(r"float|int"), 4),
+)
+UNKNOWN: Final = -1
+"""Elements or bytes the trace does not tell."""
+
+
+def element_bytes(dtype: str) -> int:
+    """The bytes of one element as c10d spells its type ("Float", "BFloat16"); `UNKNOWN` for other words."""
+    lowered = dtype.lower()
+    return next((size for pattern, size in _DTYPE_BYTES if pattern.search(lowered)), UNKNOWN)
+
+
+def bytes_of(trace: Trace, rows: NDArray[np.intp]) -> I64:
+    """What each device row moves, the larger of what goes in and comes out, bytes; `UNKNOWN` where that is not told."""
+    table, place = trace.collectives, arguments_of(trace, rows)
+    if len(table) == 0:
+        return np.full(rows.size, UNKNOWN, np.int64)
+    widths = np.full(len(trace.strings) + 1, UNKNOWN, np.int64)  # the last is for "no string"
+    for code in distinct_codes(table.dtype):
+        widths[code] = element_bytes(trace.name(int(code)))
+    width = widths[table.dtype]
+    elements = np.maximum(table.in_elements, table.out_elements)
+    told = np.where((elements >= 0) & (width > 0), elements * width, UNKNOWN)
+    return np.where(place >= 0, told[np.maximum(place, 0)], UNKNOWN)
 
 
 def is_request(trace: Trace, names: I32) -> Bool:
