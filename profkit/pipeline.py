@@ -219,6 +219,7 @@ def _hottest_tool(kernels: Kernels | None) -> NextTool | None:
         "what limits the hottest kernel?",
         "Speed of Light: memory or compute above 80 % means near the roof, both below 60 % mean latency or occupancy",
         launch=kernels.top[0].typical_launch,
+        lasts_ns=kernels.top[0].typical_ns,
     )
 
 

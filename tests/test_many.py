@@ -142,7 +142,7 @@ def test_kernels_that_share_time_cost_no_more_than_it() -> None:
     calls = [launch(900 + n, 901 + n, correlation=n + 1) for n in range(len(names))]
     rank, _ = triage_trace(trace_of([span("ProfilerStep#0", 0, 10_000), *drawn, *calls]))
     found = next(finding for finding in rank.findings if finding.id == "precision.fallback")
-    assert found.fraction == pytest.approx(0.9)
+    assert found.fraction == pytest.approx(0.9 * 15 / 16, rel=1e-3)  # what half precision could save of it
     assert found.recoverable_ns <= 10_000
 
 

@@ -12,7 +12,8 @@ from profkit.findings.kernels import UNFUSED
 from profkit.model.arrays import distinct, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.model.names import MEMORY_FAMILIES, family_of, short_name
+from profkit.model.names import MEMORY_FAMILIES, family_of, says_nothing, short_name
+from profkit.model.table import NO_ROW
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
@@ -33,8 +34,19 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     mean_ns: int
+    operator: str = ""
+    """The innermost operator that launches most of its time; "" on a CPU, and where none is known."""
     typical_launch: int | None = None
-    """Launches of the same function before the typical one of this name, in its step; None on a CPU, without steps."""
+    """Launches of the same function before the typical one of this name, in its step, or in the trace without steps;
+    None on a CPU, and where no step launches it."""
+    typical_ns: int = 0
+    """How long the typical launch takes."""
+
+    @property
+    def shown(self) -> str:
+        """The name in a sentence, with the operator where it says nothing by itself."""
+        short = short_name(self.name)
+        return f"{short} ({self.operator})" if self.operator and says_nothing(self.name) else short
 
 
 class Kernels(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +81,8 @@ class _Work(msgspec.Struct, frozen=True):
     lane: NDArray[np.int64]
     step: NDArray[np.int32]
     duration_ns: NDArray[np.int64]
+    launch: NDArray[np.int64]
+    """The runtime call of each; empty on a CPU."""
     is_cpu: bool
 
 
@@ -96,7 +110,7 @@ def measure(facts: Facts) -> Kernels | Skipped:
         work_ns=int(total.sum()),
         busy_ns=facts.budget.compute,
         n_rows=int(work.name.size),
-        top=_top(work, names, family, total, _order(facts)),
+        top=_top(facts, work, family, total),
         by_family=dict(sorted(by_family.items(), key=lambda item: -item[1])),
         fusable_ns=fusable,
         n_runs=n_runs,
@@ -111,7 +125,7 @@ def _device_work(facts: Facts) -> _Work:
     low, high = facts.trace.window_ns
     duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
     step = step_of(asked_ns(facts.trace, rows), facts.trace.steps)
-    return _Work(gpu.name[rows], gpu.stream[rows], step, np.maximum(duration, 0), is_cpu=False)
+    return _Work(gpu.name[rows], gpu.stream[rows], step, np.maximum(duration, 0), gpu.launch_row[rows], is_cpu=False)
 
 
 def _cpu_work(facts: Facts) -> _Work:
@@ -124,30 +138,43 @@ def _cpu_work(facts: Facts) -> _Work:
     own = np.maximum(own - facts.cpu.op_cost_ns, 0)
     keep &= own > 0
     step = step_of(ops.start_ns[keep], trace.steps)
-    return _Work(ops.name[keep], ops.thread[keep].astype(np.int64), step, own[keep], is_cpu=True)
+    lane, none = ops.thread[keep].astype(np.int64), np.empty(0, np.int64)
+    return _Work(ops.name[keep], lane, step, own[keep], none, is_cpu=True)
 
 
-def _order(facts: Facts) -> LaunchOrder | None:
-    main = facts.main_device
-    return LaunchOrder(facts.trace, main.device) if main is not None and facts.cpu is None else None
-
-
-def _top(
-    work: _Work, names: list[str], family: dict[int, str], total: NDArray[np.int64], order: LaunchOrder | None
-) -> tuple[KernelUse, ...]:
+def _top(facts: Facts, work: _Work, family: dict[int, str], total: NDArray[np.int64]) -> tuple[KernelUse, ...]:
     counts = np.bincount(work.name)
     ranked = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
+    main = facts.main_device
+    order = LaunchOrder(facts.trace, main.device) if main is not None and facts.cpu is None else None
+    typical = {code: order.typical(code) if order is not None else None for code in ranked}
     return tuple(
         KernelUse(
-            name=names[code],
+            name=facts.trace.name(code),
             family=family[code],
             count=int(counts[code]),
             total_ns=int(total[code]),
             mean_ns=int(total[code] // counts[code]),
-            typical_launch=None if order is None else order.typical(code),
+            operator=_operator(facts, work, code),
+            typical_launch=None if launch is None else launch.before,
+            typical_ns=0 if launch is None else launch.duration_ns,
         )
-        for code in ranked
+        for code, launch in typical.items()
     )
+
+
+def _operator(facts: Facts, work: _Work, code: int) -> str:
+    """The operator that launches most of a kernel's time."""
+    if work.is_cpu or facts.op_of_call.size == 0:
+        return ""
+    mine = np.flatnonzero(work.name == code)
+    launch = work.launch[mine]
+    op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], NO_ROW)
+    known = op >= 0
+    if not known.any():
+        return ""
+    time = np.bincount(facts.trace.ops.name[op[known]], weights=work.duration_ns[mine[known]])
+    return facts.trace.name(int(time.argmax()))
 
 
 def _fusable_ns(work: _Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
@@ -183,7 +210,7 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
     ):
         return ()
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
-    named = ", ".join(short_name(use.name) for use in memory[:3])
+    named = ", ".join(use.shown for use in memory[:3])
     what = "operators" if scope.is_cpu else "kernels"
     tool = (
         py_spy_operators(scope.command)
@@ -194,6 +221,7 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
             "does this kernel reach the memory bandwidth limit?",
             "memory throughput above 80 % of peak, compute throughput far below",
             launch=memory[0].typical_launch,
+            lasts_ns=memory[0].typical_ns,
         )
     )
     return (
@@ -245,6 +273,7 @@ def _fix(memory: list[KernelUse]) -> str:
 def present(result: Kernels) -> Section:
     """Show kernels (or operators) and families."""
     label = "operator (self time)" if result.scope.is_cpu else "kernel"
+    by = ("launched by",) if any(use.operator for use in result.top) else ()
     return Section(
         analyzer="kernels",
         title="operators" if result.scope.is_cpu else "kernels",
@@ -259,8 +288,8 @@ def present(result: Kernels) -> Section:
         tables=(
             TableView(
                 title="top operators" if result.scope.is_cpu else "top kernels",
-                headers=(label, "family", "count", "total", "mean", "share"),
-                units=("text", "text", "count", "ns", "ns", "fraction"),
+                headers=(label, "family", "count", "total", "mean", "share", *by),
+                units=("text", "text", "count", "ns", "ns", "fraction", *(("text",) if by else ())),
                 rows=tuple(
                     (
                         use.name,
@@ -269,6 +298,7 @@ def present(result: Kernels) -> Section:
                         use.total_ns,
                         use.mean_ns,
                         use.total_ns / result.work_ns if result.work_ns else 0.0,
+                        *((use.operator or "-",) if by else ()),
                     )
                     for use in result.top
                 ),

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
+from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings.communication import EXPOSED
-from profkit.model.arrays import median
+from profkit.model.arrays import I64, median
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import short_name
 from profkit.timeline import Facts
-from profkit.units import format_fraction, format_ns
+from profkit.timeline.collectives import UNKNOWN, bytes_of
+from profkit.units import format_bytes, format_fraction, format_ns
 
 WORTH_SAYING = 0.01
 _MAX_SHOWN = 5
+_LIBRARIES: Final = {Vendor.NVIDIA: "NCCL", Vendor.AMD: "RCCL", Vendor.INTEL: "oneCCL"}
+_FIX: Final = (
+    "first triage all ranks together to find a late rank; then tune bucket sizes, prefetch, gradient accumulation,"
+    " and communication precision"
+)
+_WAITS_FIX: Final = (
+    "triage all ranks together to find the late rank: fewer bytes or a faster network change little; issue fewer of these"
+    " collectives (combine metrics and flags into one, reduce them every N steps)"
+)
+
+
+class Idle(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives that take far longer than their bytes need on any link: they wait, for a peer or for each other's start."""
+
+    n: int
+    total_ns: int
+    """What they take together, inside the window."""
+    unneeded_ns: int
+    """What of it their bytes do not need."""
+    median_bytes: int
+    median_ns: int
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +60,7 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     longest_ns: int
     """The longest single operation, and the median of the others of its name (0 where fewer than three are there)."""
     usual_ns: int
+    idle_wires: Idle
 
 
 def measure(facts: Facts) -> Overlap | Skipped:
@@ -63,6 +89,24 @@ def measure(facts: Facts) -> Overlap | Skipped:
         top=by_name(facts.trace, names, inside)[:_MAX_SHOWN],
         longest_ns=longest_ns,
         usual_ns=usual_ns,
+        idle_wires=_idle_wires(facts, rows, inside),
+    )
+
+
+def _idle_wires(facts: Facts, rows: NDArray[np.intp], inside: I64) -> Idle:
+    """The collectives of known size of which most is not transfer, even on a slow link; inside the window."""
+    none = np.full(rows.size, UNKNOWN, np.int64)
+    n_bytes = bytes_of(facts.trace, rows) if facts.main_device is not None else none
+    needed = EXPOSED.limit("latency") + n_bytes / EXPOSED.limit("slow_link")
+    waits = (n_bytes != UNKNOWN) & (inside - needed >= EXPOSED.limit("mostly") * inside)
+    if not waits.any():
+        return Idle(n=0, total_ns=0, unneeded_ns=0, median_bytes=0, median_ns=0)
+    return Idle(
+        n=int(waits.sum()),
+        total_ns=int(inside[waits].sum()),
+        unneeded_ns=int((inside - needed)[waits].sum()),
+        median_bytes=median(n_bytes[waits]),
+        median_ns=median(inside[waits]),
     )
 
 
@@ -85,7 +129,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
     return (
         EXPOSED.found(
             confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
-            recoverable_ns=scope.per_step(result.exposed_ns),
+            recoverable_ns=scope.per_step(blocking_ns),
             fraction=fraction,
             evidence=(
                 Evidence(
@@ -103,6 +147,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
                     value=hidden,
                     unit="fraction",
                 ),
+                *_waits(result),
                 Evidence(
                     statement="one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
                     f" between 0 and {format_ns(scope.per_step(blocking_ns))} {scope.each}",
@@ -111,9 +156,30 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
                     unit="ns",
                 ),
             ),
-            fix="first triage all ranks together to find a late rank; then tune bucket sizes, prefetch, gradient accumulation,"
-            " and communication precision",
+            fix=_WAITS_FIX if _is_waiting(result) else _FIX,
             next_tools=(_all_ranks(scope),),
+        ),
+    )
+
+
+def _is_waiting(result: Overlap) -> bool:
+    """Whether most of all communication is time that its bytes do not need."""
+    return result.comm_ns > 0 and result.idle_wires.unneeded_ns >= EXPOSED.limit("mostly") * result.comm_ns
+
+
+def _waits(result: Overlap) -> tuple[Evidence, ...]:
+    idle = result.idle_wires
+    if not _is_waiting(result):
+        return ()
+    return (
+        Evidence(
+            statement=f"{idle.n:,} of {result.n_operations:,} collectives wait rather than transfer: they move"
+            f" {format_bytes(idle.median_bytes)} in {format_ns(idle.median_ns)} (medians);"
+            f" {format_fraction(idle.unneeded_ns / idle.total_ns)} of their time is more than a link of"
+            f" {EXPOSED.limit('slow_link'):g} GB/s needs",
+            metric="comm.waiting_ns",
+            value=float(idle.unneeded_ns),
+            unit="ns",
         ),
     )
 
@@ -142,7 +208,7 @@ def _all_ranks(scope: Scope) -> NextTool:
     return system_timeline(
         scope,
         f"record all ranks into one report: {who}",
-        "the NCCL rows of all ranks: a rank with short rows, where the others have long ones, is late",
+        f"the {_LIBRARIES[scope.vendor]} rows of all ranks: a rank with short rows, where the others have long ones, is late",
     )
 
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile
-from profkit.findings.kernels import FALLBACK
+from profkit.findings.kernels import FALLBACK, MATRIX_RATES, NO_TF32, MatrixRates
+from profkit.model.arrays import is_one_of
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding, Severity, Skipped
+from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
 from profkit.model.intervals import Intervals
-from profkit.model.names import Precision, precision_of, short_name
+from profkit.model.names import Precision, family_of, precision_of, short_name
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
-from profkit.units import format_fraction
+from profkit.timeline.launch_order import LaunchOrder, Typical
+from profkit.units import format_fraction, format_ns
 
 _HALF = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 _FULL = (Precision.FP32, Precision.TF32)
+_WITH_VECTOR: Final = re.compile(r"gemv|dot_kernel", re.IGNORECASE)
+"""Products with a vector: memory limits them, so that half the bytes are what half precision can give."""
+_MEMORY_RATIO: Final = 2
+_FOR_AMPERE: Final = re.compile(
+    r"ampere|hopper|blackwell|sm(?:8\d|9\d|1[0-2]\d)|cutlass(?:3x_sm|_)(?:[89]\d|1[0-2]\d)", re.IGNORECASE
+)
+"""Kernels that run on devices with TF32 only."""
 
 
 class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +41,21 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     by_format: dict[str, int]
     full_covered_ns: int
+    fp32_covered_ns: int
+    """The part of it with a product of matrices in fp32."""
+    allowable_ns: int
+    """The part of that which one line allows to run in TF32: all but fused attention, which chooses for itself."""
+    vector_covered_ns: int
+    """The part of it with a product with a vector and nothing of the former."""
     hottest_full: str
+    hottest_allowable: str
+    """Of those that one line allows to run in TF32; "" for none."""
+    launches: dict[str, Typical] = {}
+    """The typical launch of each of the two."""
+    rates: MatrixRates | None
+    """None for a device that is not known."""
+    is_for_ampere: bool
+    """Whether a kernel ran that runs on devices with TF32 only."""
 
     @property
     def total_ns(self) -> int:
@@ -39,6 +65,28 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     def share(self, *formats: Precision) -> float:
         """Share of matrix-kernel time in these formats, 0-1."""
         return sum(self.by_format.get(item, 0) for item in formats) / self.total_ns if self.total_ns else 0.0
+
+    @property
+    def tf32_ratio(self) -> float:
+        """How many times faster TF32 is than fp32 at most; 0 where the device has none, or may have none."""
+        if self.rates is not None:
+            return self.rates.tf32
+        is_nvidia = self.scope.vendor is Vendor.NVIDIA
+        return 1 / NO_TF32.limit("ratio") if is_nvidia and self.is_for_ampere else 0.0
+
+    @property
+    def tf32_saves_ns(self) -> int:
+        """What TF32 saves of the fp32 products at most."""
+        return round(self.allowable_ns * (1 - 1 / self.tf32_ratio)) if self.tf32_ratio > 1 else 0
+
+    @property
+    def half_saves_ns(self) -> int:
+        """What half precision saves of all that runs in full precision at most."""
+        half = self.rates.half if self.rates is not None else 1 / FALLBACK.limit("best_ratio")
+        tf32_ns = self.full_covered_ns - self.fp32_covered_ns - self.vector_covered_ns
+        from_tf32 = half / self.tf32_ratio if self.tf32_ratio else _MEMORY_RATIO
+        saved = self.fp32_covered_ns * (1 - 1 / half) + tf32_ns * (1 - 1 / from_tf32)
+        return round(saved + self.vector_covered_ns * (1 - 1 / _MEMORY_RATIO))
 
 
 def measure(facts: Facts) -> MatmulPrecision | Skipped:
@@ -50,75 +98,84 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
             reason="no kernels in this trace",
             how_to_get="profile on a GPU: CPU operators do not show their number format",
         )
-    gpu = facts.trace.gpu
+    trace, gpu = facts.trace, facts.trace.gpu
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     total = np.bincount(gpu.name[rows], weights=gpu.end_ns[rows] - gpu.start_ns[rows], minlength=1).astype(np.int64)
+    told = {int(code): precision_of(trace.name(int(code))) for code in np.flatnonzero(total)}
     by_format: dict[str, int] = {}
-    is_full = np.zeros(total.size, np.bool_)
-    hottest, hottest_ns = "", 0
-    for code in np.flatnonzero(total):
-        name = facts.trace.name(int(code))
-        precision = precision_of(name)
-        if precision is None:
-            continue
-        by_format[precision] = by_format.get(precision, 0) + int(total[code])
-        is_full[code] = precision in _FULL
-        if is_full[code] and total[code] > hottest_ns:
-            hottest, hottest_ns = name, int(total[code])
+    for code, precision in told.items():
+        if precision is not None:
+            by_format[precision] = by_format.get(precision, 0) + int(total[code])
     if not by_format:
         return Skipped(analyzer="precision", reason="no matrix kernels in this trace", how_to_get="nothing to do")
-    full = rows[is_full[gpu.name[rows]]]
-    covered = Intervals.of(gpu.start_ns[full], gpu.end_ns[full]).clip(*facts.trace.window_ns)
+    full = [code for code, precision in told.items() if precision in _FULL]
+    vectors = [code for code in full if _WITH_VECTOR.search(trace.name(code))]
+    fp32 = [code for code in full if told[code] is Precision.FP32 and code not in vectors]
+    allowable = [code for code in fp32 if family_of(trace.name(code)) != "attention"]
+
+    def covered(codes: list[int]) -> Intervals:
+        mine = rows[is_one_of(gpu.name[rows], codes)]
+        return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
+
+    hottest = [max(codes, key=lambda code: total[code], default=-1) for codes in (full, allowable)]
+    order = LaunchOrder(trace, main.device) if full else None
+    launches = {trace.name(code): order.typical(code) for code in hottest if order is not None and code >= 0}
+    by_fp32 = covered(fp32)
     return MatmulPrecision(
-        scope=scope_of(facts), by_format=by_format, full_covered_ns=covered.total_ns, hottest_full=hottest
+        scope=scope_of(facts),
+        by_format=by_format,
+        full_covered_ns=covered(full).total_ns,
+        fp32_covered_ns=by_fp32.total_ns,
+        allowable_ns=covered(allowable).total_ns,
+        vector_covered_ns=(covered(vectors) - by_fp32).total_ns,
+        hottest_full=trace.name(hottest[0]),
+        hottest_allowable=trace.name(hottest[1]),
+        launches={name: launch for name, launch in launches.items() if launch is not None},
+        rates=_rates(facts, main.device),
+        is_for_ampere=any(_FOR_AMPERE.search(trace.name(code)) for code in told),
     )
 
 
+def _rates(facts: Facts, device: int) -> MatrixRates | None:
+    name = next((item.name for item in facts.trace.meta.devices if item.index == device), "")
+    return next((rates for pattern, rates in MATRIX_RATES if pattern.search(name)), None)
+
+
 def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
-    """`precision.fallback`: full precision among half, or full precision throughout (then it is a question)."""
-    min_share = FALLBACK.limit("full")
+    """`precision.no_tf32`, or `precision.fallback`: full precision among half, or throughout (then it is a question)."""
     full, half = result.share(*_FULL), result.share(*_HALF)
-    if full < min_share or result.share(Precision.UNKNOWN) > FALLBACK.limit("unknown"):
+    if full < FALLBACK.limit("full") or result.share(Precision.UNKNOWN) > FALLBACK.limit("unknown"):
         return ()
-    full_ns = result.full_covered_ns
-    is_mixed = half >= min_share
-    fraction = result.scope.fraction(full_ns)
-    fp32, tf32 = result.share(Precision.FP32), result.share(Precision.TF32)
-    if fraction < FALLBACK.limit("window"):
+    is_mixed = half >= FALLBACK.limit("full")
+    if not is_mixed and (found := _without_tf32(result)):
+        return found
+    fraction = result.scope.fraction(result.half_saves_ns)
+    if result.scope.fraction(result.full_covered_ns) < FALLBACK.limit("window"):
         return ()
-    formats = " and ".join(item for item in _FULL if result.share(item) >= min_share) or "fp32 and tf32"
-    others = 1 - full - half
+    formats = " and ".join(item for item in _FULL if result.share(item) >= FALLBACK.limit("full")) or "fp32 and tf32"
+    confidence = 0.7 if is_mixed else 0.4
     return (
         FALLBACK.found(
             title=f"some matrix kernels fall back to {formats}"
             if is_mixed
             else f"matrix kernels run in {formats}, not in half precision",
-            severity=None if is_mixed else Severity.LOW,
-            confidence=0.7 if is_mixed else 0.4,
-            recoverable_ns=result.scope.per_step(int(full_ns * (1 - FALLBACK.limit("best_ratio")))),
+            severity=None if is_mixed else severity_of(fraction * confidence),  # it may be intended
+            confidence=confidence,
+            recoverable_ns=result.scope.per_step(result.half_saves_ns),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"{format_fraction(fp32)} of matrix-kernel time is in fp32, {format_fraction(tf32)} in tf32,"
-                    f" {format_fraction(half)} in half precision or lower"
-                    + (f", {format_fraction(others)} in other or unknown formats" if others >= 0.0005 else ""),
-                    metric="precision.full_share",
-                    value=full,
-                    unit="fraction",
-                    expected=f"< {format_fraction(min_share)} if bf16 or fp16 is intended",
-                ),
+                _formats(result),
                 Evidence(
                     statement=f"hottest kernel: {short_name(result.hottest_full)}",
                     metric="precision.full_ns",
-                    value=float(full_ns),
+                    value=float(result.full_covered_ns),
                     unit="ns",
                 ),
             ),
-            fix="cast the module at load (torch_dtype=torch.bfloat16) or widen torch.autocast"
-            + ("; if fp32 is intentional: torch.set_float32_matmul_precision('high')" if fp32 >= min_share else ""),
+            fix=_cast(result, is_mixed=is_mixed),
             next_tools=(
-                kernel_profile(
-                    result.scope,
+                _profile(
+                    result,
                     result.hottest_full,
                     "does the kernel use tensor cores at all?",
                     "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
@@ -126,6 +183,89 @@ def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
             ),
         ),
     )
+
+
+def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
+    """`precision.no_tf32` where TF32 is there, is not used, and saves enough."""
+    scope, saved = result.scope, result.tf32_saves_ns
+    fraction = scope.fraction(saved)
+    if result.share(Precision.FP32) < NO_TF32.limit("full") or fraction < NO_TF32.limit("window"):
+        return ()
+    half_ns = max(result.half_saves_ns, saved)
+    known = "" if result.rates is None else " on this device"
+    return (
+        NO_TF32.found(
+            confidence=0.6,
+            recoverable_ns=scope.per_step(saved),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
+                    f" {result.tf32_ratio:g}x as fast{known} and saves at most {format_ns(scope.per_step(saved))}",
+                    metric="precision.tf32_saves_ns",
+                    value=float(saved),
+                    unit="ns",
+                    expected=f"< {format_fraction(NO_TF32.limit('window'))} of the window",
+                ),
+                _formats(result),
+                Evidence(
+                    statement=f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
+                    f" {format_ns(scope.per_step(half_ns))} {scope.each}",
+                    metric="precision.half_saves_ns",
+                    value=float(half_ns),
+                    unit="ns",
+                ),
+            ),
+            fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
+            f" and compare the loss; torch.autocast in {_half_name(result)} saves more where the model allows it",
+            next_tools=(
+                _profile(
+                    result,
+                    result.hottest_allowable,
+                    "does the kernel use tensor cores at all?",
+                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
+                ),
+            ),
+        ),
+    )
+
+
+def _formats(result: MatmulPrecision) -> Evidence:
+    full, half = result.share(*_FULL), result.share(*_HALF)
+    others = 1 - full - half
+    return Evidence(
+        statement=f"{format_fraction(result.share(Precision.FP32))} of matrix-kernel time is in fp32,"
+        f" {format_fraction(result.share(Precision.TF32))} in tf32, {format_fraction(half)} in half precision or lower"
+        + (f", {format_fraction(others)} in other or unknown formats" if others >= 0.0005 else ""),
+        metric="precision.full_share",
+        value=full,
+        unit="fraction",
+        expected=f"< {format_fraction(FALLBACK.limit('full'))} if bf16 or fp16 is intended",
+    )
+
+
+def _profile(result: MatmulPrecision, name: str, purpose: str, look_for: str) -> NextTool:
+    launch = result.launches.get(name)
+    return kernel_profile(
+        result.scope,
+        name,
+        purpose,
+        look_for,
+        launch=None if launch is None else launch.before,
+        lasts_ns=0 if launch is None else launch.duration_ns,
+    )
+
+
+def _half_name(result: MatmulPrecision) -> str:
+    return result.rates.half_name if result.rates is not None else "bfloat16"
+
+
+def _cast(result: MatmulPrecision, *, is_mixed: bool) -> str:
+    cast = f"cast the module at load (torch_dtype=torch.{_half_name(result)}) or widen torch.autocast"
+    has_fp32 = result.share(Precision.FP32) >= FALLBACK.limit("full")
+    if has_fp32 and result.scope.vendor is Vendor.NVIDIA and (result.rates is None or result.rates.tf32 > 1):
+        cast += "; where fp32 is intentional: torch.set_float32_matmul_precision('high'), on Ampere or later"
+    return cast if is_mixed else f"if that is not intentional: {cast}"
 
 
 def present(result: MatmulPrecision) -> Section:

@@ -11,6 +11,7 @@ from profkit.analyzers.base import Scope, Vendor
 from profkit.model.finding import NextTool
 from profkit.model.names import function_name
 from profkit.shell import CommandLine, line_of, path_word
+from profkit.units import format_ns
 
 
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
@@ -86,10 +87,13 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
     return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
 
 
-def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str, *, launch: int | None = None) -> NextTool:
+def kernel_profile(
+    scope: Scope, kernel: str, purpose: str, look_for: str, *, launch: int | None = None, lasts_ns: int = 0
+) -> NextTool:
     """A profile of one launch of a kernel; it replays the kernel and destroys timing.
 
-    `launch` is how many launches of the same function come before it in a step, None where that is not known.
+    `launch` is how many launches of the same function come before it in a step, None where that is not known; without
+    steps, in the trace. `lasts_ns` is how long that launch takes in the trace, 0 where that is not known.
     """
     function = function_name(kernel)
     if scope.vendor is Vendor.INTEL:
@@ -100,5 +104,11 @@ def kernel_profile(scope: Scope, kernel: str, purpose: str, look_for: str, *, la
         return NextTool(name="rocprof-compute", line=line, purpose=purpose, look_for=look_for)
     which = ("--kernel", function) if function else ()
     skip = ("--skip", str(launch)) if function and launch else ()
-    line = scope.command.under("profkit ncu", *which, *skip)
+    # a launch of a step is counted from the step's start, which a job without steps does not have
+    whole = ("--whole",) if skip and not scope.has_steps else ()
+    if lasts_ns and not scope.has_steps:
+        look_for = (
+            f"{look_for}; a launch of {format_ns(lasts_ns)}: if a far shorter one was profiled, try another --skip"
+        )
+    line = scope.command.under("profkit ncu", *which, *skip, *whole)
     return NextTool(name="ncu", line=line, purpose=purpose, look_for=look_for)

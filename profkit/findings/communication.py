@@ -37,9 +37,24 @@ EXPOSED: Final = FindingKind(
             "chosen",
             "x",
         ),
+        "latency": Threshold(
+            100_000,
+            "a collective waits rather than transfers if it takes longer than {}",
+            "chosen: several times what NCCL needs for a few bytes between nodes",
+            "ns",
+        ),
+        "slow_link": Threshold(
+            1,
+            "and its bytes at {}",
+            "chosen: below 10 Gb Ethernet, the slowest link that jobs train over",
+            " GB/s",
+        ),
+        "mostly": Threshold(
+            0.5, "for {} of its time; and said if such waiting is that much of all communication", "chosen"
+        ),
     },
     lookalikes=(
-        "a late peer: the collective is long on the ranks that wait and short on the late rank; the rank with the most NCCL time is not the cause",
+        "a late peer: the collective is long on the ranks that wait and short on the late rank; the rank with the most time in collectives is not the cause",
         "a collective launched late because this host was late",
         "pipeline bubbles: send/receive kernels that spin",
     ),
@@ -102,7 +117,7 @@ BANDWIDTH: Final = FindingKind(
     fixes=(
         "fewer bytes, larger buckets, gradient accumulation",
         "overlap with backward",
-        "topology, NCCL's settings",
+        "topology, the library's settings (NCCL_..., also RCCL's)",
     ),
 )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+import msgspec
 
 from profkit.findings.kind import FindingKind, Threshold
 
@@ -39,7 +42,7 @@ FALLBACK: Final = FindingKind(
     id="precision.fallback",
     title="matrix kernels run in full precision",
     is_about_work=True,
-    meaning="Some or all matrix products run in fp32 or tf32. If other matrix products run in half precision, a module was probably forgotten. If none do, fp32 may be intentional.",
+    meaning="Some or all matrix products run in fp32 or tf32. If other matrix products run in half precision, a module was probably forgotten. If none do, full precision may be intentional.",
     measured="Kernel names show the format (sgemm and simt are fp32 without tensor cores; s1688 is tf32; bf16, h16816,"
     " nvjet, e4m3...). Time by format over all matrix kernels of the window.",
     thresholds={
@@ -52,8 +55,8 @@ FALLBACK: Final = FindingKind(
         ),
         "best_ratio": Threshold(
             1 / 16,
-            "bound: 1 - {}, the largest FP32 to BF16 ratio of current data-centre devices",
-            "A100, 19.5 against 312 TFLOP/s; smaller on others, and for kernels that memory limits",
+            "bound of a device that is not known: 1 - {}, the A100's FP32 to BF16 ratio",
+            "19.5 against 312 TFLOP/s; known devices have their own (docs/sources.md, rule 8), kernels limited by memory 1/2",
             "part",
         ),
     },
@@ -67,4 +70,57 @@ FALLBACK: Final = FindingKind(
         "wider autocast scope",
         "set_float32_matmul_precision('high') for tf32",
     ),
+)
+
+NO_TF32: Final = FindingKind(
+    id="precision.no_tf32",
+    title="matrix products run in fp32 without TF32",
+    is_about_work=True,
+    meaning="The device has tensor cores for TF32, but fp32 matrix products run on the ordinary units. By default PyTorch uses TF32 for convolutions only; one line allows it for all products. TF32 keeps fp32's range and 10 bits of its mantissa.",
+    measured="Matrix kernels whose names say fp32 without tensor cores (sgemm, simt), on a device with TF32, where no other product runs in half precision: their time, less what it takes at the device's ratio of FP32 to TF32. Products with vectors (gemv), which memory limits, and fused attention, which chooses for itself, are left out.",
+    thresholds={
+        "full": FALLBACK.thresholds["full"],
+        "window": Threshold(0.02, "TF32 saves {} of the window", "chosen; less is noise between runs"),
+        "ratio": Threshold(
+            1 / 8,
+            "bound of a device that is not known, from kernels for Ampere or later: 1 - {}, the A100's FP32 to TF32 ratio",
+            "19.5 against 156 TFLOP/s; known devices have their own (docs/sources.md, rule 8)",
+            "part",
+        ),
+    },
+    lookalikes=(
+        "products that need all of fp32: some solvers, losses and metrics",
+        "small products are limited by launches or memory, and gain less",
+    ),
+    proof="Set torch.set_float32_matmul_precision('high') for some steps: the kernels' names change from sgemm or simt to tf32 or s1688, and their time falls. Compare the loss as well.",
+    fixes=(
+        "torch.set_float32_matmul_precision('high')",
+        "torch.backends.cudnn.allow_tf32 = True (the default) for convolutions",
+        "bf16 autocast gains more where the model allows it",
+    ),
+)
+
+
+class MatrixRates(msgspec.Struct, frozen=True):
+    """How many times faster than in fp32 a device multiplies at most: in TF32 (0: it has none) and in half precision."""
+
+    tf32: float
+    half: float
+    half_name: str = "bfloat16"
+
+
+# The makers' data sheets, dense, with fp32 accumulation (docs/sources.md, rule 8). The first that is found in the name.
+MATRIX_RATES: Final = (
+    (re.compile(r"B100|B200|B300"), MatrixRates(15, 30)),
+    (re.compile(r"\bG?H[128]00\b"), MatrixRates(7.4, 14.8)),
+    (re.compile(r"\bA[18]00\b|\bA30\b"), MatrixRates(8, 16)),
+    (re.compile(r"\bA10G\b"), MatrixRates(1.1, 2.2)),
+    (re.compile(r"\bL40S\b|\bL4\b|\bA(?:10|16|2|40)\b|RTX A\d{4}|RTX 6000 Ada"), MatrixRates(2, 4)),
+    (re.compile(r"GeForce RTX [345]0|\bL40\b"), MatrixRates(1, 2)),
+    (re.compile(r"V100|\bT4\b|TITAN RTX|TITAN V"), MatrixRates(0, 8, "float16")),
+    (re.compile(r"RTX 20|Quadro RTX"), MatrixRates(0, 4, "float16")),
+    (re.compile(r"GTX|P100|\bP4\b|P40\b|K80"), MatrixRates(0, 2, "float16")),
+    (re.compile(r"MI300|MI308|MI325"), MatrixRates(0, 8)),
+    (re.compile(r"MI350|MI355"), MatrixRates(0, 14.6)),
+    (re.compile(r"MI2\d\d"), MatrixRates(0, 4)),
 )

@@ -36,6 +36,22 @@ _COMMUNICATION: Final = _folded(
     """,
     re.VERBOSE,
 )
+# What ranks do together, as a word of a name: of a kernel of the job (`_all_to_all_expert_major_kernel`), or of the
+# operator that launches it (`TokenAllToAllBackward`). "all" begins its word: "small_gather" is none. Within a block or
+# a warp it is a reduction of one device ("block_all_reduce"). Case matters: it is where words begin.
+_TOGETHER: Final = re.compile(
+    r"(?<![Bb]lock_)(?<![Ww]arp_)(?<![Ww]ave_)(?<![Bb]lock)(?<![Ww]arp)(?<![Ww]ave)(?<!cta_)(?<!group_)"
+    r"(?:(?<![A-Za-z])(?:all|ALL)|All)_?(?:(?:[Tt]o|TO|2)_?(?:[Aa]ll|ALL)|[Gg]ather|GATHER|[Rr]educe(?!d|r)|REDUCE)"
+    r"|[Rr]educe_?[Ss]catter|REDUCE_?SCATTER"
+)
+# Before and after an exchange each rank sorts, counts and packs for itself, and FSDP copies into its buffers.
+_BESIDE: Final = r"prepare|metadata|histogram|offset|indices|sort|(?:^|_)(?:un)?pack|copy_?(?:in|out)"
+_BESIDE_EXCHANGE: Final = _folded(_BESIDE)
+_LOCAL: Final = _folded(rf"{_BESIDE}|permut|(?:^|_)pad|fill|(?<!broad)cast|copy|align|count")
+# Tokens of a mixture of experts are dispatched and combined across ranks in some libraries, within one in others.
+_TOKENS: Final = re.compile(r"[Tt]oken_?(?:[Cc]ombine|[Dd]ispatch)")
+_CROSSES: Final = _folded(r"exchange|send|recv|push|pull|peer|remote|signal|barrier")
+_INDUCTOR: Final = re.compile(r"^triton_(?:poi|red|per|tem|mm|for)_")
 _COPY_NAME: Final = _folded(r"^(?:hip|cuda)?_?mem(?:cpy|set)\b")
 
 _CALLS: Final = (
@@ -129,6 +145,8 @@ _MATMUL: Final = _folded(
 # Tensile and hipBLASLt: Cijk_<index>_<index>_<types>; cublas from CUDA 12: nvjet_[sm100_]<types>.
 _TENSILE: Final = r"Cijk_[^_]+_[^_]+_"
 _NVJET: Final = r"nvjet_(?:sm\d+_)?"
+# "what stood here before", in a mangled C++ name: S_, S8_. It is no s8, an int8.
+_SUBSTITUTION: Final = re.compile(r"S[0-9A-Z]?_")
 # In this order: what is said in words comes before what the shape of the instruction (s1688, s16816) only suggests,
 # since Turing and Ampere run half precision through s1688 too.
 _PRECISIONS: Final = (
@@ -136,7 +154,8 @@ _PRECISIONS: Final = (
     (Precision.INT8, _folded(rf"\bi8|int8|imma|s8_?s8|i8816|i16832|{_TENSILE}I8")),
     (Precision.FP64, _folded(rf"dgemm|d884|f64|double|{_TENSILE}D")),
     (Precision.TF32, _folded(r"tf32")),
-    (Precision.BF16, _folded(rf"bf16|bfloat16|bhalf|DF16b|{_TENSILE}B|{_NVJET}t")),
+    # Composable Kernel's bf16 is an unsigned short: its mangled names have "tt" for two of them.
+    (Precision.BF16, _folded(rf"bf16|bfloat16|bhalf|DF16b|(?:xdl|cshuffle)(?:_v\d)?Itt|{_TENSILE}B|{_NVJET}t")),
     (Precision.FP16, _folded(rf"fp16|f16|half|hgemm|hcudnn|h16816|h1688|h884|{_TENSILE}H|{_NVJET}h")),
     (Precision.TF32, _folded(r"s1688|s1684")),
     (Precision.FP16, _folded(r"s884|s16816")),
@@ -185,7 +204,39 @@ def kind_of(name: str, *, is_copy: bool) -> Kind:
     text = name.lower()
     if is_copy or _COPY_NAME.match(text):
         return Kind.COPY
-    return Kind.COMM if _COMMUNICATION.search(text) else Kind.COMPUTE
+    return Kind.COMM if _COMMUNICATION.search(text) or _is_exchange(name) else Kind.COMPUTE
+
+
+def _is_exchange(name: str) -> bool:
+    """Whether a kernel's own words say that ranks do it together, and it neither multiplies nor prepares.
+
+    Only what stands before template arguments and parameters counts. Inductor's names list all that was fused.
+    """
+    head = _head(name)
+    if not _TOGETHER.search(head) or _INDUCTOR.match(head) or _BESIDE_EXCHANGE.search(head.lower()):
+        return False
+    return not _MATMUL.search(_NOISE.sub("", _TOGETHER.sub(" ", head).lower()))
+
+
+def is_asking(operator: str) -> bool:
+    """Whether an operator or autograd node says by its name that ranks do it together: `AllToAllBackward`."""
+    return _TOGETHER.search(operator) is not None and _BESIDE_EXCHANGE.search(operator.lower()) is None
+
+
+def is_of_tokens(operator: str) -> bool:
+    """Whether an operator or autograd node moves tokens to experts: between ranks, or within one."""
+    return _TOKENS.search(operator) is not None
+
+
+def may_be_asked(kernel: str, *, of_tokens: bool = False) -> bool:
+    """Whether a kernel may be the communication that the operator around its launch names.
+
+    Not where its own name says that it is arithmetic or work of this rank alone. Of tokens its name must say that
+    something crosses over.
+    """
+    if _INDUCTOR.match(kernel) or _LOCAL.search(kernel.lower()) or family_of(kernel) != "other":
+        return False
+    return not of_tokens or _CROSSES.search(kernel.lower()) is not None
 
 
 def call_kind_of(name: str) -> CallKind:
@@ -202,7 +253,7 @@ def span_kind_of(name: str) -> SpanKind:
 
 def precision_of(name: str) -> Precision | None:
     """The number format of a matrix kernel from its name; None for kernels that multiply no matrices."""
-    text = name.lower()
+    text = (_SUBSTITUTION.sub("", name) if name.startswith("_Z") else name).lower()
     if _AROUND_MATMUL.search(text) or not _MATMUL.search(_NOISE.sub("", text)):
         return None
     return next((precision for precision, pattern in _PRECISIONS if pattern.search(text)), Precision.UNKNOWN)
@@ -241,15 +292,52 @@ def function_name(name: str) -> str:
     return re.sub(r"\W", "", words[-1].split("::")[-1]) if words else ""
 
 
-def short_name(name: str, max_length: int = 60) -> str:
-    """A kernel name that people recognise: no template arguments, no signature, at most `max_length` long."""
-    text = name.removeprefix("void ")
+_GENERIC: Final = re.compile(r"^_{0,4}(?:device_|global_|main_)?kernel_?v?\d*|launch(?:er)?|entry|main", re.IGNORECASE)
+_SIGNATURE: Final = re.compile(r"^triton_{1,4}(?:\d+[cde]*)*")
+_RETURNED: Final = re.compile(r"^std::enable_if<[^<>]{0,200}>::type ")
+_TELLING: Final = 10
+"""Chosen: shorter than that are types and numbers."""
+
+
+def bare_name(name: str, max_length: int = 60) -> str:
+    """A kernel's name without template arguments and signature, but for the functor that it runs."""
+    text = _RETURNED.sub("", name.removeprefix("void "))
     functor = (
         re.search(r"\b(\w+(?:Functor|_kernel_cuda|_functor|Op)\w*)", text[text.find("<") :]) if "<" in text else None
     )
-    base = re.split(r"[<(]", text.replace("(anonymous namespace)", "anon"), maxsplit=1)[0].strip() or text
+    base = _head(text).strip() or text
     base = base.removeprefix("at::native::").removeprefix("anon::")
     base = base.split("::")[-1] if len(base) > max_length // 2 and "::" in base else base
     if functor is not None and functor[1] not in base:
         base = f"{base}<{functor[1]}>"
     return base if len(base) <= max_length else base[: max_length - 3] + "..."
+
+
+def short_name(name: str, max_length: int = 60) -> str:
+    """A kernel name that people recognise, at most `max_length` long: the bare one.
+
+    Where that is "Kernel2" or the like it comes with its template: `Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nn>`.
+    """
+    bare = bare_name(name, max_length)
+    last = bare.split("::")[-1]
+    template = _template(name) if _GENERIC.fullmatch(last) else ""
+    whole = f"{last}<{template}>" if template else bare
+    return whole if len(whole) <= max_length else whole[: max_length - 3] + "..."
+
+
+def says_nothing(name: str) -> bool:
+    """Whether a kernel's name does not tell what it does: "Kernel", or Triton's signature `triton__0d1d2de`."""
+    short = short_name(name)
+    return _GENERIC.fullmatch(short.split("::")[-1]) is not None or _SIGNATURE.fullmatch(short) is not None
+
+
+def _head(text: str) -> str:
+    return re.split(r"[<(]", text.replace("(anonymous namespace)", "anon"), maxsplit=1)[0]
+
+
+def _template(name: str) -> str:
+    """The first template argument of a kernel, without its namespaces; "" for a plain type or number."""
+    text = _RETURNED.sub("", name)
+    first = re.split(r"[<>,(]", text[text.find("<") + 1 :], maxsplit=1)[0] if "<" in text else ""
+    last = first.split("::")[-1].strip()
+    return last if len(last) >= _TELLING else ""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct
+from profkit.model.arrays import I64, distinct, is_one_of
 from profkit.model.names import function_name
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Kind, Trace
 from profkit.timeline.steps import step_of
+
+
+class Typical(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch of a kernel. `before`: launches of the same function before it in its step; without steps, in all."""
+
+    before: int
+    duration_ns: int
 
 
 class LaunchOrder:
@@ -17,32 +25,34 @@ class LaunchOrder:
 
     def __init__(self, trace: Trace, device: int) -> None:
         gpu = trace.gpu
-        rows = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (gpu.device == device))
+        self._trace = trace
+        self._rows = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (gpu.device == device))
+        self._function = {
+            int(code): function_name(trace.name(int(code))) for code in distinct(gpu.name[self._rows]).tolist()
+        }
+
+    def typical(self, code: int) -> Typical | None:
+        """The launch of a name that has half of its time passed, in order of length; None for a name without any.
+
+        Not the median launch: where most are short and one is long, the long one has the time. Where the trace has
+        steps, a name that no step launches has none.
+        """
+        trace, gpu = self._trace, self._trace.gpu
+        alike = [other for other, function in self._function.items() if function == self._function.get(code)]
+        rows = self._rows[is_one_of(gpu.name[self._rows], alike)]
         asked = asked_ns(trace, rows)
         order = np.argsort(asked, kind="stable")
-        asked, rows = asked[order], rows[order]
-        self._step = step_of(asked, trace.steps)
-        self._name = gpu.name[rows]
-        self._duration = gpu.end_ns[rows] - gpu.start_ns[rows]
-        functions: dict[str, int] = {}
-        codes = distinct(self._name)
-        function_of = np.full(int(codes.max(initial=-1)) + 1, -1, np.int32)
-        for code in codes:
-            function_of[code] = functions.setdefault(function_name(trace.name(int(code))), len(functions))
-        self._function = function_of[self._name]
-
-    def typical(self, code: int) -> int | None:
-        """How many launches of the same function come before, in its step, the launch of median duration.
-
-        None for a name that no step launches.
-        """
-        own = np.flatnonzero((self._name == code) & (self._step >= 0))
+        rows, step = rows[order], step_of(asked[order], trace.steps)
+        own = np.flatnonzero((gpu.name[rows] == code) & ((step >= 0) | (not trace.steps)))
         if own.size == 0:
             return None
-        middle = own[np.argsort(self._duration[own], kind="stable")[own.size // 2]]
-        before = slice(0, int(middle))
-        alike = (self._function[before] == self._function[middle]) & (self._step[before] == self._step[middle])
-        return int(np.count_nonzero(alike))
+        duration = gpu.end_ns[rows[own]] - gpu.start_ns[rows[own]]
+        by_length = np.argsort(duration, kind="stable")
+        passed = np.cumsum(duration[by_length])
+        chosen = int(by_length[np.searchsorted(passed, (passed[-1] + 1) // 2)])
+        launch = int(own[chosen])
+        before = int(np.count_nonzero(step[:launch] == step[launch]))
+        return Typical(before=before, duration_ns=int(duration[chosen]))
 
 
 def asked_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:

@@ -49,6 +49,12 @@ def _order(finding: Finding) -> float:
     return -finding.fraction * finding.confidence
 
 
+def led_by(lead: Finding | None, others: Iterable[Finding]) -> list[Finding]:
+    """The finding of the headline, then the others: what removing each gives, times how sure, the largest first."""
+    rest = sorted(others, key=lambda one: (-one.recoverable_ns * one.confidence, _order(one)))
+    return rest if lead is None else [lead, *(one for one in rest if one is not lead)]
+
+
 def _with_joined(one: Finding, named: Sequence[Finding]) -> Finding:
     """A finding with the first evidence of those that joined it, and no more confidence than they have."""
     for other in named:

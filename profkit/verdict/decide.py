@@ -75,6 +75,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     if case.budget.fraction("compute") >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
     assert kind.bottleneck is not None  # noqa: S101 - what competes has one
+    listed = compete.led_by(top, (*causes, *shown.of_work(case)))
     return Verdict(
         bottleneck=kind.bottleneck,
         is_healthy=False,
@@ -86,10 +87,10 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         next_tool=top.next_tools[0]
         if top.next_tools
         else recapture(case.scope, "more evidence", "the same finding, with more certainty"),
-        fixes=tuple(dict.fromkeys(finding.fix for finding in causes[:MAX_HEADLINE])),
+        fixes=tuple(dict.fromkeys(finding.fix for finding in listed[:MAX_HEADLINE])),
         proof=kind.proof,
         caveats=shown.caveats(case, top),
-        findings=shown.first([*causes, *shown.of_work(case)], case),
+        findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, kind.bottleneck),
         rank=case.rank,
         source=case.source,
@@ -103,6 +104,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     weighty.sort(key=lambda f: -f.fraction * f.confidence)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     top = weighty[0] if weighty else None
+    listed = compete.led_by(top or next(iter(work), None), (*work, *causes))
     what = "operators" if case.is_cpu else "kernels"
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
@@ -129,12 +131,10 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             "the hottest names in --verbose",
             flags="--shapes",
         ),
-        fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE] or (shown.fix_of_work(case),),
+        fixes=tuple(dict.fromkeys(f.fix for f in listed))[:MAX_HEADLINE] or (shown.fix_of_work(case),),
         proof=kind_of(top.id).proof if top is not None else "",
         caveats=shown.caveats(case, top),
-        findings=shown.first(
-            sorted((*work, *causes), key=lambda f: (f.severity.rank, -f.fraction * f.confidence)), case
-        ),
+        findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, Bottleneck.KERNEL),
         rank=case.rank,
         source=case.source,

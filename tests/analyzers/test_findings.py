@@ -154,6 +154,14 @@ def fallen_back() -> Job:
     return job
 
 
+def without_tf32() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.work("ampere_sgemm_128x128_tn", start + 1, start + 700, issued=max(start - 50, 1))
+        job.work("vectorized_elementwise_kernel<mul>", start + 701, start + 999, issued=max(start - 40, 1))
+    return job
+
+
 def lossy() -> Job:
     job = healthy()
     for k in range(60):
@@ -180,6 +188,7 @@ PAIRS: dict[str, tuple[Callable[[], Job], Callable[[], Job]]] = {
     "memory.pressure": (under_memory_pressure, healthy),
     "kernel.unfused": (unfused, healthy),
     "precision.fallback": (fallen_back, healthy),
+    "precision.no_tf32": (without_tf32, fallen_back),
 }
 BOTTLENECKS = {
     "input.starved": "data-bound",
@@ -192,6 +201,7 @@ BOTTLENECKS = {
     "memory.pressure": "memory-pressure",
     "kernel.unfused": "kernel-bound",
     "precision.fallback": "kernel-bound",
+    "precision.no_tf32": "kernel-bound",
     "capture.quality": "inconclusive",
 }
 

@@ -6,10 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.overlap import Overlap, judge, measure
-from profkit.testing import draw, span, trace_of
+from profkit.pipeline import triage_trace
+from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
 
 US, MS = 1_000, 1_000_000
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def exposed() -> Overlap:
@@ -75,3 +77,52 @@ def test_a_collective_that_the_window_cuts_counts_inside_it_but_is_as_long_as_it
     assert found.top == (("gloo:all_reduce", 2, 500 * US),)
     assert found.comm_ns == 500 * US
     assert found.longest_ns == 700 * US
+
+
+def reduced(elements: int, duration_us: int, *, dtype: str = "Float", hip: bool = False):
+    """Eight steps of 1 ms: a product of 300 us, then an all-reduce of that size with nothing beside it."""
+    rows = []
+    for step in range(8):
+        at = 10**9 + step * 1000 * US
+        rows.append(span(f"ProfilerStep#{step}", at, at + 1000 * US))
+        said = {"Collective name": "allreduce", "dtype": dtype, "In msg nelems": elements, "Out msg nelems": elements}
+        work = (("gemm_bf16", 10, 310, {}), (NCCL, 320, 320 + duration_us, said | {"Group size": 8}))
+        for number, (name, start, end, args) in enumerate(work, 2 * step + 1):
+            rows.append(kernel(name, at + start * US, at + end * US, correlation=number, **args))
+            call = "hipLaunchKernel" if hip else "cudaLaunchKernel"
+            rows.append(launch(at + number % 2 * US, at + number % 2 * US + 500, correlation=number, name=call))
+    return trace_of(rows)
+
+
+@pytest.mark.parametrize(
+    ("elements", "duration_us", "waits"),
+    [
+        (16, 393, True),  # 64 bytes
+        (16, 150, False),  # 100 us may be latency
+        (125_000, 393, False),  # 500 kB need 500 us at 1 GB/s
+        (16, 0, False),
+    ],
+)
+def test_collectives_that_wait_are_not_told_to_send_less(elements: int, duration_us: int, waits: bool) -> None:
+    rank, _ = triage_trace(reduced(elements, duration_us))
+    for found in (one for one in rank.findings if one.id == "comm.exposed"):
+        told = " ".join(item.statement for item in found.evidence)
+        assert ("8 of 8 collectives wait rather than transfer: they move 64 B in 393 us" in told) == waits
+        assert ("bucket sizes" in found.fix) == (not waits)
+        return
+    assert not waits
+
+
+def test_the_library_is_called_as_the_device_calls_it() -> None:
+    for hip, name in ((False, "the NCCL rows"), (True, "the RCCL rows")):
+        rank, _ = triage_trace(reduced(16, 393, hip=hip))
+        found = next(one for one in rank.findings if one.id == "comm.exposed")
+        assert found.next_tools[0].look_for.startswith(name)
+
+
+def test_what_holds_nothing_up_cannot_be_saved() -> None:
+    """Of 100 ms alone, 40 ms lie before the host had launched the next compute: the ceiling leaves them out."""
+    found = exposed()
+    scope = replace(found.scope, n_steps=1, window_ns=200 * MS)
+    (finding,) = judge(replace(found, scope=scope, exposed_ns=100 * MS, unasked_ns=40 * MS))
+    assert (finding.fraction, finding.recoverable_ns) == (0.5, 60 * MS)

@@ -38,6 +38,14 @@ def test_the_kernel_is_named_as_ncu_knows_it_and_survives_the_shell(name: str) -
     assert "--skip" not in kernel_profile(SCOPE, name, "p", "l").command
 
 
+def test_without_steps_the_launch_is_counted_from_the_start_of_the_run_and_its_length_is_told() -> None:
+    tool = kernel_profile(replace(SCOPE, has_steps=False), "triton_", "p", "l", launch=41, lasts_ns=1_187_000)
+    assert "--kernel triton_ --skip 41 --whole -- " in tool.command
+    assert "a launch of 1.19 ms" in tool.look_for
+    assert "--whole" not in kernel_profile(replace(SCOPE, has_steps=False), "triton_", "p", "l").command
+    assert kernel_profile(SCOPE, "triton_", "p", "l", launch=41, lasts_ns=1_187_000).look_for == "l"
+
+
 def test_a_cpu_trace_has_no_capture_range_to_wait_for() -> None:
     assert system_timeline(SCOPE, "p", "l").command == "profkit nsys --also waits -- python train.py --lr 1"
     assert " --whole " in system_timeline(replace(SCOPE, is_cpu=True), "p", "l").command

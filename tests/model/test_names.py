@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.model.names import family_of, function_name, kind_of, precision_of, short_name, span_kind_of
+from profkit.model.names import (
+    family_of,
+    function_name,
+    kind_of,
+    precision_of,
+    says_nothing,
+    short_name,
+    span_kind_of,
+)
 from profkit.model.trace import Kind, SpanKind
 
 
@@ -78,6 +86,14 @@ def test_compute_that_sounds_like_communication(name: str) -> None:
         ("igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt128x128x32_wt32x32x8", "bf16"),
         ("void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemm<ck::bhalf_t>>", "bf16"),
         ("volta_cgemm_32x32_tn", "unknown"),
+        # in a mangled name S8_ is "what stood here before", not int8; tt are two unsigned shorts, which is bf16
+        (
+            "_ZN2ck6device49kernel_conv_fwd_xdl_cshuffleINS_34GridwiseGemmItttftNS_5TupleEES8_S8_Li1EL",
+            "unknown",
+        ),
+        ("_ZN2ck34GridwiseGemmMultipleD_xdl_cshuffleItttftNS_5TupleIJEEEtNS_11PassThroughES8_S8_Li1EL", "bf16"),
+        ("sm80_xmma_gemm_s8s8_s8i32_f32_tn_n_tilesize128x128x64", "int8"),
+        ("_ZN7cutlass6KernelI38cutlass_75_tensorop_s8_i8816gemm_s8_64x64EEvT_", "int8"),
         # what only sounds like a matrix kernel
         ("void fbgemm_gpu::permute_2D_data_kernel<true, int, int, float>(int, int, float const*)", None),
         ("void split_embedding_codegen_forward_unweighted_kernel<float, float>(fbgemm_gpu::PTA<float>)", None),
@@ -167,3 +183,33 @@ def test_short_names_fit(length: int) -> None:
 )
 def test_the_function_is_what_all_tools_agree_on(name: str, function: str) -> None:
     assert function_name(name) == function
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "is_silent"),
+    [
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nn_align1>(Params)",
+            "Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nn_align1>",
+            False,
+        ),
+        (
+            "void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>(Params)",
+            "device_kernel<FlashAttnFwdSm90>",
+            False,
+        ),
+        (
+            "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, float, float>(cublasGemvParams)",
+            "internal::gemvx::kernel",
+            True,
+        ),
+        ("Kernel2", "Kernel2", True),
+        ("triton__0d1d2d3d4de", "triton__0d1d2d3d4de", True),
+        ("triton_", "triton_", True),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0", False),
+        ("void reduce_kernel<512, 1, at::native::ReduceOp<float>>()", "reduce_kernel<ReduceOp>", False),
+    ],
+)
+def test_a_name_that_says_nothing_comes_with_its_template(name: str, short: str, is_silent: bool) -> None:
+    assert short_name(name) == short
+    assert says_nothing(name) == is_silent

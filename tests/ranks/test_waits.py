@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from profkit.ranks.align.clocks import aligned
 from profkit.ranks.align.match import matched
 from profkit.ranks.measure.waits import split
-from profkit.ranks.reduce.collective_kinds import CollectiveKind, bus_factor, collective_kind_of, element_bytes
+from profkit.ranks.reduce.collective_kinds import CollectiveKind, bus_factor, collective_kind_of
+from profkit.timeline.collectives import element_bytes
 from tests.ranks.simulate import MESSAGE, MS, TRANSFER, US, Job, shifted, simulate, without
 
 

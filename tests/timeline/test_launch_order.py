@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profkit.testing import kernel, launch, span, trace_of
-from profkit.timeline.launch_order import LaunchOrder
+from profkit.timeline.launch_order import LaunchOrder, Typical
 
 STEP = 1_000_000
 
@@ -21,7 +21,8 @@ def typical(launches, name, *, n_steps=1):
             rows.append(kernel(text, at, at + length * 1000 + step, correlation=number))
     trace = trace_of(rows)
     code = trace.strings.index(name) if name in trace.strings else -1
-    return LaunchOrder(trace, 0).typical(code)
+    found = LaunchOrder(trace, 0).typical(code)
+    return None if found is None else found.before
 
 
 def test_other_functions_do_not_count_and_other_names_of_the_function_do():
@@ -34,13 +35,29 @@ def test_the_order_is_that_of_launches_not_of_execution():
     assert typical([("a<1>()", 10, 90, 5), ("a<2>()", 20, 30, 5)], "a<2>()") == 1
 
 
-def test_the_median_duration_is_typical():
-    launches = [("a()", 10, 20, 1), ("a()", 40, 50, 9), ("a()", 70, 80, 5)]
-    assert typical(launches, "a()") == 2
+def test_the_launch_that_has_the_time_is_typical():
+    alike = [("a()", 10, 20, 6), ("a()", 40, 50, 8), ("a()", 70, 80, 7)]
+    assert typical(alike, "a()") == 2
+    one_is_long = [("a()", 10, 20, 1), ("a()", 40, 50, 1), ("a()", 70, 80, 100), ("a()", 200, 210, 1)]
+    assert typical(one_is_long, "a()") == 2
 
 
-def test_without_steps_or_launches_there_is_none():
-    rows = [launch(1000, 1500, correlation=1), kernel("a()", 2000, 3000, correlation=1)]
-    trace = trace_of(rows)
-    assert LaunchOrder(trace, 0).typical(trace.strings.index("a()")) is None
+def unmarked(*lengths_us):
+    rows = []
+    for number, length in enumerate(lengths_us, 1):
+        at = 10**9 + 10_000_000 * number
+        rows.append(launch(at, at + 500, correlation=number))
+        rows.append(kernel("triton_", at + 5000, at + 5000 + length * 1000, correlation=number))
+    return trace_of(rows)
+
+
+def test_without_steps_it_is_counted_from_the_first_launch_of_the_trace():
+    trace = unmarked(2, 3, 1187, 2)
+    found = LaunchOrder(trace, 0).typical(trace.strings.index("triton_"))
+    assert found == Typical(before=2, duration_ns=1187 * 1000)
+
+
+def test_without_launches_there_is_none():
+    trace = unmarked(2)
     assert LaunchOrder(trace, 1).typical(0) is None
+    assert typical([("a()", 10, 20, 6)], "b()") is None

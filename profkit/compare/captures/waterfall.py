@@ -18,7 +18,7 @@ import numpy as np
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.work_rows import Rows, Work
 from profkit.model.documents.comparison import Account, Bar, Presence, Waterfall, WorkChange
-from profkit.model.names import short_name
+from profkit.model.names import bare_name
 
 Runs = Sequence[Sequence[Measured]]
 """The traces of each run of a side."""
@@ -138,7 +138,7 @@ def _by_operator(work: Work) -> tuple[str, ...]:
 
 
 def _by_short_name(work: Work) -> tuple[str, ...]:
-    return (short_name(work.name, 200),)
+    return (bare_name(work.name, 200),)
 
 
 def _grouped(uses: dict[Work, _Use], key: Callable[[Work], tuple[str, ...]]) -> dict[tuple[str, ...], list[Work]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.devices import device_work, linked
@@ -21,6 +22,8 @@ from profkit.model.trace import (
     Device,
     DeviceSpans,
     Flows,
+    GpuWork,
+    Kind,
     MemoryEvents,
     RuntimeCalls,
     SpanKind,
@@ -31,6 +34,7 @@ from profkit.model.trace import (
     TraceWarning,
 )
 from profkit.redact import redacted, redacted_line, redacted_names, redacted_text
+from profkit.timeline.collectives import asked_by_name
 
 if TYPE_CHECKING:
     from profkit.ingest.assemble.raw import RawTrace
@@ -69,6 +73,7 @@ def build_trace(raw: RawTrace) -> Trace:
     gpu = linked(gpu, calls, [pid for pid, _ in merged.threads], warnings)
     ops, spans = _host_ranges(merged, strings, warnings)
     meta = _meta(raw, merged, warnings)
+    gpu = _with_communication(gpu, asked_by_name(gpu, calls, ops, strings, world_size=meta.world_size))
     mapped: dict[str, Any] = {
         "meta": meta,
         "origin_unix_ns": _number(raw.metadata, "baseTimeNanoseconds", (0, LATEST_NS), warnings) or 0,
@@ -96,6 +101,14 @@ def build_trace(raw: RawTrace) -> Trace:
     python = mapped["python"]
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
     return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=_told(warnings))
+
+
+def _with_communication(gpu: GpuWork, rows: NDArray[np.intp]) -> GpuWork:
+    if rows.size == 0:
+        return gpu
+    kind = gpu.kind.copy()
+    kind[rows] = Kind.COMM
+    return replace(gpu, kind=kind)
 
 
 def _threads(merged: Merged) -> tuple[Thread, ...]:

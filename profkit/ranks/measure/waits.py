@@ -23,11 +23,11 @@ from profkit.ranks.reduce.collective_kinds import (
     UNKNOWN,
     CollectiveKind,
     bus_factor,
-    element_bytes,
     is_synchronising,
     message_bytes,
 )
 from profkit.ranks.reduce.records import PHASES, Group, RankSummary
+from profkit.timeline.collectives import element_bytes
 
 Float = NDArray[np.float64]
 

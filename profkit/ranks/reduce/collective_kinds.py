@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from enum import IntEnum
 from typing import Final
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
+from profkit.timeline import collectives
 
 
 class CollectiveKind(IntEnum):
@@ -64,15 +64,7 @@ _KINDS: Final = (
     ("coalesced", CollectiveKind.SEND_RECV),
 )
 
-_DTYPE_BYTES: Final = (
-    (re.compile(r"float8|fp8|byte|char|bool|u?int8"), 1),
-    (re.compile(r"bfloat16|half|u?int16|short|float16"), 2),
-    (re.compile(r"complexdouble|complex128"), 16),
-    (re.compile(r"double|long|u?int64|float64|complexfloat|complex64"), 8),
-    (re.compile(r"float|int"), 4),
-)
-
-UNKNOWN: Final = -1
+UNKNOWN: Final = collectives.UNKNOWN
 """Elements or bytes the trace does not tell."""
 
 
@@ -80,12 +72,6 @@ def collective_kind_of(name: str) -> CollectiveKind:
     """What a collective is, from c10d's name, NCCL's kernel or gloo's range."""
     plain = name.lower().replace("_", "")
     return next((kind for word, kind in _KINDS if word in plain), CollectiveKind.OTHER)
-
-
-def element_bytes(dtype: str) -> int:
-    """The bytes of one element as c10d spells its type ("Float", "BFloat16"); `UNKNOWN` for other words."""
-    lowered = dtype.lower()
-    return next((size for pattern, size in _DTYPE_BYTES if pattern.search(lowered)), UNKNOWN)
 
 
 def is_synchronising(kind: NDArray[np.integer]) -> NDArray[np.bool_]:

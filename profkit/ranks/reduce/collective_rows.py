@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.numbers import MAX_RANKS, whole
+from profkit.model.arrays import Bool
 from profkit.model.table import NO_CODE, NO_ROW
 from profkit.model.trace import I8, I32, Kind, SpanKind, Trace
-from profkit.ranks.reduce.collective_kinds import UNKNOWN, collective_kind_of
+from profkit.ranks.reduce.collective_kinds import UNKNOWN, CollectiveKind, collective_kind_of
 from profkit.ranks.reduce.records import Asked, Group
 from profkit.timeline import Facts
 from profkit.timeline.collectives import arguments_of, is_request
 from profkit.timeline.launch_order import asked_ns
+
+_LIBRARY: Final = re.compile(r"nccl|rccl|ccl::", re.IGNORECASE)
+_UNKNOWN_ENDS: Final = np.int8(CollectiveKind.SEND_RECV)
 
 
 class Collected(Asked, frozen=True, kw_only=True):
@@ -63,7 +68,9 @@ def _device(trace: Trace, device: int) -> tuple[Groups, Collected]:
     )
     return groups, Collected(
         group=group,
-        kind=_kinds(trace, name),
+        kind=np.where(
+            _may_leave_early(trace, name) & (said < 0), np.int8(CollectiveKind.SEND_RECV), _kinds(trace, name)
+        ),
         name=name,
         dtype=argument(args.dtype, NO_CODE).astype(np.int32),
         in_elements=argument(args.in_elements, UNKNOWN),
@@ -107,6 +114,18 @@ def _gloo(trace: Trace) -> tuple[Groups, Collected]:
         end_ns=spans.end_ns[rows],
         thread=thread,
     )
+
+
+def _may_leave_early(trace: Trace, name: I32) -> Bool:
+    """Whether each name is an all-to-all or all-gather of the job's own: one that only pushes may end before all came.
+
+    A library's waits for all: its ends tell the clocks.
+    """
+    codes, inverse = np.unique(name, return_inverse=True)
+    told = [trace.name(int(code)) for code in codes]
+    kinds = (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_GATHER)
+    early = [collective_kind_of(text) in kinds and not _LIBRARY.search(text) for text in told]
+    return np.array(early, np.bool_)[inverse] if codes.size else np.empty(0, np.bool_)
 
 
 def _kinds(trace: Trace, name: I32) -> I8:

@@ -1,0 +1,143 @@
+"""What a cheaper number format saves, by what the device can do."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from profkit.analyzers.precision import MatmulPrecision, judge, measure
+from profkit.model.finding import SEVERITY_FROM, Severity
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, kernel, launch, span, trace_of
+from profkit.timeline import Facts
+
+BASE = 10**9
+US = 1000
+SGEMM = "ampere_sgemm_128x128_tn"
+TF32 = "cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4"
+BF16 = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+GEMV = "void gemv2T_kernel_val<int, int, float, float, float>(int)"
+MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_mul<float>>"
+
+
+def trace(*work, device=""):
+    """Eight steps of 1 ms with the same kernels, (name, us), back to back, all launched early."""
+    rows, number = [], 0
+    for step in range(8):
+        at = begin = BASE + step * 1000 * US
+        rows.append(span(f"ProfilerStep#{step}", begin, begin + 1000 * US))
+        for name, us in work:
+            number += 1
+            asked = BASE - 5000 * US + number * 10 * US
+            rows.append(launch(asked, asked + US, correlation=number))
+            rows.append(kernel(name, at, at + us * US, correlation=number))
+            at += us * US
+    devices = [{"id": 0, "name": device}] if device else []
+    return trace_of(rows, deviceProperties=devices)
+
+
+def found(*work, device=""):
+    """The id, confidence and saved us per step of the one finding."""
+    result = measure(Facts.of(trace(*work, device=device)))
+    assert isinstance(result, MatmulPrecision)
+    return [(finding.id, finding.recoverable_ns // US) for finding in judge(result)]
+
+
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [
+        ("NVIDIA A100-SXM4-80GB", [("precision.no_tf32", 700)]),  # 800 x (1 - 1/8)
+        ("NVIDIA A10", [("precision.no_tf32", 400)]),
+        ("", [("precision.no_tf32", 700)]),  # the kernel's name says Ampere
+        ("NVIDIA GeForce RTX 4090", [("precision.fallback", 400)]),  # TF32 is no faster there: half precision is, 2x
+        ("Tesla V100-SXM2-16GB", [("precision.fallback", 700)]),  # no TF32 at all
+        ("AMD Instinct MI250X", [("precision.fallback", 600)]),
+    ],
+)
+def test_what_fp32_products_could_save_depends_on_the_device(device, told):
+    assert found((SGEMM, 800), (MUL, 100), device=device) == told
+
+
+def test_kernels_that_any_device_runs_do_not_say_that_it_has_tf32():
+    assert found(("sgemm_128x128_nn", 800)) == [("precision.fallback", 750)]
+
+
+def test_from_tf32_half_precision_saves_half_not_fifteen_sixteenths():
+    assert found((TF32, 800), device="NVIDIA A100-SXM4-80GB") == [("precision.fallback", 400)]
+
+
+def test_a_product_with_a_vector_gains_nothing_from_tf32_and_half_from_half_the_bytes():
+    a100 = "NVIDIA A100-SXM4-80GB"
+    assert found((GEMV, 800), (TF32, 100), device=a100) == [("precision.fallback", 450)]
+    assert found((GEMV, 400), (SGEMM, 400), device=a100) == [("precision.no_tf32", 350)]
+
+
+def test_fused_attention_chooses_for_itself():
+    fused = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)"
+    a100 = "NVIDIA A100-SXM4-80GB"
+    assert found((fused, 800), device=a100) == [("precision.fallback", 750)]
+    assert found((fused, 400), (SGEMM, 400), device=a100) == [("precision.no_tf32", 350)]
+
+
+def test_among_half_precision_it_is_a_fallback():
+    assert found((SGEMM, 400), (BF16, 400), device="NVIDIA A100-SXM4-80GB")[0][0] == "precision.fallback"
+
+
+def test_below_a_fiftieth_of_the_window_tf32_is_not_worth_a_word():
+    result = measure(Facts.of(trace((SGEMM, 800), device="NVIDIA A100-SXM4-80GB")))
+    assert isinstance(result, MatmulPrecision)
+    window = result.scope.window_ns
+    for saved, fires in ((0.0201, True), (0.0199, False)):
+        covered = round(window * saved * 8 / 7)
+        told = judge(replace(result, allowable_ns=covered))
+        assert ("precision.no_tf32" in {finding.id for finding in told}) == fires
+
+
+def test_the_larger_gain_is_the_headline_and_its_kernel_is_profiled():
+    """450 us of fp32 products save up to 394 us in TF32; fusing 500 us of elementwise kernels saves up to 400."""
+    work = [(SGEMM, 450), *[(MUL, 100)] * 5]
+    _, verdict = triage_trace(trace(*work, device="NVIDIA A100-SXM4-80GB"))
+    assert [finding.id for finding in verdict.findings] == ["kernel.unfused", "precision.no_tf32"]
+    work = [(SGEMM, 600), *[(MUL, 100)] * 4]
+    _, verdict = triage_trace(trace(*work, device="NVIDIA A100-SXM4-80GB"))
+    assert [finding.id for finding in verdict.findings] == ["precision.no_tf32", "kernel.unfused"]
+    assert "without TF32" in verdict.headline
+    assert "--kernel ampere_sgemm_128x128_tn" in verdict.next_tool.command
+    assert "set_float32_matmul_precision('high')" in verdict.fixes[0]
+
+
+def test_a_larger_gain_stands_before_a_smaller_one_whatever_the_headline_is():
+    """Communication has 30 % of each step, products in fp32 45 % and copies 4 %: TF32 gives more than copies."""
+    rows, number = [], 0
+    for step in range(8):
+        begin = BASE + step * 1000 * US
+        rows.append(span(f"ProfilerStep#{step}", begin, begin + 1000 * US))
+        parts = (("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 300), (SGEMM, 360, 810), ("", 320, 360))
+        for name, first, last in parts:
+            number += 1
+            asked = BASE - 5000 * US + number * 10 * US
+            edges = (begin + first * US, begin + last * US)
+            copied = {"device": 0, "stream": 7, "correlation": number, "bytes": 10**6}
+            rows.append(
+                kernel(name, *edges, correlation=number)
+                if name
+                else Row(
+                    name="Memcpy HtoD (Pageable -> Device)",
+                    cat="gpu_memcpy",
+                    start_ns=edges[0],
+                    end_ns=edges[1],
+                    args=copied,
+                )
+            )
+            call = "cudaLaunchKernel" if name else "cudaMemcpyAsync"
+            rows.append(launch(asked, asked + US, correlation=number, name=call))
+    _, verdict = triage_trace(trace_of(rows))
+    assert [one.id for one in verdict.findings] == ["comm.exposed", "precision.no_tf32", "h2d.exposed"]
+    assert [fix.split()[0] for fix in verdict.fixes[1:]] == ["call", "use"]
+
+
+def test_no_weight_is_called_low_beside_a_large_share():
+    for work in ([(TF32, 900)], [(SGEMM, 900)], [(SGEMM, 500), (BF16, 400)], [("sgemm_32", 300)]):
+        rank, _ = triage_trace(trace(*work))
+        for one in rank.findings:
+            assert one.severity is not Severity.LOW or one.fraction < SEVERITY_FROM[Severity.HIGH]
