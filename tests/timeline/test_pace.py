@@ -1,4 +1,4 @@
-"""Steps at the pace of the device: jobs whose host runs ahead, starts behind or keeps pace, captured from the middle."""
+"""Steps at the pace of the device: jobs whose host runs ahead or keeps pace, and captures that begin in the middle."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_device_that_lags_evenly_keeps_the_marked_steps(tmp_path: Path) -> Non
 
 
 def test_steps_that_ran_off_a_backlog_do_not_dilute_the_idle_time(tmp_path: Path) -> None:
-    """The host takes 20 ms for the 10 ms of the device; the capture finds the device 36 ms behind, each step catches up 10."""
+    """The host takes 20 ms for the 10 ms of the device; the capture begins 36 ms behind, a step makes up for 10."""
     steady = triaged(trained(host_ms=20, device_ms=10, n_steps=8).rows, tmp_path)
     job = trained(host_ms=20, device_ms=10, n_warm=4, warm_ms=1, n_steps=8)
     report = triaged(captured(job, 4), tmp_path)
