@@ -124,9 +124,9 @@ def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progre
     for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress, meanwhile=load):
         from profkit.pipeline import analyse
 
-        analysed = analyse(trace, step_range=options.step_range, command=options.command)
-        # the file's only trace: no other rank needs a summary of it
-        if trace.meta.n_in_source == 1:
+        is_alone = trace.meta.n_in_source == 1  # the file's only trace: no other rank needs a summary of it
+        analysed = analyse(trace, step_range=options.step_range, command=options.command, is_alone=is_alone)
+        if is_alone:
             return Report(
                 verdict=analysed.verdict,
                 ranks=(analysed.rank,),

@@ -24,6 +24,7 @@ from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, of_mean_step
 
@@ -52,17 +53,20 @@ def triage_trace(
     return analysed.rank, analysed.verdict
 
 
-def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None) -> Analysed:
+def analyse(
+    trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None, is_alone: bool = True
+) -> Analysed:
     """Everything that is known of one trace.
 
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
+    One of many ranks (not `is_alone`) keeps the steps that its host marked: by these it is matched with the others.
     """
     if command:
         trace = replace(trace, meta=replace(trace.meta, command=redacted_line(typed(command).text)))
     if step_range is not None:
         trace = narrowed(trace, step_range)
     with blamed("analysing it", trace.meta.source):
-        return _analysed(trace)
+        return _analysed(paced(trace) if is_alone else Paced(trace))
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -88,7 +92,8 @@ def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
         return _Answer(Skipped(analyzer=analyzer.name, reason=told.message, how_to_get=told.hint), is_fault=True)
 
 
-def _analysed(trace: Trace) -> Analysed:
+def _analysed(chosen: Paced) -> Analysed:
+    trace = chosen.trace
     facts = Facts.of(trace)
     answers = {name: _answer(analyzer, facts) for name, analyzer in ANALYZERS.items()}
     skipped = tuple(answer.result for answer in answers.values() if isinstance(answer.result, Skipped))
@@ -118,7 +123,7 @@ def _analysed(trace: Trace) -> Analysed:
         is_command_used=bool(trace.meta.command),
     )
     case = _case(facts, rank, findings, cap, _of(found, Kernels))
-    case = replace(case, notes=(*faults, *case.notes))
+    case = replace(case, notes=(*faults, *filter(None, [chosen.note]), *case.notes))
     return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case))
 
 

@@ -18,7 +18,7 @@ from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
-from profkit.timeline.launch_order import LaunchOrder, asked_ns
+from profkit.timeline.launch_order import LaunchOrder, placed_ns
 from profkit.timeline.steps import step_of
 from profkit.units import format_count, format_fraction, format_ns
 
@@ -124,7 +124,7 @@ def _device_work(facts: Facts) -> _Work:
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     low, high = facts.trace.window_ns
     duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
-    step = step_of(asked_ns(facts.trace, rows), facts.trace.steps)
+    step = step_of(placed_ns(facts.trace, rows), facts.trace.steps)
     return _Work(gpu.name[rows], gpu.stream[rows], step, np.maximum(duration, 0), gpu.launch_row[rows], is_cpu=False)
 
 

@@ -44,7 +44,9 @@ def describe(trace: Trace) -> dict[str, Any]:
     """What a trace holds as plain values."""
     from profkit.analyzers import ANALYZERS, quality
     from profkit.timeline import Facts
+    from profkit.timeline.pace import paced
 
+    trace = paced(trace).trace
     facts = Facts.of(trace)
     results = {name: analyzer.measure(facts) for name, analyzer in ANALYZERS.items()}
     gate = quality.measure(facts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -12,11 +11,10 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64
 from profkit.model.names import WHOLE_GRAPH, function_name
 from profkit.model.trace import I32, Kind, Step, Trace
-from profkit.timeline.launch_order import asked_ns
+from profkit.timeline.launch_order import placed_ns
 from profkit.timeline.steps import step_of
 
 Shape = tuple[int, int, int]
-_EDGES_ON_DEVICE: Final = ("period", "span")
 
 
 class KernelKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +74,7 @@ def launches_of(trace: Trace, device: int, steps: Sequence[Step]) -> Launches:
     """
     gpu = trace.gpu
     rows = np.flatnonzero((gpu.kind != Kind.COPY) & (gpu.device == device))
-    asked = gpu.start_ns[rows] if trace.step_source in _EDGES_ON_DEVICE else asked_ns(trace, rows)
+    asked = placed_ns(trace, rows)
     step = step_of(asked, steps)
     order = np.lexsort((asked, step))
     order = order[step[order] >= 0]

@@ -41,7 +41,7 @@ OUTRUN: Final = CheckKind(
     id="steps.outrun",
     allows=Threshold(
         0.1,
-        "the lag of the device behind the host grows by at most {} of the window",
+        "the lag of the device behind the host changes by at most {} of the window",
         "chosen; sound reference traces show up to 6 %",
     ),
     cap=0.6,
@@ -126,7 +126,7 @@ QUALITY: Final = FindingKind(
     " overlap; zero timestamps and overflowed durations; marked steps; 5th percentile of launch latency on an idle device;"
     " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones; the share of the window in"
     " CUDA graphs that nsys recorded without their kernels; idle time under the profiler's own rows (buffers flushed,"
-    " requested); how much more the device lags behind the host at the end of the steps than at their start.",
+    " requested); how much the lag of the device behind the host changes from the start of the steps to their end.",
     thresholds={
         **{check.id: check.allows for check in CHECKS.values()},
         "no_cause": Threshold(
@@ -144,7 +144,7 @@ QUALITY: Final = FindingKind(
     },
     lookalikes=(
         "launches recorded into a CUDA graph run nothing: they are not lost",
-        "kernels launched before the profiler started have no launch call: the first step only",
+        "kernels launched before the profiler started have no launch call: these do not count as unlinked",
         "programmatic dependent launch on Hopper lets rows of one stream overlap on purpose",
     ),
     proof="Record again as below: the check passes, and the verdict stays or changes.",

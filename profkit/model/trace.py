@@ -183,6 +183,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return self.end_ns - self.start_ns
 
 
+DEVICE_STEPS: Final = "device"
+"""The source of steps that begin where the device begins the work of a marked step."""
+
+
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
     """A host thread: ids as the trace writes them."""
 

@@ -31,6 +31,14 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
         return self.copy - (self.compute | self.comm)
 
 
+def busiest_device(trace: Trace) -> int:
+    """The device that is busy for longest in the window, the first of several."""
+    devices = trace.device_indices
+    if len(devices) == 1:
+        return devices[0]
+    return max(devices, key=lambda device: device_activity(trace, device).any.total_ns)
+
+
 def device_activity(trace: Trace, device: int) -> Activity:
     """The activity of one device, clipped to the window (docs/method.md, section 2)."""
     gpu = trace.gpu

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from profkit.model.arrays import I64, distinct, is_one_of
+from profkit.model.arrays import I64, Bool, distinct, is_one_of
 from profkit.model.names import function_name
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Kind, Trace
-from profkit.timeline.steps import step_of
+from profkit.timeline.steps import EDGES_ON_DEVICE, step_of
+
+_LONG_AGO: Final = -(2**62)
 
 
 class Typical(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +44,8 @@ class LaunchOrder:
         trace, gpu = self._trace, self._trace.gpu
         alike = [other for other, function in self._function.items() if function == self._function.get(code)]
         rows = self._rows[is_one_of(gpu.name[self._rows], alike)]
-        asked = asked_ns(trace, rows)
-        order = np.argsort(asked, kind="stable")
-        rows, step = rows[order], step_of(asked[order], trace.steps)
+        rows = rows[np.argsort(asked_ns(trace, rows), kind="stable")]
+        step = step_of(placed_ns(trace, rows), trace.steps)
         own = np.flatnonzero((gpu.name[rows] == code) & ((step >= 0) | (not trace.steps)))
         if own.size == 0:
             return None
@@ -55,6 +58,31 @@ class LaunchOrder:
         return Typical(before=before, duration_ns=int(duration[chosen]))
 
 
+def before_capture(trace: Trace, rows: NDArray[np.intp]) -> Bool:
+    """Which device rows were launched before the capture began: no call has their number, and all numbers are higher.
+
+    Launches are numbered as they are made; a row whose call was lost on the way has a number among the others.
+    """
+    numbers = trace.calls.correlation[trace.calls.correlation > 0]
+    number = trace.gpu.correlation[rows]
+    first = int(numbers.min()) if numbers.size else 0
+    return (trace.gpu.launch_row[rows] == NO_ROW) & (number > 0) & (number < first)
+
+
+def behind_ns(trace: Trace, device: int, at_ns: ArrayLike) -> I64:
+    """How long after each of these times a device ends what had been launched by then, int64 ns, 0 where it has."""
+    gpu = trace.gpu
+    at = np.asarray(at_ns, np.int64)
+    rows = np.flatnonzero(gpu.device == device)
+    is_linked = gpu.launch_row[rows] != NO_ROW
+    before = rows[before_capture(trace, rows)]
+    asked = trace.calls.start_ns[gpu.launch_row[rows[is_linked]]]
+    order = np.argsort(asked, kind="stable")
+    ends = np.append(gpu.end_ns[before].max(initial=_LONG_AGO), gpu.end_ns[rows[is_linked][order]])
+    ends = np.maximum.accumulate(ends)
+    return np.maximum(ends[np.searchsorted(asked[order], at)] - at, 0)
+
+
 def asked_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:
     """When the host asked for each device row: the start of its launch, its own where that is unknown."""
     gpu = trace.gpu
@@ -62,3 +90,12 @@ def asked_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:
     has_call = gpu.launch_row[rows] != NO_ROW
     asked[has_call] = trace.calls.start_ns[gpu.launch_row[rows][has_call]]
     return asked
+
+
+def placed_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:
+    """The time by which a device row belongs to a step: when the host asked for it, or its own start (int64 ns).
+
+    A row belongs to the step that asked for it, since it may run in the next; where steps begin with a kernel, to the
+    one it starts in.
+    """
+    return trace.gpu.start_ns[rows] if trace.step_source in EDGES_ON_DEVICE else asked_ns(trace, rows)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, median, quantile
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.activity import Activity
+from profkit.timeline.launch_order import behind_ns
 
 _MIN_DRAINED: Final = 5
 DEFAULT_LATENCY_NS: Final = 10_000
@@ -78,20 +79,17 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
         floor_median_ns=usual if has_floor else None,
         latency_ns=min(max(MIN_LATENCY_NS, usual * 3 // 2), MAX_LATENCY_NS),
         turnaround_ns=_turnaround_ns(trace, activity),
-        behind_ns=(_behind_ns(trace, rows, trace.window_ns[0]), _behind_ns(trace, rows, trace.window_ns[1])),
+        behind_ns=_behind_ns(trace, rows),
         n_early=int((start < issued).sum()),
         early_ns=int(quantile((issued - start)[start < issued], 0.99)) if (start < issued).any() else 0,
     )
 
 
-def _behind_ns(trace: Trace, rows: NDArray[np.intp], at_ns: int) -> int:
-    """How long after a time the device of these rows ends what had been launched by then."""
-    gpu, calls = trace.gpu, trace.calls
-    if rows.size == 0 or len(calls) == 0:
-        return 0
-    late = np.flatnonzero((gpu.end_ns > at_ns) & (gpu.device == gpu.device[rows[0]]) & (gpu.launch_row >= 0))
-    late = late[calls.start_ns[gpu.launch_row[late]] < at_ns]
-    return int(gpu.end_ns[late].max()) - at_ns if late.size else 0
+def _behind_ns(trace: Trace, rows: NDArray[np.intp]) -> tuple[int, int]:
+    if rows.size == 0:
+        return 0, 0
+    low, high = behind_ns(trace, int(trace.gpu.device[rows[0]]), trace.window_ns).tolist()
+    return low, high
 
 
 def _previous_end(start: I64, end: I64) -> I64:

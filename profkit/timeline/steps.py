@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from profkit.model.arrays import I64, IntervalArrays
-from profkit.model.trace import I32, Step, Trace
+from profkit.model.trace import DEVICE_STEPS, I32, Step, Trace
+
+EDGES_ON_DEVICE: Final = (DEVICE_STEPS, "period", "span")
+"""Where a step begins with a kernel; else it begins on the host."""
 
 
 def steps_in_window(trace: Trace) -> tuple[Step, ...]:

@@ -19,7 +19,13 @@ def is_one_off(result: Launches) -> bool:
     """Whether a few long stretches hold the late time: start-up, compilation, a checkpoint; not launch cost."""
     is_short = result.scope.n_steps < 2 * STALL.limit("stretches")
     most = STALL.limit("one_off")
-    return result.few_gaps_share >= most and (is_short or result.worst_step_share >= most)
+    is_few = result.few_gaps_share >= most and (is_short or result.worst_step_share >= most)
+    return is_few and not is_one_each_step(result)
+
+
+def is_one_each_step(result: Launches) -> bool:
+    """Whether one long stretch in each step holds the late time: what comes in every step is steady, in few steps too."""
+    return result.each_step_share >= STALL.limit("one_off")
 
 
 def judge(result: Launches) -> tuple[Finding, ...]:
@@ -35,7 +41,7 @@ def judge(result: Launches) -> tuple[Finding, ...]:
         return ()
     before = scope.fraction(late + result.data_idle_ns + result.sync_idle_ns)
     is_ahead = (result.rho_time or 0) < LAUNCH_BOUND.limit("rho") and before < LAUNCH_BOUND.limit("before")
-    if not scope.is_cpu and is_ahead:
+    if not scope.is_cpu and is_ahead and not is_one_each_step(result):
         return ()
     return (_launch_bound(result, late, fraction),)
 
@@ -59,7 +65,10 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         confidence=(0.85 if clear else 0.6) - (0.1 if scope.is_cpu else 0),
         recoverable_ns=scope.per_step(late),
         fraction=fraction,
-        evidence=cpu_evidence(result, fraction) if scope.is_cpu else device_evidence(result, fraction),
+        evidence=(
+            *(cpu_evidence(result, fraction) if scope.is_cpu else device_evidence(result, fraction)),
+            *_each_step(result),
+        ),
         fix=_fix(is_cpu=scope.is_cpu, mostly_host=mostly_host),
         next_tools=(tool,),
     )
@@ -81,6 +90,23 @@ def _title(result: Launches, *, mostly_host: bool) -> str:
         "the GPU waits for the host, mostly outside operators"
         if mostly_host
         else "the GPU waits for the host to launch work"
+    )
+
+
+def _each_step(result: Launches) -> tuple[Evidence, ...]:
+    """Say that the late time is one stretch in each step, where it is."""
+    if not is_one_each_step(result):
+        return ()
+    low, high = result.longest_gap_ns
+    return (
+        Evidence(
+            statement=f"{format_fraction(result.each_step_share)} of the idle time that the host causes is one gap in each"
+            f" of {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
+            metric="launches.each_step_share",
+            value=result.each_step_share,
+            unit="fraction",
+            span_ns=result.longest_gap_ns,
+        ),
     )
 
 
@@ -127,6 +153,7 @@ def present(result: Launches) -> Section:
             "median_kernel_ns": result.median_kernel_ns,
             "shorter_than_launch_fraction": result.shorter_than_launch,
             "few_gaps_share": result.few_gaps_share,
+            "each_step_share": result.each_step_share,
             **({} if result.scope.is_cpu else {"turnaround_ns": result.turnaround_ns}),
             "op_cost_ns": result.op_cost_ns,
         },

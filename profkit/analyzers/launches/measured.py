@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import numpy as np
 
@@ -13,6 +15,11 @@ from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts
 from profkit.timeline.host import os_waits
 from profkit.timeline.steps import edges, steps_in_window
+
+_ALIKE: Final = 0.5
+"""Chosen: stretches of one cause differ by less from step to step, a start-up from what follows it by more."""
+_MOST_ONCE: Final = 1
+"""One step cannot show that something recurs."""
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +46,8 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Share of launch, host and sync idle time in its three longest stretches."""
     worst_step_share: float
     """Share of it between the start of one step and that of the next, of the step that has most."""
+    each_step_share: float
+    """Share of it in the longest stretch of each step, where these are alike; 0 where some step has none like it."""
     longest_gap_ns: tuple[int, int]
     top_operators: tuple[tuple[str, int, int], ...]
     """(operator, launches, device ns) with the most launches."""
@@ -62,7 +71,7 @@ def _measure_device(facts: Facts) -> Launches:
     trace, queue = facts.trace, main.queue
     late = main.idle.launch | main.idle.host | main.idle.sync
     share, longest = _concentration(late.start_ns, late.end_ns)
-    worst_step = _worst_step_share(facts, late)
+    worst_step, each_step = _worst_step_share(facts, late), _each_step_share(facts, late)
     del late
     rows = main.activity.rows
     kernels = rows[trace.gpu.kind[rows] == Kind.COMPUTE]
@@ -90,6 +99,7 @@ def _measure_device(facts: Facts) -> Launches:
         shorter_than_launch=float((duration[linked] < call).mean()) if call.size else None,
         few_gaps_share=share,
         worst_step_share=worst_step,
+        each_step_share=each_step,
         longest_gap_ns=longest,
         top_operators=_top_operators(facts),
         op_cost_ns=0,
@@ -104,7 +114,7 @@ def _measure_cpu(facts: Facts) -> Launches:
     idle = cpu.operators | cpu.data | cpu.comm | cpu.compute
     between = idle.gaps(*facts.trace.window_ns)
     share, longest = _concentration(between.start_ns, between.end_ns)
-    worst_step = _worst_step_share(facts, between)
+    worst_step, each_step = _worst_step_share(facts, between), _each_step_share(facts, between)
     return Launches(
         scope=scope_of(facts),
         n_operations=cpu.n_leaf_ops,
@@ -123,6 +133,7 @@ def _measure_cpu(facts: Facts) -> Launches:
         shorter_than_launch=None,
         few_gaps_share=share,
         worst_step_share=worst_step,
+        each_step_share=each_step,
         longest_gap_ns=longest,
         top_operators=(),
         op_cost_ns=cpu.op_cost_ns,
@@ -146,6 +157,17 @@ def _worst_step_share(facts: Facts, late: Intervals) -> float:
     start, _ = edges(steps_in_window(facts.trace))
     per_step = late.covered_ns(start, np.append(start[1:], facts.trace.window_ns[1:])[: start.size])
     return float(per_step.max() / late.total_ns) if per_step.size and late.total_ns else 0.0
+
+
+def _each_step_share(facts: Facts, late: Intervals) -> float:
+    """The share that the longest stretch of each step has together, 0 where the shortest of these is not like the longest."""
+    start, _ = edges(steps_in_window(facts.trace))
+    if start.size <= _MOST_ONCE or not late:
+        return 0.0
+    place = np.searchsorted(start, late.start_ns, "right") - 1
+    longest = np.zeros(start.size, np.int64)
+    np.maximum.at(longest, place[place >= 0], (late.end_ns - late.start_ns)[place >= 0])
+    return float(longest.sum() / late.total_ns) if longest.min() >= _ALIKE * longest.max() else 0.0
 
 
 def _top_operators(facts: Facts) -> tuple[tuple[str, int, int], ...]:

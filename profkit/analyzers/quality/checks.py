@@ -37,7 +37,12 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             lost,
             f"{seen} have no kernel in the trace" + ("" if q.n_device_rows else ": no device rows at all"),
         ),
-        _share(capture.UNLINKED, q.unlinked_fraction, "of device rows have no launch call"),
+        _share(
+            capture.UNLINKED,
+            q.unlinked_fraction,
+            "of device rows have no launch call"
+            + (f", beside {q.n_before:,} launched before the capture began" if q.n_before else ""),
+        ),
         _share(
             capture.EARLY,
             q.early_fraction,
@@ -65,10 +70,7 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
         _at_most(
             capture.OUTRUN,
             q.outrun_fraction,
-            "the GPU keeps up with the marked steps"
-            if (q.outrun_fraction or 0) <= _limit(capture.OUTRUN)
-            else f"the host runs ahead: the GPU takes {format_ns(q.device_step_ns)} for the work of a step, but the step"
-            " markers show the pace of the host",
+            _pace(q),
         ),
         _share(
             capture.OVERHEAD,
@@ -82,6 +84,16 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
             " (profkit nsys --also graphs records them)",
         ),
     )
+
+
+def _pace(q: Quality) -> str:
+    """Whether the marked steps show the pace of the device as well."""
+    if (q.outrun_fraction or 0) <= _limit(capture.OUTRUN):
+        return "the GPU keeps up with the marked steps"
+    work = f"the GPU takes {format_ns(q.device_step_ns)} for the work of a step"
+    if q.is_catching_up:
+        return f"in every marked step the GPU also works on what was launched before: {work}"
+    return f"the host runs ahead: {work}, but the step markers show the pace of the host"
 
 
 def _run_checks(q: Quality) -> tuple[Check, ...]:

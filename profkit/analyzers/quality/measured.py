@@ -10,8 +10,9 @@ from profkit.analyzers.base import Scope, scope_of
 from profkit.model.arrays import is_member
 from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
-from profkit.model.trace import CallKind, Trace
+from profkit.model.trace import DEVICE_STEPS, CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.launch_order import before_capture
 from profkit.timeline.overhead import profiler_work
 from profkit.timeline.steps import steps_in_window
 
@@ -25,6 +26,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     n_during_capture: int
     n_device_rows: int
     unlinked_fraction: float | None
+    n_before: int
+    """Device rows in the window that were launched before the capture began."""
     early_fraction: float | None
     early_ns: int
     """By how much rows start before their launch; 99 of 100 by less."""
@@ -40,7 +43,9 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     overhead_fraction: float | None
     """Of the window, idle time of the device in which the profiler worked for itself; None where it wrote no such rows."""
     outrun_fraction: float | None
-    """Of the window: how much further behind the host the device is at its end than at its start."""
+    """Of the window: by how much the lag of the device behind the host changes from its start to its end."""
+    is_catching_up: bool
+    """Whether the lag shrinks: the device worked off what was launched before the window."""
     device_step_ns: int
     """Time the device takes for the work of a step."""
     n_cpu_ops: int | None
@@ -56,16 +61,19 @@ def measure(facts: Facts) -> Quality:
     trace = facts.trace
     main = facts.main_device
     n_launches, lost, n_captured = _lost_launches(facts)
+    unlinked, n_before = _unlinked(facts)
     warnings = {warning.id: warning.count for warning in trace.warnings}
-    is_marked = bool(trace.steps) and trace.step_source == trace.meta.traits.step_source
-    gained = main.queue.behind_ns[1] - main.queue.behind_ns[0] if main is not None and is_marked else 0
+    is_marked = bool(trace.steps) and trace.step_source in {trace.meta.traits.step_source, DEVICE_STEPS}
+    shows_host = is_marked and trace.step_source != DEVICE_STEPS
+    gained = main.queue.behind_ns[1] - main.queue.behind_ns[0] if main is not None and shows_host else 0
     return Quality(
         scope=scope_of(facts),
         n_launches=n_launches,
         lost_launch_fraction=lost,
         n_during_capture=n_captured,
         n_device_rows=sum(device.activity.rows.size for device in facts.devices),
-        unlinked_fraction=_unlinked(facts),
+        unlinked_fraction=unlinked,
+        n_before=n_before,
         early_fraction=main.queue.n_early / main.queue.n_linked if main is not None and main.queue.n_linked else None,
         early_ns=main.queue.early_ns if main is not None else 0,
         overlapped_fraction=_overlapped(trace, main) if main is not None else None,
@@ -77,9 +85,8 @@ def measure(facts: Facts) -> Quality:
         n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),
         whole_graph_fraction=_whole_graphs(trace, main) if main is not None else None,
         overhead_fraction=_overhead(trace, main) if main is not None and len(trace.overhead) else None,
-        outrun_fraction=max(gained, 0) / facts.window_ns
-        if main is not None and is_marked and facts.window_ns
-        else None,
+        outrun_fraction=abs(gained) / facts.window_ns if main is not None and shows_host and facts.window_ns else None,
+        is_catching_up=gained < 0,
         device_step_ns=facts.per_step(facts.window_ns + gained),
         n_cpu_ops=facts.cpu.n_leaf_ops or (None if facts.cpu.compute else 0) if facts.cpu is not None else None,
         startup_fraction=facts.startup_ns / facts.window_ns
@@ -120,9 +127,14 @@ def _during_capture(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     return captured
 
 
-def _unlinked(facts: Facts) -> float | None:
+def _unlinked(facts: Facts) -> tuple[float | None, int]:
+    """Give (share of device rows whose launch is missing, rows launched before the capture began)."""
     rows = np.concatenate([device.activity.rows for device in facts.devices]) if facts.devices else np.empty(0, np.intp)
-    return float((facts.trace.gpu.launch_row[rows] < 0).mean()) if rows.size else None
+    if rows.size == 0:
+        return None, 0
+    lost = rows[facts.trace.gpu.launch_row[rows] < 0]
+    n_before = int(before_capture(facts.trace, lost).sum())
+    return (lost.size - n_before) / rows.size, n_before
 
 
 def _overlapped(trace: Trace, main: DeviceFacts) -> float:

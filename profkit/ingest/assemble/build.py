@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.devices import device_work, linked
 from profkit.ingest.assemble.merge import WHAT, Merged, cleaned, code_table, in_time_order
-from profkit.ingest.assemble.steps import find_steps, find_window
+from profkit.ingest.assemble.steps import find_steps, find_window, without_empty_steps
 from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, MOST_BYTES, MOST_NS, whole
 from profkit.ingest.texts import LONGEST_TEXT, label, trimmed, without_long_texts
 from profkit.model import names
@@ -95,6 +95,7 @@ def build_trace(raw: RawTrace) -> Trace:
     }
     if meta.metadata.get("profkit_is_cut"):
         spans = mapped["spans"] = _without_cut_step(spans, warnings)
+    spans = mapped["spans"] = without_empty_steps(spans, gpu=gpu, calls=calls, ops=ops, warnings=warnings)
     warnings += merged.warnings
     _refuse_endless(mapped, raw.source)
     steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=raw.traits.step_source)

@@ -13,19 +13,25 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.numbers import MOST_STEPS, whole
-from profkit.model.arrays import I64, distinct, rows_by_value
+from profkit.model.arrays import I64, distinct, is_one_of, median, rows_by_value
 from profkit.model.table import Table
-from profkit.model.trace import CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step
+from profkit.model.trace import CallKind, CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step, TraceWarning
+from profkit.units import format_ns
 
 _NUMBER: Final = re.compile(r"\d+")
 _MIN_PERIODS: Final = 3
 _MIN_MATCH: Final = 0.9  # markers and period agreed on five public traces at a match of 1.0
 _MAX_ROWS: Final = 200_000  # enough for any period that repeats three times in a profile
 _MAX_CANDIDATES: Final = 64
+_MOST_ROUNDED_NS: Final = 1_000
+"""Chosen: neighbours whose clocks were rounded or read twice overlap by less (83 ns were seen)."""
+_SHORT: Final = 0.1
+"""Chosen: a marker with that share of the usual length, or more, may be a step."""
 
 
 def find_window(
@@ -60,18 +66,64 @@ def find_steps(
     return (steps, "period") if steps else ((), "span")
 
 
-def _marked_steps(spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
+def without_empty_steps(
+    spans: Spans, *, gpu: GpuWork, calls: RuntimeCalls, ops: CpuOps, warnings: list[TraceWarning]
+) -> Spans:
+    """The ranges with markers at either end in which nothing was launched (on a CPU: nothing ran) as plain ranges.
+
+    A profiler opens a marker after the last step, too, and closes it when it stops. One as long as the others stays
+    where the device runs in it what was launched before.
+    """
+    rows = _markers(spans)
+    start, end = spans.start_ns[rows], spans.end_ns[rows]
+    is_long = end - start >= _SHORT * median(end - start) if rows.size else np.zeros(0, np.bool_)
+    busy = _has_any(_asked_ns(spans, gpu, calls, ops), start, end) | (is_long & _has_any(gpu.start_ns, start, end))
+    if busy.all() or not busy.any():
+        return spans
+    first, last = int(busy.argmax()), busy.size - 1 - int(busy[::-1].argmax())
+    kind = spans.kind.copy()
+    for some, place in ((rows[:first], "first"), (rows[last + 1 :], "last")):
+        kind[some] = SpanKind.OTHER
+        if some.size:
+            length = format_ns(int((spans.end_ns[some] - spans.start_ns[some]).sum()))
+            which = f"the {place} marked step is" if some.size == 1 else f"the {place} {some.size:,} marked steps are"
+            said = f"{which} left out: nothing was launched in {'it' if some.size == 1 else 'them'} ({length})"
+            warnings.append(TraceWarning(id="steps.empty", message=said, count=int(some.size)))
+    return replace(spans, kind=kind)
+
+
+def _asked_ns(spans: Spans, gpu: GpuWork, calls: RuntimeCalls, ops: CpuOps) -> I64:
+    """When the host asked a device for work, in order; without a device, when something ran on the host."""
+    if len(gpu) == 0:
+        ran = is_one_of(spans.kind, (SpanKind.COMPILED, SpanKind.COMM, SpanKind.OPTIMIZER))
+        return np.sort(np.concatenate((ops.start_ns, spans.start_ns[ran])))
+    return calls.start_ns[is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))]
+
+
+def _has_any(times_ns: I64, start_ns: I64, end_ns: I64) -> NDArray[np.bool_]:
+    return np.searchsorted(times_ns, end_ns) > np.searchsorted(times_ns, start_ns)
+
+
+def _markers(spans: Spans) -> NDArray[np.intp]:
+    """The rows of step markers that last, of the thread that has most."""
     rows = np.flatnonzero(spans.kind == SpanKind.STEP)
     if rows.size == 0:
-        return ()
+        return rows
     threads, counts = np.unique(spans.thread[rows], return_counts=True)
     rows = rows[spans.thread[rows] == threads[np.argmax(counts)]]
-    rows = rows[spans.end_ns[rows] > spans.start_ns[rows]]
+    return rows[spans.end_ns[rows] > spans.start_ns[rows]]
+
+
+def _marked_steps(spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
     steps: list[Step] = []
-    for row in rows:
+    for row in _markers(spans):
         start, end = int(spans.start_ns[row]), int(spans.end_ns[row])
         if steps and start < steps[-1].end_ns:
-            continue  # a marker inside another: the outer one is the step
+            before = steps[-1]
+            over = before.end_ns - start
+            if over > _MOST_ROUNDED_NS or 2 * over > min(end - start, before.duration_ns):
+                continue  # a marker inside another: the outer one is the step
+            steps[-1] = replace(before, end_ns=start)
         digits = _NUMBER.search(strings[spans.name[row]])
         number = whole(digits[0], 0, MOST_STEPS) if digits else None
         steps.append(

@@ -60,7 +60,7 @@ def outcome(analysed: Analysed) -> Outcome:
 
 
 def _outcome(trace: Trace, options: Options) -> Outcome:
-    analysed = analyse(trace, step_range=options.step_range, command=options.command)
+    analysed = analyse(trace, step_range=options.step_range, command=options.command, is_alone=False)
     with blamed("summing it up for the other ranks", trace.meta.source):
         return outcome(analysed)
 

@@ -15,6 +15,7 @@ from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
+from profkit.model.trace import DEVICE_STEPS
 from profkit.shell import DEFAULT_COMMAND, clean
 from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 
@@ -110,6 +111,8 @@ def step_sentence(report: Report) -> str:
         known.append(f"varies by {format_fraction(rank.steps.cv)}")
     if rank.steps.source == "period":
         known.append("found by their period")
+    if rank.steps.source == DEVICE_STEPS:
+        known.append("measured on the GPU")
     return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
 
 
