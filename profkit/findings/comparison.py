@@ -179,6 +179,7 @@ WORK_CHANGED: Final = FindingKind(
         "shapes": Threshold(
             0.3, "{} of them with other numbers of elements per step", "chosen, weights and optimizer stay as they are"
         ),
+        "shapes_apart": Threshold(0.5, "{} where they changed by several factors", "chosen, the larger part"),
         "alike": Threshold(0.5, "{} of these by one factor", "chosen, attention grows with the square of a sequence"),
         "unchanged": Threshold(
             0.05, "with {} or less, shapes say that the work is the same", "chosen, padding and lengths vary a little"
