@@ -105,7 +105,7 @@ def _runs(side: SideReport) -> str:
     if side.n_traces > side.n_runs:
         said.append(f"{format_count(side.n_traces)} traces")
     if side.n_steps:
-        said.append(f"{format_count(side.n_steps)} steps")
+        said.append(f"{format_count(side.n_steps)} step" + "s" * (side.n_steps != 1))
     return ", ".join(said)
 
 
