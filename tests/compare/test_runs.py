@@ -95,6 +95,27 @@ def test_repeated_runs_of_one_rank_stay_runs(tmp_path):
     assert n_traces(read_side("a", [*map(str, files)])) == [1, 1, 1]
 
 
+def without_rank(files: list[Path]) -> None:
+    """The same files, of which neither content nor name tells the rank."""
+    for number, file in enumerate(files):
+        text = gzip.decompress(file.read_bytes()).replace(b'"distributedInfo"', b'"other"')
+        file.unlink()
+        (file.parent / f"{file.name.partition('_')[0]}_{'abcd'[number]}.json.gz").write_bytes(gzip.compress(text))
+
+
+def test_processes_of_unknown_rank_that_were_recorded_at_one_time_are_one_run(tmp_path):
+    """Old traces do not tell their rank: four processes at once are ranks of a job, or share a machine."""
+    for number in range(2):
+        without_rank(recording(tmp_path, f"take{number}", 4, at_ms=1000 * number, pid=500 + 10 * number))
+    assert n_traces(read_side("a", [str(tmp_path)])) == [4, 4]
+
+
+def test_windows_of_one_process_are_one_run_beside_other_processes(tmp_path):
+    for number, pid in enumerate((500, 500, 600)):
+        without_rank(recording(tmp_path, f"take{number}", 1, at_ms=1000 * number, pid=pid))
+    assert n_traces(read_side("a", [str(tmp_path)])) == [2, 1]
+
+
 def test_two_jobs_at_one_time_are_two_runs_by_their_names(tmp_path):
     recording(tmp_path, "one", 4)
     recording(tmp_path, "two", 4)
