@@ -254,8 +254,8 @@ COPIES: Final = FindingKind(
 COMM: Final = FindingKind(
     id="compare.comm",
     title="communication takes more or less time",
-    meaning="Time in which only communication runs changed: because communication itself takes more or less time, or because less or more of it runs under compute.",
-    measured="Communication with no compute beside it, and all communication, on both sides; the collective that changed most.",
+    meaning="Time in which only communication runs changed: because ranks wait more or less for each other, because communication itself takes more or less time, or because less or more of it runs under compute.",
+    measured="Communication with no compute beside it, and all communication, on both sides; waiting and transfer, where the traces of all ranks tell them apart; the collective that changed most.",
     thresholds={
         "effect": _EFFECT,
         "itself": Threshold(0.5, "communication itself changed by {} of that or more", "chosen, the larger part"),

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from profkit.api import triage
 from profkit.compare.captures.sides import Side, read_side
 from profkit.compare.comparison import compare
 from profkit.testing import HOST_PID, Row, to_json
+from tests.ranks.jobs import job_of
 
 MS = 1_000_000
 
@@ -135,3 +137,24 @@ def test_windows_of_the_same_processes_are_one_run(tmp_path, first_step, runs):
     recording(tmp_path, "take0", 4, pid=500)
     recording(tmp_path, "take1", 4, pid=500, at_ms=1000, first_step=first_step)
     assert n_traces(read_side("a", [str(tmp_path)])) == runs
+
+
+def test_a_late_rank_is_named_and_its_peers_wait(tmp_path):
+    """Each rank alone reads comm-bound; all together, rank 2 is late on one side and nobody on the other."""
+    folders = job_of(tmp_path / "a", late_us={2: 8000}), job_of(tmp_path / "b")
+    verdicts = [triage([str(folder)]).verdict for folder in folders]
+    before, after = (
+        read_side(name, [str(folder)]) for name, folder in zip(("baseline", "candidate"), folders, strict=True)
+    )
+    assert [side.runs[0].bottleneck for side in (before, after)] == [verdict.bottleneck for verdict in verdicts]
+    assert [side.runs[0].late_rank for side in (before, after)] == [2, None]
+    assert verdicts[0].bottleneck == "straggler-bound"
+    comparison = compare(before, after)
+    assert comparison.baseline.late_rank == 2
+    found = {item.id: item for item in comparison.readings}
+    assert found["compare.comm"].title == "ranks wait less for each other"
+    assert (
+        found["compare.comm"].seen("compare.baseline_late_rank").statement
+        == "baseline: rank 2 is late (straggler-bound)"
+    )
+    assert {item.id: item.presence for item in comparison.findings}["straggler.rank"] == "vanished"
