@@ -78,10 +78,10 @@ def command(
 ) -> int:
     """Say whether B is faster than A, by how much, how sure that is, and where the difference comes from.
 
-    A side is traces, capture folders, a result table (CSV, JSON), or Nsight Compute's profiles. Every path is one run;
-    steps within one run do not count as separate runs. With three runs a side there is an answer: improved, regressed,
-    equivalent or inconclusive. With one run a side, the report shows what happened, and why. Profiles are compared
-    kernel by kernel.
+    A side is traces, capture folders, a result table (CSV, JSON), or Nsight Compute's profiles. Every path is one run,
+    and so are ranks of one recording together; steps, windows and ranks of one run do not count as separate runs. With
+    three runs a side there is an answer: improved, regressed, equivalent or inconclusive. With one run a side, the
+    report shows what happened, and why. Profiles are compared kernel by kernel.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ from profkit.compare.stats.sample import Sample
 from profkit.compare.stats.sentences import UNLIKE_WINDOWS, of_unlike_windows
 from profkit.errors import UnsupportedTraceError
 from profkit.findings import kind_of
-from profkit.findings.capture import QUALITY
+from profkit.findings.capture import QUALITY, TINY
 from profkit.findings.comparison import WORK_CHANGED
 from profkit.model.documents.comparison import (
     Answer,
@@ -55,7 +55,7 @@ def compare(
     metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
     metric = f"{kind} per second" if kind else metric
     judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
-    against = "" if kind else _not_comparable(why, pair)
+    against = "" if kind else _not_comparable(why, pair) or _too_little(sides)
     windows = held(pair) if pair is not None and unit == "ns/window" and not against else None
     if windows is not None and not (windows.is_same or windows.is_fused):
         judgement = _unproven(judgement, *samples)
@@ -111,6 +111,22 @@ def _pair(baseline: Side, candidate: Side) -> Pair:
 
 def _same_kind_of_device(sides: Iterable[Side]) -> bool:
     return len({trace.is_cpu for side in sides for trace in side.traces}) == 1
+
+
+def _too_little(sides: tuple[Side, Side]) -> str:
+    """Why one side alone holds too little to be compared, "" where both do, or neither."""
+    told = [
+        [
+            check.message
+            for trace in side.traces
+            for check in trace.report.checks
+            if check.id == TINY.id and not check.ok
+        ]
+        for side in sides
+    ]
+    if bool(told[0]) == bool(told[1]):
+        return ""
+    return next(f"{side.name}: {messages[0]}" for side, messages in zip(sides, told, strict=True) if messages)
 
 
 def _not_comparable(why: tuple[Finding, ...], pair: Pair | None) -> str:
@@ -250,6 +266,7 @@ def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: b
         yield windows.caveat
     if {trace.report.source for trace in sides[0].traces} & {trace.report.source for trace in sides[1].traces}:
         yield "both sides have the same file"
+    yield from _of_one_recording(sides)
     yield from _failed_checks(sides)
     has_steps = sides[0].traces[0].has_steps
     if not is_unprofiled:
@@ -277,3 +294,17 @@ def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
             said.setdefault(f"check {check_id} fails{on}{one}: {messages[0]}", []).append(side.name)
     for text, names in said.items():
         yield f"{'both sides' if len(names) > 1 else names[0]}: {text}"
+
+
+def _of_one_recording(sides: tuple[Side, Side]) -> Iterable[str]:
+    """Say that the sides are two ranks of one recording, where each is one trace and their windows overlap."""
+    if any(len(side.traces) != 1 for side in sides):
+        return
+    first, second = (side.traces[0] for side in sides)
+    (low, high), (begin, end) = first.span_unix_ns, second.span_unix_ns
+    is_one_job = None not in (first.rank, second.rank) and first.meta.world_size == second.meta.world_size
+    if is_one_job and first.rank != second.rank and begin < high and low < end:
+        yield (
+            f"the sides are ranks {first.rank} and {second.rank} of one recording: profkit triage on all its ranks"
+            " tells which waits for which"
+        )

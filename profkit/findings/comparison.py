@@ -179,6 +179,7 @@ WORK_CHANGED: Final = FindingKind(
         "shapes": Threshold(
             0.3, "{} of them with other numbers of elements per step", "chosen, weights and optimizer stay as they are"
         ),
+        "shapes_apart": Threshold(0.5, "{} where they changed by several factors", "chosen, the larger part"),
         "alike": Threshold(0.5, "{} of these by one factor", "chosen, attention grows with the square of a sequence"),
         "unchanged": Threshold(
             0.05, "with {} or less, shapes say that the work is the same", "chosen, padding and lengths vary a little"
@@ -253,8 +254,8 @@ COPIES: Final = FindingKind(
 COMM: Final = FindingKind(
     id="compare.comm",
     title="communication takes more or less time",
-    meaning="Time in which only communication runs changed: because communication itself takes more or less time, or because less or more of it runs under compute.",
-    measured="Communication with no compute beside it, and all communication, on both sides; the collective that changed most.",
+    meaning="Time in which only communication runs changed: because ranks wait more or less for each other, because communication itself takes more or less time, or because less or more of it runs under compute.",
+    measured="Communication with no compute beside it, and all communication, on both sides; waiting and transfer, where the traces of all ranks tell them apart; the collective that changed most.",
     thresholds={
         "effect": _EFFECT,
         "itself": Threshold(0.5, "communication itself changed by {} of that or more", "chosen, the larger part"),

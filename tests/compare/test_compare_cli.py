@@ -154,6 +154,12 @@ def test_two_runs_a_side_never_fail_the_gate_and_it_says_so(tmp_path, capsys):
         assert "cannot rule out noise" in capsys.readouterr().err
 
 
+def test_enough_runs_without_an_interval_are_not_told_to_run_more(tmp_path, capsys):
+    equal = table(tmp_path / "equal.csv", ("a", [10.0, 10.0, 10.0]), ("b", [11.0, 11.0, 11.0]))
+    assert call(equal, "--fail-on-regression", "3%") == 0
+    assert "no interval can be given: no spread" in capsys.readouterr().err
+
+
 def test_the_gate_is_an_exit_code(tmp_path):
     clear = table(tmp_path / "clear.csv", ("a", [10.1, 10.0, 10.2]), ("b", [11.1, 11.2, 11.0]))
     assert run(clear, "--fail-on-regression", "3%").returncode == 1

@@ -84,6 +84,14 @@ def test_four_workers_make_resnet_faster_by_the_wait_for_data(zero, four):
 
 
 @pytest.mark.shared
+@pytest.mark.parametrize("workers", [0, 4])
+def test_two_windows_of_one_process_among_other_runs_are_one_run(workers):
+    """Two of the four files have one process id, and steps 5 to 10 and 16 to 21."""
+    folder = one(f"{RESNET}num_workers_{workers}/*234cf2*" if workers else f"{RESNET}num_workers_0/*383a06*").parent
+    assert [len(run.traces) for run in side("baseline", folder).runs] == [1, 1, 2]
+
+
+@pytest.mark.shared
 def test_segment_anything_compiled_and_in_bf16():
     comparison = compared(one("seg*/asdf_False-9ab*"), one("seg*/asdf_True-3b7*"))
     assert comparison.judgement.ratio < 0.5

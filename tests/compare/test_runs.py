@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from profkit.api import triage
 from profkit.compare.captures.sides import Side, read_side
 from profkit.compare.comparison import compare
 from profkit.testing import HOST_PID, Row, to_json
+from tests.ranks.jobs import job_of
 
 MS = 1_000_000
 
@@ -95,6 +97,27 @@ def test_repeated_runs_of_one_rank_stay_runs(tmp_path):
     assert n_traces(read_side("a", [*map(str, files)])) == [1, 1, 1]
 
 
+def without_rank(files: list[Path]) -> None:
+    """The same files, of which neither content nor name tells the rank."""
+    for number, file in enumerate(files):
+        text = gzip.decompress(file.read_bytes()).replace(b'"distributedInfo"', b'"other"')
+        file.unlink()
+        (file.parent / f"{file.name.partition('_')[0]}_{'abcd'[number]}.json.gz").write_bytes(gzip.compress(text))
+
+
+def test_processes_of_unknown_rank_that_were_recorded_at_one_time_are_one_run(tmp_path):
+    """Old traces do not tell their rank: four processes at once are ranks of a job, or share a machine."""
+    for number in range(2):
+        without_rank(recording(tmp_path, f"take{number}", 4, at_ms=1000 * number, pid=500 + 10 * number))
+    assert n_traces(read_side("a", [str(tmp_path)])) == [4, 4]
+
+
+def test_windows_of_one_process_are_one_run_beside_other_processes(tmp_path):
+    for number, pid in enumerate((500, 500, 600)):
+        without_rank(recording(tmp_path, f"take{number}", 1, at_ms=1000 * number, pid=pid))
+    assert n_traces(read_side("a", [str(tmp_path)])) == [2, 1]
+
+
 def test_two_jobs_at_one_time_are_two_runs_by_their_names(tmp_path):
     recording(tmp_path, "one", 4)
     recording(tmp_path, "two", 4)
@@ -114,3 +137,24 @@ def test_windows_of_the_same_processes_are_one_run(tmp_path, first_step, runs):
     recording(tmp_path, "take0", 4, pid=500)
     recording(tmp_path, "take1", 4, pid=500, at_ms=1000, first_step=first_step)
     assert n_traces(read_side("a", [str(tmp_path)])) == runs
+
+
+def test_a_late_rank_is_named_and_its_peers_wait(tmp_path):
+    """Each rank alone reads comm-bound; all together, rank 2 is late on one side and nobody on the other."""
+    folders = job_of(tmp_path / "a", late_us={2: 8000}), job_of(tmp_path / "b")
+    verdicts = [triage([str(folder)]).verdict for folder in folders]
+    before, after = (
+        read_side(name, [str(folder)]) for name, folder in zip(("baseline", "candidate"), folders, strict=True)
+    )
+    assert [side.runs[0].bottleneck for side in (before, after)] == [verdict.bottleneck for verdict in verdicts]
+    assert [side.runs[0].late_rank for side in (before, after)] == [2, None]
+    assert verdicts[0].bottleneck == "straggler-bound"
+    comparison = compare(before, after)
+    assert comparison.baseline.late_rank == 2
+    found = {item.id: item for item in comparison.readings}
+    assert found["compare.comm"].title == "ranks wait less for each other"
+    assert (
+        found["compare.comm"].seen("compare.baseline_late_rank").statement
+        == "baseline: rank 2 is late (straggler-bound)"
+    )
+    assert {item.id: item.presence for item in comparison.findings}["straggler.rank"] == "vanished"

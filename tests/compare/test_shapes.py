@@ -65,6 +65,15 @@ def test_inputs_that_moved_apart_tell_nothing(tmp_path):
     assert work(comparison) == []
 
 
+def test_inputs_that_all_grew_are_other_work_even_without_one_factor(tmp_path):
+    """Longer sequences: attention grows with their square."""
+    lengths = {op: 64 * (place + 2) for place, op in enumerate(OPS)}
+    comparison = compare(side(tmp_path, "a", batch=64), side(tmp_path, "b", batch=64, lengths=lengths))
+    assert work(comparison) == ["a step does 7.00x the work: compare only the time per sample"]
+    assert "the middle half of them 4.00x to 9.00x" in comparison.readings[0].evidence[0].statement
+    assert not comparison.judgement.is_comparable
+
+
 def test_shapes_are_read_from_the_file_and_bounded(tmp_path):
     file = tmp_path / "a.json"
     long = "9" * 40

@@ -184,7 +184,7 @@ def test_windows_without_steps_that_hold_other_work_are_shown_and_prove_nothing(
     comparison = compare(slow, fast, margin=0.01)
     judged = comparison.judgement
     assert (judged.answer, judged.is_comparable, judged.interval, judged.p_value) == ("inconclusive", True, None, None)
-    assert "faster in these runs; unproven: the windows may hold different work" in judged.sentence
+    assert "shorter in these runs; unproven: the windows may hold different work" in judged.sentence
     assert comparison.waterfall.delta_ns < 0
     assert comparison.caveats[0].startswith("no steps were found, so the recorded windows are compared")
     assert "8.3 -> 5 operations" in comparison.caveats[0]
@@ -205,11 +205,13 @@ def unmarked(kernels, *, whole_us=1000):
 
 def test_windows_with_as_many_products_are_the_same_work_in_other_kernels():
     """Fusion leaves fewer kernels, and as many products of matrices."""
-    eager = [unmarked([("ampere_sgemm", 10), *[("elementwise_add", 10)] * 4] * 8, whole_us=wide) for wide in (900, 905)]
-    fused = [unmarked([("ampere_sgemm", 10), ("triton_poi_fused_add", 15)] * 8, whole_us=wide) for wide in (600, 605)]
+    eager = [
+        unmarked([("ampere_sgemm", 10), *[("elementwise_add", 10)] * 4] * 12, whole_us=wide) for wide in (900, 905)
+    ]
+    fused = [unmarked([("ampere_sgemm", 10), ("triton_poi_fused_add", 15)] * 12, whole_us=wide) for wide in (600, 605)]
     comparison = compare(side("baseline", eager[0], *eager), side("candidate", fused[0], *fused))
     assert comparison.judgement.answer == "improved"
-    assert "40 -> 16 operations, 8 on both of them products" in comparison.caveats[0]
+    assert "60 -> 24 operations, 12 on both of them products" in comparison.caveats[0]
     assert "the same work in other kernels" in comparison.caveats[0]
 
 
@@ -229,6 +231,22 @@ def test_a_kernel_more_often_beside_others_is_the_same_work():
     more = [*one * 10, *[("kernel_0", 5)] * 20]
     comparison = compare(side("baseline", unmarked(one * 10)), side("candidate", unmarked(more)))
     assert comparison.judgement.is_comparable
+
+
+def test_a_capture_with_next_to_nothing_in_it_is_not_compared():
+    whole = unmarked([("ampere_sgemm", 10), *[("elementwise_add", 10)] * 4] * 8)
+    little = unmarked([("ampere_sgemm", 10), ("elementwise_add", 10)])
+    comparison = compare(side("baseline", whole), side("candidate", little))
+    assert not comparison.judgement.is_comparable
+    assert comparison.judgement.sentence.startswith("candidate: 2 rows of activity recorded: too little")
+
+
+def test_ranks_of_one_recording_on_two_sides_are_called_so():
+    kernels = [K(at=10, us=100)]
+    ranks = [job(kernels, distributedInfo={"rank": rank, "world_size": 2, "backend": "nccl"}) for rank in (0, 1)]
+    said = compare(side("baseline", ranks[0]), side("candidate", ranks[1])).caveats
+    assert any("ranks 0 and 1 of one recording" in caveat for caveat in said)
+    assert not any("of one recording" in item for item in compare(side("a", ranks[0]), side("b", ranks[0])).caveats)
 
 
 def test_a_step_is_not_set_against_a_window():

@@ -75,12 +75,16 @@ def _copy_that_moved(pair: Pair) -> list[Evidence]:
 
 
 def communication(pair: Pair, said: Collection[str]) -> Finding | None:
-    """Communication itself takes more or less time; or more of it runs alone, where no reading on overlap says so."""
+    """Ranks wait more or less for each other, communication takes more or less time, or more of it runs alone."""
     exposed = pair.waterfall.bar("comm_exposed").delta_ns
+    if abs(pair.fraction(exposed)) < comparison.COMM.limit("effect"):
+        return None
+    waiting = _waiting(pair, exposed)
+    if waiting is not None:
+        return waiting
     busy = pair.rates(lambda trace: trace.comm.busy_ns)
-    change = busy[1] - busy[0]
-    is_itself = (change > 0) == (exposed > 0) and abs(change) >= comparison.COMM.limit("itself") * abs(exposed)
-    if abs(pair.fraction(exposed)) < comparison.COMM.limit("effect") or (_SAYS_OVERLAP & set(said) and not is_itself):
+    is_itself = _is_most(busy[1] - busy[0], exposed)
+    if _SAYS_OVERLAP & set(said) and not is_itself:
         return None
     title = (
         f"communication takes {'longer' if exposed > 0 else 'less time'}"
@@ -90,16 +94,66 @@ def communication(pair: Pair, said: Collection[str]) -> Finding | None:
     total = Evidence(
         statement=f"communication, alone or not, {moved(*map(format_ns, busy))} {pair.per}",
         metric="compare.comm_busy_change_ns",
-        value=change,
+        value=busy[1] - busy[0],
         unit="ns",
     )
+    split = _split(pair)
     return reading(
         comparison.COMM,
         title,
         fraction=pair.fraction(exposed),
-        evidence=(part_shown(pair, "comm_exposed"), total, *_rows(pair, pair.comm, "collectives", 1)),
-        fix="waiting for a late rank counts as well: profkit triage on all ranks of each side tells it from transfer",
-        confidence=0.6,
+        evidence=(part_shown(pair, "comm_exposed"), *split, total, *_rows(pair, pair.comm, "collectives", 1)),
+        fix="compare bytes, bucket sizes and links: profkit triage -v shows them for each group of ranks"
+        if split
+        else "waiting for a late rank counts as well: profkit triage on all ranks of each side tells it from transfer",
+        confidence=0.7 if split else 0.6,
+    )
+
+
+def _is_most(change_ns: float, whole_ns: float) -> bool:
+    """Whether one change is the larger part of another, of the same sign."""
+    return (change_ns > 0) == (whole_ns > 0) and abs(change_ns) >= comparison.COMM.limit("itself") * abs(whole_ns)
+
+
+def _split(pair: Pair) -> list[Evidence]:
+    """Waiting and transfer inside communication on both sides, where all ranks tell them apart."""
+    before, after = pair.baseline.waits_ns, pair.candidate.waits_ns
+    if before is None or after is None:
+        return []
+    wait, transfer = (moved(*map(format_ns, both)) for both in zip(before, after, strict=True))
+    return [
+        Evidence(
+            statement=f"of it waiting for other ranks {wait}, transfer {transfer} {pair.per} (mean of ranks)",
+            metric="compare.comm_wait_change_ns",
+            value=after[0] - before[0],
+            unit="ns",
+        )
+    ]
+
+
+def _waiting(pair: Pair, exposed_ns: float) -> Finding | None:
+    """The reading that ranks wait more or less for each other, where that is most of the change."""
+    split = _split(pair)
+    if not split or not _is_most(split[0].value, exposed_ns):
+        return None
+    late = [
+        Evidence(
+            statement=f"{side.name}: rank {run.late_rank} is late ({run.bottleneck})",
+            metric=f"compare.{side.name}_late_rank",
+            value=float(run.late_rank),
+            unit="rank",
+        )
+        for side in (pair.baseline, pair.candidate)
+        for run in side.runs[:1]
+        if run.late_rank is not None and len({run.late_rank for run in side.runs}) == 1
+    ]
+    return reading(
+        comparison.COMM,
+        f"ranks wait {'longer' if exposed_ns > 0 else 'less'} for each other",
+        fraction=pair.fraction(exposed_ns),
+        evidence=(part_shown(pair, "comm_exposed"), *split, *late),
+        fix="profkit triage on each side says which rank is late, and what holds it up",
+        confidence=0.7,
     )
 
 

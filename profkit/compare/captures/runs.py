@@ -72,7 +72,7 @@ def _of_folder(read: Group) -> Iterable[Group]:
     if _is_one_recording(read) or _is_one_set_of_processes(read):
         yield read
     elif _n_ranks(read) < 2:
-        yield from _by(read, lambda item: item.source)
+        yield from _processes(read)
     else:
         for recording in _recordings(read):
             yield from [recording] if _is_one_recording(recording) else _sets(recording)
@@ -102,6 +102,23 @@ def _goes_on(windows: Group) -> bool:
     numbers = [item.trace.step_numbers for item in windows]
     seen = set().union(*numbers)
     return all(numbers) and len(seen) == sum(map(len, numbers))
+
+
+def _processes(read: Group) -> Iterable[Group]:
+    """The runs among traces of one rank: a process is one; of unknown rank, so is what was recorded at one time."""
+    if all(item.trace.rank is None for item in read):
+        at_once = _recordings(read)
+    else:
+        at_once = _by(read, lambda item: item.source)
+    runs: list[Group] = []
+    for group in at_once:
+        pids = {item.trace.pid for item in group} - {""}
+        same = next((run for run in runs if pids & {item.trace.pid for item in run}), None)
+        if same is None:
+            runs.append(list(group))
+        else:
+            same += group
+    return runs
 
 
 def _recordings(read: Group) -> list[Group]:

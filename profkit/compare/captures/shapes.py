@@ -19,8 +19,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     ratio: float
     """Elements per step, candidate over baseline: the median of the operators that changed; 1 where hardly any did."""
+    middle: tuple[float, float]
+    """The same of the quarter below and the quarter above that median."""
     n_changed: int
     n_operators: int
+    is_alike: bool
+    """Whether half of them changed by that factor, or hardly any changed."""
 
 
 def changed(pair: Pair) -> Change | None:
@@ -34,17 +38,21 @@ def changed(pair: Pair) -> Change | None:
     if len(logs) < WORK_CHANGED.limit("operators"):
         return None
     if len(moved) <= WORK_CHANGED.limit("unchanged") * len(logs):
-        return Change(ratio=1.0, n_changed=len(moved), n_operators=len(logs))
-    median = moved[len(moved) // 2]
+        return Change(ratio=1.0, middle=(1.0, 1.0), n_changed=len(moved), n_operators=len(logs), is_alike=True)
+    low, median, high = (moved[len(moved) * quarter // 4] for quarter in (1, 2, 3))
     one_way = sum((log > 0) == (median > 0) for log in moved)
     alike = sum(abs(log - median) < least for log in moved)
-    if (
-        len(moved) < WORK_CHANGED.limit("shapes") * len(logs)
-        or one_way < WORK_CHANGED.limit("agreeing") * len(moved)
-        or alike < WORK_CHANGED.limit("alike") * len(moved)
-    ):
+    is_alike = alike >= WORK_CHANGED.limit("alike") * len(moved)
+    most = WORK_CHANGED.limit("shapes" if is_alike else "shapes_apart")
+    if len(moved) < most * len(logs) or one_way < WORK_CHANGED.limit("agreeing") * len(moved):
         return None
-    return Change(ratio=math.exp(median), n_changed=len(moved), n_operators=len(logs))
+    return Change(
+        ratio=math.exp(median),
+        middle=(math.exp(low), math.exp(high)),
+        n_changed=len(moved),
+        n_operators=len(logs),
+        is_alike=is_alike,
+    )
 
 
 def _by_operator(first: Measured, second: Measured) -> dict[str, float]:

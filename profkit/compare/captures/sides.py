@@ -66,6 +66,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         first = self.joint.verdict.findings[:1] if self.joint is not None else ()
         return first[0].rank if first else None
 
+    @property
+    def waits_ns(self) -> tuple[float, float] | None:
+        """Waiting and transfer in exposed communication, ns per step, means over ranks; None where not told apart."""
+        rows = self.joint.fleet.rows if self.joint is not None and self.joint.fleet is not None else ()
+        waits = [row.wait_ns for row in rows if row.wait_ns is not None]
+        if not rows or len(waits) < len(self.traces):
+            return None
+        return sum(waits) / len(rows), sum(row.transfer_ns for row in rows) / len(rows)
+
     @cached_property
     def shares(self) -> Mapping[str, float]:
         """The findings of that triage, by id: of all ranks, or the mean where half of the traces have it; 0-1."""
@@ -104,6 +113,14 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     runs: tuple[Run, ...]
     failures: tuple[Failure, ...] = ()
+
+    @property
+    def waits_ns(self) -> tuple[float, float] | None:
+        """Waiting and transfer of all runs, as `Run.waits_ns`; None where one run does not tell them apart."""
+        known = [run.waits_ns for run in self.runs if run.waits_ns is not None]
+        if len(known) < len(self.runs):
+            return None
+        return sum(wait for wait, _ in known) / len(known), sum(transfer for _, transfer in known) / len(known)
 
     @property
     def traces(self) -> tuple[Measured, ...]:

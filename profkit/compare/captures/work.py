@@ -38,7 +38,9 @@ def work_changed(pair: Pair) -> Finding | None:
     if kind:
         return _told(pair, kind)
     change = changed(pair)
-    return _shaped(pair, change) if change is not None else _seen(pair) or _repeated(pair)
+    if change is not None and change.is_alike:
+        return _shaped(pair, change)
+    return _seen(pair) or _repeated(pair) or (_shaped(pair, change) if change is not None else None)
 
 
 def _told(pair: Pair, kind: str) -> Finding | None:
@@ -56,25 +58,27 @@ def _told(pair: Pair, kind: str) -> Finding | None:
         unit="ratio",
         expected="1.00",
     )
-    return _finding(
-        pair, after / before, [told], f"the step does {format_speedup(after / before)} the work", confidence=0.9
-    )
+    title = f"the step does {format_speedup(after / before)} the work"
+    fix = f"{kind} per second, judged above, count the work; the times below do not"
+    return _finding(pair, after / before, [told], title, confidence=0.9, fix=fix)
 
 
 def _shaped(pair: Pair, change: Change) -> Finding | None:
     """By the shapes of the operators' inputs, which are the program's own, whatever kernels run for it."""
     if change.ratio == 1:
         return None
-    times = format_speedup(change.ratio)
+    low, high = map(format_speedup, change.middle)
+    between = "" if change.is_alike else f", the middle half of them {low} to {high}"
     seen = Evidence(
-        statement=f"operators work on {times} the elements {pair.per} (median of the {change.n_changed:,} that changed,"
-        f" of {change.n_operators:,})",
+        statement=f"operators work on {format_speedup(change.ratio)} the elements {pair.per} (median of the"
+        f" {change.n_changed:,} that changed, of {change.n_operators:,}{between})",
         metric="compare.input_elements_ratio",
         value=change.ratio,
         unit="ratio",
         expected="1.00",
     )
-    return _finding(pair, change.ratio, [seen], _title(pair, change.ratio), confidence=0.9)
+    confidence = 0.9 if change.is_alike else 0.6
+    return _finding(pair, change.ratio, [seen], _title(pair, change.ratio), confidence=confidence)
 
 
 def _title(pair: Pair, ratio: float) -> str:

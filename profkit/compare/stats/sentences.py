@@ -64,17 +64,17 @@ def of_unlike_windows(change: Judgement, baseline: Sample, candidate: Sample) ->
     """The change of recorded windows that may hold different work: what was seen, and why it proves nothing."""
     means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
     noise = f", and {_runs(change)} cannot rule out noise" if min(change.n) == 1 else ""
-    moved = f"{means}, {format_change(change.change)}: {_seen(change)}"
+    moved = f"{means}, {format_change(change.change)}: {_seen(change, ('shorter', 'longer'))}"
     return f"{moved}; unproven: {UNLIKE_WINDOWS}{noise}"
 
 
-def _seen(change: Judgement) -> str:
-    """What these runs did, in words: `15.4 % faster in this pair`."""
+def _seen(change: Judgement, words: tuple[str, str] | None = None) -> str:
+    """What these runs did, in words (of better and worse): `15.4 % faster in this pair`."""
     where = "in this pair" if max(change.n) == 1 else "in these runs"
     if abs(change.effect) < change.margin:
         return f"no change beyond {format_fraction(change.margin)} {where}"
     is_speed = change.unit.startswith("ns") or change.unit.endswith("/s")
-    words = ("faster", "slower") if is_speed else ("better", "worse")
+    words = words or (("faster", "slower") if is_speed else ("better", "worse"))
     factor = max(change.ratio, 1 / change.ratio)
     size = format_speedup(factor) if factor >= _TWICE else format_fraction(abs(change.change))
     word = words[change.effect < 0] if is_speed or factor < _TWICE else ("higher" if change.ratio > 1 else "lower")

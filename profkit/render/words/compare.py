@@ -105,7 +105,7 @@ def _runs(side: SideReport) -> str:
     if side.n_traces > side.n_runs:
         said.append(f"{format_count(side.n_traces)} traces")
     if side.n_steps:
-        said.append(f"{format_count(side.n_steps)} steps")
+        said.append(f"{format_count(side.n_steps)} step" + "s" * (side.n_steps != 1))
     return ", ".join(said)
 
 
@@ -194,6 +194,6 @@ def limits(comparison: Comparison) -> list[str]:
 
 
 def source_names(sources: Sequence[str]) -> str:
-    """The file names of a side, the first few of many."""
-    names = [text.source_name(source) for source in sources]
+    """The file names of a side, the first few of many; a file of several processes once."""
+    names = [text.source_name(source) for source in dict.fromkeys(sources)]
     return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
