@@ -17,6 +17,9 @@ from profkit.cli.capture import folder_for
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 
+_DISCARD: Final = "--discard-environment=true"
+_DISCARD_IF_KNOWN: Final = f"$(nsys profile --help 2>&1 | grep -q discard-environment && echo {_DISCARD})"
+"""The flag as a shell finds it out where it is not known what the installed nsys can do."""
 UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}  # under a tool stdout is a pipe
 
 
@@ -58,6 +61,16 @@ def tool_options(function: Any) -> Any:
     return function
 
 
+def records_all(launch: Any) -> bool:
+    """Whether the whole run must be recorded, since no Python opens the range of its steps; says so."""
+    from profkit.capture.tools.launchers import is_without_python
+
+    if not is_without_python(launch):
+        return False
+    say(f"{Path(launch.program[0]).name} is not Python, and nothing else opens a range of steps: as with --whole")
+    return True
+
+
 def checked_ranks(text: str) -> str:
     """A list of ranks as it is; raises UsageError for anything else."""
     if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", text):
@@ -87,8 +100,11 @@ def show(job: Job) -> None:
 
     made = redacted_command(["mkdir", "-p", job.options.folder])  # the tools do not make it
     variables = " ".join(_assignment(name, value) for name, value in job.variables.items())
-    click.echo(f"{made} && {variables} {redacted_command(job.words)}")
+    line = f"{made} && {variables} {redacted_command(job.words)}"
     name = job.tool.name
+    if job.tool.flags is None:
+        line = line.replace(_DISCARD, _DISCARD_IF_KNOWN, 1)
+    click.echo(line)
     if not job.tool.path:
         say(f"no {name} on PATH: these are the flags of the newest version; run it where {name} is installed")
     elif job.tool.flags is None:
@@ -97,6 +113,8 @@ def show(job: Job) -> None:
         say(f"flags of {name} {job.tool.version}")
     for flag, why in job.line.reasons:
         say_below(f"{flag:44} {why}")
+    if _DISCARD_IF_KNOWN in line:
+        say("old versions have no --discard-environment: the line asks nsys; without it, do not share the report")
     tell_left_out(job)
 
 
