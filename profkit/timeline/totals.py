@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
-from profkit.model.trace import Kind, Trace
+from profkit.model.trace import CpuOps, Kind, RuntimeCalls, Spans, Trace
 
 TABLES: Final = ("kernels", "copies", "calls", "waits", "ranges", "operators")
 
@@ -61,7 +61,12 @@ def _tables(trace: Trace) -> Iterable[tuple[str, _Columns]]:
     copies = gpu.kind == Kind.COPY
     for table, rows in (("kernels", ~copies), ("copies", copies)):
         yield table, (gpu.name[rows], gpu.start_ns[rows], gpu.end_ns[rows])
-    host = {"calls": trace.calls, "waits": trace.waits, "ranges": trace.spans, "operators": trace.ops}
+    host: dict[str, RuntimeCalls | Spans | CpuOps] = {
+        "calls": trace.calls,
+        "waits": trace.waits,
+        "ranges": trace.spans,
+        "operators": trace.ops,
+    }
     for table, one in host.items():
         yield table, (one.name, one.start_ns, one.end_ns)
 

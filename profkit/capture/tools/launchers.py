@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profkit.files import read_head
-from profkit.shell import may_run_python
-
 _PYTHON: Final = re.compile(r"python[\d.]*w?(?:\.exe)?")
 _TORCHRUN_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
 _TORCHRUN_SWITCHES: Final = frozenset({"standalone", "run_path", "use_env", "virtual_local_rank", "help"})
@@ -55,20 +52,6 @@ def cut(command: Sequence[str]) -> Launch:
         if place is not None:
             return Launch(before=words[:place], program=words[place:], rank_variable=_RANK_OF[name])
     return Launch(before=(), program=words)
-
-
-def is_without_python(launch: Launch) -> bool:
-    """Whether no Python runs in a command: neither its words nor the first lines of its program name it.
-
-    What is not found here, or is a script of another kind, may start Python all the same.
-    """
-    if may_run_python((*launch.before, *launch.program)):
-        return False
-    path = shutil.which(launch.program[0])
-    try:
-        return path is not None and not read_head(Path(path), 2).startswith(b"#!")
-    except OSError:
-        return False
 
 
 def _torchrun(launcher: tuple[str, ...], words: tuple[str, ...], python: str) -> Launch | None:

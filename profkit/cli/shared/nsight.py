@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import Any, Final
 import click
 import msgspec
 
+from profkit import files
 from profkit.cli.capture import folder_for
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
+from profkit.shell import may_run_python
 
 _DISCARD: Final = "--discard-environment=true"
 _DISCARD_IF_KNOWN: Final = f"$(nsys profile --help 2>&1 | grep -q discard-environment && echo {_DISCARD})"
@@ -63,12 +66,24 @@ def tool_options(function: Any) -> Any:
 
 def records_all(launch: Any) -> bool:
     """Whether the whole run must be recorded, since no Python opens the range of its steps; says so."""
-    from profkit.capture.tools.launchers import is_without_python
-
-    if not is_without_python(launch):
+    if not _is_without_python((*launch.before, *launch.program), launch.program[0]):
         return False
     say(f"{Path(launch.program[0]).name} is not Python, and nothing else opens a range of steps: as with --whole")
     return True
+
+
+def _is_without_python(words: Sequence[str], program: str) -> bool:
+    """Whether neither the words of a command nor the head of its program name Python.
+
+    What is not found here, or is a script of another kind, may start Python all the same.
+    """
+    if may_run_python(words):
+        return False
+    path = shutil.which(program)
+    try:
+        return path is not None and not files.read_head(Path(path), 2).startswith(b"#!")
+    except OSError:
+        return False
 
 
 def checked_ranks(text: str) -> str:
