@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Final
 
 import msgspec
@@ -44,9 +46,31 @@ class CommandLine(msgspec.Struct, frozen=True):
         """The line to paste: each word quoted as a POSIX shell needs it."""
         return shlex.join(self.words)
 
+    @property
+    def may_run_python(self) -> bool:
+        """Whether Python may run the program, by its words alone."""
+        return may_run_python(self.words)
+
     def under(self, own: str, *words: str) -> CommandLine:
         """The line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
         return line_of(own, *words, "--", *self.words)
+
+
+_PYTHON: Final = re.compile(r"(?:.*/)?i?(?:python|pypy)[\d.]*w?(?:\.exe)?|.*\.(?:py|pyc|pyz|ipynb|sh|bash)")
+_STARTER: Final = re.compile(
+    r"accelerate|apptainer|bash|composer|conda|deepspeed|docker|env|horovodrun|jupyter|lightning|make|mamba|micromamba"
+    r"|mpiexec|mpirun|nice|nohup|numactl|pixi|podman|poetry|pytest|ray|setsid|sh|singularity|srun|stdbuf|sudo|taskset|time"
+    r"|timeout|torchrun|torchx|uvx?|vllm|xargs|zsh"
+)
+"""Programs that are written in Python, or start others that may be."""
+
+
+def may_run_python(words: Sequence[str]) -> bool:
+    """Whether Python may run a command, by its words alone: a name of Python or of a script in them, or a launcher.
+
+    Only in Python can profkit find steps and open the range that nsys and ncu wait for.
+    """
+    return any(_PYTHON.fullmatch(word) for word in words) or bool(_STARTER.fullmatch(PurePath(words[0]).name))
 
 
 DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))

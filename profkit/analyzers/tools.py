@@ -17,7 +17,8 @@ from profkit.units import format_ns
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """A better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
     traits = scope.traits
-    line = scope.command.under(traits.recapture, *([] if traits.is_system_wide else flags.split()))
+    more = _whole(scope, traits.recapture) if traits.is_system_wide else flags.split()
+    line = scope.command.under(traits.recapture, *more)
     return NextTool(name=traits.tool, line=line, purpose=purpose, look_for=look_for)
 
 
@@ -81,10 +82,19 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
     if scope.vendor is Vendor.AMD:
         line = scope.command.under("rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof")
         return NextTool(name="rocprofv3", line=line, purpose=purpose, look_for=look_for)
-    whole = ("--whole",) if scope.is_cpu else ()  # without CUDA nothing opens nsys' capture range
+    whole = ("--whole",) if scope.is_cpu else _whole(scope)  # without CUDA nothing opens nsys' capture range
     also = "waits,python" if scope.traits.is_system_wide else "waits"
     line = scope.command.under("profkit nsys", *whole, "--also", also)
     return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
+
+
+def _whole(scope: Scope, said: str = "") -> tuple[str, ...]:
+    """The option for a program that is not Python: nothing in it opens the range that the tools wait for.
+
+    What torch.profiler traced is Python, whatever the command is called.
+    """
+    is_python = not scope.traits.is_system_wide or scope.command.may_run_python
+    return () if is_python or "--whole" in said.split() else ("--whole",)
 
 
 def kernel_profile(
@@ -105,7 +115,7 @@ def kernel_profile(
     which = ("--kernel", function) if function else ()
     skip = ("--skip", str(launch)) if function and launch else ()
     # a launch of a step is counted from the step's start, which a job without steps does not have
-    whole = ("--whole",) if skip and not scope.has_steps else ()
+    whole = ("--whole",) if skip and not scope.has_steps else _whole(scope)
     if lasts_ns and not scope.has_steps:
         look_for = (
             f"{look_for}; a launch of {format_ns(lasts_ns)}: if a far shorter one was profiled, try another --skip"

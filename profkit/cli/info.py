@@ -9,9 +9,11 @@ import click
 
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.progress import ReadingProgress
+from profkit.cli.shared.stretch import Stretch
+from profkit.errors import UsageError
 from profkit.model.finding import Skipped
 from profkit.shell import clean
-from profkit.units import format_bytes, format_ns
+from profkit.units import format_bytes, format_fraction, format_ns
 
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
@@ -20,20 +22,34 @@ if TYPE_CHECKING:
 @click.command("info", short_help="What is in a trace, and what it can show.")
 @click.argument("path", type=click.Path(allow_dash=True), metavar="TRACE")
 @click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
+@click.option("--stats", is_flag=True, help="Also count and time each kernel, copy, call, OS call, range and operator.")
+@click.option(
+    "--between",
+    type=Stretch(),
+    metavar="500ms:1.5s",
+    help="With --stats: only what begins in this stretch, from the first event on.",
+)
 @click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
-def command(path: str, fmt: str, lenient: bool) -> None:
+def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, lenient: bool) -> None:
     """Say what a trace or an nsys export holds (events, devices, steps, options of the profiler), whether the capture
     is sound, and which analyses it can feed; for the others, what is missing and how to get it.
 
     \b
-    Example:
+    Examples:
       profkit info trace.json.gz
+      profkit info profile.sqlite --stats                     totals, medians and spread by name, as nsys stats has them
+      profkit info profile.sqlite --stats --between 2s:2.5s   of half a second
     """
+    if between is not None and not stats:
+        raise UsageError("--between chooses what --stats counts", hint="profkit info TRACE --stats --between 2s:2.5s")
     load_numpy()
     from profkit.ingest.read import read_traces
 
     with ReadingProgress() as progress:
-        contents = [describe(trace) for trace in read_traces(path, lenient=lenient, progress=progress)]
+        contents = [
+            describe(trace) | (_stats(trace, between) if stats else {})
+            for trace in read_traces(path, lenient=lenient, progress=progress)
+        ]
     if fmt == "json":
         click.echo(json.dumps(contents[0] if len(contents) == 1 else contents, indent=1))
         return
@@ -85,6 +101,54 @@ def describe(trace: Trace) -> dict[str, Any]:
     }
 
 
+_STATS = {
+    "kernels": "kernels",
+    "copies": "copies and memsets",
+    "calls": "CUDA calls",
+    "waits": "calls of the operating system",
+    "ranges": "ranges (one inside another counts in both)",
+    "operators": "operators (one inside another counts in both)",
+}
+_MOST_NAMES = 15
+"""Names shown of each table; JSON has all."""
+
+
+def _stats(trace: Trace, between: tuple[int, int] | None) -> dict[str, Any]:
+    """The totals of each name by table, as plain values, and the stretch that they are of."""
+    from msgspec.structs import asdict
+
+    from profkit.timeline.totals import totals
+
+    found = totals(trace, between)
+    return {
+        "stats_between_ns": None if between is None else list(between),
+        "stats": {table: [asdict(one) for one in found.get(table, ())] for table in _STATS},
+    }
+
+
+def _stats_lines(contents: dict[str, Any]) -> list[str]:
+    from profkit.model.names import short_name
+
+    between = contents["stats_between_ns"]
+    of = "" if between is None else f", begun {format_ns(between[0])} to {format_ns(between[1])} after the first event"
+    lines: list[str] = []
+    for table, title in _STATS.items():
+        names = contents["stats"][table]
+        if not names:
+            continue
+        heads = "".join(f"{head:>11}" for head in ("total", "mean", "median", "min", "max", "stddev"))
+        lines += ["", f"{title}{of}", f"  {'share':>7}{'count':>10}{heads}  name"]
+        for one in names[:_MOST_NAMES]:
+            times = "".join(
+                f"{format_ns(one[f'{column}_ns']):>11}"
+                for column in ("total", "mean", "median", "min", "max", "stddev")
+            )
+            lines.append(f"  {format_fraction(one['share']):>7}{one['n']:>10,}{times}  {short_name(one['name'])}")
+        if len(names) > _MOST_NAMES:
+            lines.append(f"  and {len(names) - _MOST_NAMES:,} more names: -f json")
+    return lines or ["", f"nothing{of}"]
+
+
 _TABLES = (
     "gpu",
     "ops",
@@ -126,4 +190,6 @@ def _as_text(contents: dict[str, Any]) -> str:
             lines.append(f"  {'':10} -> {missing['how_to_get']}")
     if contents["warnings"]:
         lines += ["", "warnings", *(f"  {message}" for message in contents["warnings"])]
+    if "stats" in contents:
+        lines += _stats_lines(contents)
     return "\n".join(map(clean, lines))

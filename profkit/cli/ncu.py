@@ -17,6 +17,7 @@ from profkit.cli.shared.nsight import (
     capture_options,
     checked_ranks,
     output_folder,
+    records_all,
     run_job,
     show,
     tool_options,
@@ -89,6 +90,7 @@ def command(
     folder = output_folder(output, DEFAULT_FOLDER, overwrite=overwrite, is_dry=dry_run)
     tool = find_tool("ncu", HELP)
     launch = cut(command_line)
+    whole = whole or records_all(launch)
     is_alone = not launch.rank_variable or ranks.isdecimal()
     log = folder / "ncu.log" if is_alone else None  # of several at once, each would overwrite the others'
     line = ncu_line(

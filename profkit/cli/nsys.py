@@ -14,6 +14,7 @@ from profkit.cli.shared.nsight import (
     capture_options,
     checked_ranks,
     output_folder,
+    records_all,
     run_job,
     show,
     tool_options,
@@ -67,6 +68,7 @@ def command(
     folder = output_folder(output, DEFAULT_FOLDER, overwrite=overwrite, is_dry=dry_run)
     tool = find_tool("nsys", HELP)
     launch = cut(command_line)
+    whole = whole or records_all(launch)
     line = nsys_line(tool, target=str(folder / launch.report_name), also=wanted, trace=trace, is_whole=whole)
     job = Job(
         tool=tool,

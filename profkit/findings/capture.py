@@ -89,6 +89,16 @@ STARTUP: Final = CheckKind(
     cap=0.4,
     is_refusing=True,
 )
+FIRST_PASS: Final = CheckKind(
+    id="steps.first_pass",
+    allows=Threshold(
+        0.25,
+        "with fewer than 3 steps, calls of a first pass <= {} of the device's idle time",
+        "chosen: as steps.startup; steady captures allocate and load next to nothing",
+    ),
+    cap=0.4,
+    is_refusing=True,
+)
 NO_OPERATORS: Final = CheckKind(
     id="operators.none",
     allows=Threshold(1, "on a CPU trace, operators in the window >= {}", "without operators nothing is known", ""),
@@ -126,7 +136,9 @@ QUALITY: Final = FindingKind(
     " overlap; zero timestamps and overflowed durations; marked steps; 5th percentile of launch latency on an idle device;"
     " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones; the share of the window in"
     " CUDA graphs that nsys recorded without their kernels; idle time under the profiler's own rows (buffers flushed,"
-    " requested); how much the lag of the device behind the host changes from the start of the steps to their end.",
+    " requested); how much the lag of the device behind the host changes from the start of the steps to their end; with"
+    " fewer than three steps, the device's idle time under calls that a first pass makes: allocation of device and"
+    " pinned memory, loading of modules, waits for events (cuDNN times its algorithms so).",
     thresholds={
         **{check.id: check.allows for check in CHECKS.values()},
         "no_cause": Threshold(

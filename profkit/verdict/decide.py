@@ -10,7 +10,7 @@ from typing import Final
 
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings import kind_of
-from profkit.findings.capture import QUALITY
+from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY
 from profkit.findings.host import STALL
 from profkit.findings.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
@@ -141,14 +141,22 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     )
 
 
+_STEADY: Final = "record a longer trace of steady steps"
+_MISSING: Final = {
+    LOST.id: "record what runs on the device as well",
+    NO_OPERATORS.id: "record the operators as well",
+}
+"""Failed check to what the next capture is for, where length is not what is missing."""
+
+
 def _inconclusive(case: Case, causes: Sequence[Finding], why: str, stall: Finding | None) -> Verdict:
     quality = next((finding for finding in case.findings if finding.id == QUALITY.id), None)
     if case.refusals and case.instead is not None:
         tool = case.instead
     elif case.refusals or stall is not None or case.is_unlinked:
-        tool = recapture(
-            case.scope, "record a longer trace of steady steps", "steady steps after warm-up, and all checks ok"
-        )
+        failed = {item.metric for item in quality.evidence} if quality is not None else set()
+        purpose = next((said for check, said in _MISSING.items() if check in failed), _STEADY)
+        tool = recapture(case.scope, purpose, "steady steps after warm-up, and all checks ok")
     else:
         tool = system_timeline(
             case.scope,

@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope, Vendor
-from profkit.analyzers.tools import kernel_profile, system_timeline
+from profkit.analyzers.tools import kernel_profile, recapture, system_timeline
 from profkit.ingest.kineto.traits import traits
+from profkit.ingest.nsys.traits import traits as nsys_traits
 from profkit.pipeline import triage_trace
 from profkit.shell import line_of
 from profkit.testing import kernel, launch, span, trace_of
@@ -49,6 +50,31 @@ def test_without_steps_the_launch_is_counted_from_the_start_of_the_run_and_its_l
 def test_a_cpu_trace_has_no_capture_range_to_wait_for() -> None:
     assert system_timeline(SCOPE, "p", "l").command == "profkit nsys --also waits -- python train.py --lr 1"
     assert " --whole " in system_timeline(replace(SCOPE, is_cpu=True), "p", "l").command
+
+
+@pytest.mark.parametrize(
+    ("command", "is_whole"),
+    [
+        ("python train.py", False),
+        ("/opt/conda/bin/python3.11 -m train", False),
+        ("torchrun --nproc-per-node 2 train.py", False),
+        ("numactl -N 0 ./a.out", False),
+        ("./run.sh", False),
+        ("./build/train --steps 3", True),
+        ("./trtexec --onnx=model.onnx", True),
+    ],
+)
+def test_of_an_export_commands_for_programs_without_python_record_all_of_the_run(command: str, is_whole: bool) -> None:
+    exported = replace(SCOPE, traits=nsys_traits(), command=line_of(command))
+    for tool in (
+        system_timeline(exported, "p", "l"),
+        recapture(exported, "p", "l"),
+        kernel_profile(exported, "k", "p", "l"),
+    ):
+        assert (" --whole " in tool.command) is is_whole
+        assert tool.command.endswith(f"-- {command}")
+    torchs = replace(SCOPE, command=line_of(command))  # torch.profiler ran in Python
+    assert "--whole" not in system_timeline(torchs, "p", "l").command
 
 
 def test_amd_devices_get_amds_tools() -> None:

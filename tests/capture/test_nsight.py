@@ -181,6 +181,33 @@ def test_without_the_tool_a_dry_run_explains_and_a_run_is_one_line(machine):
         assert "hint: " in done.stderr
 
 
+@pytest.mark.parametrize("tool", ["nsys", "ncu"])
+def test_a_program_that_is_not_python_is_recorded_whole(machine, tool):
+    """Nothing else would open the range that the tool waits for, and the report would be empty."""
+    machine.write("binary", "\x7fELF")
+    for program, is_whole in (("binary", True), ("job", False), ("nowhere", False)):
+        done = machine.run(tool, "--dry-run", "--", program, "0")
+        assert ("is not Python" in done.stderr) is is_whole
+        waits = "--capture-range=" in done.stdout or "--profile-from-start off" in done.stdout
+        assert waits is not is_whole
+        assert ("PROFKIT_CAPTURE" in done.stdout) is not is_whole
+
+
+@pytest.mark.parametrize(("helps", "is_known"), [("--discard-environment=", True), ("--kill=", False)])
+@pytest.mark.parametrize("ranks", ["all", "0"])
+def test_without_the_tool_the_line_asks_whether_it_discards_the_environment(machine, helps, is_known, ranks):
+    launcher = ("torchrun", "--nproc-per-node", "1") if ranks == "0" else ()
+    done = machine.run("nsys", "--ranks", ranks, "--dry-run", "--", *launcher, "job.py", "0")
+    assert "old versions have no --discard-environment" in done.stderr
+    machine.write("nsys", f'#!/bin/sh\n[ "$2" = --help ] && echo "{helps}" || echo ran "$@" >>{machine.calls_file}\n')
+    machine.write("torchrun", '#!/bin/sh\nexport RANK=0\nshift 3\nexec "$@"\n')
+    env = {**os.environ, "PATH": f"{machine.bin}{os.pathsep}/usr/bin:/bin"}
+    subprocess.run(["/bin/sh", "-c", done.stdout], check=True, env=env, cwd=machine.folder)
+    (ran,) = machine.calls_file.read_text().splitlines()
+    assert ("--discard-environment=true" in ran.split()) is is_known
+    assert ran.startswith("ran profile --trace=cuda,nvtx")
+
+
 def test_without_a_gpu_one_line(machine):
     machine.install("nsys", "2026.1")
     (machine.bin / "nvidia-smi").unlink()

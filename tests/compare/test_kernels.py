@@ -56,6 +56,12 @@ def test_a_kernel_is_faster_slower_or_the_same(us, answer):
         assert kernel.change == pytest.approx(us / 10 - 1)
 
 
+@pytest.mark.parametrize("us", [0.0, 1e-303, 1e-4])
+def test_what_no_launch_takes_is_not_compared(us):
+    before = launch(us=us, **{"dram__bytes_read.sum": 5e-324})
+    assert one([before], [launch(**{"dram__bytes_read.sum": 1e18})]).change is None
+
+
 def test_launches_are_paired_in_their_order():
     before, after = [launch(us=10), launch(us=100)], [launch(us=8), launch(us=80)]
     assert (one(before, after).answer, round(one(before, after).change, 3)) == ("faster", -0.2)

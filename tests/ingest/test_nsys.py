@@ -405,11 +405,11 @@ def test_a_gzipped_export_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tables", "says"),
     [
-        ((), "no CUDA activity was recorded at all (no events of any kind)"),
-        (("OSRT_API",), "no CUDA activity was recorded at all (1 OS calls)"),
+        ((), "no CUDA activity was recorded at all, and no NVTX ranges (no events of any kind)"),
+        (("OSRT_API",), "no CUDA activity was recorded at all, and no NVTX ranges (1 OS calls)"),
         (
             ("CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME"),
-            "holds no kernels (1 memsets, 1 CUDA calls)",
+            "holds no kernels, and no NVTX ranges (1 memsets, 1 CUDA calls)",
         ),
     ],
 )

@@ -67,9 +67,14 @@ def _os_evidence(result: Launches) -> list[Evidence]:
     if not result.host_idle_ns or total < MIN_OS_SHARE * result.host_idle_ns:
         return []
     named = ", ".join(f"{name} {format_fraction(spent / result.host_idle_ns)}" for name, spent in result.os_waits[:3])
+    of = (
+        "of the time between operators, the training"
+        if result.scope.is_cpu
+        else "of that other host time, the launching"
+    )
     return [
         Evidence(
-            statement=f"of that other host time, the launching thread spends {named} in the operating system:"
+            statement=f"{of} thread spends {named} in the operating system:"
             " it waits for another thread, a process or a file",
             metric="launches.os_wait_ns",
             value=float(total),
@@ -90,7 +95,8 @@ def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     return (
         Evidence(
             statement=f"{format_fraction(scope.fraction(result.launch_idle_ns))} of the window is operator dispatch,"
-            f" {format_fraction(scope.fraction(result.host_idle_ns))} is Python between operators",
+            f" {format_fraction(scope.fraction(result.host_idle_ns))} is"
+            f" {'between operators' if result.waits_for_system else 'Python between operators'}",
             metric="budget_ns.idle_launch+idle_host",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
@@ -103,4 +109,5 @@ def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             value=result.rho_count or 0.0,
             unit="fraction",
         ),
+        *_os_evidence(result),
     )

@@ -8,11 +8,14 @@ from profkit.analyzers.launches.measured import Launches, measure
 from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.units import format_fraction, format_ns
 
 # Chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one.
 _EVENT_NS = 1_000_000
+_WAIT_FIX = (
+    "find what the training thread waits for, a file, a lock or another process, and fetch or start that earlier"
+)
 
 
 def is_one_off(result: Launches) -> bool:
@@ -31,6 +34,8 @@ def is_one_each_step(result: Launches) -> bool:
 def judge(result: Launches) -> tuple[Finding, ...]:
     """`host.launch_bound`, or `host.stall` where a few stretches hold most of the time."""
     scope = result.scope
+    if scope.is_cpu and (not result.n_operations or result.n_launch_calls):
+        return ()  # what the CPU, or a device that is not in the trace, worked on is not known
     late = result.launch_idle_ns + result.host_idle_ns
     fraction = scope.fraction(late)
     if is_one_off(result):
@@ -51,15 +56,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     mostly_host = result.has_ops and result.host_idle_ns > 2 * result.launch_idle_ns
     rho = result.rho_count or 0
     clear = fraction >= 2 * LAUNCH_BOUND.limit("window") and (rho >= LAUNCH_BOUND.limit("rho") or scope.is_cpu)
-    tool = (
-        py_spy_main(scope.command)
-        if scope.is_cpu or mostly_host
-        else system_timeline(
-            scope,
-            "what takes the host's time: Python, the dispatcher or the driver?",
-            "the CPU row between cuda API calls: Python frames, futex waits, or back-to-back API calls",
-        )
-    )
+    in_system = scope.is_cpu and mostly_host and result.waits_for_system
     return LAUNCH_BOUND.found(
         title=_title(result, mostly_host=mostly_host),
         confidence=(0.85 if clear else 0.6) - (0.1 if scope.is_cpu else 0),
@@ -69,8 +66,25 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
             *(cpu_evidence(result, fraction) if scope.is_cpu else device_evidence(result, fraction)),
             *_each_step(result),
         ),
-        fix=_fix(is_cpu=scope.is_cpu, mostly_host=mostly_host),
-        next_tools=(tool,),
+        fix=_WAIT_FIX if in_system else _fix(is_cpu=scope.is_cpu, mostly_host=mostly_host),
+        next_tools=(_next_tool(result, mostly_host=mostly_host, in_system=in_system),),
+    )
+
+
+def _next_tool(result: Launches, *, mostly_host: bool, in_system: bool) -> NextTool:
+    scope = result.scope
+    if in_system:
+        return system_timeline(
+            scope,
+            "what does the training thread wait for in the operating system?",
+            "the Python stack above each long poll, futex or read of the training thread",
+        )
+    if scope.is_cpu or mostly_host:
+        return py_spy_main(scope.command)
+    return system_timeline(
+        scope,
+        "what takes the host's time: Python, the dispatcher or the driver?",
+        "the CPU row between cuda API calls: Python frames, futex waits, or back-to-back API calls",
     )
 
 
@@ -84,6 +98,8 @@ def _fix(*, is_cpu: bool, mostly_host: bool) -> str:
 
 
 def _title(result: Launches, *, mostly_host: bool) -> str:
+    if result.scope.is_cpu and mostly_host and result.waits_for_system:
+        return "between operators, the training thread waits in the operating system"
     if result.scope.is_cpu:
         return "Python between operators slows the step" if mostly_host else "operator overhead slows the step"
     return (

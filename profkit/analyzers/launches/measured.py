@@ -13,6 +13,7 @@ from profkit.model.arrays import median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts
+from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import os_waits
 from profkit.timeline.steps import edges, steps_in_window
 
@@ -58,6 +59,11 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time between operations that had been issued in time."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """(call of the operating system, ns) of the launching threads in `host_idle_ns`."""
+
+    @property
+    def waits_for_system(self) -> bool:
+        """Whether most of `host_idle_ns` is in calls of the operating system."""
+        return 2 * sum(spent for _, spent in self.os_waits) > self.host_idle_ns > 0
 
 
 def measure(facts: Facts) -> Launches:
@@ -118,7 +124,7 @@ def _measure_cpu(facts: Facts) -> Launches:
     return Launches(
         scope=scope_of(facts),
         n_operations=cpu.n_leaf_ops,
-        n_launch_calls=0,
+        n_launch_calls=int(facts.calls_in_window(CallKind.LAUNCH).size),
         n_graph_launches=0,
         n_drained=cpu.n_small_ops,
         rho_count=cpu.n_small_ops / cpu.n_leaf_ops if cpu.n_leaf_ops else None,
@@ -137,6 +143,7 @@ def _measure_cpu(facts: Facts) -> Launches:
         longest_gap_ns=longest,
         top_operators=(),
         op_cost_ns=cpu.op_cost_ns,
+        os_waits=os_waits(facts.trace, training_threads(facts.trace), between - cpu.dispatch),
     )
 
 

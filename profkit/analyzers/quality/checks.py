@@ -128,6 +128,12 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
                 else ""
             ),
         ),
+        _share(
+            capture.FIRST_PASS,
+            q.first_pass_fraction,
+            "of the GPU's idle time is in calls that a first pass makes (allocation, module loading, event waits of"
+            " benchmarks)" + (": this is warm-up" if (q.first_pass_fraction or 0) > _limit(capture.FIRST_PASS) else ""),
+        ),
         Check(
             id=capture.NO_OPERATORS.id,
             ok=q.n_cpu_ops is None or q.n_cpu_ops >= _limit(capture.NO_OPERATORS),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Scope, scope_of
+from profkit.findings.capture import FEW_STEPS, QUALITY
 from profkit.model.arrays import is_member
 from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
@@ -52,6 +56,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Operators at work in the window where the CPU is the device; None where it is not, or compiled graphs work."""
     startup_fraction: float | None
     """Of the window, beside the steps found by their period; None where they were not found so."""
+    first_pass_fraction: float | None
+    """Of the device's idle time, under calls that a first pass makes; None where three steps show what recurs."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
 
@@ -92,6 +98,7 @@ def measure(facts: Facts) -> Quality:
         startup_fraction=facts.startup_ns / facts.window_ns
         if trace.step_source == "period" and facts.window_ns
         else None,
+        first_pass_fraction=_first_pass(trace, main) if main is not None else None,
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
     )
 
@@ -159,6 +166,23 @@ def _whole_graphs(trace: Trace, main: DeviceFacts) -> float | None:
 def _overhead(trace: Trace, main: DeviceFacts) -> float | None:
     idle = profiler_work(trace) - main.activity.any
     return idle.total_ns / trace.window_duration_ns if trace.window_duration_ns else None
+
+
+_MODULE: Final = re.compile(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)")
+_EVENT: Final = re.compile(r"^(?:cu|cuda|hip)EventSynchronize")
+
+
+def _first_pass(trace: Trace, main: DeviceFacts) -> float | None:
+    """The share of idle time under allocation, module loading and waits for events: what a first pass does once."""
+    if len(steps_in_window(trace)) >= QUALITY.limit(FEW_STEPS.id):
+        return None
+    idle = main.activity.any.gaps(*trace.window_ns)
+    if not idle.total_ns:
+        return None
+    is_first = np.array([bool(_MODULE.match(name) or _EVENT.match(name)) for name in trace.strings], np.bool_)
+    rows = np.flatnonzero((trace.calls.kind == CallKind.ALLOC) | is_first[trace.calls.name])
+    calls = Intervals.of(trace.calls.start_ns[rows], trace.calls.end_ns[rows])
+    return (calls & idle).total_ns / idle.total_ns
 
 
 def _giants(trace: Trace) -> int:

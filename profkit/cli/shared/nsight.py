@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,15 @@ from typing import Any, Final
 import click
 import msgspec
 
+from profkit import files
 from profkit.cli.capture import folder_for
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
+from profkit.shell import may_run_python
 
+_DISCARD: Final = "--discard-environment=true"
+_DISCARD_IF_KNOWN: Final = f"$(nsys profile --help 2>&1 | grep -q discard-environment && echo {_DISCARD})"
+"""The flag as a shell finds it out where it is not known what the installed nsys can do."""
 UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}  # under a tool stdout is a pipe
 
 
@@ -58,6 +64,28 @@ def tool_options(function: Any) -> Any:
     return function
 
 
+def records_all(launch: Any) -> bool:
+    """Whether the whole run must be recorded, since no Python opens the range of its steps; says so."""
+    if not _is_without_python((*launch.before, *launch.program), launch.program[0]):
+        return False
+    say(f"{Path(launch.program[0]).name} is not Python, and nothing else opens a range of steps: as with --whole")
+    return True
+
+
+def _is_without_python(words: Sequence[str], program: str) -> bool:
+    """Whether neither the words of a command nor the head of its program name Python.
+
+    What is not found here, or is a script of another kind, may start Python all the same.
+    """
+    if may_run_python(words):
+        return False
+    path = shutil.which(program)
+    try:
+        return path is not None and not files.read_head(Path(path), 2).startswith(b"#!")
+    except OSError:
+        return False
+
+
 def checked_ranks(text: str) -> str:
     """A list of ranks as it is; raises UsageError for anything else."""
     if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", text):
@@ -87,8 +115,11 @@ def show(job: Job) -> None:
 
     made = redacted_command(["mkdir", "-p", job.options.folder])  # the tools do not make it
     variables = " ".join(_assignment(name, value) for name, value in job.variables.items())
-    click.echo(f"{made} && {variables} {redacted_command(job.words)}")
+    line = f"{made} && {variables} {redacted_command(job.words)}"
     name = job.tool.name
+    if job.tool.flags is None:
+        line = line.replace(_DISCARD, _DISCARD_IF_KNOWN, 1)
+    click.echo(line)
     if not job.tool.path:
         say(f"no {name} on PATH: these are the flags of the newest version; run it where {name} is installed")
     elif job.tool.flags is None:
@@ -97,6 +128,8 @@ def show(job: Job) -> None:
         say(f"flags of {name} {job.tool.version}")
     for flag, why in job.line.reasons:
         say_below(f"{flag:44} {why}")
+    if _DISCARD_IF_KNOWN in line:
+        say("old versions have no --discard-environment: the line asks nsys; without it, do not share the report")
     tell_left_out(job)
 
 

@@ -29,6 +29,8 @@ SAME: Final = 0.05
 """A change of time below this share is none. Chosen: profiles of one launch, one after the other, differ by less."""
 CLOCK: Final = 0.02
 """Clocks that differ by more are different clocks. Chosen: with a change of 3 % beside it, one would be called one."""
+_LEAST: Final = 1.0
+"""A launch takes a nanosecond, and a cycle, or what a page says of it is nonsense."""
 
 
 class _Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +124,7 @@ def _ruling(match: Match, before: Values, after: Values) -> _Ruling:
     if any(one and other and one != other for one, other in zip(*devices, strict=True)):
         said = [", ".join(filter(None, (name, cc and f"compute capability {cc}"))) for name, cc in devices]
         return _Ruling(metric="", caveat=f"different devices ({said[0]}, then {said[1]}): times are not compared")
-    if not all(value > 0 for side in (before, after) for value in side.all_of(DURATION) or [0.0]):
+    if not all(value >= _LEAST for side in (before, after) for value in side.all_of(DURATION) or [0.0]):
         return _Ruling(metric="", caveat="a side has no duration (gpu__time_duration.sum)")
     clocks = {metric: (before.median(metric), after.median(metric)) for metric in (SM_CLOCK, DRAM_CLOCK)}
     sm, dram = (_differ(*clocks[metric]) for metric in (SM_CLOCK, DRAM_CLOCK))
@@ -135,7 +137,7 @@ def _ruling(match: Match, before: Values, after: Values) -> _Ruling:
     told = f"the SM clock was {_ghz(clocks[SM_CLOCK])}"
     if is_dram_bound:
         return _Ruling(metric=DURATION, caveat=f"{told}; DRAM is busy and its clock did not change: compared by time")
-    if all(value > 0 for side in (before, after) for value in side.all_of(CYCLES) or [0.0]):
+    if all(value >= _LEAST for side in (before, after) for value in side.all_of(CYCLES) or [0.0]):
         return _Ruling(metric=CYCLES, caveat=f"{told}: compared by cycles, not by time")
     return _Ruling(metric="", caveat=f"{told}: times are not compared")
 

@@ -14,7 +14,10 @@ from profkit.ingest.nsys.rows import NO_END, NO_NAME, TABLES, UNNAMED, Rows, sma
 from profkit.ingest.nsys.session import process_of, text_of
 from profkit.ingest.nsys.sqlite import Database
 from profkit.model.arrays import I64
+from profkit.model.names import call_kind_of
+from profkit.model.trace import CallKind
 
+_LAUNCHES: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)
 _CALL: Final = {"start": None, "end": None, "globalTid": 0, "nameId": None}
 _BESIDE: Final = _CALL | {"nameId": NO_NAME}
 """Of tables that add to a trace and do not make it: one without these columns is left out, and that is said."""
@@ -86,6 +89,30 @@ def _ranges(database: Database, rows: Rows, wanted: set[int]) -> Iterator[tuple[
             "thread": rows.thread_codes(kept["globalTid"]),
         }
         yield columns, kept["globalTid"]
+
+
+def launching_processes(database: Database) -> set[int]:
+    """The processes that launch kernels or graphs."""
+    calls: dict[int, set[int]] = {}
+    for chunk in database.chunks("CUPTI_ACTIVITY_KIND_RUNTIME", {"globalTid": 0, "nameId": NO_NAME}):
+        pairs = np.unique(np.stack([process_of(chunk["globalTid"]), chunk["nameId"]]), axis=1)
+        for key, name in pairs.T.tolist():
+            calls.setdefault(name, set()).add(key)
+    found: set[int] = set()
+    for chunk in database.chunks("StringIds", {"id": None}, ("value",)) if calls else ():
+        for row in np.flatnonzero(np.isin(chunk["id"], list(calls))):
+            if call_kind_of(text_of(chunk["value"][row])) in _LAUNCHES:
+                found |= calls[int(chunk["id"][row])]
+    return found
+
+
+def marked_processes(database: Database) -> set[int]:
+    """The processes with NVTX ranges."""
+    found: set[int] = set()
+    for chunk in database.chunks("NVTX_EVENTS", {"eventType": RANGE_TYPES[0], "globalTid": 0}):
+        is_range = np.isin(chunk["eventType"], RANGE_TYPES)
+        found.update(np.unique(process_of(chunk["globalTid"][is_range])).tolist())
+    return found
 
 
 def _label_codes(texts: list[Any], rows: Rows, source: str) -> list[int]:

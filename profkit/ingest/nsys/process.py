@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Process, Rows
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
-from profkit.ingest.nsys.traits import traits
+from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_LOST, traits
 from profkit.model.arrays import constant
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import TraceWarning
@@ -27,6 +27,8 @@ _SYNC_KINDS: Final = ("Sync", "Event Sync", "Stream Wait Event", "Stream Sync", 
 _CALL_VERSION: Final = re.compile(r"(?:_pt[sd][sz])?(?:_v\d+)?$")  # cudaLaunchKernel_v7000, cudaMemcpy_ptds_v7000
 _WITH_EXTERNAL_ID: Final = ("kernels", "copies", "calls")
 _NO_ID: Final = -1
+NO_DEVICE: Final = -1
+"""The device of a process of which nothing was recorded on one."""
 
 
 class Export(msgspec.Struct):
@@ -40,6 +42,8 @@ class Export(msgspec.Struct):
     """The processes with kernels, and the device on which each ran most of them."""
     n_left_out: int
     """Processes with device rows but no kernels."""
+    recapture: str = RECAPTURE
+    """How this is better recorded again."""
     texts: dict[int, str] = msgspec.field(default_factory=dict)
     n_unnamed: dict[int, int] = msgspec.field(default_factory=dict)
     """Kernels whose name the file does not hold, by process."""
@@ -75,7 +79,7 @@ def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
     devices = {int(device) for _, part in tables if "device" in part for device in np.unique(part["device"])}
     return RawTrace(
         source=export.source,
-        traits=traits(),
+        traits=traits(export.recapture),
         n_in_source=len(export.devices),
         batches=batches,
         metadata=_metadata(export, key, rank, devices),
@@ -219,9 +223,16 @@ def _warnings(export: Export, key: int, process: Process, n_open: int) -> list[T
         found.append(TraceWarning(id=warning_id, message=message, count=count))
 
     if len(export.devices) > 1 and not export.mpi_ranks:
+        by = "process id" if set(export.devices.values()) == {NO_DEVICE} else "GPU"
         warn(
             "nsys.ranks",
-            f"{len(export.devices)} processes in one export: ranks are numbered by GPU, since nsys does not store them",
+            f"{len(export.devices)} processes in one export: ranks are numbered by {by}, as nsys does not store them",
+        )
+    if export.recapture == RECAPTURE_LOST:
+        warn(
+            "nsys.device",
+            "nsys recorded launches of kernels, but nothing that ran on the device: that is lost, or was never recorded"
+            " (--trace cuda-sw traces in software)",
         )
     if n := export.n_left_out:
         warn("nsys.processes", f"{n} process{'es' * (n > 1)} without kernels {'are' if n > 1 else 'is'} left out", n)

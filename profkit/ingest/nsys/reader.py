@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 
@@ -17,13 +17,15 @@ from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.nsys.device import busy_processes, give_owner, read_device_rows
-from profkit.ingest.nsys.host import read_host_rows, read_thread_names
-from profkit.ingest.nsys.process import Export, raw_trace
+from profkit.ingest.nsys.host import launching_processes, marked_processes, read_host_rows, read_thread_names
+from profkit.ingest.nsys.nvtx import range_kind_of
+from profkit.ingest.nsys.process import NO_DEVICE, Export, raw_trace
 from profkit.ingest.nsys.rows import TABLES, UNNAMED, Rows
 from profkit.ingest.nsys.session import pid_of, read_session, text_of
 from profkit.ingest.nsys.sqlite import Database, opened
+from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_CPU, RECAPTURE_LOST
 from profkit.ingest.numbers import rank_in_name
-from profkit.model.trace import Trace
+from profkit.model.trace import SpanKind, Trace
 from profkit.units import format_count
 
 _HOW_TO_RECORD: Final = (
@@ -33,6 +35,7 @@ MAX_UNNAMED: Final = 0.01
 """Share of kernels without a name from which an export is refused. Chosen: no real export lacks one."""
 _MOST_NAMED: Final = 5
 """Tables named of a database that is no export (chosen)."""
+_ON_CPU: Final = f"put each step into an NVTX range (step 1, step 2, ...), and {RECAPTURE_CPU} -- COMMAND"
 _WORDS: Final = {
     "gpu_memcpy": "copies",
     "gpu_memset": "memsets",
@@ -46,7 +49,8 @@ _WORDS: Final = {
 def read_export(path: Path, source: str, *, progress: Progress | None = None) -> Iterator[Trace]:
     """A `Trace` for each process with kernels, in the order of ranks.
 
-    Raises TraceFormatError for what is no nsys export or a damaged one, UnsupportedTraceError for one without kernels.
+    Without kernels, for each that launches some, else for each with steps, else with NVTX ranges. Raises
+    TraceFormatError for what is no nsys export or a damaged one, UnsupportedTraceError for one with none of these.
     """
     with opened(path, source, progress) as database:
         export = _read(database, path)
@@ -79,29 +83,61 @@ def _read(database: Database, path: Path) -> Export:
     rows = Rows()
     read_device_rows(database, rows)
     give_owner(database, rows)
-    devices = busy_processes(rows)
+    devices, recapture = busy_processes(rows), RECAPTURE
     if not devices:
-        _refuse_without_kernels(database)
+        devices, recapture = _without_kernels(database)
     idle = [process for key, process in rows.processes.items() if key not in devices]
     rows.keep(set(devices))
     read_host_rows(database, rows, wanted=set(devices))
-    export = Export(source, path.stat().st_size, session, rows, devices, n_left_out=len(idle))
+    export = Export(source, path.stat().st_size, session, rows, devices, n_left_out=len(idle), recapture=recapture)
     export.thread_names = read_thread_names(database, rows)
     export.texts = _texts(database, _ids(export))
     export.n_unnamed = _unnamed(export)
+    if recapture == RECAPTURE_CPU:
+        _keep_training(export)
     return export
 
 
-def _refuse_without_kernels(database: Database) -> NoReturn:
+def _without_kernels(database: Database) -> tuple[dict[int, int], str]:
+    """The processes of an export without kernels that can be told about, and how it is better recorded.
+
+    Those that launch kernels: what ran on the device is lost. Else those with NVTX ranges: a job on the CPU. Raises
+    UnsupportedTraceError where there are neither.
+    """
+    if lost := launching_processes(database):
+        return dict.fromkeys(lost, NO_DEVICE), RECAPTURE_LOST
+    if marked := marked_processes(database):
+        return dict.fromkeys(marked, NO_DEVICE), RECAPTURE_CPU
+    raise _no_kernels(database)
+
+
+def _keep_training(export: Export) -> None:
+    """Of processes with ranges, only those with steps, if any: loader workers and launchers may mark ranges too."""
+    rows = export.rows
+    kinds = [label.kind for label in rows.labels.all()]
+    training = {
+        key
+        for key, process in rows.processes.items()
+        for part in process.parts("ranges")
+        for name in np.unique(part["name"]).tolist()
+        if (kinds[name] if name >= 0 else range_kind_of(export.text(-2 - name))) is SpanKind.STEP
+    }
+    if training:
+        export.n_left_out += len(export.devices) - len(training)
+        export.devices = {key: device for key, device in export.devices.items() if key in training}
+        rows.keep(training)
+
+
+def _no_kernels(database: Database) -> UnsupportedTraceError:
     there = {table: count for table in TABLES if (count := database.n_rows(table))}
     has_cuda = any(table.startswith("CUPTI") for table in there)
     words = {_WORDS[TABLES[table]]: count for table, count in there.items() if TABLES[table] in _WORDS}
     seen = ", ".join(f"{format_count(count)} {word}" for word, count in words.items())
-    raise UnsupportedTraceError(
+    return UnsupportedTraceError(
         f"{database.source} holds no kernels"
         + ("" if has_cuda else ": no CUDA activity was recorded at all")
-        + f" ({seen or 'no events of any kind'})",
-        hint=_HOW_TO_RECORD,
+        + f", and no NVTX ranges ({seen or 'no events of any kind'})",
+        hint=_HOW_TO_RECORD if has_cuda else f"{_HOW_TO_RECORD}; for one without a GPU: {_ON_CPU}",
     )
 
 

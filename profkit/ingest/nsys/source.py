@@ -1,4 +1,4 @@
-"""Nsight Systems' exports and reports as a source: one trace for each process with kernels."""
+"""Nsight Systems' exports and reports as a source: one trace for each process that trains."""
 
 from __future__ import annotations
 

@@ -12,8 +12,17 @@ TOOL: Final = "nsys"
 STEP_SOURCE: Final = "NVTX"
 
 
-def traits() -> Traits:
-    """What nsys exports hold."""
+_STEADY: Final = "profkit nsys --warmup 5 --steps 12"
+RECAPTURE: Final = f"{_STEADY} --also waits"
+RECAPTURE_LOST: Final = f"{_STEADY} --trace cuda-sw,nvtx,osrt"
+"""Where nsys recorded launches and nothing on the device: from Blackwell on, `cuda` is the tracing by hardware, which
+fails on some systems."""
+RECAPTURE_CPU: Final = "profkit nsys --whole --also waits,operators"
+"""Of a job without a GPU: nothing opens the range of its steps, and only operators say what the CPU works on."""
+
+
+def traits(recapture: str = RECAPTURE) -> Traits:
+    """What nsys exports hold; `recapture` is how this one is better recorded again."""
     from profkit.model.trace import Traits
 
     return Traits(
@@ -23,7 +32,7 @@ def traits() -> Traits:
         step_marks="NVTX ranges of steps",
         has_host_calls=True,
         is_system_wide=True,
-        recapture="profkit nsys --warmup 5 --steps 12 --also waits",
+        recapture=recapture,
         how_to_mark_steps="open an NVTX range around every iteration: torch.cuda.nvtx.range('step 7')",
         how_to_mark_input="wrap the code that fetches a batch in torch.cuda.nvtx.range('data_loader')",
         how_to_have_operators="run the job under torch.autograd.profiler.emit_nvtx()",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 import msgspec
@@ -47,8 +48,9 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def change(self) -> float | None:
-        """The relative change; None from zero."""
-        return self.after / self.before - 1 if self.before else None
+        """The relative change; None from zero, and from so little that there is none."""
+        change = self.after / self.before - 1 if self.before else math.inf
+        return change if math.isfinite(change) else None
 
 
 class KernelSide(msgspec.Struct, frozen=True, kw_only=True):

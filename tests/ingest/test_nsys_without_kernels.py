@@ -1,0 +1,146 @@
+"""nsys exports without kernels: jobs on the CPU, lost device rows; and first passes, which say nothing of steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profkit import triage
+from profkit.cli import group
+from profkit.errors import UnsupportedTraceError
+from tests.ingest.nsys_files import RANK0, RANK1, Export, global_tid, training
+
+US = 1000
+
+
+def on_cpu(*, n_steps: int = 8, operators: bool = True, wait_us: int = 0, pid: int = RANK0) -> Export:
+    """Steps of 10 ms: 3 ms without operators, of which `wait_us` in poll, then ten operators of 580 us."""
+    export = Export()
+    add_cpu(export, n_steps=n_steps, operators=operators, wait_us=wait_us, pid=pid)
+    return export
+
+
+def add_cpu(export: Export, *, n_steps: int = 8, operators: bool = True, wait_us: int = 0, pid: int = RANK0) -> None:
+    for step in range(n_steps):
+        begin = 10_000_000 + step * 10_000_000
+        export.range(begin, begin + 10_000_000, f"ProfilerStep#{step}", pid=pid)
+        if wait_us:
+            wait(export, begin + 100 * US, begin + (100 + wait_us) * US, pid=pid)
+        for number in range(10 if operators else 0):
+            start = begin + 3_100_000 + number * 600 * US
+            export.range(start, start + 580 * US, f"aten::mm, seq = {number}, op_id = {step * 8 + number}", pid=pid)
+
+
+def wait(export: Export, start: int, end: int, *, pid: int = RANK0) -> None:
+    export.add("OSRT_API", start=start, end=end, globalTid=global_tid(pid), nameId=export.string("poll"))
+
+
+def told(export: Export, tmp_path: Path):
+    return triage([str(export.write(tmp_path / "x.sqlite"))])
+
+
+# ------------------------------------------------------------------------------------------------------------ on a CPU
+
+
+def test_a_job_on_the_cpu_has_its_report(tmp_path: Path) -> None:
+    report = told(on_cpu(), tmp_path)
+    (rank,) = report.ranks
+    (device,) = rank.devices
+    assert (device.kind, device.budget.compute, device.budget.window_ns) == ("cpu", 8 * 5_800_000, 80_000_000)
+    assert report.verdict.bottleneck.value == "overhead-bound"
+    assert "Python between operators" in report.verdict.headline
+
+
+def test_what_lies_between_operators_is_no_python_where_the_thread_waits(tmp_path: Path) -> None:
+    report = told(on_cpu(wait_us=2600), tmp_path)
+    (finding,) = [finding for finding in report.findings if finding.id == "host.launch_bound"]
+    said = " ".join(evidence.statement for evidence in finding.evidence)
+    assert "Python" not in finding.title + said + finding.fix
+    assert "poll 61.9 %" in said  # 2.6 of 4.2 ms
+    assert report.verdict.next_tool.line.text.startswith("profkit nsys --whole --also waits,python --")
+
+
+def test_without_operators_nothing_is_called_python(tmp_path: Path) -> None:
+    report = told(on_cpu(operators=False, wait_us=2600), tmp_path)
+    assert report.verdict.bottleneck.value == "inconclusive"
+    assert {finding.id for finding in report.findings} == {"capture.quality"}
+    assert report.verdict.next_tool.line.text.startswith("profkit nsys --whole --also waits,operators --")
+    assert "operators" in report.verdict.next_tool.purpose
+
+
+def test_processes_with_steps_are_told_and_helpers_with_ranges_are_not(tmp_path: Path) -> None:
+    export = on_cpu()
+    export.range(10_000_000, 11_000_000, "load", pid=RANK1)
+    assert len(told(export, tmp_path).ranks) == 1
+    other = on_cpu()
+    add_cpu(other, pid=RANK1)
+    report = triage([str(other.write(tmp_path / "two.sqlite"))])
+    assert [rank.rank for rank in report.ranks] == [0, 1]
+    assert any("by process id" in warning for rank in report.ranks for warning in rank.warnings)
+
+
+def test_without_ranges_the_refusal_says_how_to_have_them(tmp_path: Path) -> None:
+    export = Export()
+    wait(export, 1, 2)
+    with pytest.raises(UnsupportedTraceError) as caught:
+        told(export, tmp_path)
+    assert "no NVTX ranges (1 OS calls)" in caught.value.message
+    assert "profkit nsys --whole --also waits,operators -- COMMAND" in caught.value.hint
+
+
+# ----------------------------------------------------------------------------------------------------------- lost rows
+
+
+def test_launches_without_device_rows_are_lost_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = training().write(tmp_path / "x.sqlite", without=["CUPTI_ACTIVITY_KIND_KERNEL"])
+    report = triage([str(path)])
+    assert report.verdict.bottleneck.value == "inconclusive"
+    assert "100.0 % of 29 kernel launches have no kernel in the trace: no device rows at all" in report.verdict.headline
+    assert "--trace cuda-sw,nvtx" in report.verdict.next_tool.line.text
+    assert "device" in report.verdict.next_tool.purpose
+    assert {finding.id for finding in report.findings} == {"capture.quality"}
+    group.main(["info", str(path)], standalone_mode=False)
+    assert "lost, or was never recorded" in capsys.readouterr().out
+
+
+def test_the_environment_of_a_device_without_launches_is_still_refused(tmp_path: Path) -> None:
+    export = Export()
+    export.call(1000, 2000, "cudaGetDeviceCount_v3020")
+    with pytest.raises(UnsupportedTraceError, match="holds no kernels, and no NVTX ranges"):
+        told(export, tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------- first pass
+
+
+def one_pass(*, warm: bool, n_steps: int = 1) -> Export:
+    """Passes of 50 kernels of 20 us, 200 us apart; of a first one each gap holds 150 us of what cuDNN does once."""
+    export = Export()
+    for step in range(n_steps):
+        begin = 10_000_000 + step * 12_000_000
+        if n_steps > 1:
+            export.range(begin, begin + 12_000_000, f"step {step}")
+        for number in range(50):
+            start = begin + number * 200 * US
+            if not warm:
+                for place, name in enumerate(("cudaMalloc_v3020", "cudaHostAlloc_v3020", "cudaEventSynchronize_v3020")):
+                    at = start + (25 + place * 50) * US
+                    export.call(at, at + 50 * US, name)
+            export.kernel(start, start + 20 * US)
+    return export
+
+
+def test_one_first_pass_says_nothing_of_steady_steps(tmp_path: Path) -> None:
+    report = told(one_pass(warm=False), tmp_path)
+    assert report.verdict.bottleneck.value == "inconclusive"
+    assert "warm-up" in report.verdict.headline
+
+
+def test_a_pass_that_is_warm_has_a_verdict(tmp_path: Path) -> None:
+    assert told(one_pass(warm=True), tmp_path).verdict.bottleneck.value != "inconclusive"
+
+
+def test_what_recurs_in_three_steps_is_no_first_pass(tmp_path: Path) -> None:
+    report = told(one_pass(warm=False, n_steps=4), tmp_path)
+    assert report.verdict.bottleneck.value != "inconclusive"
