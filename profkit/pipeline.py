@@ -25,7 +25,7 @@ from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
 from profkit.units import format_fraction
-from profkit.verdict import Case, capped, decide, of_mean_step
+from profkit.verdict import Case, capped, decide, in_unprofiled_time, of_mean_step
 
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
@@ -48,8 +48,15 @@ def triage_trace(
     trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None
 ) -> tuple[RankReport, Verdict]:
     """One rank's measurements and verdict."""
-    analysed = analyse(trace, step_range=step_range, command=command)
+    analysed = alone(analyse(trace, step_range=step_range, command=command))
     return analysed.rank, analysed.verdict
+
+
+def alone(analysed: Analysed) -> Analysed:
+    """What is said of one trace alone: in the time of its steps without the profiler, where the capture knows it."""
+    plain_ns = analysed.facts.trace.meta.unprofiled_step_ns
+    verdict, findings = in_unprofiled_time(analysed.verdict, analysed.rank.findings, analysed.case, plain_ns=plain_ns)
+    return replace(analysed, verdict=verdict, rank=replace(analysed.rank, findings=findings))
 
 
 def analyse(trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None) -> Analysed:

@@ -73,7 +73,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         if top.next_tools
         else recapture(case.scope, "more evidence", "the same finding, with more certainty"),
         fixes=tuple(dict.fromkeys(finding.fix for finding in causes[:MAX_HEADLINE])),
-        proof=kind.proof,
+        proof=kind.proof_for(is_cpu=case.is_cpu),
         caveats=shown.caveats(case, top),
         findings=shown.first([*causes, *shown.of_work(case)], case),
         ruled_out=shown.ruled_out(case, kind.bottleneck),
@@ -116,7 +116,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             flags="--shapes",
         ),
         fixes=tuple(dict.fromkeys(f.fix for f in (*work, *causes)))[:MAX_HEADLINE] or (shown.fix_of_work(case),),
-        proof=kind_of(top.id).proof if top is not None else "",
+        proof=kind_of(top.id).proof_for(is_cpu=case.is_cpu) if top is not None else "",
         caveats=shown.caveats(case, top),
         findings=shown.first(
             sorted((*work, *causes), key=lambda f: (f.severity.rank, -f.fraction * f.confidence)), case

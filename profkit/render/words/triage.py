@@ -110,6 +110,8 @@ def step_sentence(report: Report) -> str:
         known.append(f"varies by {format_fraction(rank.steps.cv)}")
     if rank.steps.source == "period":
         known.append("found by their period")
+    if report.verdict.recorded_step_ns is not None:
+        known[0] += f" recorded, {format_ns(report.verdict.recorded_step_ns)} with the profiler"
     return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
 
 
