@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from .beside import units
+
+_MANY_FETCHES: Final = 3
+"""Batches to one of the usual step, from which another loop is in a step (chosen: an epoch's first fetches two)."""
 
 
 def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:
@@ -40,5 +43,17 @@ def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
         parts.append(f"{times} (x{ratio:.2f})" + (f", {shown(after['median_ns'])} after" if after["n"] else ""))
     stalled_ns = max(one.get("stalled_ns", 0), one["stop_ns"] + one["export_ns"])
     parts.append(f"the script waited {shown(stalled_ns)} for the profiler to start, stop and write")
+    parts += _odd_steps(one)
     cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
     return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"
+
+
+def _odd_steps(one: dict[str, Any]) -> list[str]:
+    """That a recorded step fetches far more batches than the others: a validation is in it, mostly."""
+    fetches = one.get("fetches_per_step") or []
+    usual = sorted(fetches)[len(fetches) // 2] if fetches else 0
+    return [
+        f"step {one['first_step'] + place} fetches {count} batches, the others {usual}: is a validation in it?"
+        for place, count in enumerate(fetches)
+        if count >= _MANY_FETCHES * max(usual, 1)
+    ]

@@ -203,7 +203,7 @@ class Controller:
     def _on_candidate(self, source: str, is_step: bool) -> None:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
         self._act(source, ended_ns, ended, is_step=is_step)
-        self._seen.stalled_ns += time.perf_counter_ns() - ended_ns
+        self._seen.spent(time.perf_counter_ns() - ended_ns, self._finder.n_loads)
 
     def _act(self, source: str, ended_ns: int, ended: Any, *, is_step: bool) -> None:
         if source == "restart":

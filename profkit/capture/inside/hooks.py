@@ -229,11 +229,11 @@ class Hooks:
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            if self._watcher is None:
+            watcher = self._watcher
+            if watcher is None:
                 return original(iterator)
-            self._watcher.data_wanted(iterator)
-            watcher = self._watcher  # none any more, if the capture has ended at this fetch
-            is_home = watcher is not None and threading.get_ident() == watcher.home_thread
+            watcher.data_wanted(iterator)
+            is_home = threading.get_ident() == watcher.home_thread
             self.fetch_depth += is_home
             try:
                 if not self._is_recording():

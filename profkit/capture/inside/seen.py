@@ -15,7 +15,7 @@ from ..options import Options, Window, steps_of_ranks, why_too_few
 from . import clock, store
 from .steps import MIN_CALLS, StepFinder
 
-_CALL = "call profkit.capture.step() at the end of a step, or give --step-on time"
+_CALL = "call profkit.capture.step() at the end of a step"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -43,14 +43,22 @@ class Seen:
         self.n_boundaries = 0
         self.facts: dict[str, Any] = {}
         self.stalled_ns = 0
+        self.loads: list[int] = []  # fetches so far at each mark of a recorded step
         self.has_waited = False  # for a profiler of the script's own
+
+    def spent(self, own_ns: int, n_loads: int) -> None:
+        """A boundary has been dealt with, in so much time of the script's; so many batches were fetched until then."""
+        self.stalled_ns += own_ns
+        if len(self.times["profiled"]) > len(self.loads):
+            self.loads.append(n_loads)
 
     def told(self) -> dict[str, Any]:
         """All of it as plain values."""
         summaries = {name: clock.summary(clock.durations_ns(marks)) for name, marks in self.times.items()}
         n_steps = max(len(self.times["profiled"]) - 1, 0)
         own = {"stalled_ns": self.stalled_ns, "first_step": self.first_step, "n_steps": n_steps}
-        return {**self.facts, **summaries, **own}
+        fetches = [second - first for first, second in zip(self.loads, self.loads[1:])]  # noqa: B905
+        return {**self.facts, **summaries, **own, "fetches_per_step": fetches}
 
 
 def enough_for_ranks(window: Window, options: Options, seen: Seen) -> Window:
@@ -84,9 +92,9 @@ def why_no_step(finder: StepFinder) -> str:
     """Why no step was seen."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["stats"]:
-        return f"no training step was seen: the whole step runs inside torch.compile; {_CALL}"
+        return f"no training step was seen: all of it runs inside torch.compile; {_CALL}"
     if finder.n_made:
-        return f"no training step was seen: an optimizer was made, but never stepped; {_CALL}"
+        return f"no training step was seen: an optimizer was made, but its step() was never called; {_CALL}"
     return f"no training step was seen (no optimizer, DataLoader or module was used); {_CALL}"
 
 
