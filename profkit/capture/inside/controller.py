@@ -25,7 +25,7 @@ from .loader import FetchLog
 from .ranges import CopyWatch, make_phase
 from .recorder import Recorder
 from .seen import Seen, as_numbers, enough_for_ranks, guarded, why_none
-from .steps import StepFinder
+from .steps import StepFinder, name_of
 from .tool_recorder import ToolRecorder
 
 _KEPT: Final[list[Any]] = []
@@ -140,7 +140,7 @@ class Controller:
     def forward_began(self, module: Any) -> None:
         """An outermost module is called."""
         self._has_gradients = self._has_gradients or torch.is_grad_enabled()
-        self._finder.forward_began(id(module), type(module).__name__)
+        self._finder.forward_began(id(module), name_of(module))
         self._follow()
 
     @guarded

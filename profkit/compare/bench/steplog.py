@@ -63,6 +63,7 @@ class StepTimer:
         self.home_thread = threading.main_thread().ident or 0
         self._folder = folder
         self._in_backward = exits.in_backward
+        self._name_of = steps.name_of
         self._is_capturing = clock.is_capturing_graph
         self._at_ns = array("q")
         self._has_home = False
@@ -126,7 +127,7 @@ class StepTimer:
 
     def forward_began(self, module: Any) -> None:
         """An outermost module is called."""
-        self._tell(self._finder.forward_began, id(module), type(module).__name__)
+        self._tell(self._finder.forward_began, id(module), self._name_of(module))
 
     def forward_ended(self, module: Any, duration_ns: int) -> None:
         """Its call has returned."""
