@@ -54,8 +54,15 @@ def triage_trace(
 
 def alone(analysed: Analysed) -> Analysed:
     """What is said of one trace alone: in the time of its steps without the profiler, where the capture knows it."""
-    plain_ns = analysed.facts.trace.meta.unprofiled_step_ns
-    verdict, findings = in_unprofiled_time(analysed.verdict, analysed.rank.findings, analysed.case, plain_ns=plain_ns)
+    meta = analysed.facts.trace.meta
+    profiled = meta.metadata.get("profkit_profiled_step_mean_ns")
+    verdict, findings = in_unprofiled_time(
+        analysed.verdict,
+        analysed.rank.findings,
+        analysed.case,
+        plain_ns=meta.unprofiled_step_ns,
+        profiled_ns=profiled if isinstance(profiled, int) and profiled > 0 else None,
+    )
     return replace(analysed, verdict=verdict, rank=replace(analysed.rank, findings=findings))
 
 

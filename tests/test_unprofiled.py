@@ -13,7 +13,7 @@ from profkit.testing import kernel, launch, span, trace_of
 MS = 1_000_000
 
 
-def starved(*, plain_ms: float | None, work_ms: int = 8):
+def starved(*, plain_ms: float | None, profiled_ms: float | None = None, work_ms: int = 8):
     """Recorded steps of 40 ms, of which the device works so many and waits for operators otherwise."""
     rows = []
     for number in range(8):
@@ -26,6 +26,8 @@ def starved(*, plain_ms: float | None, work_ms: int = 8):
             end = at + 4 * MS + 10_000 + work_ms * MS // 8
             rows.append(kernel("ampere_bf16_s16816gemm", at + 4 * MS + 10_000, end, correlation=8 * number + part + 1))
     known = {} if plain_ms is None else {"profkit_unprofiled_step_mean_ns": round(plain_ms * MS)}
+    if profiled_ms is not None:
+        known["profkit_profiled_step_mean_ns"] = round(profiled_ms * MS)
     return trace_of(rows, **known)
 
 
@@ -58,6 +60,14 @@ def test_step_gain_and_ceiling_are_of_the_step_without_the_profiler():
     assert report_to_dict(report)["verdict"]["recorded_step_ns"] == 40 * MS
     gains = [finding.recoverable_ns for finding in (*verdict.findings, *report.findings)]
     assert max(gains) == verdict.recoverable_ns
+
+
+@pytest.mark.parametrize(("profiled_ms", "step_ms"), [(20.4, None), (30, 26.667)])
+def test_a_validation_in_a_recorded_step_is_no_cost_of_the_profiler(profiled_ms, step_ms):
+    """By the capture's clock a step takes 20 ms without it; the mean of the trace's steps is twice that."""
+    _, verdict = triage_trace(starved(plain_ms=20, profiled_ms=profiled_ms))
+    assert verdict.step_ns == (40 * MS if step_ms is None else pytest.approx(step_ms * MS, rel=1e-3))
+    assert (verdict.recorded_step_ns is None) == (step_ms is None)
 
 
 def test_idle_time_that_only_the_profiler_makes_is_no_gain():

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from .beside import units
-
-_MANY_FETCHES: Final = 3
-"""Batches to one of the usual step, from which another loop is in a step (chosen: an epoch's first fetches two)."""
 
 
 def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:
@@ -38,9 +35,9 @@ def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
     why = f" ({one['why_steps']})" if one.get("why_steps") else ""
     parts = [f"{name}: {n_steps}{why} from step {one['first_step']} on, by {one['step_source']}"]
     if baseline["n"] and profiled["n"]:
-        ratio = profiled["median_ns"] / max(baseline["median_ns"], 1)
-        times = f"{shown(baseline['median_ns'])} a step before, {shown(profiled['median_ns'])} profiled"
-        parts.append(f"{times} (x{ratio:.2f})" + (f", {shown(after['median_ns'])} after" if after["n"] else ""))
+        ratio = profiled["mean_ns"] / max(baseline["mean_ns"], 1)
+        times = f"{shown(baseline['mean_ns'])} a step before, {shown(profiled['mean_ns'])} profiled"
+        parts.append(f"{times} ({ratio:.2f}x)" + (f", {shown(after['mean_ns'])} after" if after["n"] else ""))
     stalled_ns = max(one.get("stalled_ns", 0), one["stop_ns"] + one["export_ns"])
     parts.append(f"the script waited {shown(stalled_ns)} for the profiler to start, stop and write")
     parts += _odd_steps(one)
@@ -53,7 +50,6 @@ def _odd_steps(one: dict[str, Any]) -> list[str]:
     fetches = one.get("fetches_per_step") or []
     usual = sorted(fetches)[len(fetches) // 2] if fetches else 0
     return [
-        f"step {one['first_step'] + place} fetches {count} batches, the others {usual}: is a validation in it?"
-        for place, count in enumerate(fetches)
-        if count >= _MANY_FETCHES * max(usual, 1)
+        f"step {one['first_step'] + place} fetches {fetches[place]} batches, the others {usual}: is a validation in it?"
+        for place in one.get("odd_steps") or []
     ]

@@ -20,15 +20,20 @@ from profkit.verdict.case import Case
 
 
 def in_unprofiled_time(
-    verdict: Verdict, findings: Sequence[Finding], case: Case, *, plain_ns: int | None
+    verdict: Verdict, findings: Sequence[Finding], case: Case, *, plain_ns: int | None, profiled_ns: int | None
 ) -> tuple[Verdict, tuple[Finding, ...]]:
-    """The verdict and all findings with times of a step that takes `plain_ns` without the profiler.
+    """The verdict and all findings with times of steps as they are without the profiler.
 
-    Unchanged where that is not known, or where the profiler costs no more than it may.
+    `plain_ns` is the mean step without it, `profiled_ns` the one with it by the same clock; where that is not known it
+    is that of the trace. Unchanged where nothing is known, or where the profiler costs no more than it may.
     """
     recorded_ns = verdict.step_ns
-    if not plain_ns or not recorded_ns or recorded_ns <= (1 + COST.allows.value) * plain_ns:
+    if not plain_ns or not recorded_ns:
         return verdict, tuple(findings)
+    with_ns = profiled_ns or recorded_ns
+    if with_ns <= (1 + COST.allows.value) * plain_ns:
+        return verdict, tuple(findings)
+    plain_ns = round(recorded_ns * plain_ns / with_ns)  # of the recorded steps: a validation may be in one of them
     idle_ns = None if case.is_cpu else _most_idle_ns(case, recorded_ns, plain_ns)
 
     def scaled(finding: Finding) -> Finding:

@@ -117,7 +117,7 @@ def test_processes_that_share_a_rank_are_told_apart(tmp_path):
 
 
 def test_a_step_that_holds_another_loop_is_named(tmp_path):
-    (line,) = told([{**RECORDED, "fetches_per_step": [1, 1, 31, 1, 2]}], tmp_path)
+    (line,) = told([{**RECORDED, "fetches_per_step": [1, 1, 31, 1, 2], "odd_steps": [2]}], tmp_path)
     assert "step 17 fetches 31 batches, the others 1: is a validation in it?" in line
     assert line.count("batches") == 1
 

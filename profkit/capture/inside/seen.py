@@ -9,13 +9,15 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Optional, TypeVar
+from typing import Any, Final, Optional, TypeVar
 
 from ..options import Options, Window, steps_of_ranks, why_too_few
 from . import clock, store
 from .steps import MIN_CALLS, StepFinder
 
 _CALL = "call profkit.capture.step() at the end of a step"
+_MANY_FETCHES: Final = 3
+"""Batches to one of the usual step, from which another loop is in a step (chosen: an epoch's first fetches two)."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -43,22 +45,29 @@ class Seen:
         self.n_boundaries = 0
         self.facts: dict[str, Any] = {}
         self.stalled_ns = 0
-        self.loads: list[int] = []  # fetches so far at each mark of a recorded step
         self.has_waited = False  # for a profiler of the script's own
 
-    def spent(self, own_ns: int, n_loads: int) -> None:
-        """A boundary has been dealt with, in so much time of the script's; so many batches were fetched until then."""
-        self.stalled_ns += own_ns
-        if len(self.times["profiled"]) > len(self.loads):
-            self.loads.append(n_loads)
-
     def told(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        summaries = {name: clock.summary(clock.durations_ns(marks)) for name, marks in self.times.items()}
+        """All of it as plain values; times of steps without those that hold another loop (`odd_steps`, by place)."""
+        most = _most_fetches([*clock.fetches(self.times["baseline"]), *clock.fetches(self.times["profiled"])])
+        summaries = {name: clock.summary(_usual_ns(marks, most)) for name, marks in self.times.items()}
+        fetches = clock.fetches(self.times["profiled"])
         n_steps = max(len(self.times["profiled"]) - 1, 0)
         own = {"stalled_ns": self.stalled_ns, "first_step": self.first_step, "n_steps": n_steps}
-        fetches = [second - first for first, second in zip(self.loads, self.loads[1:])]  # noqa: B905
-        return {**self.facts, **summaries, **own, "fetches_per_step": fetches}
+        odd = [place for place, count in enumerate(fetches) if count > most]
+        return {**self.facts, **summaries, **own, "fetches_per_step": fetches, "odd_steps": odd}
+
+
+def _most_fetches(counts: Sequence[int]) -> int:
+    """The most batches that a step of the training fetches: where it is more another loop is in it, a validation."""
+    usual = sorted(counts)[len(counts) // 2] if counts else 0
+    return _MANY_FETCHES * max(usual, 1) - 1
+
+
+def _usual_ns(marks: Sequence[clock.Mark], most: int) -> list[int]:
+    """The durations (ns) of steps that fetch no more batches than that."""
+    pairs = zip(clock.durations_ns(marks), clock.fetches(marks))  # noqa: B905 - Python 3.9
+    return [spent_ns for spent_ns, count in pairs if count <= most]
 
 
 def enough_for_ranks(window: Window, options: Options, seen: Seen) -> Window:
