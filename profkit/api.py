@@ -122,16 +122,14 @@ def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progre
     several: list[Outcome] = []
     load = partial(import_module, "profkit.pipeline")  # its analyzers take long to import
     for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress, meanwhile=load):
-        from profkit.pipeline import analyse
+        from profkit.pipeline import alone, analyse
 
         is_alone = trace.meta.n_in_source == 1  # the file's only trace: no other rank needs a summary of it
         analysed = analyse(trace, step_range=options.step_range, command=options.command, is_alone=is_alone)
         if is_alone:
+            told = alone(analysed)
             return Report(
-                verdict=analysed.verdict,
-                ranks=(analysed.rank,),
-                findings=analysed.rank.findings,
-                skipped=analysed.rank.skipped,
+                verdict=told.verdict, ranks=(told.rank,), findings=told.rank.findings, skipped=told.rank.skipped
             )
         from profkit.ranks.reduce.outcome import outcome
 

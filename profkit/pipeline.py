@@ -26,7 +26,7 @@ from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
-from profkit.verdict import Case, capped, decide, of_mean_step
+from profkit.verdict import Case, capped, decide, in_unprofiled_time, of_mean_step
 
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
@@ -49,8 +49,22 @@ def triage_trace(
     trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None
 ) -> tuple[RankReport, Verdict]:
     """One rank's measurements and verdict."""
-    analysed = analyse(trace, step_range=step_range, command=command)
+    analysed = alone(analyse(trace, step_range=step_range, command=command))
     return analysed.rank, analysed.verdict
+
+
+def alone(analysed: Analysed) -> Analysed:
+    """What is said of one trace alone: in the time of its steps without the profiler, where the capture knows it."""
+    meta = analysed.facts.trace.meta
+    profiled = meta.metadata.get("profkit_profiled_step_mean_ns")
+    verdict, findings = in_unprofiled_time(
+        analysed.verdict,
+        analysed.rank.findings,
+        analysed.case,
+        plain_ns=meta.unprofiled_step_ns,
+        profiled_ns=profiled if isinstance(profiled, int) and profiled > 0 else None,
+    )
+    return replace(analysed, verdict=verdict, rank=replace(analysed.rank, findings=findings))
 
 
 def analyse(

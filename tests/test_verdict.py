@@ -31,6 +31,27 @@ def test_step_gain_and_ceiling_are_one_sum_where_steps_do_not_touch():
     assert verdict.speedup_ceiling == pytest.approx(9 * MS / (9 * MS - verdict.recoverable_ns), rel=1e-6)
 
 
+def dispatched(*, has_device: bool):
+    """Steps that operators of 20 us and the gaps between them make, with a device or without one."""
+    rows = []
+    for number in range(8):
+        start = number * 10 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
+        for at in range(start, start + 10 * MS, 40_000):
+            rows.append(span("aten::add", at, at + 20_000, cat="cpu_op"))
+            if has_device:
+                rows.append(launch(at, at + 5_000, correlation=at + 1))
+                rows.append(kernel("vectorized_elementwise_kernel", at + 6_000, at + 9_000, correlation=at + 1))
+    return trace_of(rows)
+
+
+def test_a_proof_is_one_of_the_device_at_hand():
+    """On a CPU the work takes twice as long for twice the batch: a step that grows refutes nothing."""
+    proofs = [triage_trace(dispatched(has_device=has_device))[1].proof for has_device in (True, False)]
+    assert "the step grows by less than 10 %" in proofs[0]
+    assert "time per sample falls by about half of the share shown" in proofs[1]
+
+
 def worked(share: float, n_steps: int = 8):
     """Steps of 10 ms, so much of each in one kernel that is launched in time."""
     rows = []

@@ -27,7 +27,11 @@ def has(name):
 found["frameworks"] = [n for n in %r if has(n)]
 found["nvtx"] = has("nvtx")
 if has("torch"):
-    import torch
+    import torch, warnings
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.cuda.is_available()
+    found["refusal"] = str(said[0].message) if said else ""
     found["torch"] = str(torch.__version__)
     found["cuda"] = torch.version.cuda
     found["hip"] = getattr(torch.version, "hip", None)
@@ -103,8 +107,12 @@ def _torch_checks(facts: dict[str, Any], program: str) -> list[Check]:
     build = facts.get("cuda") or facts.get("hip")
     devices = facts["devices"]
     smi = shutil.which("nvidia-smi") is not None
+    refusal = redacted_text(str(facts.get("refusal") or "").partition(" (")[0]).strip()[:200]
     if devices:
         found.append(Check(name="gpu", is_ok=True, seen=f"{len(devices)} x {devices[0]}, CUDA {build}"))
+    elif refusal and build:
+        fix = f"update the driver (nvidia-smi shows it), or {pip} install a torch built for its CUDA"
+        found.append(Check(name="gpu", is_ok=False, seen=f"torch cannot use it: {refusal}", fix=fix))
     elif smi and not build:
         fix = f"{pip} install torch --index-url https://download.pytorch.org/whl/cu128"
         found.append(Check(name="gpu", is_ok=False, seen="a GPU, but this torch is built without CUDA", fix=fix))

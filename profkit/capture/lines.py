@@ -35,10 +35,21 @@ def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
     why = f" ({one['why_steps']})" if one.get("why_steps") else ""
     parts = [f"{name}: {n_steps}{why} from step {one['first_step']} on, by {one['step_source']}"]
     if baseline["n"] and profiled["n"]:
-        ratio = profiled["median_ns"] / max(baseline["median_ns"], 1)
-        times = f"{shown(baseline['median_ns'])} a step before, {shown(profiled['median_ns'])} profiled"
-        parts.append(f"{times} (x{ratio:.2f})" + (f", {shown(after['median_ns'])} after" if after["n"] else ""))
+        ratio = profiled["mean_ns"] / max(baseline["mean_ns"], 1)
+        times = f"{shown(baseline['mean_ns'])} a step before, {shown(profiled['mean_ns'])} profiled"
+        parts.append(f"{times} ({ratio:.2f}x)" + (f", {shown(after['mean_ns'])} after" if after["n"] else ""))
     stalled_ns = max(one.get("stalled_ns", 0), one["stop_ns"] + one["export_ns"])
     parts.append(f"the script waited {shown(stalled_ns)} for the profiler to start, stop and write")
+    parts += _odd_steps(one)
     cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
     return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"
+
+
+def _odd_steps(one: dict[str, Any]) -> list[str]:
+    """That a recorded step fetches far more batches than the others: a validation is in it, mostly."""
+    fetches = one.get("fetches_per_step") or []
+    usual = sorted(fetches)[len(fetches) // 2] if fetches else 0
+    return [
+        f"step {one['first_step'] + place} fetches {fetches[place]} batches, the others {usual}: is a validation in it?"
+        for place in one.get("odd_steps") or []
+    ]

@@ -64,9 +64,10 @@ def command(
 ) -> int:
     """Run COMMAND_A and COMMAND_B in turns, each time a fresh process, and say which is faster, if either.
 
-    The commands are compared by the number that --metric reads. Without it: by the tokens or samples per second that
-    the script passes to profkit.capture.step, else by the step time between those calls, else by the wall time of the
-    process. Nothing is profiled.
+    The commands are compared by the number that --metric reads, in its last match. Without it: by the tokens or
+    samples per second that the script passes to profkit.capture.step, else by the step time between those calls, else
+    by that of the steps that profkit run would find, else by the wall time of the process, start-up included. The
+    report says which. Nothing is profiled.
 
     \b
     Examples:

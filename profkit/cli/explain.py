@@ -60,6 +60,7 @@ def as_text(kind: FindingKind) -> str:
         ("thresholds and their source", kind.threshold_lines),
         ("what else looks like it", kind.lookalikes),
         ("the experiment that proves it", kind.proof),
+        ("the same on a CPU", kind.proof_on_cpu),
         ("what to do", kind.fixes),
     ):
         if body:

@@ -113,7 +113,7 @@ TINY: Final = CheckKind(
 )
 COST: Final = CheckKind(id="profiler.cost", allows=Threshold(0.05, "profiler cost <= {}", "chosen"), cap=0.7)
 HIGH_COST_CAP: Final = 0.6
-"""The cap of `profiler.cost` beyond its `high_cost`."""
+"""The cap of `profiler.cost` beyond its `high_cost`; and never more than the unprofiled part of a recorded step."""
 
 CHECKS: Final = {check.id: check for check in tuple(vars().values()) if isinstance(check, CheckKind)}
 REFUSING: Final = frozenset(check.id for check in CHECKS.values() if check.is_refusing)

@@ -80,6 +80,7 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     measured: str
     lookalikes: tuple[str, ...]
     proof: str
+    """On a GPU, and on a CPU where nothing else is said."""
     fixes: tuple[str, ...]
     thresholds: Mapping[str, Threshold] = {}
     """By the name under which judges ask for them."""
@@ -98,6 +99,12 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     supersedes: tuple[Supersedes, ...] = ()
     alone_caveat: str = ""
     """What one rank's trace cannot tell of it."""
+    proof_on_cpu: str = ""
+    """Where the CPU is the device: there the work takes as much longer as there is more of it."""
+
+    def proof_for(self, *, is_cpu: bool) -> str:
+        """The experiment that would prove it on that kind of device."""
+        return (is_cpu and self.proof_on_cpu) or self.proof
 
     def limit(self, name: str) -> float:
         """The value of one threshold."""

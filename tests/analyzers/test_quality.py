@@ -36,8 +36,10 @@ def test_a_sound_capture_takes_nothing(sound: Quality) -> None:
         ({"overlapped_fraction": 1.0}, 0.7),
         ({"overhead_fraction": 1.0}, 0.7),
         ({"startup_fraction": 1.0}, 0.4),
-        ({"perturbation": 0.5}, 0.7),
-        ({"perturbation": 9.0}, 0.6),
+        ({"perturbation": 0.4}, 0.7),
+        ({"perturbation": 0.5}, 1 / 1.5),
+        ({"perturbation": 0.6}, 0.6),
+        ({"perturbation": 9.0}, 0.1),
     ],
 )
 def test_a_failed_check_caps_the_confidence(sound: Quality, failed: dict[str, object], cap: float) -> None:

@@ -9,6 +9,7 @@ import os
 import pytest
 
 from profkit.capture.command import redacted_command
+from profkit.capture.doctor import _torch_checks
 from profkit.capture.inside import export
 from profkit.capture.inside.export import top_level, write_trace
 from profkit.capture.lines import told
@@ -80,6 +81,52 @@ def test_what_is_not_known_is_absent_not_zero():
 def test_without_a_process_that_has_torch_one_line_says_so(tmp_path):
     (line,) = told([], tmp_path)
     assert "never imported torch" in line
+
+
+TIMED = {"n": 5, "mean_ns": 10_000_000, "median_ns": 10_000_000}
+RECORDED = {
+    "pid": 11,
+    "trace": "rank0.pt.trace.json.gz",
+    "n_steps": 5,
+    "first_step": 15,
+    "step_source": "the optimizer's step",
+    "baseline": TIMED,
+    "profiled": {**TIMED, "median_ns": 12_000_000, "mean_ns": 12_000_000},
+    "after": {"n": 0},
+    "stop_ns": 2_000_000,
+    "export_ns": 3_000_000,
+}
+
+
+def test_a_line_says_what_was_recorded_and_how_long_the_script_waited(tmp_path):
+    (line,) = told([{**RECORDED, "stalled_ns": 1_200_000_000, "why_steps": "chosen for 4 ranks"}], tmp_path)
+    assert line.startswith(
+        "rank 0: 5 steps (chosen for 4 ranks) from step 15 on, by the optimizer's step; 10.0 ms a step"
+    )
+    assert "the script waited 1.20 s for the profiler to start, stop and write" in line
+    assert "batches" not in line
+
+
+def test_processes_that_share_a_rank_are_told_apart(tmp_path):
+    lines = told([RECORDED, {**RECORDED, "pid": 12}, {"rank": 1, "reason": "none"}], tmp_path)
+    assert [line.partition(":")[0] for line in lines] == [
+        "process 11 (rank 0, as others are)",
+        "process 12 (rank 0, as others are)",
+        "rank 1",
+    ]
+
+
+def test_a_step_that_holds_another_loop_is_named(tmp_path):
+    (line,) = told([{**RECORDED, "fetches_per_step": [1, 1, 31, 1, 2], "odd_steps": [2]}], tmp_path)
+    assert "step 17 fetches 31 batches, the others 1: is a validation in it?" in line
+    assert line.count("batches") == 1
+
+
+def test_a_driver_that_torch_refuses_is_no_missing_gpu():
+    facts = {"torch": "2.13.0", "cuda": "13.0", "devices": [], "nvtx": True, "activities": ["CPU"]}
+    said = "CUDA initialization: The NVIDIA driver on your system is too old (found version 11040). Please update"
+    (gpu,) = [check for check in _torch_checks({**facts, "refusal": said}, "python") if check.name == "gpu"]
+    assert (gpu.is_ok, "driver on your system is too old" in gpu.seen, "driver" in gpu.fix) == (False, True, True)
 
 
 def annotated(name: str, ending: str = "") -> str:

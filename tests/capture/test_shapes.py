@@ -64,6 +64,7 @@ LATER = {
     ("hf_trainer.py", "evaluates"): 2,
 }
 """Scripts that go through batches before they train, and the fetches of a training step of theirs."""
+WHOLE_STEP = ("compiled.py", "whole")
 TOO_SHORT = ("validation_first.py", "validation", "6")
 
 
@@ -100,7 +101,7 @@ class Ran:
 
 def run_all(folder: Path) -> Ran:
     scripts = [*(script for script, _ in LOOPS.values()), *OWN_PROFILER, *COMPILED]
-    scripts += [*later_here(), TOO_SHORT]
+    scripts += [*later_here(), TOO_SHORT, WHOLE_STEP]
     scripts += [(str(USERS / f"{name}.py"),) for name in written_here()]
     scripts += [script for _, script, _ in trainers_here()]
     plain = run_forked(folder / "plain", scripts)
@@ -125,6 +126,7 @@ def test_scripts_of_every_shape_are_captured_and_not_changed(tmp_path):
     ran = run_all(tmp_path)
     check_shapes(ran)
     check_later(ran)
+    check_whole_step(ran)
     for name in written_here():
         check_as_written(name, ran)
     for trainer, script, loads in trainers_here():
@@ -190,6 +192,15 @@ def check_later(ran):
     told = next(one for one in manifest(ran.out)["ranks"] if one["pid"] == captured.pid)
     assert "trace" not in told, "of the validation before"
     assert told["reason"].startswith("6 steps of the script were seen to end, a capture with these options needs 20;")
+
+
+def check_whole_step(ran):
+    """Of a step that is compiled as one function its calls are the steps."""
+    ((plain, captured),) = ran.of(WHOLE_STEP)
+    assert (captured.code, captured.out.split("{")[0]) == (0, plain.out.split("{")[0])
+    content = trace_of(ran.out, captured.pid)
+    assert (names(content), crossing(content)) == (WINDOW, [])
+    assert content["profkit_step_source"] == "each call of train_step(), which is compiled"
 
 
 def check_own_profiler(folder, window, whole):

@@ -155,6 +155,22 @@ def test_a_step_repeats_the_call_of_the_module_that_takes_the_time(modules, lead
     assert 20 * per_round <= len(rows) <= 30 * per_round
 
 
+@pytest.mark.parametrize("before", ["", "b", "lb"])
+def test_a_compiled_function_is_the_step_where_nothing_else_is_seen(before):
+    """Of backward passes inside it those are seen that a graph break lets out."""
+    loop = Loop()
+    loop.finder.optimizer_made()
+    for _ in range(40):
+        loop.finder.forward_began(5, "train_step()")
+        loop.play(before, times=1)
+        loop.finder.forward_ended(5, 1000)
+    assert loop.finder.mode == ("loader" if "l" in before else "forward")
+    assert len(loop.finder.step_rows()) >= 30
+    loop.finder.freeze()
+    says = "each fetch from the DataLoader" if "l" in before else "each call of train_step(), which is compiled"
+    assert loop.finder.described() == says
+
+
 def test_the_only_optimizer_there_is_leads_at_once():
     loop = Loop()
     loop.finder.optimizer_made()

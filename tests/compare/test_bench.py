@@ -165,6 +165,47 @@ def test_what_a_script_counts_can_be_anything(monkeypatch: pytest.MonkeyPatch) -
     assert outcome.step_ns >= 2e6
 
 
+TRAINING = """
+import time
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+time.sleep(0.3)  # start-up is no step
+for _ in range(30):
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < 0.003: pass
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+print("rate 1\\nrate 2")
+"""
+
+
+@pytest.mark.torch
+def test_steps_are_found_as_a_capture_finds_them() -> None:
+    pytest.importorskip("torch")
+    outcome = run_once([PYTHON, "-c", TRAINING], metric=re.compile(r"rate (\d)"))
+    assert outcome.step_source == "the optimizer's step"
+    assert 3e6 <= outcome.step_ns < 50e6
+    assert (outcome.metric, outcome.n_matches) == (2, 2)
+    assert outcome.tokens_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [
+        (Outcome(wall_ns=9, metric=2.0, n_matches=3), "the last match of --metric in a run's output, of 3"),
+        (Outcome(wall_ns=9, step_ns=5.0, step_source="the optimizer's step"), "a step ends by the optimizer's step"),
+        (Outcome(wall_ns=9, step_ns=5.0, tokens_per_s=7.0), "what the script counts with profkit.capture.step()"),
+        (Outcome(wall_ns=9), "the wall time of the whole process, start-up included"),
+    ],
+)
+def test_it_is_said_what_is_judged(outcome: Outcome, says: str) -> None:
+    design = Design(n_blocks=4)
+    result = report(measure(lambda _: outcome, design), design, {"A": "a", "B": "b"})
+    assert says in result.judged_by
+    assert "judged by" in rendering.render(result, width=100, color=False)
+
+
 def test_a_script_that_tells_nothing_has_a_wall_time_alone() -> None:
     outcome = run_once([PYTHON, "-c", "pass"])
     assert (outcome.step_ns, outcome.tokens_per_s, outcome.metric) == (None, None, None)

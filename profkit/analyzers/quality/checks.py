@@ -166,5 +166,11 @@ def confidence_cap(result: Quality, *, without: frozenset[str] = frozenset()) ->
     `without`: checks that do not matter to what is claimed; lateness at 80 collectives needs no three steps.
     """
     failed = [CHECKS[check.id] for check in checks(result) if not check.ok and check.id not in without]
-    is_costly = (result.perturbation or 0) > QUALITY.limit("high_cost")
-    return min((HIGH_COST_CAP if kind is COST and is_costly else kind.cap for kind in failed), default=1.0)
+    return min((_cap(kind, result.perturbation or 0) for kind in failed), default=1.0)
+
+
+def _cap(kind: CheckKind, cost: float) -> float:
+    """The cap of a failed check; of the profiler's cost no more than the part of a recorded step that is the run's own."""
+    if kind is not COST:
+        return kind.cap
+    return min(HIGH_COST_CAP if cost > QUALITY.limit("high_cost") else kind.cap, 1 / (1 + cost))

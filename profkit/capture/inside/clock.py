@@ -18,13 +18,15 @@ import torch
 class Mark:
     """A step boundary: the old step ended at `ended_ns`, the new one began at `began_ns`, after profkit's own work.
 
-    Times are of `time.perf_counter_ns`; `ended` and `began` are CUDA events, `None` where CUDA is not in use.
+    Times are of `time.perf_counter_ns`; `ended` and `began` are CUDA events, `None` where CUDA is not in use. `n_loads`
+    counts the batches fetched until then.
     """
 
     ended_ns: int
     began_ns: int
     ended: Any = None
     began: Any = None
+    n_loads: int = 0
 
 
 def cuda_in_use() -> bool:
@@ -46,9 +48,16 @@ def recorded_event() -> Any:
     return event
 
 
-def begun(ended_ns: int, ended: Any) -> Mark:
+def begun(ended_ns: int, ended: Any, n_loads: int) -> Mark:
     """The mark of a boundary whose old step ended then; its new step begins now."""
-    return Mark(ended_ns=ended_ns, began_ns=time.perf_counter_ns(), ended=ended, began=recorded_event())
+    return Mark(
+        ended_ns=ended_ns, began_ns=time.perf_counter_ns(), ended=ended, began=recorded_event(), n_loads=n_loads
+    )
+
+
+def fetches(marks: Sequence[Mark]) -> list[int]:
+    """The batches fetched in each step between marks."""
+    return [second.n_loads - first.n_loads for first, second in zip(marks, marks[1:])]  # noqa: B905, RUF007
 
 
 def durations_ns(marks: Sequence[Mark]) -> list[int]:

@@ -25,7 +25,7 @@ from .loader import FetchLog
 from .ranges import CopyWatch, make_phase
 from .recorder import Recorder
 from .seen import Seen, as_numbers, enough_for_ranks, guarded, why_none
-from .steps import StepFinder
+from .steps import StepFinder, name_of
 from .tool_recorder import ToolRecorder
 
 _KEPT: Final[list[Any]] = []
@@ -140,7 +140,7 @@ class Controller:
     def forward_began(self, module: Any) -> None:
         """An outermost module is called."""
         self._has_gradients = self._has_gradients or torch.is_grad_enabled()
-        self._finder.forward_began(id(module), type(module).__name__)
+        self._finder.forward_began(id(module), name_of(module))
         self._follow()
 
     @guarded
@@ -192,12 +192,8 @@ class Controller:
             self.home_thread = threading.get_ident()
 
     def _is_safe(self) -> bool:
-        return (
-            threading.get_ident() == self.home_thread
-            and self._hooks.optimizer_depth == 0
-            and not in_backward()
-            and not clock.is_capturing_graph()
-        )
+        is_between = threading.get_ident() == self.home_thread and self._hooks.optimizer_depth == 0
+        return is_between and not in_backward() and not clock.is_capturing_graph()
 
     @guarded
     def _on_candidate(self, source: str, is_step: bool) -> None:
@@ -209,7 +205,7 @@ class Controller:
         if source == "restart":
             self._begin_again()
         elif self.stage == "baseline":
-            self._marks.append(clock.begun(ended_ns, ended))
+            self._marks.append(clock.begun(ended_ns, ended, self._finder.n_loads))
             if is_step:
                 self._consider_start(ended_ns, ended)
             if len(self._marks) > _MAX_UNSTARTED:
@@ -217,7 +213,7 @@ class Controller:
         elif self.stage in ("warmup", "active"):
             self._record(ended_ns, ended)
         elif self.stage == "after":
-            self._seen.times["after"].append(clock.begun(ended_ns, ended))
+            self._seen.times["after"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
             if len(self._seen.times["after"]) > STEPS_AFTER:
                 self._end("", stays=self._finder.is_provisional)
 
@@ -271,17 +267,19 @@ class Controller:
         self._seen.n_boundaries += 1
         n_recorded = self._seen.n_boundaries - window.warmup
         if n_recorded == window.steps:
-            self._seen.times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended))
+            self._seen.times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended, self._finder.n_loads))
             self._export(is_cut=False)
             self.stage = "after"
-            self._seen.times["after"].append(clock.begun(time.perf_counter_ns(), clock.recorded_event()))
+            self._seen.times["after"].append(
+                clock.begun(time.perf_counter_ns(), clock.recorded_event(), self._finder.n_loads)
+            )
             return
         recorder.step()
         if n_recorded >= 0:
             if n_recorded == 0:
                 self.stage, self.phase = "active", make_phase()
                 self._copies.begin(self.phase)
-            self._seen.times["profiled"].append(clock.begun(ended_ns, ended))
+            self._seen.times["profiled"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
 
     # ------------------------------------------------------------------------------------------------- ends
 

@@ -1,6 +1,6 @@
 """The places in torch that a capture watches, and their return to what they were.
 
-Seven functions are wrapped while a capture looks for steps; each wrapper tells the watcher and calls what it wraps.
+Eight functions are wrapped while a capture looks for steps; each wrapper tells the watcher and calls what it wraps.
 Under torch.compile the wrappers vanish: `is_compiling()` is a constant there. Standard library and torch only.
 """
 
@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from types import FunctionType, MethodType
 from typing import Any, Protocol
 
 import torch
@@ -69,6 +70,7 @@ class Hooks:
         self._replace(Optimizer, "zero_grad", self._wrapped_zero_grad())
         self._replace(_BaseDataLoaderIter, "__next__", self._wrapped_next())
         self._replace(torch.autograd, "backward", self._wrapped_backward())
+        self._replace(torch, "compile", self._wrapped_compile())
         self._replace(autograd_profile, "_prepare_trace", self._wrapped_prepare())
         self._replace(autograd_profile, "__exit__", self._wrapped_exit())
         for optimizer_class in _subclasses(Optimizer):  # session(): optimizers made before
@@ -229,11 +231,11 @@ class Hooks:
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            if self._watcher is None:
+            watcher = self._watcher
+            if watcher is None:
                 return original(iterator)
-            self._watcher.data_wanted(iterator)
-            watcher = self._watcher  # none any more, if the capture has ended at this fetch
-            is_home = watcher is not None and threading.get_ident() == watcher.home_thread
+            watcher.data_wanted(iterator)
+            is_home = threading.get_ident() == watcher.home_thread
             self.fetch_depth += is_home
             try:
                 if not self._is_recording():
@@ -263,6 +265,38 @@ class Hooks:
             return result
 
         return backward
+
+    def _wrapped_compile(self) -> Any:
+        original: Any = torch.compile
+
+        @functools.wraps(original)
+        def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001
+            made = original(*args, **kwargs)
+            given = args[0] if args else kwargs.get("model")
+            is_function = isinstance(given, (FunctionType, MethodType)) and given.__name__ != "_call_impl"
+            return self._told_of_calls(made) if is_function and self._watcher is not None else made
+
+        return compile
+
+    def _told_of_calls(self, made: Any) -> Any:
+        """A compiled function whose outermost calls the watcher hears of: a whole step may be inside."""
+
+        @functools.wraps(made)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            watcher = self._watcher
+            if torch.compiler.is_compiling() or watcher is None or self._is_inside:
+                return made(*args, **kwargs)
+            if threading.get_ident() != watcher.home_thread:
+                return made(*args, **kwargs)
+            watcher.forward_began(compiled)
+            self._is_inside, begun_ns = True, time.perf_counter_ns()
+            try:
+                return made(*args, **kwargs)
+            finally:
+                self._is_inside = False
+                watcher.forward_ended(compiled, time.perf_counter_ns() - begun_ns)
+
+        return compiled
 
     def _wrapped_prepare(self) -> Any:
         original: Any = autograd_profile._prepare_trace  # noqa: SLF001

@@ -9,13 +9,15 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Optional, TypeVar
+from typing import Any, Final, Optional, TypeVar
 
 from ..options import Options, Window, steps_of_ranks, why_too_few
 from . import clock, store
 from .steps import MIN_CALLS, StepFinder
 
-_CALL = "call profkit.capture.step() at the end of a step, or give --step-on time"
+_CALL = "call profkit.capture.step() at the end of a step"
+_MANY_FETCHES: Final = 3
+"""Batches to one of the usual step, from which another loop is in a step (chosen: an epoch's first fetches two)."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -46,11 +48,26 @@ class Seen:
         self.has_waited = False  # for a profiler of the script's own
 
     def told(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        summaries = {name: clock.summary(clock.durations_ns(marks)) for name, marks in self.times.items()}
+        """All of it as plain values; times of steps without those that hold another loop (`odd_steps`, by place)."""
+        most = _most_fetches([*clock.fetches(self.times["baseline"]), *clock.fetches(self.times["profiled"])])
+        summaries = {name: clock.summary(_usual_ns(marks, most)) for name, marks in self.times.items()}
+        fetches = clock.fetches(self.times["profiled"])
         n_steps = max(len(self.times["profiled"]) - 1, 0)
         own = {"stalled_ns": self.stalled_ns, "first_step": self.first_step, "n_steps": n_steps}
-        return {**self.facts, **summaries, **own}
+        odd = [place for place, count in enumerate(fetches) if count > most]
+        return {**self.facts, **summaries, **own, "fetches_per_step": fetches, "odd_steps": odd}
+
+
+def _most_fetches(counts: Sequence[int]) -> int:
+    """The most batches that a step of the training fetches: where it is more another loop is in it, a validation."""
+    usual = sorted(counts)[len(counts) // 2] if counts else 0
+    return _MANY_FETCHES * max(usual, 1) - 1
+
+
+def _usual_ns(marks: Sequence[clock.Mark], most: int) -> list[int]:
+    """The durations (ns) of steps that fetch no more batches than that."""
+    pairs = zip(clock.durations_ns(marks), clock.fetches(marks))  # noqa: B905 - Python 3.9
+    return [spent_ns for spent_ns, count in pairs if count <= most]
 
 
 def enough_for_ranks(window: Window, options: Options, seen: Seen) -> Window:
@@ -84,9 +101,9 @@ def why_no_step(finder: StepFinder) -> str:
     """Why no step was seen."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["stats"]:
-        return f"no training step was seen: the whole step runs inside torch.compile; {_CALL}"
+        return f"no training step was seen: all of it runs inside torch.compile; {_CALL}"
     if finder.n_made:
-        return f"no training step was seen: an optimizer was made, but never stepped; {_CALL}"
+        return f"no training step was seen: an optimizer was made, but its step() was never called; {_CALL}"
     return f"no training step was seen (no optimizer, DataLoader or module was used); {_CALL}"
 
 

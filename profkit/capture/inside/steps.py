@@ -24,6 +24,7 @@ _TICK_NS: Final = 1_000_000_000
 _HEAVY: Final = 0.05  # chosen: of the largest module's time; what takes less is no model
 _MANY: Final = 4  # chosen: calls to one of the largest module; a transform is called for each sample
 _MOST_MODULES: Final = 4096  # chosen: a script may make a new loss in each step
+_CALLED: Final = "()"
 _LOOPS: Final = ("loader", "backward", "forward")
 
 _WORDS: Final = {
@@ -34,6 +35,12 @@ _WORDS: Final = {
     "forward": "each forward pass",
     "time": "every second",
 }
+
+
+def name_of(called: object) -> str:
+    """How a module is named, by its class, or a function, by its own name."""
+    name = getattr(called, "__name__", None)
+    return f"{name}{_CALLED}" if isinstance(name, str) else type(called).__name__
 
 
 class StepFinder:
@@ -56,6 +63,7 @@ class StepFinder:
         self.n_backward = 0
         self.n_loads = 0
         self.n_forwards = 0
+        self.n_compiled = 0
         self.sources: dict[str, int] = {}
         self._falls_back = step_on == "auto"
         self._is_safe = is_safe
@@ -137,9 +145,10 @@ class StepFinder:
             self._restart("loader")
 
     def forward_began(self, key: int = 0, name: str = "") -> None:
-        """An outermost module (by identity, and its class) is called: a safe point."""
+        """An outermost module (by identity, and its class) or compiled function is called: a safe point."""
         self._leave_loop()
         self.n_forwards += 1
+        self.n_compiled += name.endswith(_CALLED)
         self._modules.began(key, name)
         if self.mode == "forward":
             if key != self._leader if self._is_frozen else self._modules.is_minor(key):
@@ -147,9 +156,10 @@ class StepFinder:
             self._since.add(key)
         self._at_safe_point("forward")
         if self._is_lost() and self.n_loads < _FEW_LOADS:
-            if self.n_backward >= self._patience():
+            is_whole = self.n_compiled >= _IDLE_INFERENCE  # backward and optimizer may be inside
+            if self.n_backward >= self._patience() and not is_whole:
                 self._restart("backward")
-            elif not self.n_backward and self.n_forwards >= self._patience():
+            elif (is_whole or not self.n_backward) and self.n_forwards >= self._patience():
                 self._restart("forward")
 
     def forward_ended(self, key: int, duration_ns: int) -> None:
@@ -227,8 +237,8 @@ class StepFinder:
     def described(self, *, has_gradients: bool = True) -> str:
         """Say in words what ends a step, and that nothing trains in it where no optimizer has stepped."""
         if self.mode != "optimizer":
-            text = _WORDS[self.mode] + (self._modules.named(self._leader) if self.mode == "forward" else "")
-            if not self.is_provisional:
+            text = self._modules.named(self._leader) if self.mode == "forward" else _WORDS[self.mode]
+            if not self.is_provisional or (self.n_compiled and self.n_made):  # then it steps where nobody sees it
                 return text
             is_inference = not self.n_backward and not has_gradients
             return f"{text}; no optimizer stepped" + (", gradients were off: inference" if is_inference else "")
@@ -272,7 +282,8 @@ class StepFinder:
 
     def _patience(self) -> int:
         """Fetches or passes after which a loop is taken for one in which no optimizer steps."""
-        return _IDLE_TRAINING if self.n_made and self.n_backward else _IDLE_INFERENCE
+        is_whole = self.n_compiled >= _IDLE_INFERENCE
+        return _IDLE_TRAINING if self.n_made and self.n_backward and not is_whole else _IDLE_INFERENCE
 
     def _may_change(self) -> bool:
         return self._falls_back and not self._is_frozen
@@ -287,7 +298,7 @@ class StepFinder:
 
     def forget(self) -> None:
         """Begin anew, in the mode that is on."""
-        self.n_backward = self.n_loads = self.n_forwards = self.zeroed = 0
+        self.n_backward = self.n_loads = self.n_forwards = self.n_compiled = self.zeroed = 0
         self._modules = Modules()
         self._restart(self.mode)
 
@@ -353,6 +364,8 @@ class Modules:
         return next(key for key, count in self._calls.items() if abs(count - min(counts)) <= 1)
 
     def named(self, key: int | None) -> str:
-        """Words for which module it is, "" where its class is not known."""
+        """Words for a call of that module or function."""
         name = self._names.get(key, "") if key is not None else ""
-        return f" of {name}" if name else ""
+        if name.endswith(_CALLED):
+            return f"each call of {name}, which is compiled"
+        return _WORDS["forward"] + (f" of {name}" if name else "")

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.compare.bench.process import Outcome
+from profkit.compare.bench.process import SETTLING_STEPS, Outcome
 from profkit.compare.stats.distributions import two_sided_p
 from profkit.compare.stats.inference import paired
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, MIN_RUNS, judge
@@ -162,7 +162,25 @@ def report(
         arms=(_arm(pair[0], commands[pair[0].name]), _arm(pair[1], commands[pair[1].name])),
         blocks_for=_blocks_for(pair, design.alpha),
         drift=drift_of(trials, pair),
+        judged_by=_judged_by(trials),
     )
+
+
+def _judged_by(trials: Sequence[Trial]) -> str:
+    """In words, the number of a run that the arms are compared by."""
+    column, _, _ = measure_of(trials)
+    outcomes = [trial.outcome for trial in trials]
+    steps = f"the first {SETTLING_STEPS} steps of a run left out"
+    if column == "metric":
+        fewest, most = min(one.n_matches for one in outcomes), max(one.n_matches for one in outcomes)
+        count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        return f"the last match of --metric in a run's output, of {count}"
+    if column == "wall_ns":
+        return "the wall time of the whole process, start-up included: not every run had steps to be seen"
+    if column == "step_ns":
+        sources = sorted({one.step_source for one in outcomes if one.step_source})
+        return f"the mean step, {steps}; a step ends by {' or '.join(sources)}"
+    return f"what the script counts with profkit.capture.step(), {steps}"
 
 
 def _blocks_for(pair: tuple[Sample, Sample], alpha: float) -> tuple[tuple[float, int], ...]:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,26 +24,32 @@ SETTLING_STEPS: Final = 3
 _MIN_STEPS: Final = 2
 _GRACE_S: Final = 5.0
 _MOST_LOG_BYTES: Final = 256 * 2**20  # of one process: millions of steps
+_MOST_HEADING: Final = 1000  # characters
 _MOST_OUTPUT_BYTES: Final = 64 * 2**20  # chosen: of a longer output its end is read, where the last metric is
+_CAPTURE: Final = Path(__file__).resolve().parents[2] / "capture"
+_TOLD: Final = "profkit.capture.step()"
 _SITE: Final = """\
 import importlib.util
 spec = importlib.util.spec_from_file_location("_profkit_steplog", {module!r})
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-module.install({folder!r}, {folder!r})
+module.install({folder!r}, {folder!r}, {capture!r})
 """
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run gave: `wall_ns` always, the rest where the script told it.
+    """What one run gave: `wall_ns` always, the rest where the script told it or its steps were found.
 
     `step_ns` is the mean step after the first ones, of the slowest process; `tokens_per_s` and `samples_per_s` are
-    summed over processes. `metric` is what the pattern found last in the output.
+    summed over processes. `metric` is what the pattern found last in the output, of so many matches. `step_source` says
+    in words what ended a step.
     """
 
     wall_ns: int
     metric: float | None = None
+    n_matches: int = 0
     step_ns: float | None = None
+    step_source: str = ""
     tokens_per_s: float | None = None
     samples_per_s: float | None = None
 
@@ -56,7 +62,7 @@ def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -
     """
     with temporary_folder("bench") as folder, tempfile.TemporaryFile(dir=folder) as output:
         name = str(folder)
-        site = _SITE.format(module=str(Path(__file__).with_name("steplog.py")), folder=name)
+        site = _SITE.format(module=str(Path(__file__).with_name("steplog.py")), folder=name, capture=str(_CAPTURE))
         write_whole(folder / "sitecustomize.py", site.encode())
         path = os.environ.get("PYTHONPATH")
         env = {**os.environ, "PYTHONPATH": f"{name}{os.pathsep}{path}" if path else name}
@@ -67,7 +73,7 @@ def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -
             raise ProfkitError(
                 f"{_shown(command)} {_ending(code)}: {_last_line(text)}", hint="run it alone until it works"
             )
-        return _outcome(wall_ns, text, command, metric, sorted(folder.glob("*.steps")))
+        return _outcome(wall_ns, text, command, metric, folder)
 
 
 def _run(command: Sequence[str], env: dict[str, str], output: int) -> tuple[int, int]:
@@ -94,13 +100,12 @@ def _run(command: Sequence[str], env: dict[str, str], output: int) -> tuple[int,
     return code, time.perf_counter_ns() - begun_ns
 
 
-def _outcome(
-    wall_ns: int, text: str, command: Sequence[str], metric: re.Pattern[str] | None, logs: Iterable[Path]
-) -> Outcome:
-    found = _metric(text, command, metric) if metric is not None else None
-    ranks = [rank for rank in map(_read_steps, logs) if len(rank) >= SETTLING_STEPS + _MIN_STEPS]
+def _outcome(wall_ns: int, text: str, command: Sequence[str], metric: re.Pattern[str] | None, folder: Path) -> Outcome:
+    found, n_matches = _metric(text, command, metric) if metric is not None else (None, 0)
+    told = _steps_in(folder, "*.steps")
+    ranks, source = (told, _TOLD) if told else (_steps_in(folder, "*.found"), _found_by(folder))
     if not ranks:
-        return Outcome(wall_ns=wall_ns, metric=found)
+        return Outcome(wall_ns=wall_ns, metric=found, n_matches=n_matches)
     step_ns, tokens, samples = 0.0, 0.0, 0.0
     for rank in ranks:
         steady = rank[SETTLING_STEPS:]  # a line is written where a step ends: the line before them begins the first
@@ -111,19 +116,37 @@ def _outcome(
     return Outcome(
         wall_ns=wall_ns,
         metric=found,
+        n_matches=n_matches,
         step_ns=step_ns,
+        step_source=source,
         tokens_per_s=tokens or None,
         samples_per_s=samples or None,
     )
 
 
+def _steps_in(folder: Path, pattern: str) -> list[list[tuple[float, ...]]]:
+    """The steps of each process that has enough of them."""
+    logs = map(_read_steps, sorted(folder.glob(pattern)))
+    return [log for log in logs if len(log) >= SETTLING_STEPS + _MIN_STEPS]
+
+
+def _found_by(folder: Path) -> str:
+    """What ends a step of the first process in which steps were found."""
+    for log in sorted(folder.glob("*.found")):
+        with open_file(log, follow=False) as file:
+            first = file.readline(_MOST_HEADING).decode("utf-8", errors="replace")
+        return first.removeprefix("#").strip()
+    return ""
+
+
 def _read_steps(log: Path) -> list[tuple[float, ...]]:
     with open_file(log, follow=False) as file:
         lines = file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace").splitlines()
-    return [tuple(map(float, line.split())) for line in lines if len(line.split()) == 4]
+    return [tuple(map(float, line.split())) for line in lines if len(line.split()) == 4 and not line.startswith("#")]
 
 
-def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> float:
+def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> tuple[float, int]:
+    """The number in the last match, and how many matches there are."""
     found = list(pattern.finditer(text))
     if not found:
         raise ProfkitError(
@@ -136,7 +159,7 @@ def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> floa
         raise ProfkitError(f"--metric found {found[-1][1]!r} in the output, which is not a number") from None
     if not is_plausible(value):
         raise ProfkitError(f"--metric found {value:g} in the output, which is not a positive number")
-    return value
+    return value, len(found)
 
 
 def _shown(command: Sequence[str]) -> str:

@@ -48,3 +48,5 @@ class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[Arm, Arm]
     blocks_for: tuple[tuple[float, int], ...]
     drift: Drift | None
+    judged_by: str = ""
+    """In words, the number of a run that the arms are compared by."""

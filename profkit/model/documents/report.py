@@ -48,6 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     ruled_out: tuple[str, ...]  # what was looked at and is not it, with its number
     rank: int | None = None
     source: str = ""
+    recorded_step_ns: int | None = None  # the mean recorded step, where `step_ns` is one without the profiler
     proof: str = ""  # the experiment that would prove it, "" where none is known
 
 

@@ -63,6 +63,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "confidence": verdict.confidence,
         "headline": verdict.headline,
         "step_ns": verdict.step_ns,
+        "recorded_step_ns": verdict.recorded_step_ns,
         "recoverable_ns": verdict.recoverable_ns,
         "speedup_ceiling": number(verdict.speedup_ceiling),
         "next_tool": tool_to_dict(verdict.next_tool),

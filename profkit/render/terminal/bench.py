@@ -56,7 +56,7 @@ def _arm(arm: Arm) -> tuple[str, ...]:
 
 
 def _around(report: BenchReport, width: int) -> Block:
-    block: Block = []
+    block: Block = layout.wrapped(layout.label("judged by"), clean(report.judged_by), width) if report.judged_by else []
     if report.drift is not None and report.drift.is_seen:
         said = (
             f"the machine drifted by {format_change(report.drift.fraction)} over the session: interleaving cancels it"

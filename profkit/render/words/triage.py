@@ -113,6 +113,8 @@ def step_sentence(report: Report) -> str:
         known.append("found by their period")
     if rank.steps.source == DEVICE_STEPS:
         known.append("measured on the GPU")
+    if report.verdict.recorded_step_ns is not None:
+        known[0] += f" recorded, {format_ns(report.verdict.recorded_step_ns)} with the profiler"
     return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
 
 

@@ -1,4 +1,7 @@
-"""torch.compile of the module, from outside or in place, or of the optimizer's step; prints what dynamo compiled."""
+"""torch.compile of the module, from outside or in place, of the optimizer's step, or of all of a step.
+
+Prints what dynamo compiled.
+"""
 
 import sys
 
@@ -26,9 +29,21 @@ if sys.argv[1] == "module":
     model = torch.compile(model, backend="aot_eager", fullgraph=True)
 elif sys.argv[1] == "in place":
     model.compile(backend="aot_eager", fullgraph=True)
+elif sys.argv[1] == "whole":
+
+    @torch.compile(backend="aot_eager")
+    def train_step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
 else:
     step = torch.compile(optimizer.step, backend="aot_eager", fullgraph=False)
 for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 40):
+    if sys.argv[1] == "whole":
+        loss = train_step(torch.randn(8, 8))
+        continue
     loss = model(torch.randn(8, 8)).square().mean()
     loss.backward()
     step()

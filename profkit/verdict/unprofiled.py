@@ -1,0 +1,89 @@
+"""A verdict in the time that the step takes without the profiler, where the capture has timed that.
+
+Shares stay those of the recorded steps. Step, gains and ceiling are of the run as it is without the profiler: nobody
+saves time that only the profiler takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from profkit.findings import kind_of
+from profkit.findings.capture import COST
+from profkit.model.budget import WORK_PARTS
+from profkit.model.documents.report import Verdict
+from profkit.model.finding import Finding
+from profkit.units import format_ns
+from profkit.verdict.case import Case
+
+
+def in_unprofiled_time(
+    verdict: Verdict, findings: Sequence[Finding], case: Case, *, plain_ns: int | None, profiled_ns: int | None
+) -> tuple[Verdict, tuple[Finding, ...]]:
+    """The verdict and all findings with times of steps as they are without the profiler.
+
+    `plain_ns` is the mean step without it, `profiled_ns` the one with it by the same clock; where that is not known it
+    is that of the trace. Unchanged where nothing is known, or where the profiler costs no more than it may.
+    """
+    recorded_ns = verdict.step_ns
+    if not plain_ns or not recorded_ns:
+        return verdict, tuple(findings)
+    with_ns = profiled_ns or recorded_ns
+    if with_ns <= (1 + COST.allows.value) * plain_ns:
+        return verdict, tuple(findings)
+    plain_ns = round(recorded_ns * plain_ns / with_ns)  # of the recorded steps: a validation may be in one of them
+    idle_ns = None if case.is_cpu else _most_idle_ns(case, recorded_ns, plain_ns)
+
+    def scaled(finding: Finding) -> Finding:
+        gain_ns = round(finding.recoverable_ns * plain_ns / recorded_ns)
+        is_idle = idle_ns is not None and _is_of_idle(finding)
+        return replace(finding, recoverable_ns=min(gain_ns, idle_ns) if is_idle and idle_ns is not None else gain_ns)
+
+    by_id = {finding.id: finding for finding in verdict.findings}
+    top = next((one for one in by_id.values() if one.recoverable_ns == verdict.recoverable_ns), None)
+    gain_ns = scaled(top).recoverable_ns if top else round(verdict.recoverable_ns * plain_ns / recorded_ns)
+    left = 1 - gain_ns / plain_ns
+    ceiling = verdict.speedup_ceiling
+    if ceiling is not None and verdict.recoverable_ns:
+        ceiling = 1 / left if left > 0.001 else None
+    usual_ns = verdict.recoverable_ns * plain_ns / recorded_ns
+    trust = min(gain_ns / usual_ns, 1.0) if usual_ns else 1.0
+    shown = replace(
+        verdict,
+        step_ns=plain_ns,
+        recorded_step_ns=recorded_ns,
+        recoverable_ns=gain_ns,
+        speedup_ceiling=ceiling,
+        confidence=verdict.confidence * trust,
+        findings=tuple(map(scaled, verdict.findings)),
+        caveats=(*_said(plain_ns, recorded_ns, idle_ns if trust < 1 else None), *verdict.caveats),
+    )
+    return shown, tuple(map(scaled, findings))
+
+
+def _most_idle_ns(case: Case, recorded_ns: int, plain_ns: int) -> int | None:
+    """The most that the device can idle in an unprofiled step: kernels take as long with a profiler as without one.
+
+    None where the device alone works longer than that step, so that this cannot be.
+    """
+    busy = sum(case.budget.fraction(name) for name in WORK_PARTS)
+    idle_ns = plain_ns - round(busy * recorded_ns)
+    return idle_ns if idle_ns >= 0 else None
+
+
+def _is_of_idle(finding: Finding) -> bool:
+    part = kind_of(finding.id).part
+    return part is not None and not set(part.budget) & set(WORK_PARTS)
+
+
+def _said(plain_ns: int, recorded_ns: int, idle_ns: int | None) -> tuple[str, ...]:
+    times = (
+        f"the step and what a fix saves are without the profiler ({format_ns(plain_ns)} per step); shares and evidence"
+        f" are of the recorded steps ({format_ns(recorded_ns)})"
+    )
+    if idle_ns is None:
+        return (times,)
+    idle = f"without the profiler the GPU idles at most {format_ns(idle_ns)} per step; the profiler adds the rest"
+    return times, idle

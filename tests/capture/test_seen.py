@@ -1,0 +1,38 @@
+"""What a capture has timed: steps that hold another loop are told apart from those of the training."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+from profkit.capture.inside.clock import Mark
+from profkit.capture.inside.seen import Seen
+
+pytestmark = pytest.mark.torch
+MS = 1_000_000
+
+
+def marks(*steps: tuple[int, int]) -> list[Mark]:
+    """The edges of steps of so many ms and fetches."""
+    made = [Mark(0, 0)]
+    for spent_ms, n_loads in steps:
+        end_ns = made[-1].began_ns + spent_ms * MS
+        made.append(Mark(end_ns, end_ns, n_loads=made[-1].n_loads + n_loads))
+    return made
+
+
+def test_a_validation_is_in_no_mean_of_steps():
+    seen = Seen()
+    seen.times["baseline"] = marks((10, 1), (11, 1), (400, 41), (12, 2), (10, 1))
+    seen.times["profiled"] = marks((20, 1), (22, 1), (500, 41))
+    told = seen.told()
+    assert (told["baseline"]["n"], told["baseline"]["mean_ns"]) == (4, 10.75 * MS)
+    assert (told["profiled"]["n"], told["profiled"]["mean_ns"]) == (2, 21 * MS)
+    assert (told["n_steps"], told["odd_steps"], told["fetches_per_step"]) == (3, [2], [1, 1, 41])
+
+
+@pytest.mark.parametrize("n_loads", [0, 1, 8])
+def test_steps_that_all_fetch_alike_are_all_kept(n_loads):
+    seen = Seen()
+    seen.times["baseline"] = marks(*[(10, n_loads)] * 4, (10, n_loads + 1))
+    assert (seen.told()["baseline"]["n"], seen.told()["odd_steps"]) == (5, [])

@@ -1,0 +1,85 @@
+"""A step that the profiler slows down: what a fix saves is of the step without the profiler."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.model.documents.report import Bottleneck, Report
+from profkit.pipeline import analyse, triage_trace
+from profkit.render.json.triage import report_to_dict
+from profkit.render.words.triage import step_sentence
+from profkit.testing import kernel, launch, span, trace_of
+
+MS = 1_000_000
+
+
+def starved(*, plain_ms: float | None, profiled_ms: float | None = None, work_ms: int = 8):
+    """Recorded steps of 40 ms, of which the device works so many and waits for operators otherwise."""
+    rows = []
+    for number in range(8):
+        start = number * 40 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
+        for part in range(8):
+            at = start + part * 5 * MS
+            rows.append(span("aten::mm", at, at + 5 * MS - 1000, cat="cpu_op"))
+            rows.append(launch(at + 4 * MS, at + 4 * MS + 5_000, correlation=8 * number + part + 1))
+            end = at + 4 * MS + 10_000 + work_ms * MS // 8
+            rows.append(kernel("ampere_bf16_s16816gemm", at + 4 * MS + 10_000, end, correlation=8 * number + part + 1))
+    known = {} if plain_ms is None else {"profkit_unprofiled_step_mean_ns": round(plain_ms * MS)}
+    if profiled_ms is not None:
+        known["profkit_profiled_step_mean_ns"] = round(profiled_ms * MS)
+    return trace_of(rows, **known)
+
+
+def reported(trace) -> Report:
+    """The report on one trace alone."""
+    rank, verdict = triage_trace(trace)
+    return Report(verdict=verdict, ranks=(rank,), findings=rank.findings, skipped=rank.skipped)
+
+
+@pytest.mark.parametrize("plain_ms", [None, 39.0, 60.0])
+def test_a_profiler_that_costs_little_changes_nothing(plain_ms):
+    trace = starved(plain_ms=plain_ms)
+    _, verdict = triage_trace(trace)
+    assert (verdict.step_ns, verdict.recorded_step_ns) == (40 * MS, None)
+    assert verdict.recoverable_ns == analyse(trace).verdict.recoverable_ns
+
+
+def test_step_gain_and_ceiling_are_of_the_step_without_the_profiler():
+    recorded = analyse(starved(plain_ms=None)).verdict
+    report = reported(starved(plain_ms=30))
+    verdict = report.verdict
+    assert verdict.bottleneck is recorded.bottleneck is not Bottleneck.INCONCLUSIVE
+    assert (verdict.step_ns, verdict.recorded_step_ns) == (30 * MS, 40 * MS)
+    assert recorded.recoverable_ns > 30 * MS, "more than the whole step takes without the profiler"
+    assert verdict.recoverable_ns == pytest.approx((30 - 8) * MS, rel=0.01), "the device works for 8 ms"
+    assert verdict.speedup_ceiling == pytest.approx(30 * MS / (30 * MS - verdict.recoverable_ns))
+    assert verdict.headline == recorded.headline, "a share of what was recorded"
+    assert any("without the profiler (30.0 ms per step)" in line for line in verdict.caveats)
+    assert step_sentence(report).startswith("Step 30.0 ms (8 steps recorded, 40.0 ms with the profiler")
+    assert report_to_dict(report)["verdict"]["recorded_step_ns"] == 40 * MS
+    gains = [finding.recoverable_ns for finding in (*verdict.findings, *report.findings)]
+    assert max(gains) == verdict.recoverable_ns
+
+
+@pytest.mark.parametrize(("profiled_ms", "step_ms"), [(20.4, None), (30, 26.667)])
+def test_a_validation_in_a_recorded_step_is_no_cost_of_the_profiler(profiled_ms, step_ms):
+    """By the capture's clock a step takes 20 ms without it; the mean of the trace's steps is twice that."""
+    _, verdict = triage_trace(starved(plain_ms=20, profiled_ms=profiled_ms))
+    assert verdict.step_ns == (40 * MS if step_ms is None else pytest.approx(step_ms * MS, rel=1e-3))
+    assert (verdict.recorded_step_ns is None) == (step_ms is None)
+
+
+def test_idle_time_that_only_the_profiler_makes_is_no_gain():
+    """The device works 8 of 40 ms with the profiler, and nearly all of 8.5 ms without it."""
+    _, verdict = triage_trace(starved(plain_ms=8.5))
+    assert verdict.recoverable_ns == pytest.approx(MS // 2, rel=0.01)
+    assert verdict.speedup_ceiling == pytest.approx(1.06, abs=0.01)
+    assert verdict.confidence < 0.1
+    assert any("the GPU idles at most" in line for line in verdict.caveats)
+
+
+def test_confidence_falls_with_the_profilers_cost():
+    trust = [triage_trace(starved(plain_ms=plain_ms))[1].confidence for plain_ms in (40, 36, 30, 20, 13)]
+    assert trust == sorted(trust, reverse=True)
+    assert trust[-1] < 0.4
