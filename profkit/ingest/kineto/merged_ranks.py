@@ -154,7 +154,7 @@ def _metadata(document: split.Document) -> dict[str, Any]:
 
 
 def refuse_several_processes(trace: Trace) -> None:
-    """Raise UnsupportedTraceError where several processes launch work on several devices: ranks without their numbers."""
+    """Raise UnsupportedTraceError where several processes launch on several devices: ranks without their numbers."""
     from profkit.model.trace import CallKind
 
     calls = trace.calls

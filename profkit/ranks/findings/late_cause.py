@@ -42,7 +42,7 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
         return f"{phase}: starts late"
     least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
     if _quiet(straggler, waits, joint)[1] >= least > 0:
-        return f"{phase}: {_UNRECORDED}"
+        return f"{phase}: not recorded"
     own = own_finding(straggler, waits, joint)
     if own is not None:
         return f"{phase}: {kind_of(own.id).late_word}"
@@ -63,7 +63,7 @@ def _phase_excess_ns(straggler: Straggler, joint: Joint) -> float:
 
 
 def own_finding(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Finding | None:
-    """The late rank's own finding in the phase that makes it late, the largest that exceeds its peers' by half of it."""
+    """The late rank's own finding in the phase that makes it late, the largest that exceeds its peers' enough."""
     if straggler.phase is None:
         return None
     report = joint.outcome_of(straggler.rank).report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -10,10 +10,8 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, system_timeline
-from profkit.findings import kind_of
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.finding import Evidence, Finding, NextTool
-from profkit.model.names import short_name
 from profkit.ranks.findings.joint_lateness import for_all, waiting_for, waiting_words
 from profkit.ranks.findings.late_cause import cause_evidence, is_slow
 from profkit.ranks.findings.rank0_finding import rank0_finding
@@ -23,7 +21,7 @@ from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
 from profkit.ranks.measure.replay import Counterfactual
 from profkit.ranks.measure.stragglers import Straggler, Stragglers
 from profkit.ranks.measure.waits import GroupWaits
-from profkit.ranks.reduce.records import PHASES, RankSummary
+from profkit.ranks.reduce.records import PHASES
 from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_speedup
 
