@@ -27,7 +27,7 @@ from profkit.ingest.numbers import MAX_RANKS, whole
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
 
-_RANKED: Final = re.compile(rb'[{,]\s*"rank"\s*:')
+_RANKED: Final = re.compile(rb'[{,]\s*"rank"\s*:\s*"?(\d+)')
 _LOOK_BYTES: Final = 2**20
 _LEAST_RANKED: Final = 8
 """Mentions of a rank in the first megabyte from which a file is looked into: metadata has one or two. Chosen."""
@@ -54,14 +54,20 @@ _OWNERS: Final = msgspec.json.Decoder(list[_Owner])
 
 
 def may_be_merged(path: Path, source: str) -> bool:
-    """Whether the beginning of a file speaks of ranks event by event; what cannot be read is for the reader to say."""
-    head = b""
+    """Whether a file speaks of several ranks, event by event; what cannot be read is for the reader to say.
+
+    Where the first megabyte hardly speaks of ranks no more is read.
+    """
+    n_found = n_bytes = 0
+    ranks: set[bytes] = set()
     with suppress(ProfkitError):
         for chunk in bytesource.read_chunks(path, source=source, chunk_bytes=_CHUNK_BYTES):
-            head += chunk
-            if len(head) >= _LOOK_BYTES:
+            found = _RANKED.findall(chunk)
+            n_found, n_bytes = n_found + len(found), n_bytes + len(chunk)
+            ranks.update(found)
+            if n_bytes >= _LOOK_BYTES and (n_found < _LEAST_RANKED or len(ranks) > 1):
                 break
-    return len(_RANKED.findall(head)) >= _LEAST_RANKED
+    return n_found >= _LEAST_RANKED and len(ranks) > 1
 
 
 def traces_by_rank(path: Path, source: str) -> Iterator[Trace]:

@@ -108,10 +108,11 @@ def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Ite
         yield Evidence(
             statement=f"its CPU spends {format_ns(quiet_ns)} {per} longer than its peers with {_UNRECORDED}{where}",
             metric="straggler.quiet_excess_ns",
-            value=quiet_ns,
+            value=quiet_ns * joint.n_steps,
             unit="ns",
         )
-    if own is not None:
+    is_quiet = quiet_ns >= LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
+    if own is not None and not (is_quiet and straggler.phase == "host"):
         yield replace(own.measure, statement=f"on rank {straggler.rank}: {own.measure.statement}")
     name, longer_ns = _longest(straggler, waits, joint, _ranges_before(waits))
     if longer_ns >= 1 and straggler.phase not in ("compute", "device"):

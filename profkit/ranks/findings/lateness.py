@@ -72,7 +72,7 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
     recoverable = _recoverable_ns(straggler, joint)
     fraction = joint.fraction(recoverable)
     waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
-    why = _WHY.get(straggler.phase or "", "which is late in several phases")
+    why = _WHY.get(straggler.phase or "", "for which the traces show no single cause")
     return LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,
@@ -197,8 +197,8 @@ def _fix(straggler: Straggler) -> str:
         return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
     if straggler.phase == "device":
         return (
-            "the late rank's device is idle while launched work waits: give the rank a device of its own, or end the"
-            " other process on it"
+            "find out what holds launched work up on the late rank's idle device: another process on it (time slicing"
+            " looks so), or an event of another device; give the rank a device of its own"
         )
     if straggler.phase == "host":
         return (
