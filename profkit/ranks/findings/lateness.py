@@ -13,7 +13,7 @@ from profkit.analyzers.tools import py_spy_loader, system_timeline
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.joint_lateness import for_all, waiting_for, waiting_words
-from profkit.ranks.findings.late_cause import cause_evidence, is_slow
+from profkit.ranks.findings.late_cause import cause_evidence, is_slow, is_unrecorded
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
@@ -40,7 +40,7 @@ _SPENT: Final = {
     "device": "with launched work that its idle device has not started",
 }
 _SURE: Final = 0.9
-_GROSS: Final = 0.75
+_GROSS: Final = 0.8
 """What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
 
 
@@ -73,6 +73,8 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
     fraction = joint.fraction(recoverable)
     waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
     why = _WHY.get(straggler.phase or "", "for which the traces show no single cause")
+    if is_unrecorded(straggler, waits, joint):
+        why = "whose host does something that its trace does not show"
     return LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,

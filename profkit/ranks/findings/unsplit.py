@@ -72,8 +72,10 @@ def unsplit_proof(joint: Joint) -> str:
 def _late_at_times(joint: Joint) -> tuple[int, str] | None:
     """The rank that most of the exposed time is spent waiting for, and how often it was late; None where it is not one.
 
-    In the group that is exposed for longest, all of whose ranks are here.
+    In the group that is exposed for longest, all of whose ranks are here, where no rank is called a straggler.
     """
+    if any(answer.named for answer in joint.stragglers):
+        return None
     pairs = [pair for pair in zip(joint.limits, joint.waits, strict=True) if pair[1].is_whole]
     limit, waits = max(pairs, key=lambda pair: pair[0].exposed_ns, default=(None, None))
     if limit is None or waits is None or 2 * limit.wait_exposed_ns < limit.exposed_ns:
