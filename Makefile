@@ -23,7 +23,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh fuzz mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
+.PHONY: help demo compare profile nsys ncu test afresh fuzz drawn-ranks mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ afresh: $(STAMP) ## the tests that capture jobs on this machine and judge them, 
 fuzz: $(STAMP) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
 	@echo '==> fuzz: finds go to out/fuzz'
 	@$(VENV) -m tests.fuzz $(ARGS)
+
+drawn-ranks: $(STAMP) ## 300 drawn jobs of eight ranks, a fault or none in each: who names it? ARGS='--jobs 20 --healthy 10' or '--seed 7'
+	@echo '==> drawn-ranks: some five minutes'
+	@$(VENV) -m tests.ranks.drawn_jobs $(ARGS)
 
 mutants: $(STAMP) ## changed rules that no test notices: minutes; TESTS='tests/timeline' ARGS='--seed 7 --count 20 --again'
 	@echo '==> mutants: results go to out/mutants'

@@ -33,7 +33,7 @@ _LEAST_BESIDE_PEERS: Final = {
     RANK0.id: LATE_RANK.limit("verdict"),
     SLOW_LINK.id: SLOW_LINK.limit("verdict"),
 }
-"""From which share of the step what one rank or group has beyond its peers is the verdict, however long the work takes."""
+"""From which share of the step what one rank or group has beyond its peers is the verdict, however long the work is."""
 
 
 def decide(case: Case) -> Verdict:

@@ -129,8 +129,9 @@ def ran(job: Drawn) -> dict[int, Rank]:
 
 def _program(job: Drawn, rank: int, tensor: Group | None, data: Group) -> Iterator[Op]:
     generator = np.random.default_rng((job.seed, rank))
-    is_hit = rank == job.rank and job.cause not in ("", "link")
-    slower = job.factor if is_hit and job.cause == "device" else 1.0
+    hit = job.cause if rank == job.rank and job.cause != "link" else ""
+    slower = job.factor if hit == "device" else 1.0
+    late_ns = job.extra_ns if hit == "data" else 0
 
     def about(ns: float) -> int:
         return max(round(ns * (1 + job.jitter * generator.standard_normal())), US)
@@ -138,21 +139,9 @@ def _program(job: Drawn, rank: int, tensor: Group | None, data: Group) -> Iterat
     def layer(ns: int, name: str) -> Iterator[Op]:
         for _ in range(8):
             yield Op(what="compute", ns=about(ns * slower / 8), name=name)
-        if tensor is not None:
-            yield Op(what="collective", name="allreduce", group=tensor, elements=500_000, stream=20)
-            yield Op(what="join_stream", stream=20)
+        yield from _shared_layer(tensor)
 
-    for step in range(job.n_steps):
-        yield Op(what="step")
-        yield Op(what="data", ns=about(MS) + (job.extra_ns if is_hit and job.cause == "data" else 0))
-        if is_hit and job.how in (NAP, "evaluate_metrics"):
-            yield Op(what="host", ns=job.extra_ns, name="" if job.how == NAP else job.how)
-        if rank == job.hiccup[0] and step == 1:
-            yield Op(what="host", ns=job.hiccup[1])
-        for _ in range(job.n_layers):
-            yield from layer(round(1.4 * MS), "ampere_sgemm_128x64_tn")
-            if is_hit and job.cause == "work":
-                yield Op(what="compute", ns=about(job.extra_ns / job.n_layers), name="flash_fwd_kernel", grid=128)
+    def backward() -> Iterator[Op]:
         for number in range(job.n_layers):
             yield from layer(round(2.6 * MS), "ampere_sgemm_64x64_nt")
             if number % 2 or number == job.n_layers - 1:
@@ -160,10 +149,35 @@ def _program(job: Drawn, rank: int, tensor: Group | None, data: Group) -> Iterat
                 yield Op(what="collective", name="allreduce", group=data, elements=size, stream=24)
             if number == 0 and not job.is_synced:
                 yield Op(what="sync")
+
+    for step in range(job.n_steps):
+        yield Op(what="step")
+        yield Op(what="data", ns=about(MS) + late_ns)
+        yield from _held_up(job, rank, step, hit)
+        for _ in range(job.n_layers):
+            yield from layer(round(1.4 * MS), "ampere_sgemm_128x64_tn")
+            if hit == "work":
+                yield Op(what="compute", ns=about(job.extra_ns / job.n_layers), name="flash_fwd_kernel", grid=128)
+        yield from backward()
         yield Op(what="join")
         yield Op(what="compute", ns=about(MS), name="multi_tensor_apply_kernel")
         if job.is_synced:
             yield Op(what="sync")
+
+
+def _shared_layer(tensor: Group | None) -> Iterator[Op]:
+    """What ends a layer whose parts are on several ranks."""
+    if tensor is not None:
+        yield Op(what="collective", name="allreduce", group=tensor, elements=500_000, stream=20)
+        yield Op(what="join_stream", stream=20)
+
+
+def _held_up(job: Drawn, rank: int, step: int, hit: str) -> Iterator[Op]:
+    """What holds a rank's host up before the forward pass."""
+    if hit == "host" and job.how in (NAP, "evaluate_metrics"):
+        yield Op(what="host", ns=job.extra_ns, name="" if job.how == NAP else job.how)
+    if rank == job.hiccup[0] and step == 1:
+        yield Op(what="host", ns=job.hiccup[1])
 
 
 def cost(job: Drawn, ranks: dict[int, Rank]) -> float:
@@ -213,19 +227,10 @@ def tried(seed: int, *, is_healthy: bool = False) -> tuple[Drawn, float, str]:
     return job, cost(job, ranks) if job.cause else 0.0, answer(job, report)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--healthy", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int)
-    args = parser.parse_args()
-    if args.seed is not None:
-        job, share, said = tried(args.seed)
-        print(f"{job}\ncosts {share:.1%}: {said}")
-        return
-    right, of, slight = Counter[str](), Counter[str](), 0
-    for seed in range(args.first, args.first + args.jobs):
+def tally(first: int, n_jobs: int, n_healthy: int) -> str:
+    """What became of so many jobs from a seed on, one line for each miss."""
+    right, of, slight, lines = Counter[str](), Counter[str](), 0, []
+    for seed in range(first, first + n_jobs):
         job, share, said = tried(seed)
         if share < MATERIAL:
             slight += 1
@@ -233,20 +238,31 @@ def main() -> None:
         of[job.cause] += 1
         right[job.cause] += said == "right"
         if said != "right":
-            print(f"seed {seed}: {job.cause} {job.how}{job.slow_group} on rank {job.rank}, {share:.1%}: {said}")
-    false = 0
-    for seed in range(args.first, args.first + args.healthy):
-        _, _, said = tried(seed, is_healthy=True)
-        false += said != "right"
-        if said != "right":
-            print(f"healthy seed {seed}: {said}")
-    for cause in CAUSES:
-        print(f"{cause:8} {right[cause]:3} of {of[cause]:3}")
+            where = f"{job.cause} {job.how}{job.slow_group} on rank {job.rank}, {share:.1%} of the time"
+            lines.append(f"seed {seed}: {where}: {said}")
+    false = [(seed, tried(seed, is_healthy=True)[2]) for seed in range(first, first + n_healthy)]
+    false = [(seed, said) for seed, said in false if said != "right"]
+    lines += [f"healthy seed {seed}: {said}" for seed, said in false]
+    lines += [f"{cause:8} {right[cause]:3} of {of[cause]:3}" for cause in CAUSES]
     total, all_right = sum(of.values()), sum(right.values())
-    print(
-        f"right    {all_right:3} of {total:3} ({all_right / max(total, 1):.1%}); {slight} cost less than 5 % of the step"
-    )
-    print(f"false    {false:3} of {args.healthy:3} healthy jobs")
+    share = f"{all_right / max(total, 1):.1%}"
+    lines.append(f"right    {all_right:3} of {total:3} ({share}); {slight} more cost less than 5 % of the time")
+    lines.append(f"false    {len(false):3} of {n_healthy:3} healthy jobs")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--healthy", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int)
+    args = parser.parse_args()
+    if args.seed is None:
+        print(tally(args.first, args.jobs, args.healthy))
+        return
+    job, share, said = tried(args.seed)
+    print(f"{job}\ncosts {share:.1%}: {said}")
 
 
 if __name__ == "__main__":

@@ -177,6 +177,8 @@ class Writing:
     windows: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     dropped: Mapping[int, int] = field(default_factory=dict)
     """Per rank so many collectives that the window misses at its beginning."""
+    device_early_ns: int = 0
+    """By how much the device's clock is behind the host's: its rows stand that much too early."""
     host_of: Callable[[int], str] = lambda rank: "node0"
     world_size: int | None = None
 
@@ -211,6 +213,8 @@ def _written(rank: Rank, number: int, how: Writing) -> Iterable[dict[str, Any]]:
         begin_us, end_us = clock.shown(begin) / 1e3, clock.shown(end) / 1e3
         given = dict(args)
         on_device = cat in ("kernel", "nccl")
+        if on_device:
+            begin_us, end_us = begin_us - how.device_early_ns / 1e3, end_us - how.device_early_ns / 1e3
         if on_device:
             given = {"device": 0, "context": 1, "stream": args["stream"], "correlation": args["correlation"]}
             given |= {"grid": [args.get("grid", 24), 1, 1], "block": [256, 1, 1]}

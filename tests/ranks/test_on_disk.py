@@ -107,7 +107,7 @@ def test_one_rank_of_two_late_by_a_quarter_of_each_step_is_named_with_less_confi
     report = report_on(tmp_path, Job(n_ranks=2, n_steps=6, slow={1: 6 * MS}))
     assert late(report) == [1]
     straggler = found(report, "straggler.rank")
-    assert straggler.confidence == pytest.approx(0.9 * 0.75)
+    assert straggler.confidence == pytest.approx(0.9 * 0.8)
     assert "too short for this test, but the delay is several times that of any other rank" in said(straggler)
 
 

@@ -14,9 +14,19 @@ if TYPE_CHECKING:
 
 
 def _read(path: Path, how: How) -> Iterator[Trace]:
+    from profkit.ingest.kineto.merged_ranks import may_be_merged, refuse_several_processes, traces_by_rank
     from profkit.ingest.kineto.reader import read_trace
 
-    yield read_trace(how.source, lenient=how.lenient, jobs=how.jobs, progress=how.progress, meanwhile=how.meanwhile)
+    if path.is_file() and may_be_merged(path, how.source):
+        n_ranks = 0
+        for trace in traces_by_rank(path, how.source):
+            n_ranks += 1
+            yield trace
+        if n_ranks:
+            return
+    trace = read_trace(how.source, lenient=how.lenient, jobs=how.jobs, progress=how.progress, meanwhile=how.meanwhile)
+    refuse_several_processes(trace)
+    yield trace
 
 
 def _is_one(head: bytes, path: Path, source: str) -> bool:

@@ -92,9 +92,9 @@ def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
     last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
-    mostly = _mostly(waits)
+    chiefly = mostly(waits)
     return SKEW.found(
-        title="" if mostly is None else f"ranks wait, mostly for rank {mostly}, which is not a proven straggler",
+        title="" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler",
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(limit.wait_exposed_ns),
         fraction=fraction,
@@ -116,16 +116,16 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
                 value=float(limit.n_instances),
                 unit="count",
             ),
-            *_not_a_straggler(mostly, waits, joint),
+            *_not_a_straggler(chiefly, waits, joint),
             *_not_tokens(joint),
         ),
         fix="give all ranks the same work in every step: batches of equal tokens, no work on some ranks only, garbage"
         " collection at the same step",
-        next_tools=(_skew_tool(mostly, scope),),
+        next_tools=(_skew_tool(chiefly, scope),),
     )
 
 
-def _mostly(waits: GroupWaits) -> int | None:
+def mostly(waits: GroupWaits) -> int | None:
     """The rank that has nearly all of the lateness, None where ranks share it."""
     excess = own_excess_ns(waits).sum(axis=0)
     column = int(excess.argmax())

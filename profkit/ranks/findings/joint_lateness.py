@@ -83,7 +83,7 @@ def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Straggle
     fraction = joint.fraction(won)
     phases = {straggler.phase for straggler, _, _ in late}
     why = (
-        _WHY.get(phases.pop() or "", "which are late in several phases")
+        _WHY.get(phases.pop() or "", "for which the traces show no single cause")
         if len(phases) == 1
         else "which are late for different reasons"
     )

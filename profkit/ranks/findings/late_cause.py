@@ -39,15 +39,21 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
             else (f"{phase}: more work")
         )
     if straggler.phase == "device":
-        return f"{phase}: starts late"
-    least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
-    if _quiet(straggler, waits, joint)[1] >= least > 0:
-        return f"{phase}: {_UNRECORDED}"
+        return f"{phase}: late"
+    if is_unrecorded(straggler, waits, joint):
+        return f"{phase}: not recorded"
     own = own_finding(straggler, waits, joint)
     if own is not None:
         return f"{phase}: {kind_of(own.id).late_word}"
     name, longer_ns = _longest(straggler, waits, joint, _ranges_before(waits))
+    least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
     return f"{phase}: {name}" if straggler.phase != "data" and longer_ns >= least > 0 else phase
+
+
+def is_unrecorded(straggler: Straggler, waits: GroupWaits, joint: Joint) -> bool:
+    """Whether host time with nothing recorded is what makes the rank late."""
+    least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
+    return straggler.phase in ("host", None) and _quiet(straggler, waits, joint)[1] >= least > 0
 
 
 def is_slow(straggler: Straggler) -> bool:
@@ -63,7 +69,7 @@ def _phase_excess_ns(straggler: Straggler, joint: Joint) -> float:
 
 
 def own_finding(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Finding | None:
-    """The late rank's own finding in the phase that makes it late, the largest that exceeds its peers' by half of it."""
+    """The late rank's own finding in the phase that makes it late, the largest that exceeds its peers' enough."""
     if straggler.phase is None:
         return None
     report = joint.outcome_of(straggler.rank).report
@@ -108,10 +114,10 @@ def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Ite
         yield Evidence(
             statement=f"its CPU spends {format_ns(quiet_ns)} {per} longer than its peers with {_UNRECORDED}{where}",
             metric="straggler.quiet_excess_ns",
-            value=quiet_ns,
+            value=quiet_ns * joint.n_steps,
             unit="ns",
         )
-    if own is not None:
+    if own is not None and not is_unrecorded(straggler, waits, joint):
         yield replace(own.measure, statement=f"on rank {straggler.rank}: {own.measure.statement}")
     name, longer_ns = _longest(straggler, waits, joint, _ranges_before(waits))
     if longer_ns >= 1 and straggler.phase not in ("compute", "device"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -10,12 +10,10 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, system_timeline
-from profkit.findings import kind_of
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.finding import Evidence, Finding, NextTool
-from profkit.model.names import short_name
 from profkit.ranks.findings.joint_lateness import for_all, waiting_for, waiting_words
-from profkit.ranks.findings.late_cause import cause_evidence, is_slow
+from profkit.ranks.findings.late_cause import cause_evidence, is_slow, is_unrecorded
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
@@ -23,7 +21,7 @@ from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
 from profkit.ranks.measure.replay import Counterfactual
 from profkit.ranks.measure.stragglers import Straggler, Stragglers
 from profkit.ranks.measure.waits import GroupWaits
-from profkit.ranks.reduce.records import PHASES, RankSummary
+from profkit.ranks.reduce.records import PHASES
 from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_speedup
 
@@ -42,7 +40,7 @@ _SPENT: Final = {
     "device": "with launched work that its idle device has not started",
 }
 _SURE: Final = 0.9
-_GROSS: Final = 0.75
+_GROSS: Final = 0.8
 """What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
 
 
@@ -74,7 +72,9 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
     recoverable = _recoverable_ns(straggler, joint)
     fraction = joint.fraction(recoverable)
     waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
-    why = _WHY.get(straggler.phase or "", "which is late in several phases")
+    why = _WHY.get(straggler.phase or "", "for which the traces show no single cause")
+    if is_unrecorded(straggler, waits, joint):
+        why = "whose host does something that its trace does not show"
     return LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,
@@ -199,8 +199,8 @@ def _fix(straggler: Straggler) -> str:
         return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
     if straggler.phase == "device":
         return (
-            "the late rank's device is idle while launched work waits: give the rank a device of its own, or end the"
-            " other process on it"
+            "find out what holds launched work up on the late rank's idle device: another process on it (time slicing"
+            " looks so), or an event of another device; give the rank a device of its own"
         )
     if straggler.phase == "host":
         return (

@@ -13,16 +13,15 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.analyzers.tools import recapture
 from profkit.findings import kind_of
-from profkit.findings.communication import EXPOSED, SKEW
+from profkit.findings.communication import EXPOSED
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.ranks.findings.communication import group_name
 from profkit.ranks.findings.lateness import stragglers_of
-from profkit.ranks.findings.missing_ranks import awaiting, missing_ranks
+from profkit.ranks.findings.unsplit import unsplit, unsplit_proof
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import Stragglers
 from profkit.ranks.reduce.outcome import Outcome
@@ -64,9 +63,8 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     verdict = decide(case)
     verdict = replace(verdict, caveats=(*beyond, *verdict.caveats))
     top = verdict.findings[0] if verdict.findings else None
-    absent = missing_ranks(joint)
-    if top is not None and top.id == EXPOSED.id and absent:
-        verdict = replace(verdict, proof=f"With the trace of {absent}, the last rank in each collective is known.")
+    if top is not None and top.id == EXPOSED.id:
+        verdict = replace(verdict, proof=unsplit_proof(joint) or verdict.proof)
     is_across = top is not None and top.id in {finding.id for finding in across}
     if not is_across:
         verdict = replace(verdict, confidence=min(verdict.confidence, usual.case.confidence_cap))
@@ -233,7 +231,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
         spread = [found[o.summary.rank].fraction if o.summary.rank in found else 0.0 for o in joint.outcomes]
         gains = [_gain_ns(joint, o, found[o.summary.rank]) if o.summary.rank in found else 0 for o in joint.outcomes]
         shown = found.get(usual.summary.rank) or next(iter(found.values()))
-        shown = _unsplit(shown, joint) if name == EXPOSED.id else shown
+        shown = unsplit(shown, joint) if name == EXPOSED.id else shown
         seen = Evidence(
             statement=f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
             metric=f"{name}.n_ranks",
@@ -263,31 +261,3 @@ def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:
         return finding.recoverable_ns
     low, high = outcome.report.window_ns
     return round(finding.recoverable_ns * joint.step_ns / (high - low)) if high > low else 0
-
-
-def _unsplit(finding: Finding, joint: Joint) -> Finding:
-    """The finding `comm.exposed` as it reads when all ranks are here and still cannot say what it is made of."""
-    least = int(SKEW.limit("matched"))
-    n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
-    why = (
-        "some ranks are missing, and one of them may be the late one"
-        if missing_ranks(joint)
-        else f"{n_matched} collectives are matched on all ranks, but {least} are needed to separate waiting from transfer"
-        if n_matched < least
-        else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
-    )
-    said = Evidence(statement=why, metric="comm.n_matched", value=float(n_matched), unit="count")
-    evidence = (*(item for item in finding.evidence if item.metric != "comm.recoverable_interval_ns"), said)
-    if absent := missing_ranks(joint):
-        return awaiting(replace(finding, evidence=evidence), joint, absent)
-    scope = joint.outcomes[0].case.scope
-    tool = recapture(
-        scope, "record more steps of all ranks: which rank is late?", f"{least} collectives or more on every rank"
-    )
-    return replace(
-        finding,
-        evidence=evidence,
-        fix="first record more steps of all ranks, to separate waiting from transfer; then tune bucket sizes, prefetch,"
-        " gradient accumulation and communication precision",
-        next_tools=(tool,),
-    )

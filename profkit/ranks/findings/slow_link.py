@@ -79,8 +79,9 @@ def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) ->
 
 def _also(link: SlowLink) -> Evidence:
     slower = format_speedup(link.twin_bytes_per_s / link.bus_bytes_per_s)
+    name = f"group {link.group.name} (ranks {format_numbers(link.ranks)})"
     return Evidence(
-        statement=f"group {link.group.name} (ranks {format_numbers(link.ranks)}) is {slower} slower than its twins, too",
+        statement=f"{name} also takes {slower} as long as its twins",
         metric="comm.bus_bytes_per_s",
         value=link.bus_bytes_per_s,
         unit="bytes/s",

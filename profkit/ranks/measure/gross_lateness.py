@@ -14,6 +14,9 @@ from profkit.ranks.measure.permutation_test import MIN_STEPS, lateness_ns, summe
 from profkit.ranks.reduce.records import RankSummary
 from profkit.ranks.reduce.work_counts import of_steps
 
+_FEW = 3
+"""Other ranks of which the largest lateness says little about the next."""
+
 
 def is_gross(  # noqa: PLR0913 - what `find_stragglers` knows of one rank
     step: I64,
@@ -52,8 +55,9 @@ def is_gross(  # noqa: PLR0913 - what `find_stragglers` knows of one rank
 
 def _stands_out(by_step: NDArray[np.float64], column: int) -> bool:
     """Whether a rank has several times any other's lateness [S, R] in each step."""
-    others = np.delete(by_step, column, axis=1).max(axis=1)
-    return bool(by_step.size and (by_step[:, column] > LATE_RANK.limit("gross_ratio") * others).all())
+    others = np.delete(by_step, column, axis=1)
+    ratio = LATE_RANK.limit("gross_ratio") * (2 if (others.max(axis=0, initial=0) > 0).sum() < _FEW else 1)
+    return bool(by_step.size and (by_step[:, column] > ratio * others.max(axis=1)).all())
 
 
 def _is_large(late: NDArray[np.float64], effect: float) -> bool:

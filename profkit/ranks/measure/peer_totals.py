@@ -61,8 +61,11 @@ def with_checked_phase(late: Straggler, ranks: Sequence[int], outcomes: Sequence
         if more[late.phase] >= least * seen:
             return late
     largest = max(more, key=lambda phase: more[phase])
+    if late.phase is None and more[largest] < least * late.lateness_ns / n_steps:
+        return late
     is_enough = more[largest] >= least * late.lateness_ns / n_steps
-    return replace(late, phase=largest if is_enough else None)
+    over_window = tuple(round(more[phase] * n_steps) for phase in PHASES)
+    return replace(late, phase=largest if is_enough else None, phase_excess_ns=over_window)
 
 
 def _are_alike(reports: Sequence[RankReport]) -> bool:

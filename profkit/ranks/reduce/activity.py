@@ -41,7 +41,8 @@ def top_ops(trace: Trace) -> NDArray[Any]:
 def host_ranges(facts: Facts, tops: NDArray[Any]) -> Spans:
     """The outermost operators and the script's own ranges on the training threads, in order of start.
 
-    `tops`: the rows that `top_ops` gives. Without what asks for a collective, markers of steps and waits for data: those are phases of their own.
+    `tops`: the rows that `top_ops` gives. Without what asks for a collective, markers of steps and waits for data:
+    those are phases of their own.
     """
     trace = facts.trace
     ops, spans = trace.ops.take(tops), trace.spans

@@ -1,4 +1,4 @@
-"""Host time in which a trace has nothing: no operator, no call, no range. A sleep, a lock or a swapped page looks so."""
+"""Host time in which a trace has nothing: no operator, no call, no range. A sleep looks so, a lock, a page fault."""
 
 from __future__ import annotations
 
