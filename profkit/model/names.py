@@ -189,6 +189,8 @@ _FAMILIES: Final = (
         ),
     ),
 )
+_LAYOUT: Final = _folded(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose_\d")
+"""cuDNN's; MIOpen's."""
 _FUSED: Final = re.compile(r"^triton_(poi|red|per)_")
 """Inductor's kernels list all they fused; only the prefix tells what they are: point by point, or along a row."""
 _ALONG_ROWS: Final = ("norm", "softmax", "reduction")
@@ -267,6 +269,16 @@ def family_of(name: str) -> str:
     text = _NOISE.sub("", name.lower())
     families = (family for family, pattern in _FAMILIES if pattern.search(text))
     return next((family for family in families if not fused or family in _ALONG_ROWS), "other")
+
+
+def is_layout_change(name: str) -> bool:
+    """Whether a kernel only brings a tensor from one order of channels to the other, for a convolution beside it."""
+    return _LAYOUT.search(name.lower()) is not None
+
+
+def is_inductors(name: str) -> bool:
+    """Whether torch.compile made a kernel."""
+    return _INDUCTOR.match(name) is not None or _SIGNATURE.fullmatch(name) is not None
 
 
 WHOLE_GRAPH: Final = "CUDA graph "

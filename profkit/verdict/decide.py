@@ -74,7 +74,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         if top.next_tools
         else recapture(case.scope, "more evidence", "the same finding, with more certainty"),
         fixes=tuple(dict.fromkeys(finding.fix for finding in listed[:MAX_HEADLINE])),
-        proof=kind.proof,
+        proof=top.proof or kind.proof,
         caveats=shown.caveats(case, top),
         findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, kind.bottleneck),
@@ -118,7 +118,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             flags="--shapes",
         ),
         fixes=tuple(dict.fromkeys(f.fix for f in listed))[:MAX_HEADLINE] or (shown.fix_of_work(case),),
-        proof=kind_of(top.id).proof if top is not None else "",
+        proof=(top.proof or kind_of(top.id).proof) if top is not None else "",
         caveats=shown.caveats(case, top),
         findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, Bottleneck.KERNEL),
