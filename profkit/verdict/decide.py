@@ -6,11 +6,13 @@ Causes are ranked by their own confidence; what is shown is capped by the qualit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
+from profkit.findings.memory import WARMUP
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding, Severity
 from profkit.units import format_fraction
@@ -26,17 +28,23 @@ from profkit.verdict.case import (
 )
 from profkit.verdict.shown import MAX_HEADLINE
 
+_STARTING: Final = {
+    WARMUP.id: (DOMINANT, "a steady step is another"),
+    STALL.id: (UNEXPLAINED, "this trace cannot show whether that is start-up"),
+}
+"""What start-up looks like, the share of the window from which it forbids a verdict (trials are no step), and why."""
+
 
 def decide(case: Case) -> Verdict:
     """The verdict of a case."""
     causes = compete.ranked_causes(case.findings)
     if case.refusals:
         return _inconclusive(case, causes, "this trace does not allow a verdict: " + case.refusals[0], None)
-    stall = next((finding for finding in case.findings if finding.id == STALL.id), None)
     top = causes[0] if causes else None
+    stall = _starting(case, top)
     unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
-    if stall is not None and stall.fraction >= max(UNEXPLAINED, top.fraction if top else 0):
-        return _inconclusive(case, causes, f"{stall.title}; this trace cannot show whether that is start-up", stall)
+    if stall is not None:
+        return _inconclusive(case, causes, f"{stall.title}; {_STARTING[stall.id][1]}", stall)
     if unexplained >= max(UNEXPLAINED, top.fraction if top else 0):
         why = f"{format_fraction(unexplained)} of the window is idle time of unknown cause"
         return _inconclusive(case, causes, why, None)
@@ -51,6 +59,19 @@ def decide(case: Case) -> Verdict:
         return _bound(case, compete.put_first(causes))
     return _inconclusive(
         case, causes, f"no cause is large enough for a verdict: {shown.largest_part(case.budget)}", None
+    )
+
+
+def _starting(case: Case, top: Finding | None) -> Finding | None:
+    """What says that the window is start-up, and weighs no less than the first cause."""
+    return next(
+        (
+            finding
+            for name, (least, _) in _STARTING.items()
+            for finding in case.findings
+            if finding.id == name and finding.fraction >= max(least, top.fraction if top else 0)
+        ),
+        None,
     )
 
 
