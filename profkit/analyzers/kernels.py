@@ -12,11 +12,11 @@ from profkit.findings.kernels import LAYOUT, UNFUSED
 from profkit.model.arrays import distinct, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.names import LAYOUT as LAYOUT_FAMILY
 from profkit.model.names import (
     MEMORY_FAMILIES,
     family_of,
     is_inductors,
-    is_layout_change,
     says_nothing,
     short_name,
 )
@@ -68,11 +68,15 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     by_family: dict[str, int]
     fusable_ns: int
     n_runs: int
-    layout_ns: int = 0
-    """In kernels that change the layout of tensors for convolutions."""
     layout_count: int = 0
+    """Kernels that change the layout of tensors for convolutions."""
     is_compiled: bool = False
     """Whether torch.compile made part of the work."""
+
+    @property
+    def layout_ns(self) -> int:
+        """Time of kernels that change the layout of tensors for convolutions."""
+        return self.by_family.get(LAYOUT_FAMILY, 0)
 
     @property
     def memory_share(self) -> float:
@@ -116,7 +120,7 @@ def measure(facts: Facts) -> Kernels | Skipped:
         by_family[family[int(code)]] = by_family.get(family[int(code)], 0) + int(total[code])
     is_memory = np.zeros(len(names), np.bool_)
     is_memory[[code for code, name in family.items() if name in MEMORY_FAMILIES]] = True
-    layout = [int(code) for code in present_codes if facts.cpu is None and is_layout_change(names[code])]
+    layout = [int(code) for code in present_codes if family[int(code)] == LAYOUT_FAMILY]
     fusable, n_runs = _fusable_ns(work, is_memory[work.name])
     return Kernels(
         scope=scope_of(facts),
@@ -127,7 +131,6 @@ def measure(facts: Facts) -> Kernels | Skipped:
         by_family=dict(sorted(by_family.items(), key=lambda item: -item[1])),
         fusable_ns=fusable,
         n_runs=n_runs,
-        layout_ns=int(total[layout].sum()),
         layout_count=int(np.bincount(work.name)[layout].sum()),
         is_compiled=any(is_inductors(names[code]) for code in present_codes)
         or bool((facts.trace.spans.kind == SpanKind.COMPILED).any()),
@@ -355,7 +358,6 @@ def present(result: Kernels) -> Section:
             "memory_share": result.memory_share,
             "matrix_share": result.matrix_share,
             "fusable_ns": result.fusable_ns,
-            **({} if result.scope.is_cpu else {"layout_ns": result.layout_ns}),
             "by_family_ns": dict(result.by_family),
         },
         tables=(

@@ -165,7 +165,11 @@ _PRECISIONS: Final = (
     ),
 )
 
+LAYOUT: Final = "layout"
+"""The family of kernels that only bring a tensor from one order of channels to the other, for a convolution."""
+
 _FAMILIES: Final = (
+    (LAYOUT, _folded(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose_\d")),  # cuDNN's; MIOpen's
     ("attention", _folded(_ATTENTION)),
     ("convolution", _folded(_CONVOLUTION)),
     (
@@ -185,12 +189,10 @@ _FAMILIES: Final = (
         _folded(
             r"elementwise|vectorized|pointwise|triton_poi|copy|cat|fill|gelu|relu|sigmoid|tanh|silu|dropout|where|::(?:add|mul|sub|div)"
             r"|CUDAFunctor|direct_copy|aten::(?:add|mul|sub|div|exp|log|pow|sqrt|rsqrt|neg|abs|clamp|native_dropout|threshold)"
-            r"|nchwToNhwc|nhwcToNchw|nhwcToFolded|foldedNhwc|convertTensor|scalePackedTensor",
+            r"|nhwcToFolded|foldedNhwc|convertTensor|scalePackedTensor",
         ),
     ),
 )
-_LAYOUT: Final = _folded(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose_\d")
-"""cuDNN's; MIOpen's."""
 _FUSED: Final = re.compile(r"^triton_(poi|red|per)_")
 """Inductor's kernels list all they fused; only the prefix tells what they are: point by point, or along a row."""
 _ALONG_ROWS: Final = ("norm", "softmax", "reduction")
@@ -269,11 +271,6 @@ def family_of(name: str) -> str:
     text = _NOISE.sub("", name.lower())
     families = (family for family, pattern in _FAMILIES if pattern.search(text))
     return next((family for family in families if not fused or family in _ALONG_ROWS), "other")
-
-
-def is_layout_change(name: str) -> bool:
-    """Whether a kernel only brings a tensor from one order of channels to the other, for a convolution beside it."""
-    return _LAYOUT.search(name.lower()) is not None
 
 
 def is_inductors(name: str) -> bool:
