@@ -45,7 +45,7 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     """The innermost operator that launches most of its time; "" on a CPU, and where none is known."""
     typical_launch: int | None = None
     """Launches of the same function before the typical one of this name, in its step, or in the trace without steps;
-    None on a CPU, and where no step launches it."""
+    None on a CPU, where no step launches it, and for a kernel that is the hottest neither of all nor of its kind."""
     typical_ns: int = 0
     """How long the typical launch takes."""
 
@@ -167,7 +167,9 @@ def _top(facts: Facts, work: _Work, family: dict[int, str], total: NDArray[np.in
     ranked = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
     main = facts.main_device
     order = LaunchOrder(facts.trace, main.device) if main is not None and facts.cpu is None else None
-    typical = {code: order.typical(code) if order is not None else None for code in ranked}
+    # those that a next tool may name: the hottest, and the hottest that memory limits
+    wanted = {*ranked[:1], *[code for code in ranked if family[code] in MEMORY_FAMILIES][:1]}
+    typical = {code: order.typical(code) if order is not None and code in wanted else None for code in ranked}
     return tuple(
         KernelUse(
             name=facts.trace.name(code),
