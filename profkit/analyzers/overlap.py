@@ -129,7 +129,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
     return (
         EXPOSED.found(
             confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
-            recoverable_ns=scope.per_step(blocking_ns),
+            recoverable_ns=scope.per_step(result.exposed_ns),
             fraction=fraction,
             evidence=(
                 Evidence(
