@@ -148,11 +148,18 @@ def _pattern(result: InputWaits) -> Evidence:
 def _fix(result: InputWaits) -> str:
     busy = result.scope.window_ns - result.idle_ns
     if result.loader == "single-process":
+        pinned = "" if result.scope.is_cpu else ", pin_memory=True"
         wanted = -(-result.waited_ns // max(busy, 1)) + 1
+        ratio = format_speedup(result.waited_ns / max(busy, 1))
+        if wanted <= STARVED.limit("workers"):
+            return (
+                f"set num_workers={wanted} or more (fetching takes {ratio} as long as the rest of the step),"
+                f" persistent_workers=True{pinned}"
+            )
+        # so many may be more than the machine has cores: beyond these, workers take turns
         return (
-            f"set num_workers={min(wanted, 64)} or more (fetching takes {format_speedup(result.waited_ns / max(busy, 1))} "
-            "as long as the rest of the step), persistent_workers=True"
-            + ("" if result.scope.is_cpu else ", pin_memory=True")
+            f"set num_workers to the cores that training leaves free, persistent_workers=True{pinned}; fetching takes {ratio}"
+            " as long as the rest of the step: with fewer cores than that, make batches cheaper as well (decode once, cache)"
         )
     return (
         "use more workers or make batches cheaper: higher prefetch_factor, cached decoding, larger sequential reads,"

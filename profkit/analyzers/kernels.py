@@ -6,15 +6,22 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import kernel_profile, py_spy_operators
-from profkit.findings.kernels import UNFUSED
+from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
+from profkit.analyzers.tools import kernel_profile, operators, py_spy_operators
+from profkit.findings.kernels import LAYOUT, UNFUSED
 from profkit.model.arrays import distinct, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.model.names import MEMORY_FAMILIES, family_of, says_nothing, short_name
+from profkit.model.names import LAYOUT as LAYOUT_FAMILY
+from profkit.model.names import (
+    MEMORY_FAMILIES,
+    family_of,
+    is_inductors,
+    says_nothing,
+    short_name,
+)
 from profkit.model.table import NO_ROW
-from profkit.model.trace import Kind
+from profkit.model.trace import Kind, SpanKind
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
@@ -38,7 +45,7 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     """The innermost operator that launches most of its time; "" on a CPU, and where none is known."""
     typical_launch: int | None = None
     """Launches of the same function before the typical one of this name, in its step, or in the trace without steps;
-    None on a CPU, and where no step launches it."""
+    None on a CPU, where no step launches it, and for a kernel that is the hottest neither of all nor of its kind."""
     typical_ns: int = 0
     """How long the typical launch takes."""
 
@@ -61,6 +68,15 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     by_family: dict[str, int]
     fusable_ns: int
     n_runs: int
+    layout_count: int = 0
+    """Kernels that change the layout of tensors for convolutions."""
+    is_compiled: bool = False
+    """Whether torch.compile made part of the work."""
+
+    @property
+    def layout_ns(self) -> int:
+        """Time of kernels that change the layout of tensors for convolutions."""
+        return self.by_family.get(LAYOUT_FAMILY, 0)
 
     @property
     def memory_share(self) -> float:
@@ -104,6 +120,7 @@ def measure(facts: Facts) -> Kernels | Skipped:
         by_family[family[int(code)]] = by_family.get(family[int(code)], 0) + int(total[code])
     is_memory = np.zeros(len(names), np.bool_)
     is_memory[[code for code, name in family.items() if name in MEMORY_FAMILIES]] = True
+    layout = [int(code) for code in present_codes if family[int(code)] == LAYOUT_FAMILY]
     fusable, n_runs = _fusable_ns(work, is_memory[work.name])
     return Kernels(
         scope=scope_of(facts),
@@ -114,6 +131,9 @@ def measure(facts: Facts) -> Kernels | Skipped:
         by_family=dict(sorted(by_family.items(), key=lambda item: -item[1])),
         fusable_ns=fusable,
         n_runs=n_runs,
+        layout_count=int(np.bincount(work.name)[layout].sum()),
+        is_compiled=any(is_inductors(names[code]) for code in present_codes)
+        or bool((facts.trace.spans.kind == SpanKind.COMPILED).any()),
     )
 
 
@@ -147,7 +167,9 @@ def _top(facts: Facts, work: _Work, family: dict[int, str], total: NDArray[np.in
     ranked = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
     main = facts.main_device
     order = LaunchOrder(facts.trace, main.device) if main is not None and facts.cpu is None else None
-    typical = {code: order.typical(code) if order is not None else None for code in ranked}
+    # those that a next tool may name: the hottest, and the hottest that memory limits
+    wanted = {*ranked[:1], *[code for code in ranked if family[code] in MEMORY_FAMILIES][:1]}
+    typical = {code: order.typical(code) if order is not None and code in wanted else None for code in ranked}
     return tuple(
         KernelUse(
             name=facts.trace.name(code),
@@ -199,6 +221,48 @@ def _fusable_ns(work: _Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def judge(result: Kernels) -> tuple[Finding, ...]:
+    """`kernel.unfused` and `kernel.layout`."""
+    return (*_unfused(result), *_layout(result))
+
+
+def _layout(result: Kernels) -> tuple[Finding, ...]:
+    """`kernel.layout` where convolutions bring their tensors from one layout to the other and back."""
+    scope = result.scope
+    saved = min(result.layout_ns, result.busy_ns)
+    fraction = scope.fraction(saved)
+    if result.layout_ns < LAYOUT.limit("work") * result.work_ns or fraction < LAYOUT.limit("window"):
+        return ()
+    rocm = ", with PYTORCH_MIOPEN_SUGGEST_NHWC=1" if scope.vendor is Vendor.AMD else ""
+    return (
+        LAYOUT.found(
+            confidence=0.7,
+            recoverable_ns=scope.per_step(saved),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"kernels that convert between NCHW and NHWC take {format_ns(scope.per_step(result.layout_ns))}"
+                    f" {scope.each}, {format_fraction(result.layout_ns / result.work_ns)} of compute time"
+                    f" ({format_count(result.layout_count / scope.n_steps)} of them {scope.each})",
+                    metric="kernels.layout_ns",
+                    value=float(result.layout_ns),
+                    unit="ns",
+                    expected=f"< {format_fraction(LAYOUT.limit('work'))} of compute time",
+                ),
+            ),
+            fix="keep model and batches in channels_last (.to(memory_format=torch.channels_last))" + rocm,
+            next_tools=(
+                operators(
+                    scope,
+                    "which layers convert, and with which shapes?",
+                    "the operators that launch nchwToNhwc and nhwcToNchw kernels, and their shapes",
+                    flags="--shapes",
+                ),
+            ),
+        ),
+    )
+
+
+def _unfused(result: Kernels) -> tuple[Finding, ...]:
     """`kernel.unfused` where memory-bound families hold much of the work and fusing could save some of it."""
     scope = result.scope
     saved = min(result.fusable_ns, result.busy_ns)
@@ -212,6 +276,7 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
     named = ", ".join(use.shown for use in memory[:3])
     what = "operators" if scope.is_cpu else "kernels"
+    fix, proof = _fix(memory, is_compiled=result.is_compiled)
     tool = (
         py_spy_operators(scope.command)
         if scope.is_cpu or not memory
@@ -254,19 +319,31 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
                     unit="ns",
                 ),
             ),
-            fix=_fix(memory),
+            fix=fix,
+            proof=proof,
             next_tools=(tool,),
         ),
     )
 
 
-def _fix(memory: list[KernelUse]) -> str:
-    """What to do about memory-bound kernels, the longest first: inductor's are fused already."""
-    if memory and all(use.name.startswith("triton_") for use in memory[:3]):
-        return "already compiled: remove graph breaks, use half-precision activations or hand-written kernels (Triton, Liger)"
+def _fix(memory: list[KernelUse], *, is_compiled: bool) -> tuple[str, str]:
+    """What to do about memory-bound kernels, the longest first, and its proof; "" is the kind's own: compile it."""
+    if memory and all(is_inductors(use.name) for use in memory[:3]):
+        return (
+            "already compiled: remove graph breaks, use half-precision activations or hand-written kernels (Triton, Liger)",
+            "Run the module in bf16: with half the bytes, memory-bound time halves. Where it is in bf16 already, replace the"
+            " longest of these kernels by a hand-written one and compare the step.",
+        )
+    if is_compiled:
+        return (
+            "part of the job is compiled, these are not: find the graph breaks (TORCH_LOGS=graph_breaks) and compile the"
+            " modules that launch them, or use hand-written kernels (Triton, Liger)",
+            "Compile the module that launches the longest of them: the time of its group falls towards its longest member.",
+        )
     return (
         "fuse them with torch.compile or hand-written kernels (Triton, Liger); use half-precision activations, and"
-        " in-place operations where allowed"
+        " in-place operations where allowed",
+        "",
     )
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
 from profkit.analyzers.tools import operators
-from profkit.findings.memory import PRESSURE
+from profkit.findings.memory import PRESSURE, WARMUP
+from profkit.model.arrays import distinct, distinct_codes, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
+from profkit.model.names import family_of
 from profkit.model.trace import CallKind
-from profkit.timeline import Facts
+from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
+
+_EVENT_WAIT: Final = re.compile(r"^(?:cuda|hip)EventSynchronize|^cuEventSynchronize")
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +39,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     peak_reserved_bytes: int | None
     capacity_bytes: int | None
     n_reserved_drops: int
+    n_trials: int
+    """Waits for events inside convolutions, each the end of an algorithm that is timed."""
+    n_steps_with_trials: int
+    n_trial_allocs: int
+    """Allocator calls inside those convolutions."""
+    trial_idle_ns: int
+    """Idle time of the device inside those convolutions."""
 
 
 def measure(facts: Facts) -> Memory | Skipped:
@@ -48,6 +63,7 @@ def measure(facts: Facts) -> Memory | Skipped:
     busy = Intervals.of(calls.start_ns[rows], calls.end_ns[rows]).clip(*trace.window_ns)
     memory = trace.memory  # of a large trace 30 MB
     is_mine = (memory.device_type == 1) & (memory.device == main.device)
+    waits, n_trial_allocs, trial_idle_ns = _trials(facts, main)
     allocated = memory.allocated_bytes[is_mine]
     reserved = memory.reserved_bytes[is_mine & (memory.reserved_bytes >= 0)]
     return Memory(
@@ -62,7 +78,28 @@ def measure(facts: Facts) -> Memory | Skipped:
         capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None)
         or None,
         n_reserved_drops=int((np.diff(reserved) < 0).sum()),
+        n_trials=waits.size,
+        n_steps_with_trials=_steps_with(facts, calls.start_ns[waits]),
+        n_trial_allocs=n_trial_allocs,
+        trial_idle_ns=trial_idle_ns,
     )
+
+
+def _trials(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.intp], int, int]:
+    """Waits for events inside convolutions (rows of the calls), allocator calls and idle time of the device there."""
+    trace, calls, ops = facts.trace, facts.trace.calls, facts.trace.ops
+    events = [code for code in distinct_codes(calls.name).tolist() if _EVENT_WAIT.match(trace.name(code))]
+    waits = np.flatnonzero(is_one_of(calls.name, events) & (facts.op_of_call >= 0))
+    names = {int(code): family_of(trace.name(int(code))) for code in distinct_codes(ops.name[facts.op_of_call[waits]])}
+    convolutions = [code for code, family in names.items() if family == "convolution"]
+    waits = waits[is_one_of(ops.name[facts.op_of_call[waits]], convolutions)]
+    if waits.size == 0:
+        return waits, 0, 0
+    trying = distinct(facts.op_of_call[waits])
+    allocs = np.isin(facts.op_of_call, trying) & (calls.kind == CallKind.ALLOC)
+    during = Intervals.of(ops.start_ns[trying], ops.end_ns[trying]).clip(*trace.window_ns)
+    idle = main.activity.any.gaps(*trace.window_ns) & during
+    return waits, int(allocs.sum()), idle.total_ns
 
 
 def _cost_ns(busy: Intervals, idle: Intervals) -> int:
@@ -77,6 +114,45 @@ def _steps_with(facts: Facts, at_ns: np.ndarray) -> int:
 
 
 def judge(result: Memory) -> tuple[Finding, ...]:
+    """`memory.pressure` and `memory.warmup`."""
+    return (*_pressure(result), *_warmup(result))
+
+
+def _warmup(result: Memory) -> tuple[Finding, ...]:
+    """`memory.warmup` where the device idles while convolutions choose their algorithms."""
+    scope = result.scope
+    fraction = scope.fraction(result.trial_idle_ns)
+    if result.n_trials < WARMUP.limit("trials") or fraction < WARMUP.limit("window"):
+        return ()
+    if result.n_steps > 2 and result.n_steps_with_trials > WARMUP.limit("steps") * result.n_steps:
+        return ()  # new shapes in every step: that is how the job runs
+    allocs = f" and {result.n_trial_allocs:,} allocator calls" if result.n_trial_allocs else ""
+    return (
+        WARMUP.found(
+            confidence=0.8,
+            recoverable_ns=scope.per_step(result.trial_idle_ns),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"{result.n_trials:,} waits for events{allocs} inside convolutions: cuDNN times its algorithms;"
+                    f" the GPU is idle there for {format_fraction(fraction)} of the window",
+                    metric="memory.trial_idle_ns",
+                    value=float(result.trial_idle_ns),
+                    unit="ns",
+                    expected="0 after warm-up",
+                ),
+            ),
+            fix="record after warm-up; if shapes change from step to step, set torch.backends.cudnn.benchmark = False",
+            next_tools=(
+                operators(
+                    scope, "record steady steps after warm-up", "no cudaEventSynchronize inside convolution operators"
+                ),
+            ),
+        ),
+    )
+
+
+def _pressure(result: Memory) -> tuple[Finding, ...]:
     """`memory.pressure` where the allocator goes to the driver in several steps and that costs time."""
     scope = result.scope
     fraction = scope.fraction(result.cost_ns)
@@ -141,6 +217,8 @@ def present(result: Memory) -> Section:
             "peak_allocated_bytes": result.peak_allocated_bytes,
             "peak_reserved_bytes": result.peak_reserved_bytes,
             "n_reserved_drops": result.n_reserved_drops,
+            "n_trials": result.n_trials,
+            "trial_idle_ns": result.trial_idle_ns,
         },
         tables=(
             TableView(

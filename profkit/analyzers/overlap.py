@@ -129,7 +129,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
     return (
         EXPOSED.found(
             confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
-            recoverable_ns=scope.per_step(blocking_ns),
+            recoverable_ns=scope.per_step(result.exposed_ns),
             fraction=fraction,
             evidence=(
                 Evidence(
@@ -171,12 +171,16 @@ def _waits(result: Overlap) -> tuple[Evidence, ...]:
     idle = result.idle_wires
     if not _is_waiting(result):
         return ()
+    size, time = format_bytes(idle.median_bytes), format_ns(idle.median_ns)
+    who = (
+        f"the only collective waits rather than transfers: it moves {size} in {time}"
+        if result.n_operations == 1
+        else f"{idle.n:,} of {result.n_operations:,} collectives wait rather than transfer: they move {size} in {time} (medians)"
+    )
+    more = format_fraction(idle.unneeded_ns / idle.total_ns)
     return (
         Evidence(
-            statement=f"{idle.n:,} of {result.n_operations:,} collectives wait rather than transfer: they move"
-            f" {format_bytes(idle.median_bytes)} in {format_ns(idle.median_ns)} (medians);"
-            f" {format_fraction(idle.unneeded_ns / idle.total_ns)} of their time is more than a link of"
-            f" {EXPOSED.limit('slow_link'):g} GB/s needs",
+            statement=f"{who}; {more} of the time is more than a link of {EXPOSED.limit('slow_link'):g} GB/s needs",
             metric="comm.waiting_ns",
             value=float(idle.unneeded_ns),
             unit="ns",

@@ -172,7 +172,7 @@ def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
                     unit="ns",
                 ),
             ),
-            fix=_cast(result, is_mixed=is_mixed),
+            fix=_cast(result, "" if is_mixed else formats),
             next_tools=(
                 _profile(
                     result,
@@ -217,7 +217,7 @@ def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
                 ),
             ),
             fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
-            f" and compare the loss; torch.autocast in {_half_name(result)} saves more where the model allows it",
+            f" and compare loss or results; torch.autocast in {_half_name(result)} saves more where the model allows it",
             next_tools=(
                 _profile(
                     result,
@@ -260,12 +260,13 @@ def _half_name(result: MatmulPrecision) -> str:
     return result.rates.half_name if result.rates is not None else "bfloat16"
 
 
-def _cast(result: MatmulPrecision, *, is_mixed: bool) -> str:
+def _cast(result: MatmulPrecision, unless_meant: str) -> str:
+    """The fix of a fallback; `unless_meant` names the formats that may be intended, "" where half precision is."""
     cast = f"cast the module at load (torch_dtype=torch.{_half_name(result)}) or widen torch.autocast"
     has_fp32 = result.share(Precision.FP32) >= FALLBACK.limit("full")
     if has_fp32 and result.scope.vendor is Vendor.NVIDIA and (result.rates is None or result.rates.tf32 > 1):
         cast += "; where fp32 is intentional: torch.set_float32_matmul_precision('high'), on Ampere or later"
-    return cast if is_mixed else f"if that is not intentional: {cast}"
+    return f"unless {unless_meant} is intended: {cast}" if unless_meant else cast
 
 
 def present(result: MatmulPrecision) -> Section:

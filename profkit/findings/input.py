@@ -28,6 +28,12 @@ STARVED: Final = FindingKind(
             "if one step has {} of the waiting, the finding says 'once'",
             "chosen; the end of an epoch or a first batch is such a step",
         ),
+        "workers": Threshold(
+            2,
+            "up to {} workers are advised as a number, more are left to the machine's cores",
+            "chosen: the trace does not say how many cores there are, and any that trains has two",
+            "",
+        ),
     },
     lookalikes=(
         "the end of an epoch or the first batch: then one step has most of the waiting",

@@ -38,6 +38,28 @@ UNFUSED: Final = FindingKind(
     ),
 )
 
+LAYOUT: Final = FindingKind(
+    id="kernel.layout",
+    title="convolutions convert the layout of their tensors",
+    is_about_work=True,
+    meaning="Tensors are kept as NCHW, but the fastest convolutions work on NHWC: cuDNN or MIOpen convert before and after each, and the conversion computes nothing.",
+    measured="The time of cuDNN's nchwToNhwc and nhwcToNchw kernels and of MIOpen's batched_transpose, by name.",
+    thresholds={
+        "work": Threshold(0.05, "fires at {} of compute time", "chosen; captures with them show 13 to 21 %"),
+        "window": Threshold(0.02, "and {} of the window", "chosen; less is noise between runs"),
+    },
+    lookalikes=(
+        "a layer that has no NHWC version converts all the same, also in channels_last",
+        "a model that is mostly NHWC with one NCHW input converts once: that is short",
+    ),
+    proof="Convert model and batches with .to(memory_format=torch.channels_last): the conversion kernels disappear, and the step becomes shorter by up to their time.",
+    fixes=(
+        "model.to(memory_format=torch.channels_last), and the same for each batch",
+        "keep .contiguous() and .view() out of between: they go back to NCHW",
+        "on ROCm also PYTORCH_MIOPEN_SUGGEST_NHWC=1",
+    ),
+)
+
 FALLBACK: Final = FindingKind(
     id="precision.fallback",
     title="matrix kernels run in full precision",

@@ -128,6 +128,7 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
         next_tools: tuple[NextTool, ...] = (),
         rank: int | None = None,
         is_once: bool = False,
+        proof: str = "",
     ) -> Finding:
         """A finding of this kind; without a title or severity of its own it has the kind's and the share's."""
         return Finding(
@@ -142,4 +143,5 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
             next_tools=next_tools,
             rank=rank,
             is_once=is_once,
+            proof=proof,
         )

@@ -36,3 +36,31 @@ PRESSURE: Final = FindingKind(
         "smaller prefetch of FSDP",
     ),
 )
+
+WARMUP: Final = FindingKind(
+    id="memory.warmup",
+    title="convolutions try their algorithms: this is a first pass",
+    # the device idles in trials and their allocations, whatever these are called
+    supersedes=tuple(
+        Supersedes(name, Way.BEHIND, 0.5) for name in ("host.launch_bound", "host.sync", "memory.pressure")
+    ),
+    meaning="With torch.backends.cudnn.benchmark = True the first call of a convolution with new shapes runs every algorithm, with memory of its own for each, and times it. It happens once per shape. Where shapes change from step to step it never ends.",
+    measured="Convolution operators that wait for an event inside: that is a timed trial, which no later call makes. The share of the window in which the device idles inside them.",
+    thresholds={
+        "trials": Threshold(
+            3, "{} waits for events inside convolutions", "chosen: one or two algorithms are no choice", ""
+        ),
+        "steps": Threshold(
+            0.5, "in at most {} of the steps, of three or more", "chosen: in more, shapes change all the time"
+        ),
+        "window": Threshold(
+            0.02, "and the device idles there for {} of the window", "chosen; less is noise between runs"
+        ),
+    },
+    lookalikes=("shapes that change: with benchmark = True each new one is tried anew, also late in training",),
+    proof="Record again after warm-up: the waits inside convolutions are gone. If they are not, set torch.backends.cudnn.benchmark = False.",
+    fixes=(
+        "record after warm-up steps",
+        "fixed shapes, or torch.backends.cudnn.benchmark = False where shapes change",
+    ),
+)

@@ -77,6 +77,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     device: int | None = None
     is_once: bool = False
     """Whether the cause sits in one step of several."""
+    proof: str = ""
+    """How to prove it, where its kind's proof does not fit what was found."""
 
     def __post_init__(self) -> None:
         if not self.evidence:

@@ -165,7 +165,11 @@ _PRECISIONS: Final = (
     ),
 )
 
+LAYOUT: Final = "layout"
+"""The family of kernels that only bring a tensor from one order of channels to the other, for a convolution."""
+
 _FAMILIES: Final = (
+    (LAYOUT, _folded(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose_\d")),  # cuDNN's; MIOpen's
     ("attention", _folded(_ATTENTION)),
     ("convolution", _folded(_CONVOLUTION)),
     (
@@ -185,7 +189,7 @@ _FAMILIES: Final = (
         _folded(
             r"elementwise|vectorized|pointwise|triton_poi|copy|cat|fill|gelu|relu|sigmoid|tanh|silu|dropout|where|::(?:add|mul|sub|div)"
             r"|CUDAFunctor|direct_copy|aten::(?:add|mul|sub|div|exp|log|pow|sqrt|rsqrt|neg|abs|clamp|native_dropout|threshold)"
-            r"|nchwToNhwc|nhwcToNchw|nhwcToFolded|foldedNhwc|convertTensor|scalePackedTensor",
+            r"|nhwcToFolded|foldedNhwc|convertTensor|scalePackedTensor",
         ),
     ),
 )
@@ -267,6 +271,11 @@ def family_of(name: str) -> str:
     text = _NOISE.sub("", name.lower())
     families = (family for family, pattern in _FAMILIES if pattern.search(text))
     return next((family for family in families if not fused or family in _ALONG_ROWS), "other")
+
+
+def is_inductors(name: str) -> bool:
+    """Whether torch.compile made a kernel."""
+    return _INDUCTOR.match(name) is not None or _SIGNATURE.fullmatch(name) is not None
 
 
 WHOLE_GRAPH: Final = "CUDA graph "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,8 @@ _DTYPE_BYTES: Final = (
     (re.compile(r"double|long|u?int64|float64|complexfloat|complex64"), 8),
     (re.compile(r"float|int"), 4),
 )
+_MOST_ELEMENTS: Final = 2**58
+"""So that bytes fit int64, whatever a file claims."""
 UNKNOWN: Final = -1
 """Elements or bytes the trace does not tell."""
 
@@ -44,7 +47,7 @@ def bytes_of(trace: Trace, rows: NDArray[np.intp]) -> I64:
     for code in distinct_codes(table.dtype):
         widths[code] = element_bytes(trace.name(int(code)))
     width = widths[table.dtype]
-    elements = np.maximum(table.in_elements, table.out_elements)
+    elements = np.minimum(np.maximum(table.in_elements, table.out_elements), _MOST_ELEMENTS)
     told = np.where((elements >= 0) & (width > 0), elements * width, UNKNOWN)
     return np.where(place >= 0, told[np.maximum(place, 0)], UNKNOWN)
 
@@ -96,10 +99,8 @@ def asked_by_name(
     near = ops.take(np.flatnonzero(during.contains(ops.start_ns)))
     inside = enclosing_op(near, calls.thread[gpu.launch_row[rows]], at)
     rows, operator = rows[inside >= 0], near.name[inside[inside >= 0]]
-    may, crosses = (
-        _named(gpu.name[rows], strings, lambda name, of_tokens=of_tokens: names.may_be_asked(name, of_tokens=of_tokens))
-        for of_tokens in (False, True)
-    )
+    may = _named(gpu.name[rows], strings, names.may_be_asked)
+    crosses = _named(gpu.name[rows], strings, partial(names.may_be_asked, of_tokens=True))
     return rows[(asking[operator] & may[gpu.name[rows]]) | (tokens[operator] & crosses[gpu.name[rows]])]
 
 

@@ -40,7 +40,9 @@ def ranked_causes(findings: Sequence[Finding]) -> list[Finding]:
     """The causes, the largest expected gain first; of two on the same time the one that names what to change."""
     named = [finding for finding in findings if kind_of(finding.id).bottleneck is not None]
     standing = [
-        _with_joined(finding, named) for finding in named if superseding(finding, named, Way.JOINED, Way.BEHIND) is None
+        _with_joined(finding, named)
+        for finding in named
+        if superseding(finding, findings, Way.JOINED, Way.BEHIND) is None
     ]
     return sorted(standing, key=_order)
 

@@ -12,6 +12,7 @@ from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY
 from profkit.findings.host import STALL
+from profkit.findings.memory import WARMUP
 from profkit.findings.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding, Severity
@@ -35,17 +36,23 @@ _LEAST_BESIDE_PEERS: Final = {
 }
 """From which share of the step what one rank or group has beyond its peers is the verdict, however long the work is."""
 
+_STARTING: Final = {
+    WARMUP.id: (DOMINANT, "a steady step is another"),
+    STALL.id: (UNEXPLAINED, "this trace cannot show whether that is start-up"),
+}
+"""What start-up looks like, the share of the window from which it forbids a verdict (trials are no step), and why."""
+
 
 def decide(case: Case) -> Verdict:
     """The verdict of a case."""
     causes = compete.ranked_causes(case.findings)
     if case.refusals:
         return _inconclusive(case, causes, "this trace does not allow a verdict: " + case.refusals[0], None)
-    stall = next((finding for finding in case.findings if finding.id == STALL.id), None)
     top = causes[0] if causes else None
+    stall = _starting(case, top)
     unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
-    if stall is not None and stall.fraction >= max(UNEXPLAINED, top.fraction if top else 0):
-        return _inconclusive(case, causes, f"{stall.title}; this trace cannot show whether that is start-up", stall)
+    if stall is not None:
+        return _inconclusive(case, causes, f"{stall.title}; {_STARTING[stall.id][1]}", stall)
     if unexplained >= max(UNEXPLAINED, top.fraction if top else 0):
         why = f"{format_fraction(unexplained)} of the window is idle time of unknown cause"
         return _inconclusive(case, causes, why, None)
@@ -63,6 +70,19 @@ def decide(case: Case) -> Verdict:
         return _bound(case, compete.put_first(causes))
     return _inconclusive(
         case, causes, f"no cause is large enough for a verdict: {shown.largest_part(case.budget)}", None
+    )
+
+
+def _starting(case: Case, top: Finding | None) -> Finding | None:
+    """What says that the window is start-up, and weighs no less than the first cause."""
+    return next(
+        (
+            finding
+            for name, (least, _) in _STARTING.items()
+            for finding in case.findings
+            if finding.id == name and finding.fraction >= max(least, top.fraction if top else 0)
+        ),
+        None,
     )
 
 
@@ -88,7 +108,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         if top.next_tools
         else recapture(case.scope, "more evidence", "the same finding, with more certainty"),
         fixes=tuple(dict.fromkeys(finding.fix for finding in listed[:MAX_HEADLINE])),
-        proof=kind.proof_for(is_cpu=case.is_cpu),
+        proof=top.proof or kind.proof_for(is_cpu=case.is_cpu),
         caveats=shown.caveats(case, top),
         findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, kind.bottleneck),
@@ -132,7 +152,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             flags="--shapes",
         ),
         fixes=tuple(dict.fromkeys(f.fix for f in listed))[:MAX_HEADLINE] or (shown.fix_of_work(case),),
-        proof=kind_of(top.id).proof_for(is_cpu=case.is_cpu) if top is not None else "",
+        proof=(top.proof or kind_of(top.id).proof_for(is_cpu=case.is_cpu)) if top is not None else "",
         caveats=shown.caveats(case, top),
         findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, Bottleneck.KERNEL),

@@ -162,6 +162,14 @@ def without_tf32() -> Job:
     return job
 
 
+def converting() -> Job:
+    job = Job()
+    for start in job.starts:
+        job.work("void cudnn::ops::nchwToNhwcKernel<float>(P)", start + 1, start + 150, issued=max(start - 50, 1))
+        job.work("sm80_xmma_fprop_implicit_gemm_bf16bf16", start + 151, start + 999, issued=max(start - 40, 1))
+    return job
+
+
 def lossy() -> Job:
     job = healthy()
     for k in range(60):
@@ -189,6 +197,7 @@ PAIRS: dict[str, tuple[Callable[[], Job], Callable[[], Job]]] = {
     "kernel.unfused": (unfused, healthy),
     "precision.fallback": (fallen_back, healthy),
     "precision.no_tf32": (without_tf32, fallen_back),
+    "kernel.layout": (converting, healthy),
 }
 BOTTLENECKS = {
     "input.starved": "data-bound",
@@ -202,6 +211,7 @@ BOTTLENECKS = {
     "kernel.unfused": "kernel-bound",
     "precision.fallback": "kernel-bound",
     "precision.no_tf32": "kernel-bound",
+    "kernel.layout": "kernel-bound",
     "capture.quality": "inconclusive",
 }
 

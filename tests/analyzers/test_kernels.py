@@ -6,10 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.kernels import Kernels, judge, measure, present
+from profkit.pipeline import triage_trace
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
 
 US = 1000
+MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_mul<float>>"
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +76,65 @@ def test_the_launch_to_profile_is_the_one_that_has_the_time():
     found = measure(unmarked("triton_", "CompiledFunction"))
     assert isinstance(found, Kernels)
     assert (found.top[0].typical_launch, found.top[0].typical_ns) == (2, 900 * US)
+
+
+NHWC = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>(Params)"
+CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16"
+
+
+def stepped(*work: tuple[str, int], spans: tuple[str, ...] = (), **metadata: object):
+    """Eight steps of 1 ms with the same kernels, (name, us), back to back, all launched early."""
+    rows = [span(name, 10**9, 10**9 + 500 * US) for name in spans]
+    for step in range(8):
+        at = begin = 10**9 + step * 1000 * US
+        rows.append(span(f"ProfilerStep#{step}", begin, begin + 1000 * US))
+        for number, (name, us) in enumerate(work, step * len(work) + 1):
+            asked = 10**9 - 9000 * US + number * 10 * US
+            rows += [
+                launch(asked, asked + US, correlation=number),
+                kernel(name, at, at + us * US, correlation=number),
+            ]
+            at += us * US
+    return trace_of(rows, **metadata)
+
+
+@pytest.mark.parametrize(("layout_us", "fires"), [(45, True), (39, False)])
+def test_layout_changes_from_a_twentieth_of_compute_ask_for_channels_last(layout_us: int, fires: bool) -> None:
+    rank, _ = triage_trace(stepped((NHWC, layout_us), (CONVOLUTION, 800 - layout_us)))
+    found = [one for one in rank.findings if one.id == "kernel.layout"]
+    assert bool(found) == fires
+    if fires:
+        assert found[0].recoverable_ns == layout_us * US
+        told = found[0].evidence[0].statement
+        assert told.startswith(
+            "kernels that convert between NCHW and NHWC take 45.0 us per step, 5.6 % of compute time"
+        )
+        assert "channels_last" in found[0].fix
+        assert "MIOPEN" not in found[0].fix
+
+
+def test_on_amd_channels_last_needs_a_switch() -> None:
+    work = (("batched_transpose_32x32_half", 100), ("igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt128x128x32", 700))
+    rank, _ = triage_trace(stepped(*work, hip_runtime_version=60200))
+    found = next(one for one in rank.findings if one.id == "kernel.layout")
+    assert "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "spans", "fix", "proof"),
+    [
+        (MUL, (), "fuse them with torch.compile", "torch.compile the module"),
+        ("triton_poi_fused_mul_3", (), "already compiled", "Run the module in bf16"),
+        (
+            MUL,
+            ("## Call CompiledFxGraph abc ##",),
+            "part of the job is compiled, these are not",
+            "Compile the module that",
+        ),
+    ],
+)
+def test_what_is_compiled_is_not_told_to_be_compiled(name: str, spans: tuple[str, ...], fix: str, proof: str) -> None:
+    _, verdict = triage_trace(stepped(*[(name, 100)] * 8, ("ampere_bf16_s16816gemm_bf16_128x128", 150), spans=spans))
+    assert verdict.findings[0].id == "kernel.unfused"
+    assert verdict.fixes[0].startswith(fix)
+    assert verdict.proof.startswith(proof)

@@ -118,11 +118,3 @@ def test_the_library_is_called_as_the_device_calls_it() -> None:
         rank, _ = triage_trace(reduced(16, 393, hip=hip))
         found = next(one for one in rank.findings if one.id == "comm.exposed")
         assert found.next_tools[0].look_for.startswith(name)
-
-
-def test_what_holds_nothing_up_cannot_be_saved() -> None:
-    """Of 100 ms alone, 40 ms lie before the host had launched the next compute: the ceiling leaves them out."""
-    found = exposed()
-    scope = replace(found.scope, n_steps=1, window_ns=200 * MS)
-    (finding,) = judge(replace(found, scope=scope, exposed_ns=100 * MS, unasked_ns=40 * MS))
-    assert (finding.fraction, finding.recoverable_ns) == (0.5, 60 * MS)

@@ -256,3 +256,15 @@ def test_a_step_is_not_set_against_a_window():
     assert comparison.waterfall is None
     assert not comparison.judgement.is_comparable
     assert "one side only" in comparison.judgement.sentence
+
+
+def test_a_fused_all_to_all_is_communication_in_a_comparison():
+    """The candidate's all-to-alls take 300 us more and its products 200 us less: that is what the waterfall says."""
+    products = [K(at=10, us=400, op="aten::mm")]
+    fused = {"name": "_dispatch_all_to_all_expert_major_kernel", "op": "TokenDispatch"}
+    nameless = {"name": "_fused_v2", "op": "ExpertAllToAllBackward"}
+    before = job([*products, K(at=420, us=100, **fused), K(at=530, us=100, **nameless)])
+    less = [K(at=10, us=200, op="aten::mm")]
+    after = job([*less, K(at=220, us=250, **fused), K(at=480, us=250, **nameless)])
+    whole = compare(side("baseline", before), side("candidate", after)).waterfall
+    assert (whole.bar("compute").delta_ns, whole.bar("comm_exposed").delta_ns) == (-200_000, 300_000)

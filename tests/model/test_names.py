@@ -132,7 +132,7 @@ def test_precision_of_matrix_kernels(name: str, precision: str | None) -> None:
         ("void vllm::fused_add_rms_norm_kernel<vllm::_typeConvert<c10::BFloat16>>", "norm"),
         (
             "void cudnn::ops::nchwToNhwcKernel<float, float, float>(cudnn::ops::nchw2nhwc_params_t<float>)",
-            "elementwise",
+            "layout",
         ),
         ("void split_embedding_backward_codegen_adagrad_unweighted_kernel(fbgemm_gpu::PTA)", "embedding"),
         ("aten::max_pool2d_with_indices", "other"),

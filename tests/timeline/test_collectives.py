@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from profkit.analyzers.overlap import Overlap, measure
-from profkit.model.names import is_asking, kind_of
+from profkit.capture.tools.ncu import NO_COLLECTIVES, target_of
+from profkit.errors import UsageError
+from profkit.model.names import function_name, is_asking, kind_of
 from profkit.model.trace import Kind
 from profkit.pipeline import triage_trace
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
@@ -32,6 +36,9 @@ EP = {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}
 )
 def test_kernels_that_say_what_ranks_do_together(name):
     assert kind_of(name, is_copy=False) == Kind.COMM
+    assert not re.search(NO_COLLECTIVES, function_name(name))  # ncu would wait for the other ranks
+    with pytest.raises(UsageError, match="is communication or a copy"):
+        target_of(name, skip=None, count=None)
 
 
 @pytest.mark.parametrize(

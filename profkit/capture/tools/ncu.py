@@ -14,7 +14,10 @@ from profkit.model.trace import Kind
 
 HELP: Final = ("--help",)
 REPORTS: Final = ("*.ncu-rep",)
-NO_COLLECTIVES: Final = "^(?!.*(nccl|nvshmem|all_?reduce|reduce_?scatter|all_?gather|alltoall|cross_device))"
+NO_COLLECTIVES: Final = (
+    "^(?!.*(nccl|nvshmem|cross_device|[Aa]ll_?[Rr]educe|[Rr]educe_?[Ss]catter|[Aa]ll_?[Gg]ather"
+    "|[Aa]ll_?([Tt]o|2)_?[Aa]ll))"
+)
 """Every function but those that wait for other ranks: replayed alone, they wait for ever."""
 MANY: Final = 50
 """Launches profiled where no kernel was named (chosen: a step of a small model, a minute of replay)."""

@@ -1,0 +1,73 @@
+"""Convolutions that time their algorithms: a first pass, not a steady step."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.model.documents.report import Bottleneck
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, kernel, launch, span, trace_of
+
+BASE = 10**9
+US = 1000
+GEMM = "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"
+
+
+def passes(n_trials: int, *, operator: str = "aten::cudnn_convolution", n_steps: int = 0, tried: int = 1):
+    """Operators of 1 ms; in the first `tried` of them a cudaMalloc, a short kernel and a wait for each trial."""
+    rows, number = [], 0
+    for place in range(max(n_steps, 4)):
+        at = BASE + place * 1000 * US
+        if n_steps:
+            rows.append(span(f"ProfilerStep#{place}", at, at + 1000 * US))
+        rows.append(Row(name=operator, cat="cpu_op", start_ns=at, end_ns=at + 990 * US))
+        for trial in range(n_trials if place < tried else 0):
+            number += 1
+            begin = at + (10 + 100 * trial) * US
+            for name, first, last in (("cudaMalloc", 0, 40), ("cudaEventSynchronize", 55, 90)):
+                args = {"correlation": 10**6 + number}
+                rows.append(
+                    Row(
+                        name=name,
+                        cat="cuda_runtime",
+                        start_ns=begin + first * US,
+                        end_ns=begin + last * US,
+                        args=args,
+                    )
+                )
+            rows.append(launch(begin + 42 * US, begin + 50 * US, correlation=number))
+            rows.append(kernel(GEMM, begin + 60 * US, begin + 70 * US, correlation=number))
+        number += 1
+        rows.append(launch(at + 940 * US, at + 945 * US, correlation=number))
+        rows.append(kernel(GEMM, at + 950 * US, at + 985 * US, correlation=number))
+    return triage_trace(trace_of(rows))
+
+
+def test_a_first_pass_of_convolutions_is_no_overhead():
+    rank, verdict = passes(9, tried=4)
+    found = next(one for one in rank.findings if one.id == "memory.warmup")
+    assert "36 waits for events and 36 allocator calls inside convolutions" in found.evidence[0].statement
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert verdict.headline.startswith("convolutions try their algorithms: this is a first pass")
+    assert verdict.next_tool.command.startswith("profkit capture ")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n_trials": 9, "operator": "aten::item"},  # a wait of the script's own
+        {"n_trials": 0},
+        {"n_trials": 2},
+        {"n_trials": 9, "n_steps": 8, "tried": 8},  # in every step: that is how the job runs
+    ],
+)
+def test_what_is_no_first_pass(changed):
+    rank, verdict = passes(**changed)
+    assert "memory.warmup" not in {one.id for one in rank.findings}
+    assert not verdict.headline.startswith("convolutions")
+
+
+def test_a_first_step_among_steady_ones_is_named_and_decides_nothing():
+    rank, verdict = passes(9, n_steps=8)
+    assert "memory.warmup" in {one.id for one in rank.findings}
+    assert not verdict.headline.startswith("convolutions")
