@@ -85,9 +85,9 @@ def _line(one: dict[str, Any], folder: Path) -> str:
     n_steps = f"{one['n_steps']} step" + "s" * (one["n_steps"] != 1)
     parts = [f"{name}: {n_steps} from step {one['first_step']} on, by {one['step_source']}"]
     if baseline["n"] and profiled["n"]:
-        ratio = profiled["median_ns"] / max(baseline["median_ns"], 1)
-        times = f"{format_ns(baseline['median_ns'])} a step before, {format_ns(profiled['median_ns'])} profiled"
-        parts.append(f"{times} (x{ratio:.2f})" + (f", {format_ns(after['median_ns'])} after" if after["n"] else ""))
+        ratio = profiled["mean_ns"] / max(baseline["mean_ns"], 1)
+        times = f"{format_ns(baseline['mean_ns'])} a step before, {format_ns(profiled['mean_ns'])} profiled"
+        parts.append(f"{times} ({ratio:.2f}x)" + (f", {format_ns(after['mean_ns'])} after" if after["n"] else ""))
     parts.append(f"stalled {format_ns(one['stop_ns'] + one['export_ns'])} to write")
     cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
     return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"

@@ -25,6 +25,19 @@ def edges(steps: Sequence[Step]) -> IntervalArrays:
     return np.array([step.start_ns for step in steps], np.int64), np.array([step.end_ns for step in steps], np.int64)
 
 
+def step_lengths_ns(trace: Trace) -> I64:
+    """How long each step of the window takes, int64 ns, shape (n,): to the next one's start, or to the window's end.
+
+    So marked steps fill the window, and the time between two markers is part of a step. Steps found by their period are
+    as they were found: beside them the window has parts of others.
+    """
+    steps = steps_in_window(trace)
+    start, end = edges(steps)
+    if not steps or trace.step_source == "period":
+        return end - start
+    return np.append(start[1:], trace.window_ns[1]) - start
+
+
 def step_of(times_ns: I64, steps: Sequence[Step]) -> I32:
     """The place among `steps` of the one that each time lies in, -1 for none."""
     if not steps:
