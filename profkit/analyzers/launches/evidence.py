@@ -16,7 +16,7 @@ def _queued_gaps(result: Launches) -> str:
     gaps = result.scope.fraction(result.turnaround_ns)
     if round(1000 * gaps) == 0:
         return ""
-    return f" (not counted: {format_fraction(gaps)} in gaps between operations that were queued in time)"
+    return f"; not counted: {format_fraction(gaps)} in gaps between operations that were queued in time"
 
 
 def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
