@@ -17,7 +17,7 @@ from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UsageError, blamed
 from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
-from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, Steps
+from profkit.model.documents.rank_report import DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.model.trace import Trace
@@ -26,7 +26,7 @@ from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
-from profkit.verdict import Case, capped, decide, in_unprofiled_time, of_mean_step
+from profkit.verdict import Case, capped, decide, in_unprofiled_time
 
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
@@ -113,8 +113,8 @@ def _analysed(chosen: Paced) -> Analysed:
     skipped = tuple(answer.result for answer in answers.values() if isinstance(answer.result, Skipped))
     found = {name: answer.result for name, answer in answers.items() if not isinstance(answer.result, Skipped)}
     gate: quality.Quality = found["quality"]
-    step_times = steps.summary(_of(found, StepTimes), facts.window_ns)
-    findings = _ranked([finding for answer in answers.values() for finding in answer.findings], facts, step_times)
+    step_times = steps.summary(_of(found, StepTimes))
+    findings = _ranked([finding for answer in answers.values() for finding in answer.findings], facts)
     faults = tuple(answer.result.reason for answer in answers.values() if answer.is_fault)
     cap = min(quality.confidence_cap(gate), FAULT_CAP if faults else 1.0)
     sections = tuple(section for answer in answers.values() for section in answer.sections)
@@ -157,13 +157,10 @@ def _of(found: dict[str, Any], kind: type[Any]) -> Any:
     return next((result for result in found.values() if isinstance(result, kind)), None)
 
 
-def _ranked(findings: list[Finding], facts: Facts, step_times: Steps) -> tuple[Finding, ...]:
+def _ranked(findings: list[Finding], facts: Facts) -> tuple[Finding, ...]:
     """The findings, the gravest first."""
     ranked = sorted(findings, key=lambda f: (f.severity.rank, -f.fraction))
-    scaled = (
-        of_mean_step(f, step_ns=step_times.mean_ns, n_steps=facts.n_steps, window_ns=facts.window_ns) for f in ranked
-    )
-    return tuple(replace(f, rank=facts.trace.meta.rank) for f in scaled)
+    return tuple(replace(f, rank=facts.trace.meta.rank) for f in ranked)
 
 
 def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, kernels: Kernels | None) -> Case:

@@ -24,6 +24,7 @@ from profkit.render.schema import schema
 from profkit.render.terminal import triage as terminal
 from profkit.timeline.activity import device_activity
 from tests.conftest import SHARED_TRACES
+from tests.test_one_number import assert_one_number
 
 pytestmark = pytest.mark.shared
 
@@ -50,6 +51,8 @@ def test_a_report_or_one_line(path: Path) -> None:
         return
     for tool in (report.verdict.next_tool, *(tool for finding in report.findings for tool in finding.next_tools)):
         assert "--" not in tool.purpose, "an option belongs into the command, which runs as printed"
+    if len(report.ranks) == 1 and report.ranks[0].devices:
+        assert_one_number(report)
     document = report_to_dict(report)
     json.dumps(document, allow_nan=False)
     jsonschema.Draft202012Validator(schema("triage")).validate(document)

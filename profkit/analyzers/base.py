@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes
+from profkit.model.budget import NO_TIME, Budget
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Finding, Skipped
 from profkit.model.trace import Trace, Traits
 from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
 from profkit.timeline import Facts
+from profkit.units import format_fraction
 
 R = TypeVar("R")
 
@@ -58,6 +60,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Whose device it is: each has tools of its own."""
     traits: Traits
     """What the trace's kind holds, and how its user records it again."""
+    step_ns: int | None = None
+    """The mean step, as the report has it."""
+    budget: Budget = NO_TIME
 
     @property
     def each(self) -> str:
@@ -68,8 +73,14 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         """A total as a share of the window (0-1)."""
         return total_ns / self.window_ns if self.window_ns else 0.0
 
+    def share(self, total_ns: int, *parts: str) -> str:
+        """The same in a sentence: of a time in these parts of the budget, as the bar shows them."""
+        return format_fraction(self.budget.shown(*parts, total_ns=total_ns))
+
     def per_step(self, total: int) -> int:
-        """A total per step; without steps, of the window."""
+        """A total of the window per step, of the mean length; without steps, all of it."""
+        if self.step_ns and self.window_ns:
+            return total * self.step_ns // self.window_ns
         return total // self.n_steps
 
 
@@ -83,6 +94,8 @@ def scope_of(facts: Facts) -> Scope:
         command=recorded(facts.trace.meta.command) or DEFAULT_COMMAND,
         vendor=_vendor(facts),
         traits=facts.trace.meta.traits,
+        step_ns=facts.step_ns,
+        budget=facts.budget,
     )
 
 

@@ -98,7 +98,7 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
     )
     evidence = [
         Evidence(
-            statement=f"{who} the DataLoader ({format_fraction(fraction)} of the window)",
+            statement=f"{who} the DataLoader ({scope.share(result.idle_ns, 'idle_data')} of the window)",
             metric="budget_ns.idle_data",
             value=float(result.idle_ns),
             unit="ns",

@@ -134,7 +134,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
             evidence=(
                 Evidence(
                     statement=f"communication runs {format_ns(scope.per_step(result.exposed_ns))} {scope.each} while no compute runs"
-                    f" ({format_fraction(scope.fraction(result.exposed_ns))} of the window)" + _unasked_part(result),
+                    f" ({scope.share(result.exposed_ns, 'comm_exposed')} of the window)" + _unasked_part(result),
                     metric="budget_ns.comm_exposed",
                     value=float(result.exposed_ns),
                     unit="ns",

@@ -10,7 +10,7 @@ from profkit.model.arrays import quantile
 from profkit.model.documents.rank_report import Section, Steps, TableView
 from profkit.model.finding import Skipped
 from profkit.timeline import Facts
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.steps import step_lengths_ns, steps_in_window
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +34,12 @@ def measure(facts: Facts) -> StepTimes | Skipped:
     return StepTimes(
         source=facts.trace.step_source,
         numbers=tuple(step.number for step in steps),
-        durations_ns=tuple(step.duration_ns for step in steps),
+        durations_ns=tuple(step_lengths_ns(facts.trace).tolist()),
     )
 
 
-def summary(result: StepTimes | None, window_ns: int) -> Steps:
-    """The numbers of the report; the mean is the window's time per step where markers tile it."""
+def summary(result: StepTimes | None) -> Steps:
+    """The numbers of the report; where steps are marked, the mean is the window's time per step."""
     if result is None:
         return Steps(n=0, source="span", mean_ns=None, p50_ns=None, p95_ns=None, cv=None)
     durations = np.array(result.durations_ns, np.int64)

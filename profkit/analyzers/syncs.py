@@ -97,7 +97,7 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
             evidence=(
                 Evidence(
                     statement=f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} after the host waited for it"
-                    f" ({format_fraction(fraction)} of the window)",
+                    f" ({scope.share(result.cost_ns, 'idle_sync')} of the window)",
                     metric="budget_ns.idle_sync",
                     value=float(result.cost_ns),
                     unit="ns",

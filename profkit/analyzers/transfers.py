@@ -127,7 +127,7 @@ def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) ->
     others = scope.fraction(result.exposed_ns) - fraction
     yield Evidence(
         statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while nothing"
-        f" else runs ({format_fraction(fraction)} of the window)"
+        f" else runs ({scope.share(way.exposed_ns, 'copy_exposed')} of the window)"
         + (f"; other copies take a further {format_fraction(others)}" if others >= 0.02 else ""),
         metric=f"transfers.exposed_{direction}_device_ns",
         value=float(way.exposed_ns),

@@ -18,7 +18,7 @@ from profkit.model.trace import CallKind, SpanKind, Step, Trace
 from profkit.pipeline import Analysed
 from profkit.timeline.facts import DeviceFacts, Facts
 from profkit.timeline.host import os_waits
-from profkit.timeline.steps import edges, steps_in_window
+from profkit.timeline.steps import edges, whole_steps
 
 _MAX_RANGES: Final = 2000
 """Distinct names of ranges that are looked at; emit_nvtx's operators are not ranges here. Chosen: a model has fewer
@@ -96,7 +96,7 @@ def portrait_of(analysed: Analysed) -> Portrait:
     """The portrait of a trace; one without a device has no launches and no parts."""
     facts = analysed.facts
     trace, main = facts.trace, facts.main_device
-    steps = steps_in_window(trace) if main is not None else ()
+    steps = whole_steps(trace) if main is not None else ()
     low, high = trace.window_ns
     start, end = edges(steps)
     whole = (Step(index=0, number=0, start_ns=low, end_ns=high),)

@@ -23,6 +23,8 @@ from profkit.findings import (
     tokens,
 )
 from profkit.findings.kind import FindingKind
+from profkit.model.budget import Budget
+from profkit.model.finding import Finding
 
 _FAMILIES: Final = (
     capture,
@@ -47,3 +49,13 @@ KINDS: Final[dict[str, FindingKind]] = {
 def kind_of(finding_id: str) -> FindingKind:
     """The kind of a finding's id."""
     return KINDS[finding_id]
+
+
+def shown_share(finding: Finding, budget: Budget) -> float:
+    """A finding's share of the window (0-1) as it is printed: of parts of the budget, as the bar has them."""
+    part = kind_of(finding.id).part
+    return (
+        finding.fraction
+        if part is None
+        else budget.shown(*part.budget, total_ns=round(finding.fraction * budget.window_ns))
+    )

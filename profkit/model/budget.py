@@ -91,3 +91,33 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     def fraction(self, part: str) -> float:
         """The share of one part, 0-1; 0 for an empty window."""
         return self.parts[part] / self.window_ns if self.window_ns else 0.0
+
+    @property
+    def tenths(self) -> dict[str, int]:
+        """The parts in tenths of a percent as every report shows them: they add up to 1000 (largest remainder)."""
+        if self.window_ns == 0:
+            return dict.fromkeys(self.parts, 0)
+        scaled = {name: divmod(1000 * part, self.window_ns) for name, part in self.parts.items()}
+        tenths = {name: whole for name, (whole, _) in scaled.items()}
+        missing = 1000 - sum(tenths.values())
+        for name in sorted(scaled, key=lambda part: -scaled[part][1])[:missing]:
+            tenths[name] += 1
+        return tenths
+
+    def shown(self, *names: str, total_ns: int | None = None) -> float:
+        """The share of parts together (0-1) as the bar has them: a sum of whole tenths of a percent.
+
+        `total_ns`: a time that is these parts but for less than half of them, whose share is taken off. Any other time,
+        and one below a tenth of a percent, has its own share, to the digit.
+        """
+        whole = sum(getattr(self, name) for name in names)
+        left = 0 if total_ns is None else whole - total_ns
+        tenths = self.tenths
+        share = sum(tenths[name] for name in names) - (round(1000 * left / self.window_ns) if self.window_ns else 0)
+        if 0 <= 2 * left <= whole and share > 0:
+            return share / 1000
+        return (whole - left) / self.window_ns if self.window_ns else 0.0
+
+
+NO_TIME: Final = Budget(window_ns=0, **dict.fromkeys(PARTS, 0))
+"""The budget of no window."""

@@ -255,6 +255,8 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     has_shapes: bool = False
     has_memory: bool = False
     unprofiled_step_ns: int | None = None
+    profiled_step_ns: int | None = None
+    """The mean step before and during the recording, by the clock of the capture."""
     devices: tuple[Device, ...] = ()
     categories: Mapping[str, int] = msgspec.field(default_factory=dict)
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)

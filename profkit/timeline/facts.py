@@ -20,7 +20,7 @@ from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, idle_causes
 from profkit.timeline.queue import Queue, launch_queue
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.steps import step_lengths_ns, steps_in_window
 
 EDGE_STEPS: Final = 2
 """Chosen: a window that begins and ends inside steps holds less than that beside the whole ones."""
@@ -132,6 +132,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             total = sum(step.duration_ns for step in inside)
             return max(round(self.window_ns * len(inside) / total), 1)
         return max(len(inside), 1)
+
+    @property
+    def step_ns(self) -> int | None:
+        """The mean length of the steps; None where none are known."""
+        lengths = step_lengths_ns(self.trace)
+        return round(float(lengths.mean())) if lengths.size else None
 
     @property
     def startup_ns(self) -> int:

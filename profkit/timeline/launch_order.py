@@ -66,7 +66,8 @@ def before_capture(trace: Trace, rows: NDArray[np.intp]) -> Bool:
     numbers = trace.calls.correlation[trace.calls.correlation > 0]
     number = trace.gpu.correlation[rows]
     first = int(numbers.min()) if numbers.size else 0
-    return (trace.gpu.launch_row[rows] == NO_ROW) & (number > 0) & (number < first)
+    is_before: Bool = (trace.gpu.launch_row[rows] == NO_ROW) & (number > 0) & (number < first)
+    return is_before
 
 
 def behind_ns(trace: Trace, device: int, at_ns: ArrayLike) -> I64:

@@ -97,15 +97,18 @@ def _device_steps(trace: Trace, device: int, steps: tuple[Step, ...]) -> tuple[S
     first = np.searchsorted(asked, [step.start_ns for step in steps])
     stop = np.searchsorted(asked, [step.end_ns for step in steps])
     begun = gpu.start_ns[rows]
-    own = [
-        Step(index=index, number=steps[place].number, start_ns=int(begun[first[place]]), end_ns=end)
-        for index, place in enumerate(np.flatnonzero(stop > first).tolist())
-        if (end := int(begun[stop[place]]) if stop[place] < rows.size else _last_end(trace, linked, steps[place]))
-    ]
-    counts = (stop - first)[stop > first]
-    if len(own) > 1 and stop[-1] == rows.size and counts[-1] < _WHOLE * median(counts[:-1]):
-        own.pop()
-    return tuple(own)
+    places = np.flatnonzero(stop > first)
+    last = _last_end(trace, linked, steps[-1], after_ns=int(gpu.end_ns[rows[-1]]))
+    ends = [int(begun[stop[place]]) if stop[place] < rows.size else last for place in places]
+    counts = (stop - first)[places]
+    if places.size > 1 and stop[places[-1]] == rows.size and counts[-1] < _WHOLE * median(counts[:-1]):
+        places = places[:-1]
+    begins = begun[first[places]].tolist()
+    known = [(steps[place].number, start, end) for place, start, end in zip(places, begins, ends, strict=False)]
+    lasting = [one for one in known if one[2] > one[1]]
+    return tuple(
+        Step(index=k, number=number, start_ns=low, end_ns=high) for k, (number, low, high) in enumerate(lasting)
+    )
 
 
 def _busiest_stream(gpu: GpuWork, rows: NDArray[np.intp]) -> int:
@@ -113,8 +116,8 @@ def _busiest_stream(gpu: GpuWork, rows: NDArray[np.intp]) -> int:
     return int(streams[np.bincount(place, weights=gpu.end_ns[rows] - gpu.start_ns[rows]).argmax()])
 
 
-def _last_end(trace: Trace, rows: NDArray[np.intp], step: Step) -> int:
-    """Where the last of what a step launched ends on the device of these rows."""
+def _last_end(trace: Trace, rows: NDArray[np.intp], step: Step, *, after_ns: int) -> int:
+    """Where the last of what a step launched ends on the device of these rows, not before `after_ns`."""
     asked: I64 = trace.calls.start_ns[trace.gpu.launch_row[rows]]
     mine = rows[(asked >= step.start_ns) & (asked < step.end_ns)]
-    return int(trace.gpu.end_ns[mine].max())
+    return int(trace.gpu.end_ns[mine].max(initial=after_ns))

@@ -54,7 +54,8 @@ def decide(case: Case) -> Verdict:
     if stall is not None:
         return _inconclusive(case, causes, f"{stall.title}; {_STARTING[stall.id][1]}", stall)
     if unexplained >= max(UNEXPLAINED, top.fraction if top else 0):
-        why = f"{format_fraction(unexplained)} of the window is idle time of unknown cause"
+        said = format_fraction(case.budget.shown("idle_dependency", "idle_unknown"))
+        why = f"{said} of the window is idle time of unknown cause"
         return _inconclusive(case, causes, why, None)
     is_mostly_work = case.budget.fraction("compute") >= NEARLY_ALL_WORK
     # lateness is tested against chance, not by share alone
@@ -118,7 +119,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 
 
 def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
-    compute = case.budget.fraction("compute")
+    compute, said = case.budget.fraction("compute"), format_fraction(case.budget.shown("compute"))
     work = shown.of_work(case)
     weighty = [f for f in (*work, *causes) if f.severity in (Severity.HIGH, Severity.MEDIUM)]
     weighty.sort(key=lambda f: -f.fraction * f.confidence)
@@ -128,13 +129,13 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     what = "operators" if case.is_cpu else "kernels"
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
-        headline = f"healthy: {format_fraction(compute)} of the window is compute, {matrix} of that in matrix products"
+        headline = f"healthy: {said} of the window is compute, {matrix} of that in matrix products"
     elif top is not None:
-        headline = f"{format_fraction(compute)} of the window is compute; {top.title}"
+        headline = f"{said} of the window is compute; {top.title}"
     elif work:
-        headline = f"{format_fraction(compute)} of the window is compute; {work[0].title}. Is that intentional?"
+        headline = f"{said} of the window is compute; {work[0].title}. Is that intentional?"
     else:
-        headline = f"the {what} themselves take {format_fraction(compute)} of the window"
+        headline = f"the {what} themselves take {said} of the window"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
     return Verdict(
         bottleneck=Bottleneck.KERNEL,

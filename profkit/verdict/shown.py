@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from profkit.findings import KINDS, kind_of
+from profkit.findings import KINDS, kind_of, shown_share
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
 from profkit.findings.parts import PARTS, LookedFor
-from profkit.model.budget import WORK_PARTS, Budget, words
+from profkit.model.budget import IDLE_PARTS, WORK_PARTS, Budget, words
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
 from profkit.units import format_fraction
@@ -49,7 +49,7 @@ def first(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]:
 def headline(case: Case, top: Finding) -> str:
     """The largest cause with its share."""
     per = "of each step" if case.n_steps > 1 and not top.is_once else "of the window"
-    return f"{top.title}: {format_fraction(top.fraction)} {per}"
+    return f"{top.title}: {format_fraction(shown_share(top, case.budget))} {per}"
 
 
 def ceiling(case: Case, top: Finding) -> float | None:
@@ -75,8 +75,8 @@ def fix_of_work(case: Case) -> str:
 def largest_part(budget: Budget) -> str:
     """What takes most of a window."""
     shares = {
-        **{words(name): budget.fraction(name) for name in WORK_PARTS},
-        "idle time of several causes": budget.idle_ns / budget.window_ns if budget.window_ns else 0.0,
+        **{words(name): budget.shown(name) for name in WORK_PARTS},
+        "idle time of several causes": budget.shown(*IDLE_PARTS),
     }
     label = max(shares, key=lambda label: shares[label])
     return f"{format_fraction(shares[label])} of the window is {label}"
@@ -104,12 +104,12 @@ def ruled_out(case: Case, bottleneck: Bottleneck, *, late_phases: Collection[str
     """What was looked at and is below its threshold, with its share; nothing that a late rank has in these phases."""
     found = {kind_of(finding.id).bottleneck for finding in case.findings} - {None}
     return tuple(
-        f"{words(*part.budget, is_cpu=case.is_cpu)} ({format_fraction(share)})"
+        f"{words(*part.budget, is_cpu=case.is_cpu)} ({format_fraction(case.budget.shown(*part.budget))})"
         for part in PARTS
         if part.analyzer not in case.skipped
         and not (part.late_phase and part.late_phase in late_phases)
         and not _causes_of(part) & (found | {bottleneck})
-        and (share := sum(case.budget.fraction(name) for name in part.budget)) < SEVERITY_FROM[Severity.MEDIUM]
+        and sum(case.budget.fraction(name) for name in part.budget) < SEVERITY_FROM[Severity.MEDIUM]
     )
 
 

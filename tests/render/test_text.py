@@ -19,7 +19,7 @@ PARTS = tuple(reports.budget(9).parts)
 @given(st.lists(st.integers(min_value=0, max_value=10**12), min_size=9, max_size=9))
 def test_shares_add_up_and_are_near_the_truth(sizes: list[int]) -> None:
     budget = Budget(window_ns=sum(sizes), **dict(zip(PARTS, sizes, strict=True)))
-    shares = text.shares_of(budget)
+    shares = budget.tenths
     assert list(shares) == list(PARTS)
     assert sum(shares.values()) == (1000 if budget.window_ns else 0)
     for name, share in shares.items():
@@ -29,7 +29,7 @@ def test_shares_add_up_and_are_near_the_truth(sizes: list[int]) -> None:
 
 
 def test_thirds_add_up() -> None:
-    shares = text.shares_of(reports.budget(3, idle_data=1, idle_sync=1))
+    shares = reports.budget(3, idle_data=1, idle_sync=1).tenths
     assert [shares["compute"], shares["idle_data"], shares["idle_sync"]] == [334, 333, 333]
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profkit.model.documents.report import Bottleneck, Report
-from profkit.testing import Row
+from profkit.testing import Row, row_lists, span, trace_of
+from profkit.timeline.pace import paced
 from tests.metamorphic import Job, triaged
 
 MS = 1_000_000
@@ -126,3 +130,20 @@ def test_a_copy_stream_that_keeps_pace_with_the_host_does_not_cut_the_steps(tmp_
         job.step(number, body)
     report = triaged(job.rows, tmp_path)
     assert report.verdict.step_ns == pytest.approx(20 * MS, rel=0.01)
+
+
+@given(row_lists(), st.lists(st.integers(1, 80), min_size=1, max_size=6))
+def test_whatever_the_rows_are_the_steps_lie_in_the_window_one_after_the_other(
+    rows: list[Row], lengths: list[int]
+) -> None:
+    at, marked = 10**9, [row for row in rows if not row.name.startswith("ProfilerStep")]
+    for number, length in enumerate(lengths):
+        marked.append(span(f"ProfilerStep#{number}", at, at + length))
+        at += length
+    chosen = paced(trace_of(marked)).trace
+    low, high = chosen.window_ns
+    inside = [step for step in chosen.steps if step.start_ns >= low and step.end_ns <= high]
+    assert inside
+    assert low < high
+    assert all(step.start_ns < step.end_ns for step in inside)
+    assert all(one.end_ns <= other.start_ns for one, other in pairwise(inside))

@@ -11,6 +11,14 @@ from profkit.units import format_count, format_fraction, format_ns
 MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own work
 
 
+def _queued_gaps(result: Launches) -> str:
+    """What the budget's late launches have beside these, where it shows."""
+    gaps = result.scope.fraction(result.turnaround_ns)
+    if round(1000 * gaps) == 0:
+        return ""
+    return f"; not counted: {format_fraction(gaps)} in gaps between operations that were queued in time"
+
+
 def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     """Say how long the device waits for launches, how many find it drained, how long kernels are, what the host did."""
     scope = result.scope
@@ -19,9 +27,10 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     evidence = [
         Evidence(
             statement=f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
-            f" launches: {format_fraction(scope.fraction(result.launch_idle_ns))} of the window in"
-            f" {'operator dispatch' if result.has_ops else 'CUDA calls'}, {format_fraction(scope.fraction(result.host_idle_ns))} in"
-            f" {label('idle_host', is_cpu=False) if result.has_ops else 'Python or dispatch (no operators recorded)'}",
+            f" launches: {scope.share(result.launch_idle_ns, 'idle_launch')} of the window in"
+            f" {'operator dispatch' if result.has_ops else 'CUDA calls'}, {scope.share(result.host_idle_ns, 'idle_host')} in"
+            f" {label('idle_host', is_cpu=False) if result.has_ops else 'Python or dispatch (no operators recorded)'}"
+            + _queued_gaps(result),
             metric="budget_ns.idle_launch+idle_host-launches.turnaround_ns",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
@@ -94,8 +103,8 @@ def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     )
     return (
         Evidence(
-            statement=f"{format_fraction(scope.fraction(result.launch_idle_ns))} of the window is operator dispatch,"
-            f" {format_fraction(scope.fraction(result.host_idle_ns))} is"
+            statement=f"{scope.share(result.launch_idle_ns, 'idle_launch')} of the window is operator dispatch,"
+            f" {scope.share(result.host_idle_ns, 'idle_host')} is"
             f" {'between operators' if result.waits_for_system else 'Python between operators'}",
             metric="budget_ns.idle_launch+idle_host",
             value=float(result.launch_idle_ns + result.host_idle_ns),

@@ -87,7 +87,7 @@ def measure(facts: Facts) -> Quality:
         n_giant=_giants(trace),
         n_steps_marked=len(steps_in_window(trace)) if is_marked else 0,
         lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
-        perturbation=_perturbation(trace),
+        perturbation=_perturbation(facts),
         n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),
         whole_graph_fraction=_whole_graphs(trace, main) if main is not None else None,
         overhead_fraction=_overhead(trace, main) if main is not None and len(trace.overhead) else None,
@@ -194,9 +194,11 @@ def _giants(trace: Trace) -> int:
     return int(((trace.gpu.end_ns - trace.gpu.start_ns) > max(10 * span, 10**9)).sum())
 
 
-def _perturbation(trace: Trace) -> float | None:
-    """Mean profiled step over mean unprofiled step of the same run, minus 1; means, since loader stalls are bimodal."""
-    plain = trace.meta.unprofiled_step_ns
-    if not plain or not trace.steps:
-        return None
-    return float(np.mean([step.duration_ns for step in trace.steps])) / plain - 1
+def _perturbation(facts: Facts) -> float | None:
+    """Mean profiled step over mean unprofiled step of the same run, minus 1; means, since loader stalls are bimodal.
+
+    Both by the capture's own clock, so that it is what the capture says as well; else the steps are the trace's.
+    """
+    meta = facts.trace.meta
+    profiled = meta.profiled_step_ns or facts.step_ns
+    return profiled / meta.unprofiled_step_ns - 1 if profiled and meta.unprofiled_step_ns else None

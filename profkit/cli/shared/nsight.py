@@ -198,8 +198,8 @@ def steps_told(facts: Sequence[dict[str, Any]], name: str) -> list[str]:
         first, n_steps = one["first_step"], one["n_steps"]
         cost = ""
         if before.get("n"):
-            ratio = under["median_ns"] / max(before["median_ns"], 1)
-            times = f"{format_ns(before['median_ns'])} before, {format_ns(under['median_ns'])} under {name}"
-            cost = f"; a step took {times} (x{ratio:.2f})"
+            ratio = under["mean_ns"] / max(before["mean_ns"], 1)
+            times = f"{format_ns(before['mean_ns'])} before, {format_ns(under['mean_ns'])} under {name}"
+            cost = f"; a step took {times} ({ratio:.2f}x)"
         told.append(f"{rank}: steps {first} to {first + n_steps - 1}, by {one['step_source']}{cost}")
     return told

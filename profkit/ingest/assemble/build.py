@@ -231,6 +231,7 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
             1,
             LONGEST_PLAUSIBLE_NS,
         ),
+        profiled_step_ns=whole(metadata.get("profkit_profiled_step_mean_ns"), 1, LONGEST_PLAUSIBLE_NS),
         devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
         categories=dict(sorted((redacted_text(name), count) for name, count in merged.categories.items())),
         metadata=metadata,

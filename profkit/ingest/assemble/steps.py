@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.numbers import MOST_STEPS, whole
-from profkit.model.arrays import I64, distinct, is_one_of, median, rows_by_value
+from profkit.model.arrays import I64, Bool, distinct, is_one_of, median, rows_by_value
 from profkit.model.table import Table
 from profkit.model.trace import CallKind, CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step, TraceWarning
 from profkit.units import format_ns
@@ -97,11 +97,13 @@ def _asked_ns(spans: Spans, gpu: GpuWork, calls: RuntimeCalls, ops: CpuOps) -> I
     if len(gpu) == 0:
         ran = is_one_of(spans.kind, (SpanKind.COMPILED, SpanKind.COMM, SpanKind.OPTIMIZER))
         return np.sort(np.concatenate((ops.start_ns, spans.start_ns[ran])))
-    return calls.start_ns[is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))]
+    asked: I64 = calls.start_ns[is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))]
+    return asked
 
 
-def _has_any(times_ns: I64, start_ns: I64, end_ns: I64) -> NDArray[np.bool_]:
-    return np.searchsorted(times_ns, end_ns) > np.searchsorted(times_ns, start_ns)
+def _has_any(times_ns: I64, start_ns: I64, end_ns: I64) -> Bool:
+    some: Bool = np.searchsorted(times_ns, end_ns) > np.searchsorted(times_ns, start_ns)
+    return some
 
 
 def _markers(spans: Spans) -> NDArray[np.intp]:
@@ -110,8 +112,9 @@ def _markers(spans: Spans) -> NDArray[np.intp]:
     if rows.size == 0:
         return rows
     threads, counts = np.unique(spans.thread[rows], return_counts=True)
-    rows = rows[spans.thread[rows] == threads[np.argmax(counts)]]
-    return rows[spans.end_ns[rows] > spans.start_ns[rows]]
+    of_thread = rows[spans.thread[rows] == threads[np.argmax(counts)]]
+    lasting: NDArray[np.intp] = of_thread[spans.end_ns[of_thread] > spans.start_ns[of_thread]]
+    return lasting
 
 
 def _marked_steps(spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:

@@ -15,7 +15,7 @@ from profkit.render.words import crosscheck as handover
 from profkit.render.words import fleet
 from profkit.render.words import triage as text
 from profkit.shell import clean
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_ns
 
 _SPECIAL: Final = re.compile(r"[\\`*\[\]|<&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """What would become code, emphasis, a link, a table cell, HTML or strikethrough; not the `_` inside snake_case."""
@@ -100,14 +100,15 @@ def _budget(rank: RankReport) -> str:
     device = text.main_device(rank)
     if device is None or device.budget.window_ns == 0:
         return ""
-    labels, shares = text.labels_of(device), text.shares_of(device.budget)
-    per_step = max(rank.steps.n, 1)
+    labels, shares = text.labels_of(device), device.budget.tenths
+    whole_ns = rank.steps.mean_ns or device.budget.window_ns
+    per_step = device.budget.window_ns / whole_ns
     rows = [
         (labels[name] if name in WORK_PARTS else f"idle: {labels[name]}", format_ns(part / per_step), shares[name])
         for name, part in device.budget.parts.items()
         if part
     ]
-    whole = ("**all**", format_ns(device.budget.window_ns / per_step), 1000)
+    whole = ("**all**", format_ns(whole_ns), 1000)
     unit = "per step" if rank.steps.n else "in the window"
     cells = [(label, size, text.percent(share) if share else "<0.1 %") for label, size, share in (*rows, whole)]
     return table(("where the time goes", unit, "share"), cells, n_left=1)
@@ -145,16 +146,16 @@ def _findings(report: Report) -> Iterable[str]:
     for reason in text.reasons(report.verdict, is_full=True):
         finding = reason.finding
         items = [f"- {escaped(statement)}" for statement in reason.statements]
-        yield f"**{escaped(finding.title)}** ({_weight(finding)})"
+        yield f"**{escaped(finding.title)}** ({_weight(finding, report)})"
         yield "\n".join(items)
-    others = [f"- {escaped(finding.title)} ({_weight(finding)})" for finding in text.other_findings(report)]
+    others = [f"- {escaped(finding.title)} ({_weight(finding, report)})" for finding in text.other_findings(report)]
     if others:
         yield "**Also found**"
         yield "\n".join(others)
 
 
-def _weight(finding: Finding) -> str:
-    share = f", {format_fraction(finding.fraction)} of the window" if finding.fraction > 0 else ""
+def _weight(finding: Finding, report: Report) -> str:
+    share = f", {said} of the window" if (said := text.share_of(finding, report)) else ""
     return f"`{finding.id}`, {finding.severity.value}{share}"
 
 

@@ -106,7 +106,7 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
     if _is_joint(report):
         of = f"rank {text.rank_label(rank)}" + (f", {of}" if of else "")
-    shares = text.shares_of(device.budget)
+    shares = device.budget.tenths
     work = {name: shares[name] for name in WORK_PARTS}
     idle = {name: shares[name] for name in sorted(IDLE_PARTS, key=lambda name: -shares[name])}
     bar = layout.bar(((share, *PARTS[name]) for name, share in (work | idle).items()), width)
@@ -137,15 +137,15 @@ def _why(report: Report, width: int, *, is_full: bool) -> Block:
     number = 0
     for place, reason in enumerate(reasons):
         if place > 0 and reason.statements:
-            block += layout.wrapped("  also  ", _finding_line(reason.finding), width, first_style="dim")
+            block += layout.wrapped("  also  ", _finding_line(reason.finding, report), width, first_style="dim")
         for statement in reason.statements:
             number += 1
             block += layout.wrapped(f"   {number}  ", statement, width, first_style="dim")
     return block
 
 
-def _finding_line(finding: Finding) -> str:
-    return f"{clean(finding.title)} ({text.weight(finding)})"
+def _finding_line(finding: Finding, report: Report) -> str:
+    return f"{clean(finding.title)} ({text.weight(finding, report)})"
 
 
 def _what_to_do(report: Report, width: int) -> Block:
@@ -272,7 +272,7 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
             if table.rows and not {row[0] for row in table.rows} <= known:  # the checks stand above already
                 yield _table(table, width)
     for finding in text.other_findings(report):
-        yield _finding(finding, "" if report.verdict.step_ns is None else " per step", prose)
+        yield _finding(finding, report, prose)
     if rank is not None and rank.warnings:
         lines = [layout.wrapped("    - ", clean(warning), prose) for warning in rank.warnings]
         yield [*titled("warnings", prose), *(line for group in lines for line in group)]
@@ -309,8 +309,9 @@ def _table(table: TableView, width: int) -> Block:
     return block + (layout.wrapped(MARGIN, clean(table.note), width, style="dim") if table.note else [])
 
 
-def _finding(finding: Finding, per: str, width: int) -> Block:
-    block = titled(f"{finding.id}: {_finding_line(finding)}", width)
+def _finding(finding: Finding, report: Report, width: int) -> Block:
+    block = titled(f"{finding.id}: {_finding_line(finding, report)}", width)
+    per = "" if report.verdict.step_ns is None else " per step"
     if finding.recoverable_ns > 0:
         block += layout.wrapped("    - ", f"saves at most {format_ns(finding.recoverable_ns)}{per}", width)
     for item in finding.evidence:

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from profkit.findings import shown_share
 from profkit.findings.capture import QUALITY
-from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, Budget, column, label
+from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, column, label
 from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
@@ -41,18 +42,6 @@ def labels_of(device: DeviceReport) -> Mapping[str, str]:
 def part_labels(*, is_cpu: bool) -> Mapping[str, str]:
     """The words for the parts of a budget, of a CPU's or of a GPU's."""
     return {name: label(name, is_cpu=is_cpu) for name in PARTS}
-
-
-def shares_of(budget: Budget) -> dict[str, int]:
-    """The parts in tenths of a percent, rounded so that they add up to exactly 1000 (largest remainder)."""
-    if budget.window_ns == 0:
-        return dict.fromkeys(budget.parts, 0)
-    scaled = {name: divmod(1000 * part, budget.window_ns) for name, part in budget.parts.items()}
-    shares = {name: whole for name, (whole, _) in scaled.items()}
-    missing = 1000 - sum(shares.values())
-    for name in sorted(scaled, key=lambda part: -scaled[part][1])[:missing]:
-        shares[name] += 1
-    return shares
 
 
 def percent(tenths: int) -> str:
@@ -182,9 +171,17 @@ def other_findings(report: Report) -> list[Finding]:
     return list({finding.id: finding for finding in reversed(ordered) if finding.id not in shown}.values())[::-1]
 
 
-def weight(finding: Finding) -> str:
+def share_of(finding: Finding, report: Report) -> str:
+    """A finding's share of the window, "" for none: with one rank alone as the bar has it."""
+    if finding.fraction <= 0:
+        return ""
+    device = main_device(report.ranks[0]) if len(report.ranks) == 1 else None
+    return format_fraction(finding.fraction if device is None else shown_share(finding, device.budget))
+
+
+def weight(finding: Finding, report: Report) -> str:
     """How much a finding weighs: `medium, 6.1 % of the window`."""
-    share = f", {format_fraction(finding.fraction)} of the window" if finding.fraction > 0 else ""
+    share = f", {said} of the window" if (said := share_of(finding, report)) else ""
     return ("worth knowing" if finding.severity is Severity.INFO else finding.severity.value) + share
 
 
@@ -231,7 +228,7 @@ def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
 
 def device_shares(device: DeviceReport) -> tuple[str, ...]:
     """Compute, exposed communication, copies and idle in percent, and the largest cause of idle time."""
-    shares = shares_of(device.budget)
+    shares = device.budget.tenths
     idle = {name: shares[name] for name in IDLE_PARTS}
     worst = max(idle, key=lambda name: idle[name])
     cause = f"{column(worst, is_cpu=device.kind == 'cpu')} {percent(idle[worst])}" if idle[worst] else "-"

@@ -1,0 +1,115 @@
+"""In one report a quantity has one number: in the headline, the bar, the evidence and the tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from profkit.api import triage
+from profkit.capture.outcome import told
+from profkit.findings import kind_of, shown_share
+from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.report import Report
+from profkit.model.finding import Finding
+from profkit.pipeline import triage_trace
+from profkit.render.markdown import triage as markdown
+from profkit.render.terminal import triage as terminal
+from profkit.render.words import triage as words
+from profkit.testing import span, trace_of
+from profkit.units import format_fraction, format_ns
+from tests.analyzers.test_findings import Job, healthy, launch_bound, starved, synchronising
+
+TRACES = sorted((Path(__file__).parent.parent / "traces").rglob("*.json.gz"))
+PERCENT = re.compile(r"([\d.]+) %")
+MS = 1_000_000
+
+
+def assert_one_number(report: Report) -> None:
+    """The report of one trace says each number once; real traces beside the repository are asked in their own test."""
+    rank = report.ranks[0]
+    device = words.main_device(rank)
+    assert device is not None
+    budget = device.budget
+    assert sum(budget.tenths.values()) == (1000 if budget.window_ns else 0)
+    for finding in report.findings:
+        _assert_share(finding, rank)
+        _assert_time_per_step(finding, rank)
+    verdict = report.verdict
+    top = verdict.findings[0] if verdict.findings else None
+    if top is not None and verdict.headline.startswith(f"{top.title}: "):
+        assert f": {format_fraction(shown_share(top, budget))} of" in verdict.headline
+    if found := re.search(r"([\d.]+ %) of the window is compute", verdict.headline):
+        assert found[1] == words.percent(budget.tenths["compute"])
+    _assert_steps(report, rank)
+
+
+def _assert_share(finding: Finding, rank: RankReport) -> None:
+    """What the evidence says of the window, and what stands beside the title, is what the bar shows."""
+    device, part = words.main_device(rank), kind_of(finding.id).part
+    assert device is not None
+    if part is None or "of the window" not in finding.measure.statement:
+        return
+    shown = round(1000 * shown_share(finding, device.budget))
+    bar = sum(device.budget.tenths[name] for name in part.budget)
+    whole, _, beside = finding.measure.statement.partition("not counted:")
+    left = PERCENT.search(beside)
+    seen = [round(10 * float(said)) for said in PERCENT.findall(whole.partition("; ")[0])]
+    assert sum(seen[: len(part.budget)]) == shown
+    if part.analyzer != "transfers":  # copies of one direction are a part of the bar's
+        assert shown + (round(10 * float(left[1])) if left else 0) == bar
+
+
+def _assert_time_per_step(finding: Finding, rank: RankReport) -> None:
+    """What goes lost per step and what a fix saves are the same time where they are of the same cause."""
+    said = re.search(r"(?:idle|waits|runs|take) ([\d.,]+ \w+) (?:per step|in the window)", finding.measure.statement)
+    if said and finding.measure.unit == "ns":
+        assert said[1] == format_ns(finding.recoverable_ns)
+
+
+def _assert_steps(report: Report, rank: RankReport) -> None:
+    if report.verdict.step_ns is None:
+        return
+    step = format_ns(report.verdict.step_ns)
+    assert words.step_sentence(report).startswith(f"Step {step} (")
+    assert f"**all** | {step} |" in markdown.render(report) or rank.steps.n == 0
+    if rank.steps.n > 1:
+        assert f"mean {step}" in terminal.render(report, width=200, color=False, verbose=True)
+    if rank.steps.source != "period":
+        assert sum(rank.steps.durations_ns) == rank.window_ns[1] - rank.window_ns[0]
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name}-{path.name.partition('.')[0]}")
+def test_traces_of_the_repository_say_each_number_once(path: Path) -> None:
+    assert_one_number(triage([str(path)]))
+
+
+@pytest.mark.parametrize("job", [healthy, launch_bound, starved, synchronising])
+def test_drawn_traces_say_each_number_once(job: Callable[[], Job]) -> None:
+    rank, verdict = triage_trace(job().trace())
+    assert_one_number(Report(verdict=verdict, ranks=(rank,), findings=rank.findings, skipped=rank.skipped))
+
+
+def test_the_time_between_two_markers_is_part_of_a_step() -> None:
+    """Markers of 27 ms that begin every 28 ms: a step takes 28 ms, in the headline and in the table."""
+    rows = [span(f"ProfilerStep#{k}", k * 28 * MS, k * 28 * MS + 27 * MS) for k in range(50)]
+    rows += [span("aten::mm", k * 28 * MS + MS, k * 28 * MS + 26 * MS, cat="cpu_op") for k in range(50)]
+    rank, verdict = triage_trace(trace_of(rows))
+    assert verdict.step_ns == round((50 * 28 * MS - MS) / 50)
+    assert rank.steps.p50_ns == 28 * MS
+
+
+def test_the_capture_and_its_triage_say_one_cost_of_the_profiler(tmp_path: Path) -> None:
+    times = {"baseline": (100, 90), "profiled": (112, 93), "after": (100, 90)}
+    facts = {name: {"n": 5, "mean_ns": mean * MS, "median_ns": median * MS} for name, (mean, median) in times.items()}
+    of_capture = {"n_steps": 5, "first_step": 9, "step_source": "x", "stop_ns": 0, "export_ns": 0, "trace": "t.json"}
+    (line,) = told([{"rank": 0, **of_capture, **facts}], tmp_path)
+    assert "100 ms a step before, 112 ms profiled (1.12x)" in line
+    rows = [span(f"ProfilerStep#{k}", k * 113 * MS, (k + 1) * 113 * MS) for k in range(5)]
+    rows += [span("aten::mm", k * 113 * MS, k * 113 * MS + MS, cat="cpu_op") for k in range(5)]
+    means = {"profkit_unprofiled_step_mean_ns": 100 * MS, "profkit_profiled_step_mean_ns": 112 * MS}
+    rank, _ = triage_trace(trace_of(rows, **means))
+    (cost,) = [check for check in rank.checks if check.id == "profiler.cost"]
+    assert cost.message.startswith("profiled steps take 1.12x")
