@@ -211,7 +211,7 @@ def test_windows_with_as_many_products_are_the_same_work_in_other_kernels():
     fused = [unmarked([("ampere_sgemm", 10), ("triton_poi_fused_add", 15)] * 12, whole_us=wide) for wide in (600, 605)]
     comparison = compare(side("baseline", eager[0], *eager), side("candidate", fused[0], *fused))
     assert comparison.judgement.answer == "improved"
-    assert "60 -> 24 operations, 12 on both of them products" in comparison.caveats[0]
+    assert "60 -> 24 operations, 12 products of matrices on both sides" in comparison.caveats[0]
     assert "the same work in other kernels" in comparison.caveats[0]
 
 

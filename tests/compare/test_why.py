@@ -343,7 +343,7 @@ def test_copies_that_hold_the_device_less_long():
     found = read(before, after)["copies"]
     assert found.title == "copies hold the device less long"
     assert values(found) == {"copy_exposed_change_ns": -240_000, "copies_change_ns": -240_000}
-    assert "1 on both copies, 3.00 MB -> 600 kB, 300 us -> 60.0 us per step" in found.evidence[1].statement
+    assert "copies 1 on both sides, 3.00 MB -> 600 kB, 300 us -> 60.0 us per step" in found.evidence[1].statement
     assert read(after, before)["copies"].title == "copies hold the device longer"
     assert "copies" not in read(before, before)
 
@@ -369,7 +369,7 @@ def test_compute_that_changed_names_the_kernels():
     one = [replace(item, us=60) if item.name == "kernel_3" else item for item in several]
     found = read(job(several), job(one))["compute"]
     assert found.title == "compute takes less time"
-    assert found.evidence[2].statement == "kernel_3: -30.0 us per step (1 on both calls)"
+    assert found.evidence[2].statement == "kernel_3: -30.0 us per step (calls 1 on both sides)"
     together = read(job(several), job([K(at=10 + 110 * place, us=108, name=f"kernel_{place}") for place in range(8)]))
     assert "compute" not in together  # said as kernels that are slower across the board
 

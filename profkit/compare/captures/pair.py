@@ -93,9 +93,10 @@ def reading(
     )
 
 
-def moved(before: str, after: str) -> str:
-    """`12 -> 34`, or `12 on both` where they read the same."""
-    return f"{before} on both" if before == after else f"{before} -> {after}"
+def moved(before: str, after: str, *, of: str = "") -> str:
+    """`12 -> 34 per step`, or `12 per step on both sides` where they read the same; `of` is what is counted."""
+    tail = f" {of}" if of else ""
+    return f"{before}{tail} on both sides" if before == after else f"{before} -> {after}{tail}"
 
 
 def part_name(pair: Pair, *parts: str) -> str:
@@ -106,9 +107,9 @@ def part_name(pair: Pair, *parts: str) -> str:
 def part_shown(pair: Pair, name: str) -> Evidence:
     """One part of the budget on both sides."""
     bar = pair.waterfall.bar(name)
-    times = moved(format_ns(bar.baseline_ns), format_ns(bar.candidate_ns))
+    times = moved(format_ns(bar.baseline_ns), format_ns(bar.candidate_ns), of=pair.per)
     return Evidence(
-        statement=f"{part_name(pair, name)} {times} {pair.per}",
+        statement=f"{part_name(pair, name)} {times}",
         metric=f"compare.{name}_change_ns",
         value=float(bar.delta_ns),
         unit="ns",
@@ -119,7 +120,7 @@ def counted(pair: Pair, what: str, metric: str, value: Callable[[Measured], int]
     """How often something happens, on both sides."""
     before, after = (round(rate, 1) for rate in pair.rates(value))
     return Evidence(
-        statement=f"{what} {moved(format_count(before), format_count(after))} {pair.per}",
+        statement=f"{what} {moved(format_count(before), format_count(after), of=pair.per)}",
         metric=f"compare.{metric}_change",
         value=after - before,
         unit="count",

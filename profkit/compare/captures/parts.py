@@ -66,7 +66,7 @@ def _copy_that_moved(pair: Pair) -> list[Evidence]:
     counts = moved(*(format_count(round(count, 1)) for count in n_copies))
     return [
         Evidence(
-            statement=f"{name}: {counts} copies{told}, {moved(*map(format_ns, times[name]))} {pair.per}",
+            statement=f"{name}: copies {counts}{told}, {moved(*map(format_ns, times[name]), of=pair.per)}",
             metric="compare.copies_change_ns",
             value=times[name][1] - times[name][0],
             unit="ns",
@@ -92,7 +92,7 @@ def communication(pair: Pair, said: Collection[str]) -> Finding | None:
         else f"{'more' if exposed > 0 else 'less'} communication runs alone"
     )
     total = Evidence(
-        statement=f"communication, alone or not, {moved(*map(format_ns, busy))} {pair.per}",
+        statement=f"communication, alone or not, {moved(*map(format_ns, busy), of=pair.per)}",
         metric="compare.comm_busy_change_ns",
         value=busy[1] - busy[0],
         unit="ns",
@@ -194,7 +194,7 @@ def _row(pair: Pair, row: WorkChange, metric: str) -> Evidence:
     counts = (format_count(round(count, 1)) for count in (row.baseline_count, row.candidate_count))
     name = short_name(row.name) + (f" -> {short_name(row.replaced_by)}" if row.replaced_by else "")
     return Evidence(
-        statement=f"{name}: {format_signed_ns(row.delta_ns)} {pair.per} ({moved(*counts)} calls)",
+        statement=f"{name}: {format_signed_ns(row.delta_ns)} {pair.per} (calls {moved(*counts)})",
         metric=f"compare.{metric}_change_ns",
         value=float(row.delta_ns),
         unit="ns",

@@ -64,13 +64,13 @@ def precision(pair: Pair) -> Finding | None:
                 unit="fraction",
             ),
             Evidence(
-                statement=f"an operand has {moved(f'{bits[0]:.3g}', f'{bits[1]:.3g}')} bits (mean by time)",
+                statement=f"an operand has {moved(f'{bits[0]:.3g}', f'{bits[1]:.3g}', of='bits')} (mean by time)",
                 metric="compare.operand_bits_change",
                 value=bits[1] - bits[0],
                 unit="bits",
             ),
             Evidence(
-                statement=f"matrix kernels {moved(format_ns(matrix_ns[0]), format_ns(matrix_ns[1]))} {pair.per}",
+                statement=f"matrix kernels {moved(format_ns(matrix_ns[0]), format_ns(matrix_ns[1]), of=pair.per)}",
                 metric="compare.matrix_kernels_change_ns",
                 value=change,
                 unit="ns",
@@ -145,7 +145,7 @@ def compiled(pair: Pair) -> Finding | None:
         evidence.insert(
             0,
             Evidence(
-                statement=f"{what} {moved(format_ns(generated[0]), format_ns(generated[1]))} {pair.per}",
+                statement=f"{what} {moved(format_ns(generated[0]), format_ns(generated[1]), of=pair.per)}",
                 metric="compare.compiled_change_ns",
                 value=generated[1] - generated[0],
                 unit="ns",

@@ -42,8 +42,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         """What this does to the comparison, "" where the windows hold the same operations."""
         if self.is_same:
             return ""
-        operations, products = (_moved(counts) for counts in (self.operations, self.products))
-        held = f"they hold {operations} operations, {products} of them products of matrices"
+        held = f"they hold {_moved(self.operations, 'operations')}, {_moved(self.products, 'products of matrices')}"
         so = "the same work in other kernels" if self.is_fused else "whether that is the same work is not recorded"
         return f"no steps were found, so the recorded windows are compared: {held}: {so}"
 
@@ -57,8 +56,9 @@ def _is_same(counts: tuple[float, float]) -> bool:
     return min(counts) >= (1 - WORK_CHANGED.limit("window")) * max(counts)
 
 
-def _moved(counts: tuple[float, float]) -> str:
-    return moved(*(format_count(round(count, 1)) for count in counts))
+def _moved(counts: tuple[float, float], of: str) -> str:
+    before, after = (format_count(round(count, 1)) for count in counts)
+    return moved(before, after, of=of)
 
 
 def _n_products(trace: Measured) -> int:

@@ -50,9 +50,9 @@ def _told(pair: Pair, kind: str) -> Finding | None:
     )
     if abs(math.log(after / before)) < _same():
         return None
-    counts = moved(format_count(round(before, 1)), format_count(round(after, 1)))
+    counts = moved(format_count(round(before, 1)), format_count(round(after, 1)), of=f"{kind} per step")
     told = Evidence(
-        statement=f"the script reports {counts} {kind} per step",
+        statement=f"the script reports {counts}",
         metric=f"compare.{kind}_ratio",
         value=after / before,
         unit="ratio",
@@ -110,7 +110,7 @@ def _seen(pair: Pair) -> Finding | None:
         evidence.insert(
             0,
             Evidence(
-                statement=f"copied to the device: {moved(format_bytes(before), format_bytes(after))} {pair.per}"
+                statement=f"copied to the device: {moved(format_bytes(before), format_bytes(after), of=pair.per)}"
                 f" ({format_speedup(ratio_of_work)})",
                 metric="compare.copied_bytes_ratio",
                 value=ratio_of_work,
