@@ -33,7 +33,8 @@ def in_unprofiled_time(
     with_ns = profiled_ns or recorded_ns
     if with_ns <= (1 + COST.allows.value) * plain_ns:
         return verdict, tuple(findings)
-    plain_ns = round(recorded_ns * plain_ns / with_ns)  # of the recorded steps: a validation may be in one of them
+    if recorded_ns > (1 + COST.allows.value) * with_ns:  # a validation is in one of the recorded steps
+        plain_ns = round(recorded_ns * plain_ns / with_ns)
     idle_ns = None if case.is_cpu else _most_idle_ns(case, recorded_ns, plain_ns)
 
     def scaled(finding: Finding) -> Finding:
