@@ -20,6 +20,7 @@ from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, idle_causes
 from profkit.timeline.queue import Queue, launch_queue
+from profkit.timeline.replay import Gains, gains
 from profkit.timeline.steps import steps_in_window
 
 EDGE_STEPS: Final = 2
@@ -29,8 +30,8 @@ EDGE_STEPS: Final = 2
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One device over the window.
 
-    `idle` and `unasked` are of the busiest device; of others they are empty, for each would hold the host's ranges
-    once more, and the verdict speaks of the busiest. Their budgets are there all the same.
+    `idle`, `unasked` and `gains` are of the busiest device; of others they are empty, for each would hold the host's
+    ranges once more, and the verdict speaks of the busiest. Their budgets are there all the same.
     """
 
     device: int
@@ -40,6 +41,8 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     unasked: Intervals
     """Exposed communication under which the host had not asked for the next compute."""
     budget: Budget
+    gains: Gains = Gains()
+    """What each cause on the host costs, debts that later idle time pays off included."""
 
     @property
     def parts(self) -> dict[str, Intervals]:
@@ -171,7 +174,15 @@ def _device(trace: Trace, activity: Activity, host: HostStates, device: int, *, 
     if not is_main:
         idle = IdleCauses.none()
     late = unasked(trace, activity, parts["comm_exposed"], host) if is_main else Intervals.empty()
-    return DeviceFacts(device=device, activity=activity, queue=queue, idle=idle, unasked=late, budget=budget)
+    return DeviceFacts(
+        device=device,
+        activity=activity,
+        queue=queue,
+        idle=idle,
+        unasked=late,
+        budget=budget,
+        gains=gains(trace, activity, host, queue) if is_main else Gains(),
+    )
 
 
 def _parts(activity: Activity, idle: IdleCauses) -> dict[str, Intervals]:
