@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
+from profkit.analyzers.base import Analyzer, Scope, by_name, idle_before, scope_of
 from profkit.analyzers.tools import operators
 from profkit.findings.memory import PRESSURE
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind
-from profkit.timeline import Facts
+from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
@@ -31,6 +31,10 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     peak_reserved_bytes: int | None
     capacity_bytes: int | None
     n_reserved_drops: int
+    gain_ns: int
+    """Idle time that the window would not have without the calls, debts that later gaps pay off included."""
+    places: IdlePlaces = IdlePlaces()
+    """Where the device is idle."""
 
 
 def measure(facts: Facts) -> Memory | Skipped:
@@ -62,6 +66,8 @@ def measure(facts: Facts) -> Memory | Skipped:
         capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None)
         or None,
         n_reserved_drops=int((np.diff(reserved) < 0).sum()),
+        gain_ns=main.gains.allocator_ns,
+        places=main.places,
     )
 
 
@@ -109,10 +115,11 @@ def judge(result: Memory) -> tuple[Finding, ...]:
                 unit="bytes",
             )
         )
+    evidence += idle_before(result.places, scope, "idle_sync")
     return (
         PRESSURE.found(
             confidence=0.8,
-            recoverable_ns=scope.per_step(result.cost_ns),
+            recoverable_ns=scope.per_step(max(result.cost_ns, result.gain_ns)),
             fraction=fraction,
             evidence=tuple(evidence),
             fix="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; use a smaller micro-batch with more accumulation, activation"

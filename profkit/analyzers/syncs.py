@@ -6,13 +6,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.host import SYNC
+from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import CallKind, Trace
-from profkit.timeline import Facts
+from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.host import blocking_calls
 from profkit.units import format_count, format_fraction, format_ns
 
@@ -33,6 +34,8 @@ class Syncs(msgspec.Struct, frozen=True, kw_only=True):
     callers: tuple[tuple[str, str, int, int], ...]
     """(call, innermost operator or Python frame, count, blocked ns), the longest first."""
     longest_span_ns: tuple[int, int]
+    places: IdlePlaces
+    """Where the device is idle."""
     worst_share: float
     """Share of `gain_ns` that the longest call alone has: near 1 for a single event."""
 
@@ -62,6 +65,7 @@ def measure(facts: Facts) -> Syncs | Skipped:
         held_ns=main.gains.held_ns,
         callers=_callers(trace, rows, facts.op_of_call[rows], duration),
         longest_span_ns=(int(calls.start_ns[worst]), int(calls.end_ns[worst])) if worst >= 0 else (0, 0),
+        places=main.places,
         worst_share=main.gains.longest_sync_ns / main.gains.sync_ns if main.gains.sync_ns else 0.0,
     )
 
@@ -145,7 +149,8 @@ def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:
                 unit="ns",
             )
         )
-    return tuple(evidence)
+    parts = ("idle_sync",) if result.cost_ns >= SYNC.limit("at_once") * result.gain_ns else ("idle_sync", *HOST_PARTS)
+    return (*evidence, *idle_before(result.places, scope, *parts))
 
 
 def present(result: Syncs) -> Section:

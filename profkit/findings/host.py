@@ -33,6 +33,11 @@ LAUNCH_BOUND: Final = FindingKind(
             "host-bound public traces show 0.65-1.00, GPU-ahead ones 0.01-0.03",
             "",
         ),
+        "place": Threshold(
+            0.5,
+            "with {} of this idle time before one operation, in gaps twice as long as usual, the advice is about that operation",
+            "chosen",
+        ),
         "before": Threshold(0.25, "or {} of the window idle before launches", "chosen"),
     },
     lookalikes=(

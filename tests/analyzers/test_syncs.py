@@ -96,12 +96,21 @@ def test_the_finding_says_what_comes_later() -> None:
     (finding,) = judge(found)
     assert finding.recoverable_ns == 10_500
     assert finding.fraction == pytest.approx(10.5 / 31)
-    assert [item.metric for item in finding.evidence] == ["syncs.gain_ns", "syncs.n_calls", "budget_ns.idle_sync"]
+    assert [item.metric for item in finding.evidence] == [
+        "syncs.gain_ns",
+        "syncs.n_calls",
+        "budget_ns.idle_sync",
+        "launches.first_place_share",
+    ]
 
 
 def test_what_comes_at_once_needs_no_second_sentence() -> None:
     (finding,) = judge(replace(found_in(HELD_THEN_LATE), worst_share=0.0, cost_ns=8_400))
-    assert [item.metric for item in finding.evidence] == ["syncs.gain_ns", "syncs.n_calls"]
+    assert [item.metric for item in finding.evidence] == [
+        "syncs.gain_ns",
+        "syncs.n_calls",
+        "launches.first_place_share",
+    ]
 
 
 def test_a_single_call_is_a_single_event() -> None:

@@ -35,35 +35,37 @@ def run(events: Events, spent: I64, is_gone: NDArray[np.bool_], before: tuple[in
 
     Each event is a matrix over (max, +), and so is any run of them: pairs are joined until one is left.
     """
+    n = len(events.behind) + 1
     host = spent.astype(np.float64)
-    reached = host + np.where(is_gone, 0.0, events.reach)
-    behind = [np.where(is_gone, -np.inf, column) for column in events.behind]
     is_wait = events.lane == WAIT
-    joined = [[np.where(is_wait, reached, host), *(np.where(is_wait, column, -np.inf) for column in behind)]]
-    for lane in range(len(behind)):
-        is_mine = events.lane == lane
-        kept = [0.0 if column == lane else -np.inf for column in range(len(behind))]
-        joined.append(
-            [
-                np.where(is_mine, reached, -np.inf),
-                *(np.where(is_mine, column, stays) for column, stays in zip(behind, kept, strict=True)),
-            ]
-        )
-    while joined[0][0].size > 1:
+    reached = host + np.where(is_gone, 0.0, events.reach)
+    joined = np.full((n, n, host.size), -np.inf)
+    joined[0, 0] = np.where(is_wait, reached, host)
+    for lane, column in enumerate(events.behind, 1):
+        joined[lane, lane] = 0.0
+        joined[0, lane, is_wait] = np.where(is_gone, -np.inf, column)[is_wait]
+    for lane in range(1, n):
+        is_mine = events.lane == lane - 1
+        joined[lane, 0, is_mine] = reached[is_mine]
+        for other, column in enumerate(events.behind, 1):
+            joined[lane, other, is_mine] = column[is_mine]
+    while joined.shape[2] > 1:
         joined = _halved(joined)
-    first = (0.0, *(float(at) for at in before))
-    return [max(float(cell[0]) + at for cell, at in zip(row, first, strict=True)) for row in joined]
+    first = np.array((0.0, *before))
+    return [float((row[:, 0] + first).max()) for row in joined]
 
 
-def _halved(run: list[list[F64]]) -> list[list[F64]]:
-    """Matrices one after the other, each joined with its successor; a last one without stays."""
-    n = run[0][0].size // 2 * 2
-    one = [[cell[0:n:2] for cell in row] for row in run]
-    two = [[cell[1:n:2] for cell in row] for row in run]
-    places = range(len(run))
-    joined = [
-        [np.maximum.reduce([two[row][via] + one[via][column] for via in places]) for column in places] for row in places
-    ]
-    if n == run[0][0].size:
-        return joined
-    return [[np.append(joined[row][column], run[row][column][-1]) for column in places] for row in places]
+def _halved(joined: F64) -> F64:
+    """Matrices one after the other, shape (k, k, n), each joined with its successor; a last one without stays."""
+    k, _, n = joined.shape
+    half = n // 2
+    out = np.empty((k, k, half + n % 2))
+    one, two = joined[:, :, 0 : 2 * half : 2], joined[:, :, 1 : 2 * half : 2]
+    for row in range(k):
+        into = out[row, :, :half]
+        np.add(two[row, 0], one[0], out=into)
+        for via in range(1, k):
+            np.maximum(into, two[row, via] + one[via], out=into)
+    if n % 2:
+        out[:, :, half] = joined[:, :, -1]
+    return out

@@ -23,6 +23,8 @@ from profkit.timeline.replay.waits import holding, waiting
 _DRIVING_SHARE: Final = 0.1
 """A thread with this share of the launches drives the device: the others' launches do not show that the host is free.
 Chosen: the forward and the autograd thread have 0.3 to 0.7 each, a thread that copies batches has a few hundredths."""
+_WORTH: Final = 0.01
+"""Of the window: what gains less is no finding, whatever it consists of."""
 
 
 class Gains(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class Gains(msgspec.Struct, frozen=True, kw_only=True):
     host_ns: int = 0
     """With a host that takes no time for its own work: waits for data and for the device stay."""
     longest_sync_ns: int = 0
-    """Without the longest of these calls alone."""
+    """Without the longest of these calls alone; 0 where all of them gain less than a hundredth of the window."""
     held_ns: int = 0
     """Host time inside the calls of `sync_ns`, in the window."""
 
@@ -88,9 +90,10 @@ def gains(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> G
     low, high = trace.window_ns
     elsewhere = found.sync | found.allocator | host.loader
     own = elsewhere.gaps(found.begin_ns, max(high, found.begin_ns))
+    sync_ns = found.gain_ns(found.sync)
     return Gains(
-        sync_ns=found.gain_ns(found.sync),
-        longest_sync_ns=found.gain_ns(_longest(found.sync)),
+        sync_ns=sync_ns,
+        longest_sync_ns=found.gain_ns(_longest(found.sync)) if sync_ns >= _WORTH * (high - low) else 0,
         allocator_ns=found.gain_ns(found.allocator),
         data_ns=found.gain_ns(host.loader),
         host_ns=found.gain_ns(own),

@@ -16,6 +16,8 @@ from profkit.timeline.replay.clocks import F64
 
 _MOST_LANES: Final = 3
 """Streams that have a clock of their own; the last one is that of all others. Chosen: compute, communication, copy."""
+_LEAST_SHARE: Final = 0.01
+"""Of the busy time that a stream with a clock of its own must have. Chosen: as small as what no finding tells."""
 _LEAST_GAP_NS: Final = 500
 """Between operations of one stream where the trace shows no two that were queued. Chosen: back-to-back kernels of the
 public captures have 0.7 us and more."""
@@ -78,8 +80,9 @@ def _lanes(trace: Trace, rows: NDArray[np.intp], before: NDArray[np.intp]) -> tu
     length = (gpu.end_ns - gpu.start_ns)[rows]
     spent = np.bincount(own, weights=length)
     spent[np.bincount(own, weights=length * (gpu.kind[rows] == Kind.COMPUTE)).argmax()] = np.inf
+    n_lanes = min(max(int(np.count_nonzero(spent >= _LEAST_SHARE * length.sum())), 1), _MOST_LANES)
     rank = np.empty(streams.size, np.intp)
-    rank[np.argsort(-spent, kind="stable")] = np.minimum(np.arange(streams.size), _MOST_LANES - 1)
+    rank[np.argsort(-spent, kind="stable")] = np.minimum(np.arange(streams.size), n_lanes - 1)
     place = np.minimum(np.searchsorted(streams, gpu.stream[before]), streams.size - 1)
     return rank[own], np.where(streams[place] == gpu.stream[before], rank[place], rank.max())
 
