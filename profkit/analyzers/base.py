@@ -104,9 +104,12 @@ def idle_before(places: IdlePlaces, scope: Scope, *parts: str) -> tuple[Evidence
     if first is None:
         return ()
     place, share = first
-    lead = "" if share >= PLACED else "it is spread: at most "
     gaps = f"{place.n_gaps:,} gap{'' if place.n_gaps == 1 else 's'}"
-    statement = f"{lead}{format_fraction(share)} of this idle time is {place.words} ({gaps})"
+    statement = (
+        f"{format_fraction(share)} of this idle time is {place.words} ({gaps})"
+        if share >= PLACED
+        else f"this idle time is spread: the largest part, {format_fraction(share)}, is {place.words} ({gaps})"
+    )
     return (Evidence(statement=statement, metric="launches.first_place_share", value=share, unit="fraction"),)
 
 

@@ -142,8 +142,8 @@ def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:
     if result.cost_ns < SYNC.limit("at_once") * result.gain_ns:
         evidence.append(
             Evidence(
-                statement=f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: a host that"
-                f" waits launches nothing ({format_ns(scope.per_step(result.held_ns))} {scope.each}), and is late for the launches that follow",
+                statement=f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: in the"
+                f" {format_ns(scope.per_step(result.held_ns))} {scope.each} that the host waits it launches nothing, so later launches are late",
                 metric="budget_ns.idle_sync",
                 value=float(result.cost_ns),
                 unit="ns",

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from profkit.analyzers.base import idle_before
 from profkit.analyzers.syncs import Syncs, judge, measure
+from profkit.findings.host import LAUNCH_BOUND
+from profkit.model.budget import HOST_PARTS
 from profkit.pipeline import analyse
 from profkit.testing import draw, kernel, launch, span, trace_of
-from profkit.timeline import Facts
+from profkit.timeline import Facts, IdlePlaces
+from profkit.verdict.compete import ranked_causes
 
 US = 1000
 
@@ -128,3 +132,22 @@ def test_what_holds_the_host_is_never_ruled_out() -> None:
     assert not any("synchronisation" in said for said in analysed.verdict.ruled_out)
     free = analyse(draw(picture.replace("SSSSSSSSSSSSSSSSSSSS.SSSSSSSSSSSSSSSSSS", "SSSS" + "." * 35)))
     assert "syncs" not in free.case.not_ruled_out
+
+
+@pytest.mark.parametrize(("late", "first"), [(0.3, "host.sync"), (0.7, "host.launch_bound")])
+def test_launches_that_waits_make_late_are_not_blamed_on_the_host(late: float, first: str) -> None:
+    (sync,) = judge(replace(found_in(HELD_THEN_LATE), worst_share=0.0))
+    assert sync.fraction == pytest.approx(0.34, abs=0.01)
+    bound = LAUNCH_BOUND.found(
+        fraction=late, confidence=0.85, recoverable_ns=1, evidence=sync.evidence, fix="", severity=sync.severity
+    )
+    assert ranked_causes([bound, sync])[0].id == first
+
+
+def test_spread_idle_time_is_called_spread() -> None:
+    found = found_in(HELD_THEN_LATE)
+    place = found.places.places[0]
+    few = IdlePlaces(places=(place,), total_ns={"idle_sync": 10 * place.in_parts(["idle_sync", *HOST_PARTS])})
+    said = idle_before(few, found.scope, "idle_sync", *HOST_PARTS)[0].statement
+    assert said.startswith("this idle time is spread: the largest part, 10.0 %, is before compute_kernel")
+    assert idle_before(IdlePlaces(), found.scope, "idle_sync") == ()
