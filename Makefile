@@ -23,7 +23,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh fuzz drawn-ranks mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
+.PHONY: help demo compare profile nsys ncu test afresh fuzz drawn-ranks simulated mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,10 @@ drawn-ranks: $(STAMP) ## 300 drawn jobs of eight ranks, a fault or none in each:
 mutants: $(STAMP) ## changed rules that no test notices: minutes; TESTS='tests/timeline' ARGS='--seed 7 --count 20 --again'
 	@echo '==> mutants: results go to out/mutants'
 	@$(VENV) -m tests.mutants $(ARGS) $(TESTS)
+
+simulated: $(STAMP) ## 200 simulated jobs: predicted ceilings beside true removal gains; ARGS='--jobs 50 --seed 7'
+	@echo '==> simulated: half a minute'
+	@$(VENV) -m tests.sim $(ARGS)
 
 check: lint types imports ## lint, types and the import layers
 

@@ -17,9 +17,10 @@ from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UsageError, blamed
 from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
+from profkit.findings.host import SYNC
 from profkit.model.documents.rank_report import DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
-from profkit.model.finding import Finding, NextTool, Skipped
+from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity, Skipped
 from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed
@@ -184,7 +185,24 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         turnaround_fraction=_turnaround_fraction(facts),
         instead=_steps_alone(rank, facts.n_steps),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
+        not_ruled_out=_not_ruled_out(facts),
         notes=_notes(facts),
+    )
+
+
+def _not_ruled_out(facts: Facts) -> frozenset[str]:
+    """What holds the host for most of the window, or costs too much once later idle time is counted."""
+    main = facts.main_device
+    if main is None:
+        return frozenset()
+    held = {
+        "syncs": (main.gains.held_ns, main.gains.sync_ns),
+        "input": (facts.host.loader.total_ns, main.gains.data_ns),
+    }
+    return frozenset(
+        name
+        for name, (held_ns, cost_ns) in held.items()
+        if held_ns > SYNC.limit("held") * facts.window_ns or cost_ns >= SEVERITY_FROM[Severity.MEDIUM] * facts.window_ns
     )
 
 

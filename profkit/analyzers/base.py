@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes
-from profkit.model.budget import NO_TIME, Budget
-from profkit.model.documents.rank_report import Section
-from profkit.model.finding import Finding, Skipped
+from profkit.model.budget import NO_TIME, Budget, column
+from profkit.model.documents.rank_report import Section, TableView
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import Trace, Traits
 from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
-from profkit.timeline import Facts
+from profkit.timeline import Facts, IdlePlaces
 from profkit.units import format_fraction
+
+PLACED: Final = 0.2
+"""Chosen: from that share on, a place of idle time is worth a look before all others."""
 
 R = TypeVar("R")
 
@@ -104,6 +107,54 @@ def by_name(trace: Trace, codes: NDArray[np.int32], durations_ns: I64) -> tuple[
     counts, total = np.bincount(codes), np.bincount(codes, weights=durations_ns)
     order = np.argsort(-total, kind="stable")
     return tuple((trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
+
+
+def idle_before(places: IdlePlaces, scope: Scope, *parts: str) -> tuple[Evidence, ...]:
+    """Where most of the idle time of these causes lies; nothing where that is not known."""
+    first = places.first(parts)
+    if first is None:
+        return ()
+    place, share = first
+    gaps = f"{place.n_gaps:,} gap{'' if place.n_gaps == 1 else 's'}"
+    statement = (
+        f"{format_fraction(share)} of this idle time is {place.words} ({gaps})"
+        if share >= PLACED
+        else f"this idle time is spread: the largest part, {format_fraction(share)}, is {place.words} ({gaps})"
+    )
+    return (Evidence(statement=statement, metric="launches.first_place_share", value=share, unit="fraction"),)
+
+
+def places_table(places: IdlePlaces) -> tuple[TableView, ...]:
+    """Idle time by the operation that ends it, and by what launches that; empty without any.
+
+    A column in which nothing stands is left out.
+    """
+    rows = [
+        (
+            place.before or "end of the window",
+            place.op,
+            place.line or place.span,
+            place.meanwhile,
+            column(place.cause, is_cpu=False),
+            place.n_gaps,
+            place.idle_ns,
+        )
+        for place in places.places
+    ]
+    headers = ("before", "launched by", "from", "host meanwhile", "mostly", "gaps", "idle")
+    units = ("text", "text", "text", "text", "text", "count", "ns")
+    kept = [place for place, unit in enumerate(units) if unit != "text" or any(row[place] for row in rows)]
+    if not rows:
+        return ()
+    return (
+        TableView(
+            title="idle time by what ends it",
+            headers=tuple(headers[place] for place in kept),
+            units=tuple(units[place] for place in kept),
+            rows=tuple(tuple(row[place] for place in kept) for row in rows),
+            note="Gaps between operations that were queued in time are left out.",
+        ),
+    )
 
 
 _INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import STARVED
 from profkit.model.arrays import distinct
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
-from profkit.timeline import Facts
+from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
@@ -35,6 +35,10 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     n_steps_waiting: int
     n_steps: int
     """Steps that lie wholly in the window."""
+    gain_ns: int
+    """Idle time that the window would not have without the waits, debts that later gaps pay off included."""
+    places: IdlePlaces = IdlePlaces()
+    """Where the device is idle."""
 
 
 def measure(facts: Facts) -> InputWaits | Skipped:
@@ -70,6 +74,8 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
         n_steps_waiting=int((per_step > 0).sum()),
         n_steps=per_step.size,
+        gain_ns=facts.budget.idle_data if facts.main_device is None else facts.main_device.gains.data_ns,
+        places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
     )
 
 
@@ -114,14 +120,14 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
             span_ns=result.longest_span_ns,
         ),
     ]
-    evidence.append(_pattern(result))
+    evidence += [_pattern(result), *idle_before(result.places, scope, "idle_data")]
     is_once = result.top_step_share >= STARVED.limit("once") and scope.n_steps > 2
     return (
         STARVED.found(
             title=f"{STARVED.title} {ONCE}" if is_once else "",
             is_once=is_once,
             confidence=(0.5 if is_once else 0.9) - (0 if scope.has_steps else 0.15),
-            recoverable_ns=per_step,
+            recoverable_ns=scope.per_step(result.gain_ns),
             fraction=fraction,
             evidence=tuple(evidence),
             fix=_fix(result),

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, by_name, scope_of
+from profkit.analyzers.base import Analyzer, Scope, by_name, idle_before, scope_of
 from profkit.analyzers.tools import operators
 from profkit.findings.memory import PRESSURE, WARMUP
 from profkit.model.arrays import distinct, distinct_codes, is_one_of
@@ -18,7 +18,7 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
 from profkit.model.trace import CallKind
-from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline import DeviceFacts, Facts, IdlePlaces
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
@@ -46,6 +46,10 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Allocator calls inside those convolutions."""
     trial_idle_ns: int
     """Idle time of the device inside those convolutions."""
+    gain_ns: int
+    """Idle time that the window would not have without the calls, debts that later gaps pay off included."""
+    places: IdlePlaces = IdlePlaces()
+    """Where the device is idle."""
 
 
 def measure(facts: Facts) -> Memory | Skipped:
@@ -82,6 +86,8 @@ def measure(facts: Facts) -> Memory | Skipped:
         n_steps_with_trials=_steps_with(facts, calls.start_ns[waits]),
         n_trial_allocs=n_trial_allocs,
         trial_idle_ns=trial_idle_ns,
+        gain_ns=main.gains.allocator_ns,
+        places=main.places,
     )
 
 
@@ -185,10 +191,11 @@ def _pressure(result: Memory) -> tuple[Finding, ...]:
                 unit="bytes",
             )
         )
+    evidence += idle_before(result.places, scope, "idle_sync")
     return (
         PRESSURE.found(
             confidence=0.8,
-            recoverable_ns=scope.per_step(result.cost_ns),
+            recoverable_ns=scope.per_step(max(result.cost_ns, result.gain_ns)),
             fraction=fraction,
             evidence=tuple(evidence),
             fix="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; use a smaller micro-batch with more accumulation, activation"

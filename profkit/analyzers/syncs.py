@@ -6,13 +6,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.host import SYNC
+from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import CallKind, Trace
-from profkit.timeline import Facts
+from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.host import blocking_calls
 from profkit.units import format_count, format_fraction, format_ns
 
@@ -20,17 +21,23 @@ _MAX_SHOWN = 8
 
 
 class Syncs(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocking calls in the window. `cost_ns` is the idle time they made, not the time they lasted."""
+    """Blocking calls in the window. `cost_ns` is the idle time right behind them, not the time they lasted."""
 
     scope: Scope
     n_calls: int
     blocked_ns: int
     cost_ns: int
+    gain_ns: int
+    """Idle time that the window would not have without them, debts that later gaps pay off included."""
+    held_ns: int
+    """Host time inside them, on the threads that launch."""
     callers: tuple[tuple[str, str, int, int], ...]
     """(call, innermost operator or Python frame, count, blocked ns), the longest first."""
     longest_span_ns: tuple[int, int]
+    places: IdlePlaces
+    """Where the device is idle."""
     worst_share: float
-    """Share of `cost_ns` in its longest stretch: near 1 for start-up, where the first call makes the context."""
+    """Share of `gain_ns` that the longest call alone has: near 1 for a single event."""
 
 
 def measure(facts: Facts) -> Syncs | Skipped:
@@ -54,9 +61,12 @@ def measure(facts: Facts) -> Syncs | Skipped:
         n_calls=int(rows.size),
         blocked_ns=int(duration.sum()),
         cost_ns=main.budget.idle_sync,
+        gain_ns=main.gains.sync_ns,
+        held_ns=main.gains.held_ns,
         callers=_callers(trace, rows, facts.op_of_call[rows], duration),
         longest_span_ns=(int(calls.start_ns[worst]), int(calls.end_ns[worst])) if worst >= 0 else (0, 0),
-        worst_share=int(main.idle.sync.lengths_ns.max()) / main.budget.idle_sync if main.idle.sync else 0.0,
+        places=main.places,
+        worst_share=main.gains.longest_sync_ns / main.gains.sync_ns if main.gains.sync_ns else 0.0,
     )
 
 
@@ -81,48 +91,66 @@ def _callers(
 
 
 def judge(result: Syncs) -> tuple[Finding, ...]:
-    """`host.sync` where waiting calls leave the device idle."""
+    """`host.sync` where waiting calls leave the device idle, at once or later."""
     scope = result.scope
-    fraction = scope.fraction(result.cost_ns)
+    fraction = scope.fraction(result.gain_ns)
     if fraction < SYNC.limit("window") or result.n_calls < SYNC.limit("calls") * scope.n_steps:
         return ()
     if result.worst_share >= SYNC.limit("one_off"):
-        return ()  # one stretch of all steps: a start-up or a checkpoint, reported as host.stall
-    worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
+        return ()  # one call of all steps: a start-up or a checkpoint, reported as host.stall
     return (
         SYNC.found(
             confidence=0.8 if scope.has_steps else 0.6,
-            recoverable_ns=scope.per_step(result.cost_ns),
+            recoverable_ns=scope.per_step(result.gain_ns),
             fraction=fraction,
-            evidence=(
-                Evidence(
-                    statement=f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} after the host waited for it"
-                    f" ({scope.share(result.cost_ns, 'idle_sync')} of the window)",
-                    metric="budget_ns.idle_sync",
-                    value=float(result.cost_ns),
-                    unit="ns",
-                    expected=f"< {format_fraction(SYNC.limit('window'))} of the window",
-                    span_ns=result.longest_span_ns,
-                ),
-                Evidence(
-                    statement=f"{format_count(result.n_calls / scope.n_steps)} blocking call{'' if result.n_calls == scope.n_steps else 's'}"
-                    f" {scope.each}; most time: {worst}",
-                    metric="syncs.n_calls",
-                    value=float(result.n_calls),
-                    unit="count",
-                ),
-            ),
+            evidence=_evidence(result, fraction),
             fix="keep metrics on the GPU and read them every N steps; copy from pinned memory with non_blocking=True;"
             " use torch.where instead of boolean indexing",
             next_tools=(
                 system_timeline(
                     scope,
                     "which call waits for which work, and how long is the GPU idle after it?",
-                    "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, and the gap after each",
+                    "cudaStreamSynchronize and cudaMemcpyAsync in the CUDA API row, and the gaps after each",
                 ),
             ),
         ),
     )
+
+
+def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:
+    """Say what the calls cost, how much of that comes later, and who makes them."""
+    scope = result.scope
+    worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
+    calls = f"blocking call{'' if result.n_calls == scope.n_steps else 's'}"
+    evidence = [
+        Evidence(
+            statement=f"the GPU is idle {format_ns(scope.per_step(result.gain_ns))} {scope.each} because the host waited for it"
+            f" ({format_fraction(fraction)} of the window, from a replay of the launches without these waits)",
+            metric="syncs.gain_ns",
+            value=float(result.gain_ns),
+            unit="ns",
+            expected=f"< {format_fraction(SYNC.limit('window'))} of the window",
+            span_ns=result.longest_span_ns,
+        ),
+        Evidence(
+            statement=f"{format_count(result.n_calls / scope.n_steps)} {calls} {scope.each}; most time: {worst}",
+            metric="syncs.n_calls",
+            value=float(result.n_calls),
+            unit="count",
+        ),
+    ]
+    if result.cost_ns < SYNC.limit("at_once") * result.gain_ns:
+        evidence.append(
+            Evidence(
+                statement=f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: in the"
+                f" {format_ns(scope.per_step(result.held_ns))} {scope.each} that the host waits it launches nothing, so later launches are late",
+                metric="budget_ns.idle_sync",
+                value=float(result.cost_ns),
+                unit="ns",
+            )
+        )
+    parts = ("idle_sync",) if result.cost_ns >= SYNC.limit("at_once") * result.gain_ns else ("idle_sync", *HOST_PARTS)
+    return (*evidence, *idle_before(result.places, scope, *parts))
 
 
 def present(result: Syncs) -> Section:
@@ -130,14 +158,21 @@ def present(result: Syncs) -> Section:
     return Section(
         analyzer="syncs",
         title="synchronising calls",
-        values={"n_calls": result.n_calls, "blocked_ns": result.blocked_ns, "cost_ns": result.cost_ns},
+        values={
+            "n_calls": result.n_calls,
+            "blocked_ns": result.blocked_ns,
+            "cost_ns": result.cost_ns,
+            "gain_ns": result.gain_ns,
+            "held_ns": result.held_ns,
+        },
         tables=(
             TableView(
                 title="blocking calls",
                 headers=("call", "from operator", "count", "blocked"),
                 units=("text", "text", "count", "ns"),
                 rows=result.callers,
-                note="A long wait costs nothing while the GPU works. The sync part of the budget is what it costs.",
+                note="A long wait costs nothing while the GPU has work. Afterwards it does: the host is late for the next"
+                " launches until it has caught up.",
             ),
         )
         if result.callers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings import parts
-from profkit.findings.kind import FindingKind, Threshold
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 _LATE: Final = Threshold(
@@ -32,6 +32,11 @@ LAUNCH_BOUND: Final = FindingKind(
             "and the share of operations launched late, by time, from {}",
             "host-bound public traces show 0.65-1.00, GPU-ahead ones 0.01-0.03",
             "",
+        ),
+        "place": Threshold(
+            0.5,
+            "with {} of this idle time before one operation, in gaps twice as long as usual, the advice is about that operation",
+            "chosen",
         ),
         "before": Threshold(0.25, "or {} of the window idle before launches", "chosen"),
     },
@@ -82,11 +87,13 @@ SYNC: Final = FindingKind(
     late_phase="host",
     late_word="syncs",
     meaning="With .item(), .cpu(), nonzero or printing a loss, the host waits until the GPU is done. Nothing is queued then, so the GPU is idle while the host prepares the next launch.",
-    measured="For each blocking call that ends in idle device time: the smaller of that idle time and the time that the host waited while the device still worked. A call on an idle device costs nothing; a long call during useful work costs only the idle time after it. Loader waits in that idle time count as data.",
+    measured="The launches of the window are replayed without the time that blocking calls held the host: an operation starts when it is launched and its stream is free, other calls still wait. What idle time is gone then is what the calls cost, also in gaps long after them: a host that waits launches nothing, and is late until it has caught up. A wait for work that takes as long anyway costs nothing. The sync part of the budget is only the idle time right after a call: the smaller of that gap and the time that the host waited while the device worked.",
     thresholds={
         "window": Threshold(0.03, "fires at {} of the window", "chosen; nsys-ai uses 2 % of GPU time"),
         "calls": Threshold(1, "and {} blocking call per step", "chosen", ""),
-        "one_off": Threshold(0.5, "one gap with {} of the time is a single event", "as in host.stall"),
+        "one_off": Threshold(0.5, "one call with {} of the cost is a single event", "as in host.stall"),
+        "held": Threshold(0.5, "never ruled out where they hold the host for more than {} of the window", "chosen"),
+        "at_once": Threshold(0.8, "with less than {} of it right after the calls, the finding says so", "chosen"),
     },
     lookalikes=(
         "the profiler's own synchronisation at the window's edge",
@@ -95,6 +102,8 @@ SYNC: Final = FindingKind(
     ),
     proof="Remove or batch the call (read the loss every 50 steps): the step becomes shorter by about the cost shown."
     " torch.cuda.set_sync_debug_mode('warn') lists the lines.",
+    # the host is late for those launches because it was held
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND),),
     fixes=(
         "accumulate metrics on the device",
         "pinned memory and non_blocking=True",

@@ -19,7 +19,9 @@ from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, idle_causes
+from profkit.timeline.places import IdlePlaces, idle_places
 from profkit.timeline.queue import Queue, launch_queue
+from profkit.timeline.replay import Gains, gains
 from profkit.timeline.steps import step_lengths_ns, steps_in_window
 
 EDGE_STEPS: Final = 2
@@ -29,8 +31,8 @@ EDGE_STEPS: Final = 2
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One device over the window.
 
-    `idle` and `unasked` are of the busiest device; of others they are empty, for each would hold the host's ranges
-    once more, and the verdict speaks of the busiest. Their budgets are there all the same.
+    All but activity, queue and budget are of the busiest device; of others they are empty, for each would hold the
+    host's ranges once more, and the verdict speaks of the busiest.
     """
 
     device: int
@@ -40,6 +42,9 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     unasked: Intervals
     """Exposed communication under which the host had not asked for the next compute."""
     budget: Budget
+    gains: Gains = Gains()
+    """What each cause on the host costs, debts that later idle time pays off included."""
+    places: IdlePlaces = IdlePlaces()
 
     @property
     def parts(self) -> dict[str, Intervals]:
@@ -68,7 +73,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             active = [device_activity(trace, index) for index in trace.device_indices]
             main = _busiest(active)
             devices = tuple(
-                _device(trace, activity, host, index, is_main=place == main)
+                _device(trace, activity, host, index, inside if place == main else None)
                 for place, (index, activity) in enumerate(zip(trace.device_indices, active, strict=True))
             )
             return_free_memory(trace.meta.n_events)
@@ -168,16 +173,30 @@ def _busiest(devices: Sequence[Activity]) -> int:
     return max(range(len(devices)), key=lambda place: devices[place].any.total_ns)
 
 
-def _device(trace: Trace, activity: Activity, host: HostStates, device: int, *, is_main: bool) -> DeviceFacts:
+def _device(
+    trace: Trace, activity: Activity, host: HostStates, device: int, op_of_call: NDArray[np.int32] | None
+) -> DeviceFacts:
+    """The facts of a device; the operators of calls are given for the busiest."""
     queue = launch_queue(trace, activity)
     return_free_memory(trace.meta.n_events)  # what follows needs the most room
     idle = idle_causes(trace, activity, host, queue)
     parts = _parts(activity, idle)
     budget = Budget(window_ns=trace.window_duration_ns, **{name: times.total_ns for name, times in parts.items()})
-    if not is_main:
-        idle = IdleCauses.none()
-    late = unasked(trace, activity, parts["comm_exposed"], host) if is_main else Intervals.empty()
-    return DeviceFacts(device=device, activity=activity, queue=queue, idle=idle, unasked=late, budget=budget)
+    if op_of_call is None:
+        none = Intervals.empty()
+        return DeviceFacts(
+            device=device, activity=activity, queue=queue, idle=IdleCauses.none(), unasked=none, budget=budget
+        )
+    return DeviceFacts(
+        device=device,
+        activity=activity,
+        queue=queue,
+        idle=idle,
+        unasked=unasked(trace, activity, parts["comm_exposed"], host),
+        budget=budget,
+        gains=gains(trace, activity, host, queue),
+        places=idle_places(trace, activity, idle, queue, op_of_call),
+    )
 
 
 def _parts(activity: Activity, idle: IdleCauses) -> dict[str, Intervals]:

@@ -60,8 +60,8 @@ def _on_one_line(ops: CpuOps, order: NDArray[Any]) -> list[I64] | None:
     return laid_out((thread, thread), (ops.start_ns[order], ops.end_ns[order]))
 
 
-def enclosing_op(ops: CpuOps, thread: NDArray[np.int32], at_ns: I64) -> I64:
-    """For each (thread, time): the row of the innermost operator running there, `NO_ROW` for none."""
+def enclosing_op(ops: CpuOps | Spans, thread: NDArray[np.int32], at_ns: I64) -> I64:
+    """For each (thread, time): the row of the innermost operator (or range) running there, `NO_ROW` for none."""
     out = np.full(at_ns.size, NO_ROW, np.int64)
     threads = distinct_codes(thread)
     if threads.size > MANY:

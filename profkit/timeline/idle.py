@@ -18,6 +18,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
 from profkit.model import arrays
@@ -118,11 +119,9 @@ def _gaps(trace: Trace, activity: Activity, idle: Intervals) -> _Gaps:
     """
     gpu, calls = trace.gpu, trace.calls
     start, end = idle.start_ns, idle.end_ns
-    rows = np.flatnonzero(gpu.device == gpu.device[activity.rows[0]]) if activity.rows.size else activity.rows
-    place = np.searchsorted(gpu.start_ns[rows], end)
-    exists = place < rows.size
-    row = rows[np.minimum(place, max(rows.size - 1, 0))] if rows.size else np.zeros(start.size, np.intp)
-    launch = np.where(exists, gpu.launch_row[row], -1) if rows.size else np.full(start.size, -1)
+    row = ending_rows(trace, activity, end)
+    exists = row >= 0
+    launch = np.where(exists, gpu.launch_row[row], -1) if exists.any() else np.full(start.size, -1)
     linked = launch >= 0
     launched = np.where(linked, calls.start_ns[launch], end) if len(calls) else end.copy()
     returned = np.where(linked, calls.end_ns[launch], end) if len(calls) else end.copy()
@@ -135,6 +134,16 @@ def _gaps(trace: Trace, activity: Activity, idle: Intervals) -> _Gaps:
         launched_ns=launched,
         is_known=linked | ~exists,
     )
+
+
+def ending_rows(trace: Trace, activity: Activity, end_ns: I64) -> NDArray[np.intp]:
+    """The row of a device's operation that ends its idle time at each of these times, -1 for none."""
+    gpu = trace.gpu
+    rows = np.flatnonzero(gpu.device == gpu.device[activity.rows[0]]) if activity.rows.size else activity.rows
+    place = np.searchsorted(gpu.start_ns[rows], end_ns)
+    if rows.size == 0:
+        return np.full(end_ns.size, -1, np.intp)
+    return np.where(place < rows.size, rows[np.minimum(place, rows.size - 1)], -1)
 
 
 def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:

@@ -50,6 +50,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What to run where the capture cannot carry a verdict, if not a new capture."""
     skipped: frozenset[str] = frozenset()
     """The analyzers that could not look: what they would have found is not ruled out."""
+    not_ruled_out: frozenset[str] = frozenset()
+    """The analyzers whose cause costs more, or holds the host for longer, than its part of the budget tells."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
     is_alone: bool = True

@@ -106,7 +106,7 @@ def ruled_out(case: Case, bottleneck: Bottleneck, *, late_phases: Collection[str
     return tuple(
         f"{words(*part.budget, is_cpu=case.is_cpu)} ({format_fraction(case.budget.shown(*part.budget))})"
         for part in PARTS
-        if part.analyzer not in case.skipped
+        if part.analyzer not in case.skipped | case.not_ruled_out
         and not (part.late_phase and part.late_phase in late_phases)
         and not _causes_of(part) & (found | {bottleneck})
         and sum(case.budget.fraction(name) for name in part.budget) < SEVERITY_FROM[Severity.MEDIUM]

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from profkit.analyzers.base import idle_before
 from profkit.analyzers.syncs import Syncs, judge, measure
+from profkit.findings.host import LAUNCH_BOUND
+from profkit.model.budget import HOST_PARTS
+from profkit.pipeline import analyse
 from profkit.testing import draw, kernel, launch, span, trace_of
-from profkit.timeline import Facts
+from profkit.timeline import Facts, IdlePlaces
+from profkit.verdict.compete import ranked_causes
 
 US = 1000
 
@@ -42,7 +47,7 @@ def test_it_fires_at_three_hundredths_of_the_window_and_one_call_a_step(
 ) -> None:
     found = waiting()
     scope = replace(found.scope, window_ns=1000 * US, n_steps=4)
-    changed = replace(found, scope=scope, cost_ns=cost_us * US, n_calls=n_calls, worst_share=worst_share)
+    changed = replace(found, scope=scope, gain_ns=cost_us * US, n_calls=n_calls, worst_share=worst_share)
     assert bool(judge(changed)) == fires
 
 
@@ -74,3 +79,75 @@ def test_callers_come_with_their_operators_the_longest_first() -> None:
         ("cudaStreamSynchronize", "aten::item", 2, 15 * US),
     )
     assert found.longest_span_ns == (start + 30 * US, start + 60 * US)
+
+
+HELD_THEN_LATE = """
+        steps  | 0..............................
+        gpu s7 | .KKKKKKKKKKKK.....kk...KK...kk.
+        main   | LSSSSSSSSSSSSS...L....L....L...
+    """
+
+
+def test_a_wait_is_charged_for_later_gaps_too() -> None:
+    found = found_in(HELD_THEN_LATE)
+    # free of the wait, the host launches at 4, 9 and 14 what it launched at 17, 22 and 27: the device is done at 20.5,
+    # with the least gap of 0.5 between operations, and no longer at 31
+    assert (found.gain_ns, found.cost_ns, found.held_ns) == (10_500, 4 * US, 13 * US)
+
+
+def test_the_finding_says_what_comes_later() -> None:
+    found = replace(found_in(HELD_THEN_LATE), worst_share=0.0)
+    (finding,) = judge(found)
+    assert finding.recoverable_ns == 10_500
+    assert finding.fraction == pytest.approx(10.5 / 31)
+    assert [item.metric for item in finding.evidence] == [
+        "syncs.gain_ns",
+        "syncs.n_calls",
+        "budget_ns.idle_sync",
+        "launches.first_place_share",
+    ]
+
+
+def test_what_comes_at_once_needs_no_second_sentence() -> None:
+    (finding,) = judge(replace(found_in(HELD_THEN_LATE), worst_share=0.0, cost_ns=8_400))
+    assert [item.metric for item in finding.evidence] == [
+        "syncs.gain_ns",
+        "syncs.n_calls",
+        "launches.first_place_share",
+    ]
+
+
+def test_a_single_call_is_a_single_event() -> None:
+    assert found_in(HELD_THEN_LATE).worst_share == 1.0
+
+
+def test_what_holds_the_host_is_never_ruled_out() -> None:
+    picture = """
+        steps  | 0...................1...................
+        gpu s7 | .KKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKK.
+        main   | LSSSSSSSSSSSSSSSSSSSS.SSSSSSSSSSSSSSSSSS
+    """
+    analysed = analyse(draw(picture))
+    assert "syncs" in analysed.case.not_ruled_out
+    assert not any("synchronisation" in said for said in analysed.verdict.ruled_out)
+    free = analyse(draw(picture.replace("SSSSSSSSSSSSSSSSSSSS.SSSSSSSSSSSSSSSSSS", "SSSS" + "." * 35)))
+    assert "syncs" not in free.case.not_ruled_out
+
+
+@pytest.mark.parametrize(("late", "first"), [(0.3, "host.sync"), (0.7, "host.launch_bound")])
+def test_launches_that_waits_make_late_are_not_blamed_on_the_host(late: float, first: str) -> None:
+    (sync,) = judge(replace(found_in(HELD_THEN_LATE), worst_share=0.0))
+    assert sync.fraction == pytest.approx(0.34, abs=0.01)
+    bound = LAUNCH_BOUND.found(
+        fraction=late, confidence=0.85, recoverable_ns=1, evidence=sync.evidence, fix="", severity=sync.severity
+    )
+    assert ranked_causes([bound, sync])[0].id == first
+
+
+def test_spread_idle_time_is_called_spread() -> None:
+    found = found_in(HELD_THEN_LATE)
+    place = found.places.places[0]
+    few = IdlePlaces(places=(place,), total_ns={"idle_sync": 10 * place.in_parts(["idle_sync", *HOST_PARTS])})
+    said = idle_before(few, found.scope, "idle_sync", *HOST_PARTS)[0].statement
+    assert said.startswith("this idle time is spread: the largest part, 10.0 %, is before compute_kernel")
+    assert idle_before(IdlePlaces(), found.scope, "idle_sync") == ()

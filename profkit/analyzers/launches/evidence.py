@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from profkit.analyzers.base import idle_before
 from profkit.analyzers.launches.measured import Launches
 from profkit.findings.host import LAUNCH_BOUND
-from profkit.model.budget import label
+from profkit.model.budget import HOST_PARTS, label
 from profkit.model.finding import Evidence
+from profkit.timeline.places import Place
 from profkit.units import format_count, format_fraction, format_ns
 
 MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own work
@@ -37,6 +39,7 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
             span_ns=result.longest_gap_ns,
         ),
+        *idle_before(result.places, scope, *HOST_PARTS),
         Evidence(
             statement=f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
             f" the GPU was idle{floor}",
@@ -57,7 +60,7 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             )
         )
     evidence += _os_evidence(result)
-    if result.top_operators:
+    if result.top_operators and one_place(result) is None:
         named = ", ".join(name for name, _, _ in result.top_operators)
         share = sum(count for _, count, _ in result.top_operators) / max(result.n_operations, 1)
         evidence.append(
@@ -69,6 +72,11 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             )
         )
     return tuple(evidence)
+
+
+def one_place(result: Launches) -> Place | None:
+    """The one place before which most of the idle time of the host lies, if there is one."""
+    return result.places.outstanding(HOST_PARTS, LAUNCH_BOUND.limit("place"))
 
 
 def _os_evidence(result: Launches) -> list[Evidence]:

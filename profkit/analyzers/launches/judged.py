@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from profkit.analyzers.base import Analyzer
-from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence
+from profkit.analyzers.base import Analyzer, idle_before, places_table
+from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence, one_place
 from profkit.analyzers.launches.measured import Launches, measure
 from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.findings.host import LAUNCH_BOUND, STALL
+from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.timeline.places import Place
 from profkit.units import format_fraction, format_ns
 
 # Chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one.
@@ -55,19 +57,24 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     scope = result.scope
     mostly_host = result.has_ops and result.host_idle_ns > 2 * result.launch_idle_ns
     rho = result.rho_count or 0
+    place = None if scope.is_cpu else one_place(result)
     clear = fraction >= 2 * LAUNCH_BOUND.limit("window") and (rho >= LAUNCH_BOUND.limit("rho") or scope.is_cpu)
     in_system = scope.is_cpu and mostly_host and result.waits_for_system
     return LAUNCH_BOUND.found(
         title=_title(result, mostly_host=mostly_host),
         confidence=(0.85 if clear else 0.6) - (0.1 if scope.is_cpu else 0),
-        recoverable_ns=scope.per_step(late),
+        recoverable_ns=scope.per_step(late if result.gain_ns is None else result.gain_ns),
         fraction=fraction,
         evidence=(
             *(cpu_evidence(result, fraction) if scope.is_cpu else device_evidence(result, fraction)),
             *_each_step(result),
         ),
-        fix=_WAIT_FIX if in_system else _fix(is_cpu=scope.is_cpu, mostly_host=mostly_host),
-        next_tools=(_next_tool(result, mostly_host=mostly_host, in_system=in_system),),
+        fix=_fix_of(place)
+        if place is not None
+        else _WAIT_FIX
+        if in_system
+        else _fix(is_cpu=scope.is_cpu, mostly_host=mostly_host),
+        next_tools=(_next_tool(result, mostly_host=mostly_host or place is not None, in_system=in_system),),
     )
 
 
@@ -94,6 +101,17 @@ def _fix(*, is_cpu: bool, mostly_host: bool) -> str:
     compiled = "torch.compile" + ("" if is_cpu else " (mode='reduce-overhead') or CUDA graphs")
     return (
         f"use {compiled} for the hot blocks, a foreach or fused optimizer, a larger batch, fewer Python-level operators"
+    )
+
+
+def _fix_of(place: Place) -> str:
+    each = format_ns(place.in_parts(HOST_PARTS) // max(place.n_gaps, 1))
+    who = place.line or place.op or place.span or "its launcher"
+    if not place.before:
+        return f"find out what the host does at the window's end, where the GPU is idle for {each}"
+    return (
+        f"make what the host does before {place.before} cheaper: the GPU waits {each} for it each time. Look at"
+        f" {who}: cache what it works out on every call, leave out checks, or capture the block in a CUDA graph"
     )
 
 
@@ -147,6 +165,7 @@ def _stall(result: Launches, late: int, fraction: float) -> Finding:
                 expected=f"< {format_fraction(STALL.limit('one_off'))}",
                 span_ns=result.longest_gap_ns,
             ),
+            *idle_before(result.places, result.scope, *HOST_PARTS, "idle_sync"),
         ),
         fix="record steady steps (wait 10, warm up 5, record 12): a stall that recurs is real",
     )
@@ -173,16 +192,20 @@ def present(result: Launches) -> Section:
             **({} if result.scope.is_cpu else {"turnaround_ns": result.turnaround_ns}),
             "op_cost_ns": result.op_cost_ns,
         },
-        tables=(
-            TableView(
-                title="operators with the most launches",
-                headers=("operator", "launches", "device time"),
-                units=("text", "count", "ns"),
-                rows=result.top_operators,
-            ),
-        )
-        if result.top_operators
-        else (),
+        tables=(*places_table(result.places), *_top_operators(result)),
+    )
+
+
+def _top_operators(result: Launches) -> tuple[TableView, ...]:
+    if not result.top_operators:
+        return ()
+    return (
+        TableView(
+            title="operators with the most launches",
+            headers=("operator", "launches", "device time"),
+            units=("text", "count", "ns"),
+            rows=result.top_operators,
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from profkit.findings.host import STALL
 from profkit.model.arrays import median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind
-from profkit.timeline import Facts
+from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import os_waits
 from profkit.timeline.steps import edges, steps_in_window
@@ -57,6 +57,10 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Whether dispatch can be told from other host work."""
     turnaround_ns: int = 0
     """Idle time between operations that had been issued in time."""
+    gain_ns: int | None = None
+    """By how much the window would be shorter if the host took no time for its own work; None on a CPU."""
+    places: IdlePlaces = IdlePlaces()
+    """Where the device is idle."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """(call of the operating system, ns) of the launching threads in `host_idle_ns`."""
 
@@ -110,6 +114,8 @@ def _measure_device(facts: Facts) -> Launches:
         top_operators=_top_operators(facts),
         op_cost_ns=0,
         has_ops=facts.host.has_ops,
+        gain_ns=main.gains.host_ns,
+        places=main.places,
         os_waits=os_waits(trace, facts.host.threads, main.idle.host),
     )
 

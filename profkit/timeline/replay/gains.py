@@ -1,0 +1,187 @@
+"""What the window of a device would last without a cause on its host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.findings.capture import QUALITY
+from profkit.model.arrays import I64, is_one_of
+from profkit.model.intervals import Intervals
+from profkit.model.trace import CallKind, RuntimeCalls, Trace
+from profkit.timeline.activity import Activity
+from profkit.timeline.host import HostStates, blocking_calls
+from profkit.timeline.queue import Queue
+from profkit.timeline.replay.clocks import WAIT, Events, run
+from profkit.timeline.replay.streams import Stream, streams_of, timed
+from profkit.timeline.replay.waits import holding, waiting
+
+_DRIVING_SHARE: Final = 0.1
+"""A thread with this share of the launches drives the device: the others' launches do not show that the host is free.
+Chosen: the forward and the autograd thread have 0.3 to 0.7 each, a thread that copies batches has a few hundredths."""
+_WORTH: Final = 0.01
+"""Of the window: what gains less is no finding, whatever it consists of."""
+
+
+class Gains(msgspec.Struct, frozen=True, kw_only=True):
+    """By how much the window would be shorter without a cause, ns each; they overlap, so they must not be added."""
+
+    sync_ns: int = 0
+    """Without calls that wait for the device, those of the allocator apart."""
+    allocator_ns: int = 0
+    data_ns: int = 0
+    host_ns: int = 0
+    """With a host that takes no time for its own work: waits for data and for the device stay."""
+    longest_sync_ns: int = 0
+    """Without the longest of these calls alone; 0 where all of them gain less than a hundredth of the window."""
+    held_ns: int = 0
+    """Host time inside the calls of `sync_ns`, in the window."""
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """The launches and waits of one device's window, ready to be replayed without some host time."""
+
+    events: Events
+    sync: Intervals
+    """When calls that wait for the device held the host."""
+    allocator: Intervals
+    begin_ns: int
+    """Where the host begins: the window, or the first launch of it."""
+    before_ns: tuple[int, ...]
+    """When each stream was done with what came before."""
+    end_ns: int
+    """When the window's work was done."""
+    until_ns: int
+    """The end of the window."""
+    idle_ns: int
+    """All idle time of the device in the window: no more is credited. That streams would also work side by side for
+    longer is not: what waits for what is not known."""
+
+    def gain_ns(self, removed: Intervals) -> int:
+        """By how much the window's work would be done sooner, had the host not spent these times.
+
+        Where the device is the last to finish, what the host did at the end belongs to what follows.
+        """
+        events = self.events
+        if not removed or events.at_ns.size == 0:
+            return 0
+        went_on = np.concatenate(([self.begin_ns], events.left_ns[:-1]))
+        spent = events.at_ns - went_on - removed.covered_ns(went_on, events.at_ns)
+        length = events.left_ns - events.at_ns
+        is_gone = (events.lane == WAIT) & (removed.covered_ns(events.at_ns, events.left_ns) >= length)
+        host, *streams = run(events, spent, is_gone, tuple(at - self.begin_ns for at in self.before_ns))
+        last = events.left_ns[-1:]
+        until = np.maximum(last, self.until_ns)
+        host += int((until - last - removed.covered_ns(last, until))[0])
+        done = max(host, *streams) if self.end_ns <= self.until_ns else max(streams)
+        return min(max(self.end_ns - self.begin_ns - round(done), 0), self.idle_ns)
+
+
+def gains(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> Gains:
+    """What each cause on the host costs the window of one device; nothing where launches and starts do not agree."""
+    is_faulty = queue.n_early > QUALITY.limit("no_cause") * queue.n_linked
+    found = None if is_faulty else replay(trace, activity, queue)
+    if found is None:
+        return Gains()
+    low, high = trace.window_ns
+    elsewhere = found.sync | found.allocator | host.loader
+    own = elsewhere.gaps(found.begin_ns, max(high, found.begin_ns))
+    sync_ns = found.gain_ns(found.sync)
+    return Gains(
+        sync_ns=sync_ns,
+        longest_sync_ns=found.gain_ns(_longest(found.sync)) if sync_ns >= _WORTH * (high - low) else 0,
+        allocator_ns=found.gain_ns(found.allocator),
+        data_ns=found.gain_ns(host.loader),
+        host_ns=found.gain_ns(own),
+        held_ns=found.sync.clip(low, high).total_ns,
+    )
+
+
+def _longest(times: Intervals) -> Intervals:
+    place = slice(*((at := int(times.lengths_ns.argmax())), at + 1)) if times else slice(0)
+    return Intervals(times.start_ns[place], times.end_ns[place])
+
+
+def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
+    """The replay of one device's window; None where no launch of its operations is known."""
+    gpu, calls = trace.gpu, trace.calls
+    low, high = trace.window_ns
+    is_inside = gpu.start_ns[activity.rows] >= low
+    rows, before = activity.rows[is_inside], activity.rows[~is_inside]
+    launch = gpu.launch_row[rows]
+    linked = launch >= 0
+    threads = _driving(calls, launch[linked])
+    if not threads:
+        return None
+    blocking = blocking_calls(trace)
+    issued = _issued(calls, launch, gpu.start_ns[rows], blocking, queue.latency_ns)
+    issued = np.where(linked, issued, np.iinfo(np.int64).min)
+    begin = min(low, int(issued[linked].min()))
+    driving = np.sort(launch[linked & is_one_of(calls.thread[launch], threads)])  # calls are in order of time
+    held = holding(trace, blocking & is_one_of(calls.thread, threads), calls.start_ns[driving], begin)
+    key = np.where(linked, issued, np.maximum.accumulate(issued))  # without a launch: behind the one before it
+    order = np.argsort(key, kind="stable")
+    at = np.maximum(key[order], begin)
+    streams = streams_of(trace, rows[order], before, at, linked[order])
+    return Replay(
+        events=_events(trace, streams, held, at, queue),
+        sync=_intervals(calls, held[calls.kind[held] != CallKind.ALLOC]),
+        allocator=_intervals(calls, held[calls.kind[held] == CallKind.ALLOC]),
+        begin_ns=begin,
+        before_ns=tuple(stream.before_ns for stream in streams),
+        end_ns=max(high, int(gpu.end_ns[rows].max())),
+        until_ns=high,
+        idle_ns=high - low - activity.any.total_ns,
+    )
+
+
+def _driving(calls: RuntimeCalls, launch: I64) -> tuple[int, ...]:
+    if launch.size == 0:
+        return ()
+    counts = np.bincount(calls.thread[launch])
+    return tuple(int(code) for code in np.flatnonzero(counts >= _DRIVING_SHARE * launch.size))
+
+
+def _intervals(calls: RuntimeCalls, rows: NDArray[np.intp]) -> Intervals:
+    return Intervals.of(calls.start_ns[rows], calls.end_ns[rows])
+
+
+def _issued(calls: RuntimeCalls, launch: I64, start: I64, blocking: NDArray[np.bool_], latency_ns: int) -> I64:
+    """When the host gave the device each operation: at its launch call, of a long one shortly before it returns.
+
+    A first call loads modules before it launches.
+    """
+    returned = np.where(blocking[launch], calls.start_ns[launch], calls.end_ns[launch])
+    issued: I64 = np.maximum(calls.start_ns[launch], np.minimum(returned, start) - latency_ns)
+    return np.minimum(issued, start)
+
+
+def _events(trace: Trace, streams: Sequence[Stream], held: NDArray[np.intp], at: I64, queue: Queue) -> Events:
+    calls = trace.calls
+    lane = np.zeros(at.size, np.int8)
+    reach = np.zeros(at.size)
+    behind = [np.zeros(at.size) for _ in streams]
+    for number, stream in enumerate(streams):
+        lane[stream.place] = number
+        x, reach[stream.place], z = timed(stream, [other for other in streams if other is not stream], queue)
+        for column, values in zip(behind, (*z[:number], x, *z[number:]), strict=True):
+            column[stream.place] = values
+    start, end = calls.start_ns[held], np.minimum(calls.end_ns[held], trace.window_ns[1])
+    place = np.searchsorted(at, start, "right")
+    own, after = waiting(trace, held, end, [stream.done_by(place) for stream in streams])
+    if start.size:  # what another thread launched while this one was held comes behind the wait
+        wait = np.maximum(np.searchsorted(start, at, "left") - 1, 0)
+        later = np.where((start[wait] < at) & (at < end[wait]), end[wait], at)
+        reach, at = reach - (later - at), later
+    order = np.argsort(np.concatenate((at, start)), kind="stable")  # at one time the launch comes first
+    return Events(
+        at_ns=np.concatenate((at, start))[order],
+        left_ns=np.concatenate((at, end))[order],
+        lane=np.concatenate((lane, np.full(start.size, WAIT, np.int8)))[order],
+        reach=np.concatenate((reach, own))[order],
+        behind=tuple(np.concatenate(pair)[order] for pair in zip(behind, after, strict=True)),
+    )

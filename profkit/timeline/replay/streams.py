@@ -1,0 +1,141 @@
+"""What operations take on their streams, behind each other, their launches and other streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, distinct, quantile
+from profkit.model.trace import Kind, Trace
+from profkit.timeline.queue import MAX_LATENCY_NS, MIN_LATENCY_NS, Queue
+from profkit.timeline.replay.clocks import F64
+
+_MOST_LANES: Final = 3
+"""Streams that have a clock of their own; the last one is that of all others. Chosen: compute, communication, copy."""
+_LEAST_SHARE: Final = 0.01
+"""Of the busy time that a stream with a clock of its own must have. Chosen: as small as what no finding tells."""
+_LEAST_GAP_NS: Final = 500
+"""Between operations of one stream where the trace shows no two that were queued. Chosen: back-to-back kernels of the
+public captures have 0.7 us and more."""
+_TAIL: Final = 3
+"""Times the latency beyond which an operation waited for more than its launch. Chosen: of drawn jobs with a spread of a
+third, one launch in a thousand takes over four times the median; what counts as a wait for something else is left out
+of the ceiling."""
+_FOLLOWS: Final = 0.95
+_N_QUEUED: Final = 5
+"""Operations that show how a stream behaves. Chosen, as is the share of them that has to agree."""
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """The operations of one stream, or of several as one, in the order of launches; shape (n,) each."""
+
+    place: NDArray[np.intp]
+    """Where they stand among all of the device."""
+    start_ns: I64
+    end_ns: I64
+    at_ns: I64
+    linked: NDArray[np.bool_]
+    before_ns: int
+
+    @property
+    def done_ns(self) -> I64:
+        """When each, and all before it, had ended."""
+        return np.maximum(np.maximum.accumulate(self.end_ns), self.before_ns)
+
+    def done_by(self, place: NDArray[np.intp]) -> I64:
+        """When it had done all that stands before these places among all of the device."""
+        own = np.searchsorted(self.place, place)
+        return np.concatenate(([self.before_ns], self.done_ns))[own]
+
+
+def streams_of(
+    trace: Trace, rows: NDArray[np.intp], before: NDArray[np.intp], at_ns: I64, linked: NDArray[np.bool_]
+) -> list[Stream]:
+    """The streams of a device's rows in the order of launches (at these times), and of those that came before them."""
+    gpu, low = trace.gpu, trace.window_ns[0]
+    lane, lane_before = _lanes(trace, rows, before)
+    return [
+        Stream(
+            place=place,
+            start_ns=gpu.start_ns[rows[place]],
+            end_ns=gpu.end_ns[rows[place]],
+            at_ns=at_ns[place],
+            linked=linked[place],
+            before_ns=int(gpu.end_ns[before[lane_before == number]].max(initial=low)),
+        )
+        for number in range(int(lane.max()) + 1)
+        if (place := np.flatnonzero(lane == number)).size
+    ]
+
+
+def _lanes(trace: Trace, rows: NDArray[np.intp], before: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The lane of each of these rows, and of those before: the stream with most compute, the busiest, all others."""
+    gpu = trace.gpu
+    streams = distinct(gpu.stream[rows])
+    own = np.searchsorted(streams, gpu.stream[rows])
+    length = (gpu.end_ns - gpu.start_ns)[rows]
+    spent = np.bincount(own, weights=length)
+    spent[np.bincount(own, weights=length * (gpu.kind[rows] == Kind.COMPUTE)).argmax()] = np.inf
+    n_lanes = min(max(int(np.count_nonzero(spent >= _LEAST_SHARE * length.sum())), 1), _MOST_LANES)
+    rank = np.empty(streams.size, np.intp)
+    rank[np.argsort(-spent, kind="stable")] = np.minimum(np.arange(streams.size), n_lanes - 1)
+    place = np.minimum(np.searchsorted(streams, gpu.stream[before]), streams.size - 1)
+    return rank[own], np.where(streams[place] == gpu.stream[before], rank[place], rank.max())
+
+
+def timed(stream: Stream, others: Sequence[Stream], queue: Queue) -> tuple[F64, F64, list[F64]]:
+    """`x` and `y` of the operations of a stream, and `z` behind each of the others."""
+    start, end, at, linked = stream.start_ns, stream.end_ns, stream.at_ns, stream.linked
+    previous = np.concatenate(([stream.before_ns], stream.done_ns[:-1]))
+    gap, lag, length = start - previous, np.maximum(start - at, 0), end - start
+    longest = _TAIL * queue.latency_ns if queue.floor_median_ns else MAX_LATENCY_NS
+    least = _least_gap_ns(gap[linked & (at < previous) & (gap >= 0) & (gap <= queue.turnaround_ns)])
+    is_late = linked & (gap > 0) & (at >= previous)
+    by_launch = is_late | (linked & (gap > least) & (lag <= longest))
+    waited = np.where(is_late, np.maximum(lag - longest, 0), 0)
+    by_other, z = _by_other(stream, others, ~by_launch & (gap > queue.turnaround_ns), queue.latency_ns)
+    soonest = max(min(queue.floor_p5_ns or MIN_LATENCY_NS, queue.latency_ns), 0)
+    x = np.where(by_launch | by_other, length + np.minimum(gap, least + waited), np.maximum(end - previous, 0))
+    y = np.where(by_launch, end - at, np.minimum(lag, soonest) + length).astype(np.float64)
+    y[~linked] = -np.inf
+    return x.astype(np.float64), y, z
+
+
+def _by_other(
+    stream: Stream, others: Sequence[Stream], waiting: NDArray[np.bool_], near_ns: int
+) -> tuple[NDArray[np.bool_], list[F64]]:
+    """Which operations of those that wait start as work of another stream ends, and `z` behind each stream."""
+    start = stream.start_ns
+    ended = []
+    for other in others:
+        ends = np.concatenate(([np.iinfo(np.int64).min // 2], np.sort(other.end_ns)))
+        ended.append(ends[np.searchsorted(ends, start, "right") - 1])
+    latest = np.maximum.reduce(ended) if ended else np.full(start.size, np.iinfo(np.int64).min // 2)
+    by_other = waiting & (start - latest <= near_ns)
+    z = []
+    for other, end in zip(others, ended, strict=True):
+        done = other.done_by(stream.place)
+        behind = np.where(by_other & (end == latest), stream.end_ns - done, -np.inf)
+        if _follows(stream, done):
+            soonest = stream.end_ns - start + np.minimum(start - done, _LEAST_GAP_NS)
+            behind = np.maximum(behind, np.where(start >= done, soonest, -np.inf))
+        z.append(behind)
+    return by_other, z
+
+
+def _follows(stream: Stream, done: I64) -> bool:
+    """Whether a stream waits for all that another was given before, done at these times: a collective for gradients.
+
+    What was launched when that was not yet done shows it.
+    """
+    tested = stream.linked & (done > stream.at_ns)
+    n = int(np.count_nonzero(tested))
+    return n >= _N_QUEUED and int(np.count_nonzero(stream.start_ns[tested] >= done[tested])) >= _FOLLOWS * n
+
+
+def _least_gap_ns(gaps: I64) -> int:
+    return int(quantile(gaps, 0.05)) if gaps.size >= _N_QUEUED else _LEAST_GAP_NS

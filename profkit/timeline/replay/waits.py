@@ -1,0 +1,66 @@
+"""The calls that hold the host, and how long after the device they let it go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.trace import CallKind, Trace
+from profkit.timeline.replay.clocks import F64
+
+_RELEASE_NS: Final = 10_000
+"""How long after the device a call returns at most, where it did not wait here but would in the replay. Chosen: the
+default launch latency; calls on an idle device take 2 to 10 us."""
+_ALL: Final = re.compile("DeviceSynchronize|CtxSynchronize|free", re.IGNORECASE)
+"""Calls that wait for every stream. Of others it is known only of the stream that they outlast."""
+_EVENT: Final = re.compile("Event", re.IGNORECASE)
+"""Calls that wait for work given before an event: where they did not wait, that may be long ago."""
+
+
+def holding(trace: Trace, blocking: NDArray[np.bool_], launched: I64, begin: int) -> NDArray[np.intp]:
+    """The blocking calls that held the host: no driving thread launched meanwhile, and none lies in another."""
+    calls, high = trace.calls, trace.window_ns[1]
+    rows = np.flatnonzero(blocking)
+    start, end = calls.start_ns[rows], calls.end_ns[rows]
+    rows = rows[(start >= begin) & (end > start) & (start < high)]
+    start, end = calls.start_ns[rows], calls.end_ns[rows]
+    is_free = np.searchsorted(launched, end, "left") > np.searchsorted(launched, start, "right")
+    rows = rows[~is_free]
+    reach = np.maximum.accumulate(calls.end_ns[rows])
+    is_apart = np.ones(rows.size, np.bool_)
+    is_apart[1:] = calls.start_ns[rows[1:]] >= reach[:-1]
+    return rows[is_apart]
+
+
+def waiting(trace: Trace, rows: NDArray[np.intp], end: I64, done: Sequence[I64]) -> tuple[F64, list[F64]]:
+    """`o` of calls that return at `end`, and `d` behind each stream, whose work until then is done at `done`.
+
+    A call that returns before a stream is done waits for none of it. What such a call takes stays as it is: it waits
+    for earlier work, which host time that is taken out brings forward by no more than the call.
+    """
+    calls = trace.calls
+    allocating = calls.kind[rows] == CallKind.ALLOC
+    costs = allocating & ~_named(trace, rows, _ALL)
+    start, length = calls.start_ns[rows], end - calls.start_ns[rows]
+    until = np.maximum.reduce([np.where(each <= end, each, start) for each in done])
+    waited = (until > start) & ~costs
+    own = np.where(waited, end - until, length).astype(np.float64)
+    least = np.where(allocating, length, np.minimum(length, _RELEASE_NS))  # it frees after that
+    after = np.where(waited, end - until, least)
+    for_all = _named(trace, rows, _ALL)
+    is_bound = ~costs & (waited | ~_named(trace, rows, _EVENT))
+    return own, [
+        np.where((each <= end) & is_bound & (for_all | (each == until) | (number == 0)), after, -np.inf)
+        for number, each in enumerate(done)
+    ]
+
+
+def _named(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Which of these runtime calls have such a name."""
+    names = trace.calls.name[rows]
+    return is_one_of(names, [code for code in distinct_codes(names).tolist() if pattern.search(trace.name(code))])
