@@ -48,7 +48,7 @@ def test_a_first_pass_of_convolutions_is_no_overhead():
     found = next(one for one in rank.findings if one.id == "memory.warmup")
     assert "36 waits for events and 36 allocator calls inside convolutions" in found.evidence[0].statement
     assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
-    assert verdict.headline.startswith("convolutions try their algorithms: this is a first pass")
+    assert "a first pass" in verdict.headline
     assert verdict.next_tool.command.startswith("profkit capture ")
 
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
-from profkit.ranks.measure.gross_lateness import is_gross
 from profkit.ranks.measure.kernel_slowdown import compute_factor
 from profkit.ranks.measure.permutation_test import (
     blocks_of,
     excess_ns,
+    is_gross,
     lateness_ns,
     middle_of_others,
     p_of_largest,
