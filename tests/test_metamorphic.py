@@ -59,6 +59,10 @@ def test_the_plain_job_is_bound_by_its_kernels(tmp_path: Path) -> None:
     assert _failed(report) == {}
 
 
+EDGED = "host.sync"
+"""What waits cost is read from a replay: a host that runs ahead does not gain in the window's first step."""
+
+
 def test_allocator_calls_cost_no_more_than_the_idle_time_they_make(tmp_path: Path) -> None:
     job = Job()
 
@@ -276,7 +280,7 @@ def test_steps_found_by_their_period_say_the_same_per_step_as_marked_ones(tmp_pa
     assert (told.ranks[0].steps.source, found.ranks[0].steps.source) == ("ProfilerStep", "period")
     assert found.ranks[0].steps.n == 7  # the last has no next one to end it
     per_step = [
-        {finding.id: finding.recoverable_ns for finding in report.findings if finding.id != "capture.quality"}
+        {f.id: f.recoverable_ns for f in report.findings if f.id not in {"capture.quality", EDGED}}
         for report in (told, found)
     ]
     assert per_step[0] == {"input.starved": 2_000_000, "h2d.exposed": 1_000_000}
@@ -316,8 +320,8 @@ def test_a_cut_window_has_the_steps_that_it_holds(tmp_path: Path) -> None:
     whole, cut = triaged(job.rows, tmp_path), triaged(job.rows, tmp_path, step_range=(3, 5))
     assert "steps.few" in _failed(cut)
     assert whole.verdict.bottleneck is cut.verdict.bottleneck
-    assert [f.recoverable_ns for f in whole.findings] == [
-        f.recoverable_ns for f in cut.findings if f.id != "capture.quality"
+    assert [f.recoverable_ns for f in whole.findings if f.id != EDGED] == [
+        f.recoverable_ns for f in cut.findings if f.id not in {"capture.quality", EDGED}
     ]
     assert cut.ranks[0].devices[0].budget.compute * 4 == whole.ranks[0].devices[0].budget.compute
 
@@ -501,7 +505,11 @@ def test_twice_the_steps_are_twice_the_budget(tmp_path: Path) -> None:
     first, second = triaged(once.rows, tmp_path), triaged(twice.rows, tmp_path)
     parts = first.ranks[0].devices[0].budget.parts
     assert second.ranks[0].devices[0].budget.parts == {name: 2 * part for name, part in parts.items()}
-    assert _answer(second) == _answer(first)
+    one, other = ([f for f in report.findings if f.id != EDGED] for report in (first, second))
+    assert [(f.id, f.fraction, f.recoverable_ns, f.severity) for f in one] == [
+        (f.id, f.fraction, f.recoverable_ns, f.severity) for f in other
+    ]
+    assert first.verdict.bottleneck is second.verdict.bottleneck
 
 
 def test_without_runtime_calls_no_cause_is_named_for_idle_time(tmp_path: Path) -> None:

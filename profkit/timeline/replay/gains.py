@@ -15,6 +15,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, RuntimeCalls, Trace
 from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates, blocking_calls
+from profkit.timeline.overhead import profiler_work
 from profkit.timeline.queue import Queue
 from profkit.timeline.replay.clocks import WAIT, Events, run
 from profkit.timeline.replay.streams import Stream, streams_of, timed
@@ -90,13 +91,20 @@ def gains(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> G
     low, high = trace.window_ns
     elsewhere = found.sync | found.allocator | host.loader
     own = elsewhere.gaps(found.begin_ns, max(high, found.begin_ns))
-    sync_ns = found.gain_ns(found.sync)
+    profiler = profiler_work(trace)
+    beside_ns = found.gain_ns(profiler)
+
+    def gain_ns(removed: Intervals) -> int:
+        """Without what idles for the profiler's own work, which nobody would gain without the profiler."""
+        return max(found.gain_ns(removed | profiler) - beside_ns, 0) if removed else 0
+
+    sync_ns = gain_ns(found.sync)
     return Gains(
         sync_ns=sync_ns,
-        longest_sync_ns=found.gain_ns(_longest(found.sync)) if sync_ns >= _WORTH * (high - low) else 0,
-        allocator_ns=found.gain_ns(found.allocator),
-        data_ns=found.gain_ns(host.loader),
-        host_ns=found.gain_ns(own),
+        longest_sync_ns=gain_ns(_longest(found.sync)) if sync_ns >= _WORTH * (high - low) else 0,
+        allocator_ns=gain_ns(found.allocator),
+        data_ns=gain_ns(host.loader),
+        host_ns=gain_ns(own),
         held_ns=found.sync.clip(low, high).total_ns,
     )
 
