@@ -87,7 +87,7 @@ def _a() -> dict[int, bytes]:
 
 
 def _b() -> dict[int, bytes]:
-    return _alone(launched(("short", 100.37 + 2.5 * n, 101.57 + 2.5 * n) for n in range(1000)))
+    return _alone(launched(("short", 100.37 + 19.5 * n, 101.57 + 19.5 * n) for n in range(1000)))
 
 
 def _c() -> dict[int, bytes]:

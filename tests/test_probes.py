@@ -48,7 +48,7 @@ def test_a_kernel_statistics_hold_beyond_ten_names() -> None:
 
 
 def test_b_nanoseconds_are_kept() -> None:
-    work = [("short", 100.37 + 2.5 * n, 101.57 + 2.5 * n) for n in range(1000)]
+    work = [("short", 100.37 + 19.5 * n, 101.57 + 19.5 * n) for n in range(1000)]
     facts = Facts.of(trace_of(probe(work)))
     assert facts.budget.compute == 1_200_000
     assert facts.budget.window_ns == WINDOW_NS

@@ -41,7 +41,7 @@ def durations(trace: Trace) -> list[int]:
 @pytest.mark.parametrize("name", TRUTHS)
 def test_every_probe_is_read_whole_and_linked(name: str, tmp_path: Path) -> None:
     for trace in read(name, tmp_path):
-        assert not trace.warnings
+        assert {warning.id for warning in trace.warnings} <= {"steps.empty"}  # many launch nothing in the second step
         assert trace.step_source == "ProfilerStep"
         assert {step.duration_ns for step in trace.steps} == {STEP_US * US}
         assert (trace.gpu.launch_row != NO_ROW).all()

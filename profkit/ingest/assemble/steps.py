@@ -71,13 +71,13 @@ def without_empty_steps(
 ) -> Spans:
     """The ranges with markers at either end in which nothing was launched (on a CPU: nothing ran) as plain ranges.
 
-    A profiler opens a marker after the last step, too, and closes it when it stops. One as long as the others stays:
-    that nothing was launched for so long is what the trace shows.
+    A profiler opens a marker after the last step, too, and closes it when it stops. One as long as the others stays
+    where the device runs in it what was launched before.
     """
     rows = _markers(spans)
     start, end = spans.start_ns[rows], spans.end_ns[rows]
     is_long = end - start >= _SHORT * median(end - start) if rows.size else np.zeros(0, np.bool_)
-    busy = _has_any(_asked_ns(spans, gpu, calls, ops), start, end) | is_long
+    busy = _has_any(_asked_ns(spans, gpu, calls, ops), start, end) | (is_long & _has_any(gpu.start_ns, start, end))
     if busy.all() or not busy.any():
         return spans
     first, last = int(busy.argmax()), busy.size - 1 - int(busy[::-1].argmax())
