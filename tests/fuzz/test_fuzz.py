@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from tests.fuzz import bases, events, sql
+from tests.fuzz import bases, events, sql, values
 from tests.fuzz.__main__ import summary
 from tests.fuzz.documents import Case, File, Json, Lines, Secret, Sql
 from tests.fuzz.kinds import case_of, digest, nsys
@@ -329,3 +329,10 @@ def test_a_few_inputs_of_every_kind_find_nothing(tmp_path: Path) -> None:
         assert tally.n == CHUNK * FEW[kind]
         assert {0, 3} <= {*tally.codes} <= {0, 1, 2, 3, 4}, kind
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_what_a_mutator_puts_in_is_its_own() -> None:
+    """One that writes into it changes no other input, and nothing can come to hold itself."""
+    for seed in range(200):
+        value = values.instead_of(None, random.Random(seed))
+        assert not isinstance(value, (dict, list)) or all(value is not other for other in values.OTHERS)

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import string
+from copy import deepcopy
 from typing import Any
 
 from tests.fuzz.documents import Raw, Secret
@@ -72,7 +73,7 @@ def instead_of(value: Any, rng: random.Random) -> Any:
             [value * 2, value[:-1], [*value, rng.choice(value)], value[::-1], [instead_of(value[0], rng)]]
         )
     if roll < 0.85:
-        return rng.choice(OTHERS)
+        return deepcopy(rng.choice(OTHERS))  # a caller may write into it
     return nested(rng) if roll < 0.9 else number(rng)
 
 
