@@ -13,18 +13,30 @@ from profkit.testing import kernel, launch, span, trace_of
 MS = 1_000_000
 
 
-def starved(*, plain_ms: float | None, profiled_ms: float | None = None, work_ms: int = 8):
-    """Recorded steps of 40 ms, of which the device works so many and waits for operators otherwise."""
+def starved(
+    *,
+    plain_ms: float | None,
+    profiled_ms: float | None = None,
+    work_ms: int = 8,
+    loader_ms: int = 0,
+    name: str = "ampere_bf16_s16816gemm",
+):
+    """Recorded steps of 40 ms, of which the device works so many and waits for operators (and the loader) otherwise."""
     rows = []
     for number in range(8):
         start = number * 40 * MS
         rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
+        if loader_ms:
+            rows.append(
+                span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", start, start + loader_ms * MS)
+            )
         for part in range(8):
             at = start + part * 5 * MS
-            rows.append(span("aten::mm", at, at + 5 * MS - 1000, cat="cpu_op"))
+            begun = min(max(at, start + loader_ms * MS), at + 4 * MS)
+            rows.append(span("aten::mm", begun, at + 5 * MS - 1000, cat="cpu_op"))
             rows.append(launch(at + 4 * MS, at + 4 * MS + 5_000, correlation=8 * number + part + 1))
             end = at + 4 * MS + 10_000 + work_ms * MS // 8
-            rows.append(kernel("ampere_bf16_s16816gemm", at + 4 * MS + 10_000, end, correlation=8 * number + part + 1))
+            rows.append(kernel(name, at + 4 * MS + 10_000, end, correlation=8 * number + part + 1))
     known = {} if plain_ms is None else {"profkit_unprofiled_step_mean_ns": round(plain_ms * MS)}
     if profiled_ms is not None:
         known["profkit_profiled_step_mean_ns"] = round(profiled_ms * MS)
@@ -83,3 +95,23 @@ def test_confidence_falls_with_the_profilers_cost():
     trust = [triage_trace(starved(plain_ms=plain_ms))[1].confidence for plain_ms in (40, 36, 30, 20, 13)]
     assert trust == sorted(trust, reverse=True)
     assert trust[-1] < 0.4
+
+
+def gain_ms(trace, finding: str) -> float:
+    """What a fix saves of a step at most, as the report has it."""
+    return next(one.recoverable_ns for one in triage_trace(trace)[0].findings if one.id == finding) / MS
+
+
+def test_kernels_last_as_long_without_the_profiler():
+    """What TF32 saves of the device's 8 ms is the same with a profiler that doubles the step."""
+    name = "ampere_sgemm_128x64_tn"
+    recorded, plain = (gain_ms(starved(plain_ms=ms, name=name), "precision.no_tf32") for ms in (None, 20))
+    assert plain == pytest.approx(recorded) == pytest.approx(7, rel=0.01)
+    assert gain_ms(starved(plain_ms=6, name=name), "precision.no_tf32") < 6, "less than the whole step"
+
+
+def test_a_wait_for_data_lasts_as_long_without_the_profiler():
+    recorded, plain, short = (gain_ms(starved(plain_ms=ms, loader_ms=10), "input.starved") for ms in (None, 25, 12))
+    assert plain == pytest.approx(recorded)
+    assert plain > 9
+    assert short == pytest.approx(12 - 8, rel=0.01), "the device works 8 of 12 ms"

@@ -31,6 +31,8 @@ class Syncs(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time that the window would not have without them, debts that later gaps pay off included."""
     held_ns: int
     """Host time inside them, on the threads that launch."""
+    is_replayed: bool
+    """Whether `gain_ns` is from a replay: else it is `cost_ns`."""
     callers: tuple[tuple[str, str, int, int], ...]
     """(call, innermost operator or Python frame, count, blocked ns), the longest first."""
     longest_span_ns: tuple[int, int]
@@ -63,6 +65,7 @@ def measure(facts: Facts) -> Syncs | Skipped:
         cost_ns=main.budget.idle_sync,
         gain_ns=main.gains.sync_ns,
         held_ns=main.gains.held_ns,
+        is_replayed=main.gains.is_replayed,
         callers=_callers(trace, rows, facts.op_of_call[rows], duration),
         longest_span_ns=(int(calls.start_ns[worst]), int(calls.end_ns[worst])) if worst >= 0 else (0, 0),
         places=main.places,
@@ -122,10 +125,11 @@ def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:
     scope = result.scope
     worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
     calls = f"blocking call{'' if result.n_calls == scope.n_steps else 's'}"
+    replayed = ", from a replay of the launches without these waits" if result.is_replayed else ""
     evidence = [
         Evidence(
             statement=f"the GPU is idle {format_ns(scope.per_step(result.gain_ns))} {scope.each} because the host waited for it"
-            f" ({format_fraction(fraction)} of the window, from a replay of the launches without these waits)",
+            f" ({format_fraction(fraction)} of the window{replayed})",
             metric="syncs.gain_ns",
             value=float(result.gain_ns),
             unit="ns",

@@ -194,7 +194,7 @@ def _device(
         idle=idle,
         unasked=unasked(trace, activity, parts["comm_exposed"], host),
         budget=budget,
-        gains=gains(trace, activity, host, queue),
+        gains=gains(trace, activity, host, idle, queue),
         places=idle_places(trace, activity, idle, queue, op_of_call),
     )
 

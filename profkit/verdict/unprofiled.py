@@ -1,7 +1,7 @@
 """A verdict in the time that the step takes without the profiler, where the capture has timed that.
 
 Shares stay those of the recorded steps. Step, gains and ceiling are of the run as it is without the profiler: nobody
-saves time that only the profiler takes.
+saves time that only the profiler takes. It takes the host's time: kernels, copies and waits for data last as long.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from profkit.findings import kind_of
 from profkit.findings.capture import COST
+from profkit.findings.host import STALL
+from profkit.findings.parts import LAUNCHES
 from profkit.model.budget import WORK_PARTS
 from profkit.model.documents.report import Verdict
 from profkit.model.finding import Finding
@@ -38,12 +40,9 @@ def in_unprofiled_time(
     idle_ns = None if case.is_cpu else _most_idle_ns(case, recorded_ns, plain_ns)
 
     def scaled(finding: Finding) -> Finding:
-        gain_ns = round(finding.recoverable_ns * plain_ns / recorded_ns)
-        is_idle = idle_ns is not None and _is_of_idle(finding)
-        return replace(finding, recoverable_ns=min(gain_ns, idle_ns) if is_idle and idle_ns is not None else gain_ns)
+        return replace(finding, recoverable_ns=_unprofiled_ns(finding, recorded_ns, plain_ns, idle_ns))
 
-    by_id = {finding.id: finding for finding in verdict.findings}
-    top = next((one for one in by_id.values() if one.recoverable_ns == verdict.recoverable_ns), None)
+    top = verdict.findings[0] if verdict.recoverable_ns and verdict.findings else None
     gain_ns = scaled(top).recoverable_ns if top else round(verdict.recoverable_ns * plain_ns / recorded_ns)
     left = 1 - gain_ns / plain_ns
     ceiling = verdict.speedup_ceiling
@@ -74,9 +73,19 @@ def _most_idle_ns(case: Case, recorded_ns: int, plain_ns: int) -> int | None:
     return idle_ns if idle_ns >= 0 else None
 
 
-def _is_of_idle(finding: Finding) -> bool:
-    part = kind_of(finding.id).part
-    return part is not None and not set(part.budget) & set(WORK_PARTS)
+def _unprofiled_ns(finding: Finding, recorded_ns: int, plain_ns: int, idle_ns: int | None) -> int:
+    """What a fix saves of an unprofiled step at most; `idle_ns`: the most that the device idles in it, None on a CPU.
+
+    The profiler slows what the host launches, not what the device does, nor waits for data or for the device.
+    """
+    kind = kind_of(finding.id)
+    scaled_ns = round(finding.recoverable_ns * plain_ns / recorded_ns)
+    if idle_ns is None:
+        return scaled_ns
+    if kind.is_about_work or (kind.part is not None and set(kind.part.budget) & set(WORK_PARTS)):
+        return min(finding.recoverable_ns, plain_ns - idle_ns)
+    is_launching = kind.part is LAUNCHES or finding.id == STALL.id
+    return min(scaled_ns if is_launching else finding.recoverable_ns, idle_ns)
 
 
 def _said(plain_ns: int, recorded_ns: int, idle_ns: int | None) -> tuple[str, ...]:

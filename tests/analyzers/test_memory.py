@@ -71,3 +71,42 @@ def test_a_first_step_among_steady_ones_is_named_and_decides_nothing():
     rank, verdict = passes(9, n_steps=8)
     assert "memory.warmup" in {one.id for one in rank.findings}
     assert not verdict.headline.startswith("convolutions")
+
+
+def allocating(*, steps: int, of: tuple[int, ...], marked: bool = True, call: str = "cudaMalloc"):
+    """Steps of 10 ms with 40 kernels; in these steps such a call before every second one idles the device."""
+    rows, number = [], 0
+    for step in range(steps):
+        begin = BASE + step * 10_000 * US
+        if marked:
+            rows.append(span(f"ProfilerStep#{step}", begin, begin + 10_000 * US))
+        for place in range(40):
+            number += 1
+            at = begin + place * 250 * US
+            if place % 2 == 0 and step in of:
+                rows.append(launch(at + 5 * US, at + 125 * US, correlation=10**6 + number, name=call))
+            rows.append(span("aten::mm", at + 128 * US, at + 140 * US, cat="cpu_op"))
+            rows.append(launch(at + 130 * US, at + 136 * US, correlation=number))
+            rows.append(kernel(GEMM, at + 140 * US, at + 240 * US, correlation=number))
+    return trace_of(rows)
+
+
+@pytest.mark.parametrize(
+    ("job", "is_refused"),
+    [
+        ({"steps": 1, "of": (0,)}, True),
+        ({"steps": 2, "of": (0, 1)}, False),  # both steps have them: they recur
+        ({"steps": 1, "of": (0,), "call": "cudaEventSynchronize"}, False),  # a wait of the script's own
+        ({"steps": 8, "of": tuple(range(8)), "marked": False, "call": "cudaEventSynchronize"}, False),
+    ],
+)
+def test_a_short_trace_of_a_steady_job_is_no_first_pass(job, is_refused):
+    rank, verdict = triage_trace(allocating(**job))
+    failed = {check.id for check in rank.checks if not check.ok}
+    assert ("steps.first_pass" in failed) == is_refused == (verdict.bottleneck is Bottleneck.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize(("of", "is_refused"), [(range(8), False), ((2,), True)])
+def test_a_step_chosen_by_hand_is_set_against_the_others(of, is_refused):
+    rank, _ = triage_trace(allocating(steps=8, of=tuple(of)), step_range=(2, 3))
+    assert ("steps.first_pass" in {check.id for check in rank.checks if not check.ok}) == is_refused

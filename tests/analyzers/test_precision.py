@@ -51,7 +51,11 @@ def found(*work, device=""):
         ("", [("precision.no_tf32", 700)]),  # the kernel's name says Ampere
         ("NVIDIA GeForce RTX 4090", [("precision.fallback", 400)]),  # TF32 is no faster there: half precision is, 2x
         ("Tesla V100-SXM2-16GB", [("precision.fallback", 700)]),  # no TF32 at all
+        ("Quadro RTX 6000", [("precision.fallback", 700)]),  # 130.5 against 16.3: full rate, as on T4
+        ("NVIDIA GeForce RTX 2080 Ti", [("precision.fallback", 600)]),
+        ("NVIDIA RTX 4000 Ada Generation", [("precision.no_tf32", 400)]),
         ("AMD Instinct MI250X", [("precision.fallback", 600)]),
+        ("AMD Instinct MI355X", [("precision.fallback", 750)]),  # 2,516 against 157
     ],
 )
 def test_what_fp32_products_could_save_depends_on_the_device(device, told):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from profkit.model.intervals import Intervals
-from profkit.testing import Row, draw, row_lists, trace_of
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, draw, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import Facts
 from profkit.timeline.replay.gains import Replay, replay
 
@@ -83,6 +86,51 @@ def test_a_host_without_work_of_its_own_still_waits_for_data() -> None:
     # 10 us of waiting stay; the other 12 go, but for what the first kernel and the least gap need
     assert found["host"] == 12.0
     assert found["data"] == 10.0
+
+
+def test_a_host_that_takes_no_time_at_all_still_waits_for_data() -> None:
+    facts = Facts.of(
+        draw("""
+        steps  | 0.............................
+        gpu s7 | .KKK...................KKKKKKK
+        main   | L...WWWWWW..SSSSSS....L.......
+    """)
+    )
+    main = facts.main_device
+    assert main is not None
+    assert (main.gains.host_ns, main.gains.sync_ns) == (10 * US, 6 * US)
+    assert main.gains.all_host_ns == 16 * US
+
+
+def with_early_rows(*meanwhile: Row, is_early: bool = True) -> list[Row]:
+    """Steps of 20 ms with these rows at the start, then 20 kernels; one in four starts before its launch."""
+    rows: list[Row] = []
+    for step in range(8):
+        begin = step * 20_000 * US
+        rows.append(span(f"ProfilerStep#{step}", begin, begin + 20_000 * US))
+        rows += [replace(row, start_ns=row.start_ns + begin, end_ns=row.end_ns + begin) for row in meanwhile]
+        for number in range(20):
+            at = begin + (10_000 + number * 500) * US
+            rows.append(launch(at, at + 4 * US, correlation=20 * step + number + 1))
+            start = at - 2 * US if is_early and number % 4 == 0 else at + 6 * US
+            rows.append(kernel("gemm", start, at + 480 * US, correlation=20 * step + number + 1))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("row", "bottleneck"),
+    [
+        (span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 0, 10_000 * US), "data-bound"),
+        (span("aten::mm", 0, 10_000 * US, cat="cpu_op"), "overhead-bound"),
+        (launch(0, 9_900 * US, correlation=10**6, name="cudaStreamSynchronize"), "sync-bound"),
+    ],
+)
+def test_where_the_clocks_disagree_a_cause_gains_the_idle_time_that_it_has_at_once(row: Row, bottleneck: str) -> None:
+    apart, agreed = (triage_trace(trace_of(with_early_rows(row, is_early=early)))[1] for early in (True, False))
+    assert any("before their launch" in said for said in apart.caveats)
+    assert apart.bottleneck.value == agreed.bottleneck.value == bottleneck
+    assert apart.recoverable_ns == pytest.approx(agreed.recoverable_ns, rel=0.05)
+    assert "replay" not in " ".join(one.statement for one in apart.findings[0].evidence)
 
 
 def test_a_helper_that_launches_meanwhile_does_not_free_the_host() -> None:

@@ -148,7 +148,7 @@ def _stall(result: Launches, late: int, fraction: float) -> Finding:
     low, high = result.longest_gap_ns
     return STALL.found(
         confidence=0.4,
-        recoverable_ns=result.scope.per_step(late),
+        recoverable_ns=result.scope.per_step(late if result.all_gain_ns is None else result.all_gain_ns),
         fraction=fraction,
         evidence=(
             Evidence(

@@ -59,6 +59,8 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time between operations that had been issued in time."""
     gain_ns: int | None = None
     """By how much the window would be shorter if the host took no time for its own work; None on a CPU."""
+    all_gain_ns: int | None = None
+    """The same, without its waits for the device as well."""
     places: IdlePlaces = IdlePlaces()
     """Where the device is idle."""
     os_waits: tuple[tuple[str, int], ...] = ()
@@ -115,6 +117,7 @@ def _measure_device(facts: Facts) -> Launches:
         op_cost_ns=0,
         has_ops=facts.host.has_ops,
         gain_ns=main.gains.host_ns,
+        all_gain_ns=main.gains.all_host_ns,
         places=main.places,
         os_waits=os_waits(trace, facts.host.threads, main.idle.host),
     )

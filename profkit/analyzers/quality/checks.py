@@ -132,7 +132,8 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             capture.FIRST_PASS,
             q.first_pass_fraction,
             "of the GPU's idle time is in calls that a first pass makes (allocation, module loading, event waits of"
-            " benchmarks)" + (": this is warm-up" if (q.first_pass_fraction or 0) > _limit(capture.FIRST_PASS) else ""),
+            " benchmarks)"
+            + (": this may be warm-up" if (q.first_pass_fraction or 0) > _limit(capture.FIRST_PASS) else ""),
         ),
         Check(
             id=capture.NO_OPERATORS.id,

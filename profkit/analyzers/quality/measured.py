@@ -18,7 +18,7 @@ from profkit.model.trace import DEVICE_STEPS, CallKind, Trace
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.launch_order import before_capture
 from profkit.timeline.overhead import profiler_work
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     startup_fraction: float | None
     """Of the window, beside the steps found by their period; None where they were not found so."""
     first_pass_fraction: float | None
-    """Of the device's idle time, under calls that a first pass makes; None where three steps show what recurs."""
+    """Of the device's idle time, under calls that a first pass makes; None where steps show that they recur."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
 
@@ -98,7 +98,7 @@ def measure(facts: Facts) -> Quality:
         startup_fraction=facts.startup_ns / facts.window_ns
         if trace.step_source == "period" and facts.window_ns
         else None,
-        first_pass_fraction=_first_pass(trace, main) if main is not None else None,
+        first_pass_fraction=_first_pass(facts, main) if main is not None else None,
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
     )
 
@@ -172,17 +172,34 @@ _MODULE: Final = re.compile(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)")
 _EVENT: Final = re.compile(r"^(?:cu|cuda|hip)EventSynchronize")
 
 
-def _first_pass(trace: Trace, main: DeviceFacts) -> float | None:
-    """The share of idle time under allocation, module loading and waits for events: what a first pass does once."""
+_RECURS: Final = 0.5
+"""Chosen: what a second step has of the longest one, and more, is no first pass."""
+
+
+def _first_pass(facts: Facts, main: DeviceFacts) -> float | None:
+    """The share of idle time under allocation, module loading and waits for events: what a first pass does once.
+
+    None where three steps, or a second step of the trace with as much of it, show what recurs. Trials of algorithms wait
+    for events inside operators; a wait outside them is the script's own.
+    """
+    trace, calls = facts.trace, facts.trace.calls
     if len(steps_in_window(trace)) >= QUALITY.limit(FEW_STEPS.id):
         return None
     idle = main.activity.any.gaps(*trace.window_ns)
     if not idle.total_ns:
         return None
-    is_first = np.array([bool(_MODULE.match(name) or _EVENT.match(name)) for name in trace.strings], np.bool_)
-    rows = np.flatnonzero((trace.calls.kind == CallKind.ALLOC) | is_first[trace.calls.name])
-    calls = Intervals.of(trace.calls.start_ns[rows], trace.calls.end_ns[rows])
-    return (calls & idle).total_ns / idle.total_ns
+    is_loading, is_event = (
+        np.array([bool(pattern.match(name)) for name in trace.strings], np.bool_)[calls.name]
+        for pattern in (_MODULE, _EVENT)
+    )
+    is_trial = is_event & (facts.op_of_call >= 0) if len(trace.ops) else is_event
+    rows = np.flatnonzero((calls.kind == CallKind.ALLOC) | is_loading | is_trial)
+    spent = Intervals.of(calls.start_ns[rows], calls.end_ns[rows])
+    if len(trace.steps) > 1:
+        *_, second, most = np.sort(spent.covered_ns(*edges(trace.steps))).tolist()
+        if most and second >= _RECURS * most:
+            return None
+    return (spent & idle).total_ns / idle.total_ns
 
 
 def _giants(trace: Trace) -> int:

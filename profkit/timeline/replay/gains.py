@@ -15,6 +15,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, RuntimeCalls, Trace
 from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates, blocking_calls
+from profkit.timeline.idle import IdleCauses
 from profkit.timeline.overhead import profiler_work
 from profkit.timeline.queue import Queue
 from profkit.timeline.replay.clocks import WAIT, Events, run
@@ -39,8 +40,12 @@ class Gains(msgspec.Struct, frozen=True, kw_only=True):
     """With a host that takes no time for its own work: waits for data and for the device stay."""
     longest_sync_ns: int = 0
     """Without the longest of these calls alone; 0 where all of them gain less than a hundredth of the window."""
+    all_host_ns: int = 0
+    """With a host that takes no time at all but for its waits for data."""
     held_ns: int = 0
     """Host time inside the calls of `sync_ns`, in the window."""
+    is_replayed: bool = True
+    """Whether debts that later idle time pays off are part of it."""
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,12 +87,15 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         return min(max(self.end_ns - self.begin_ns - round(done), 0), self.idle_ns)
 
 
-def gains(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> Gains:
-    """What each cause on the host costs the window of one device; nothing where launches and starts do not agree."""
+def gains(trace: Trace, activity: Activity, host: HostStates, idle: IdleCauses, queue: Queue) -> Gains:
+    """What each cause on the host costs the window of one device.
+
+    Where launches and starts do not agree, or no launch is known, it is the idle time that each has at once.
+    """
     is_faulty = queue.n_early > QUALITY.limit("no_cause") * queue.n_linked
     found = None if is_faulty else replay(trace, activity, queue)
     if found is None:
-        return Gains()
+        return _at_once(idle)
     low, high = trace.window_ns
     elsewhere = found.sync | found.allocator | host.loader
     own = elsewhere.gaps(found.begin_ns, max(high, found.begin_ns))
@@ -98,14 +106,28 @@ def gains(trace: Trace, activity: Activity, host: HostStates, queue: Queue) -> G
         """Without what idles for the profiler's own work, which nobody would gain without the profiler."""
         return max(found.gain_ns(removed | profiler) - beside_ns, 0) if removed else 0
 
-    sync_ns = gain_ns(found.sync)
+    sync_ns, host_ns = gain_ns(found.sync), gain_ns(own)
+    others = found.sync | found.allocator
     return Gains(
         sync_ns=sync_ns,
         longest_sync_ns=gain_ns(_longest(found.sync)) if sync_ns >= _WORTH * (high - low) else 0,
         allocator_ns=gain_ns(found.allocator),
         data_ns=gain_ns(host.loader),
-        host_ns=gain_ns(own),
+        host_ns=host_ns,
+        all_host_ns=gain_ns(own | (others - host.loader)) if others else host_ns,
         held_ns=found.sync.clip(low, high).total_ns,
+    )
+
+
+def _at_once(idle: IdleCauses) -> Gains:
+    own_ns = idle.launch.total_ns - idle.turnaround.total_ns + idle.host.total_ns
+    return Gains(
+        sync_ns=idle.sync.total_ns,
+        data_ns=idle.data.total_ns,
+        host_ns=own_ns,
+        all_host_ns=own_ns + idle.sync.total_ns,
+        longest_sync_ns=_longest(idle.sync).total_ns,
+        is_replayed=False,
     )
 
 
