@@ -273,8 +273,8 @@ def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: b
         what = "step times" if has_steps else "times"
         yield f"{what} were taken with the profiler on; profkit capture also times steps without it"
     if any(len({trace.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
-        what = "step times are those of the slowest rank" if has_steps else "the windows are the longest of all ranks"
-        yield f"{what}; all other numbers are means over ranks"
+        what = "slowest rank's step" if has_steps else "longest window of all ranks"
+        yield f"the first line is of the {what}; all other numbers, also those in tables, are means over ranks"
     if sides[0].traces[0].is_cpu:
         yield "CPU trace: dispatch cost is estimated, not measured"
 

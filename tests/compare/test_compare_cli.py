@@ -17,10 +17,12 @@ from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
 from profkit.compare.results import compare_tables
 from profkit.errors import ProfkitError, UsageError
+from profkit.model.documents.comparison import FindingChange, Presence
 from profkit.render.json import compare as compare_json
 from profkit.render.markdown import compare as compare_markdown
 from profkit.render.schema import schema
 from profkit.render.terminal import compare as terminal
+from profkit.render.words.compare import finding_sentences
 from profkit.testing import span, to_json
 from tests.compare.drawn import LOADER, K, N, compared, host, job
 from tests.conftest import ROOT
@@ -198,6 +200,67 @@ def test_a_capture_is_judged_by_its_unprofiled_steps(tmp_path):
     assert (comparison.judgement.baseline_mean, comparison.judgement.candidate_mean) == (500_001, 400_001)
     assert comparison.waterfall.delta_ns == 0
     assert not any("profiler on" in caveat for caveat in comparison.caveats)
+
+
+def ranked(folder: Path, step_us: int, *, unprofiled_ns: int = 0) -> Path:
+    """A run of two ranks of 4 steps each, with unprofiled steps beside them where they are given."""
+    files = [steps_file(folder / f"rank{rank}.pt.trace.json.gz", step_us, rank=rank) for rank in (0, 1)]
+    if unprofiled_ns:
+        steps = {"n": 2, "steps_ns": [unprofiled_ns, unprofiled_ns]}
+        ranks = [{"trace": file.name, "baseline": steps} for file in files]
+        (folder / "capture.json").write_text(json.dumps({"schema": "profkit.capture/1", "ranks": ranks}))
+    return folder
+
+
+def page(*paths: Path) -> str:
+    """The comparison of two paths on one long line, and in markdown."""
+    found = compare(
+        *(read_side(name, [str(path)]) for name, path in zip(("baseline", "candidate"), paths, strict=True))
+    )
+    return " ".join((terminal.render(found, width=100, color=False) + compare_markdown.render(found)).split())
+
+
+def test_ranks_are_no_further_captures_and_their_steps_no_further_steps(tmp_path):
+    told = page(ranked(tmp_path / "before", 1000), ranked(tmp_path / "after", 1000))
+    assert "what happened in these two captures" in told
+    assert "1 run: 8 steps in 2 traces" in told
+    assert "2 traces in before" in told
+    assert "2 traces in after" in told
+
+
+def test_the_first_line_says_whose_step_it_is_and_the_table_that_its_steps_are_profiled(tmp_path):
+    sides = ranked(tmp_path / "a", 1000, unprofiled_ns=500_000), ranked(tmp_path / "b", 1000, unprofiled_ns=400_000)
+    told = page(*sides)
+    assert "unprofiled step: 500 -> 400 us/step" in told
+    assert "what happened in these two captures, per profiled step (one run each)" in told
+    assert "the first line is of the slowest rank's step; all other numbers, also those in tables, are means" in told
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    sides = [steps_file(tmp_path / side / "rank0.pt.trace.json.gz", 1000) for side in ("before", "after")]
+    told = page(*sides)
+    assert "before/rank0.pt.trace.json.gz" in told
+    assert "after/rank0.pt.trace.json.gz" in told
+
+
+def test_one_run_each_ends_with_the_command_that_repeats_them(tmp_path):
+    slow, fast = (steps_file(tmp_path / f"{us}.json.gz", us) for us in (1000, 900))
+    told = page(slow, fast)
+    assert told.count("profkit bench -n 8 -- COMMAND_A --vs COMMAND_B") == 2  # terminal and markdown
+    many = read_side("a", [str(steps_file(tmp_path / f"a{k}.json.gz", 1000 + k)) for k in range(4)])
+    assert "profkit bench" not in terminal.render(compare(many, many))
+
+
+def test_findings_of_one_presence_are_one_sentence():
+    found = [
+        FindingChange(id=name, title="", presence=presence, baseline_fraction=0.2, candidate_fraction=after)
+        for name, presence, after in (
+            ("a", Presence.BOTH, 0.1),
+            ("b", Presence.VANISHED, None),
+            ("c", Presence.BOTH, 0.2),
+        )
+    ]
+    assert finding_sentences(found) == ["on both: a (20.0 % -> 10.0 %), c (20.0 % -> 20.0 %)", "gone: b (20.0 %)"]
 
 
 @pytest.mark.parametrize(

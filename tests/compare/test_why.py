@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from profkit.compare.captures.sides import read_side
+from profkit.compare.comparison import compare
 from profkit.findings import KINDS
 from tests.compare.drawn import LOADER, NCCL, WORKERS, K, N, compared, host, job, read, values
+from tests.conftest import ROOT
 
 FOUR = tuple(K(at=10 + 100 * place, us=100) for place in range(4))
 EXPOSED = job([*FOUR, N(410, 400)])
@@ -52,6 +55,15 @@ def test_overlap_that_stretches_the_collectives_bought_nothing():
     kernels = [K(at=10 + 200 * place, us=100) for place in range(4)]
     found = read(job([*FOUR, *two]), job([*kernels, *longer]))
     assert values(found["overlap_bought_nothing"])["stretch_factor"] == pytest.approx(2.0)
+    assert "one rank cannot tell which" in found["overlap_bought_nothing"].seen("compare.stretch_factor").statement
+    assert "NCCL_MAX_CTAS" in found["overlap_bought_nothing"].fix
+
+
+def test_of_many_ranks_on_a_cpu_nothing_is_said_of_one_rank_or_of_nccl():
+    sides = (read_side(name, [str(ROOT / "traces" / f"fsdp_vlm_prefetch_{name}")]) for name in ("off", "on"))
+    (found,) = compare(*sides).readings
+    assert "profkit triage on all ranks of each side tells which" in found.seen("compare.stretch_factor").statement
+    assert "NCCL" not in found.fix
 
 
 def test_a_link_that_was_busy_all_along_is_named_with_its_bound():

@@ -135,8 +135,9 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
         f"more communication is hidden, but {bought} of that shortens the step",
         fraction=pair.fraction(more_hidden_ns),
         evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
-        fix="send fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows) or use"
-        " fewer NCCL channels (NCCL_MAX_CTAS); another schedule cannot beat the bound above",
+        fix="send fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows)"
+        + ("" if pair.is_cpu else " or use fewer NCCL channels (NCCL_MAX_CTAS)")
+        + "; another schedule cannot beat the bound above",
         confidence=0.7 if known else 0.5,
     )
 
@@ -168,10 +169,12 @@ def _kernels_slowed(pair: Pair) -> Evidence | None:
 
 
 def _stretched(pair: Pair, stretched: Slowdown) -> Evidence:
+    has_ranks = pair.baseline.waits_ns is not None and pair.candidate.waits_ns is not None
+    who = "profkit triage on all ranks of each side tells which" if has_ranks else "one rank cannot tell which"
     return Evidence(
-        statement=f"the same collectives take {stretched.factor:.2f}x as long ({stretched.n_rows:,} of them),"
-        f" which costs {format_ns(stretched.cost_ns)} {pair.per}: contention or waiting for a peer; one rank cannot"
-        " tell which",
+        statement=f"the same collectives take {stretched.factor:.2f}x as long ({stretched.n_rows:,} of them,"
+        f" by their medians), which costs {format_ns(stretched.cost_ns)} {pair.per}: contention or waiting for a peer;"
+        f" {who}",
         metric="compare.stretch_factor",
         value=stretched.factor,
         unit="ratio",

@@ -132,8 +132,8 @@ def _slower(pair: Pair) -> Finding | None:
         evidence=(
             Evidence(
                 statement=f"the same {what} take {change.factor:.2f}x as long ({change.n_rows:,} rows of"
-                f" {change.n_twins:,} kinds); {format_fraction(change.shared_direction)} of their time changed in the"
-                " same direction",
+                f" {change.n_twins:,} kinds, by their medians); {format_fraction(change.shared_direction)} of their"
+                " time changed in the same direction",
                 metric="compare.same_work_factor",
                 value=change.factor,
                 unit="ratio",

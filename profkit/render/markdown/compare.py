@@ -21,6 +21,7 @@ def render(
     paragraphs = [
         f"## profkit compare: {words.answer_name(comparison).lower()}",
         f"**{escaped(words.answer_sentence(comparison))}**",
+        _next(comparison),
         _numbers(comparison),
         *_readings(comparison),
         _waterfall(comparison),
@@ -28,6 +29,11 @@ def render(
         _notes(comparison),
     ]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def _next(comparison: Comparison) -> str:
+    command = words.next_command(comparison)
+    return f"next: `{command}`" if command else ""
 
 
 def _numbers(comparison: Comparison) -> str:
@@ -86,9 +92,10 @@ def _details(summary: str, body: str) -> str:
 
 def _notes(comparison: Comparison) -> str:
     notes = [*words.finding_sentences(comparison.findings), *words.limits(comparison)]
+    both = comparison.baseline, comparison.candidate
     sides = [
-        f"{clean(side.name)}: {words.source_names(side.sources)}"
-        for side in (comparison.baseline, comparison.candidate)
+        f"{clean(side.name)}: {names}"
+        for side, names in zip(both, words.read_names(comparison), strict=True)
         if side.sources
     ]
     return "\n".join(f"- {escaped(note)}" for note in (*notes, *sides))

@@ -40,6 +40,7 @@ def _blocks(comparison: Comparison, width: int, *, is_full: bool) -> Iterable[Bl
     if comparison.configurations:
         rows = words.configuration_rows(comparison)
         yield layout.table(words.CONFIGURATION_HEADERS, rows, [True, True, False, False, False], width)
+    yield _next(comparison, prose)
     yield _why(comparison, prose, is_full=is_full)
     yield _waterfall(comparison, width)
     yield _sides(comparison, width)
@@ -55,6 +56,12 @@ def _answer(comparison: Comparison, width: int) -> Block:
     style = _STYLES[judged.answer] if judged.is_comparable else "open"
     head: Line = ((MARGIN, ""), (f" {words.answer_name(comparison)} ", style))
     return [head, *layout.wrapped(MARGIN, words.answer_sentence(comparison), width, style="strong")]
+
+
+def _next(comparison: Comparison, width: int) -> Block:
+    """What to run where one run each leaves the answer open."""
+    command = words.next_command(comparison)
+    return [((layout.label("next"), "label"), (command, "command"))] if command else []
 
 
 def _why(comparison: Comparison, width: int, *, is_full: bool) -> Block:
@@ -135,8 +142,9 @@ def _notes(comparison: Comparison, width: int) -> Block:
 
 def _more(comparison: Comparison, width: int, *, is_full: bool) -> Block:
     block: Block = []
-    for side in (comparison.baseline, comparison.candidate):
-        read = ", ".join(filter(None, (words.source_names(side.sources), clean(side.device))))
+    sides = comparison.baseline, comparison.candidate
+    for side, names in zip(sides, words.read_names(comparison), strict=True):
+        read = ", ".join(filter(None, (names, clean(side.device))))
         name = clean(side.name)
         said = f"{name}: {read}" if read and name not in (read, *_SIDES) else read
         head = layout.label(name if name in _SIDES else "read")

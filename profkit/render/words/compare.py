@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Final
 
-from profkit.model.documents.comparison import Account, Bar, Comparison, FindingChange, Presence, SideReport, WorkChange
+from profkit.model.documents.comparison import (
+    Account,
+    Answer,
+    Bar,
+    Comparison,
+    FindingChange,
+    Presence,
+    SideReport,
+    WorkChange,
+)
 from profkit.render.words import triage as text
 from profkit.shell import clean
 from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns, format_signed_ns
@@ -37,16 +47,23 @@ def is_one_run(comparison: Comparison) -> bool:
 
 
 def per(comparison: Comparison) -> str:
-    """What times are counted by."""
-    return "per step" if comparison.baseline.n_steps else "in the window"
+    """What times are counted by; the judged step may be an unprofiled one, these never are."""
+    return "per profiled step" if comparison.baseline.n_steps else "in the window"
 
 
 def captures_title(comparison: Comparison) -> str:
     """What the accounts are of: these captures; whether the next would show the same is the answer's matter."""
-    n_traces = comparison.baseline.n_traces + comparison.candidate.n_traces
-    of = "these two captures" if n_traces == 2 else f"these {n_traces} captures"
+    n_runs = comparison.baseline.n_runs + comparison.candidate.n_runs
+    of = "these two captures" if n_runs == 2 else f"these {format_count(n_runs)} captures"
     once = " (one run each)" if is_one_run(comparison) else ""
     return f"what happened in {of}, {per(comparison)}{once}"
+
+
+def next_command(comparison: Comparison) -> str:
+    """The command that settles what single runs leave open; "" where the runs were repeated, or cannot be compared."""
+    judged = comparison.judgement
+    is_open = judged.answer is Answer.INCONCLUSIVE and judged.is_comparable and is_one_run(comparison)
+    return "profkit bench -n 8 -- COMMAND_A --vs COMMAND_B" if is_open and not comparison.configurations else ""
 
 
 CONFIGURATION_HEADERS = ("configuration", "answer", "change", "95 % interval", "n")
@@ -101,12 +118,13 @@ def _verdict(side: SideReport) -> str:
 
 
 def _runs(side: SideReport) -> str:
-    said = [f"{format_count(side.n_runs)} run" + "s" * (side.n_runs != 1)]
-    if side.n_traces > side.n_runs:
-        said.append(f"{format_count(side.n_traces)} traces")
-    if side.n_steps:
-        said.append(f"{format_count(side.n_steps)} step" + "s" * (side.n_steps != 1))
-    return ", ".join(said)
+    runs, traces, steps = (
+        f"{format_count(n)} {what}" + "s" * (n != 1)
+        for n, what in ((side.n_runs, "run"), (side.n_traces, "trace"), (side.n_steps, "step"))
+    )
+    if side.n_traces > side.n_runs:  # ranks record the same steps: their sum is of traces, not of the run
+        return f"{runs}: {steps} in {traces}" if side.n_steps else f"{runs}, {traces}"
+    return f"{runs}, {steps}" if side.n_steps else runs
 
 
 def _share(side: SideReport, name: str) -> str:
@@ -169,13 +187,13 @@ def work_name(row: WorkChange) -> str:
 def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
     """The findings that appeared, vanished or stayed, with their shares of the window."""
     words = {Presence.APPEARED: "appeared", Presence.VANISHED: "gone"}
-    out = []
+    found: dict[str, list[str]] = {}
     for item in changes:
         shares = [
             format_fraction(share) for share in (item.baseline_fraction, item.candidate_fraction) if share is not None
         ]
-        out.append(f"{words.get(item.presence, 'on both')}: {clean(item.id)} ({' -> '.join(shares)})")
-    return out
+        found.setdefault(words.get(item.presence, "on both"), []).append(f"{clean(item.id)} ({' -> '.join(shares)})")
+    return [f"{where}: {', '.join(items)}" for where, items in found.items()]
 
 
 def unlike_sentences(comparison: Comparison) -> list[str]:
@@ -193,7 +211,20 @@ def limits(comparison: Comparison) -> list[str]:
     return [*unlike_sentences(comparison), *(clean(line) for line in (*failures, *comparison.caveats, *notes))]
 
 
-def source_names(sources: Sequence[str]) -> str:
-    """The file names of a side, the first few of many; a file of several processes once."""
-    names = [text.source_name(source) for source in dict.fromkeys(sources)]
+def read_names(comparison: Comparison) -> tuple[str, str]:
+    """What each side was read from: a file, or how many traces in which folder, told apart where names are alike."""
+    sides = comparison.baseline, comparison.candidate
+    names = [_source_names(side, in_folder=False) for side in sides]
+    if names[0] == names[1]:
+        names = [_source_names(side, in_folder=True) for side in sides]
+    return names[0], names[1]
+
+
+def _source_names(side: SideReport, *, in_folder: bool) -> str:
+    """The files of a side, the first few of many, a file of several processes once; those of one folder as its."""
+    paths = [PurePath(source) for source in dict.fromkeys(side.sources)]
+    folders = {path.parent for path in paths}
+    if len(paths) > 1 and len(folders) == 1 and (folder := folders.pop()).name:
+        return f"{len(paths)} traces in {clean(str(folder) if in_folder else folder.name)}"
+    names = [clean(str(path)) if in_folder else text.source_name(str(path)) for path in paths]
     return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
