@@ -119,7 +119,12 @@ def _title(result: Launches, *, mostly_host: bool) -> str:
     if result.scope.is_cpu and mostly_host and result.waits_for_system:
         return "between operators, the training thread waits in the operating system"
     if result.scope.is_cpu:
-        return "Python between operators slows the step" if mostly_host else "operator overhead slows the step"
+        if mostly_host:
+            return "Python between operators slows the step"
+        is_dispatch = result.launch_idle_ns > 2 * result.host_idle_ns
+        return (
+            f"{'operator' if is_dispatch else 'Python and operator'} overhead slow{'s' if is_dispatch else ''} the step"
+        )
     return (
         "the GPU waits for the host, mostly outside operators"
         if mostly_host
