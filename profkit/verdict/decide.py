@@ -129,7 +129,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     what = "operators" if case.is_cpu else "kernels"
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
-        headline = f"healthy: {said} of the window is compute, {matrix} of that in matrix products"
+        headline = f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time"
     elif top is not None:
         headline = f"{said} of the window is compute; {top.title}"
     elif work:
