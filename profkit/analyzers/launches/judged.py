@@ -109,6 +109,11 @@ def _fix_of(place: Place) -> str:
     who = place.line or place.op or place.span or "its launcher"
     if not place.before:
         return f"find out what the host does at the window's end, where the GPU is idle for {each}"
+    if place.before.startswith("Memcpy"):
+        return (
+            f"avoid the copies: the GPU waits {each} before each {place.before}. Look at {who}: keep the data on the GPU or"
+            " create it there, or copy it in one piece from pinned memory with non_blocking=True"
+        )
     return (
         f"make what the host does before {place.before} cheaper: the GPU waits {each} for it each time. Look at"
         f" {who}: cache what it works out on every call, leave out checks, or capture the block in a CUDA graph"
@@ -152,6 +157,7 @@ def _each_step(result: Launches) -> tuple[Evidence, ...]:
 def _stall(result: Launches, late: int, fraction: float) -> Finding:
     low, high = result.longest_gap_ns
     return STALL.found(
+        title="" if high - low >= _EVENT_NS else "a few gaps hold most of the idle time that the host causes",
         confidence=0.4,
         recoverable_ns=result.scope.per_step(late),
         fraction=fraction,
