@@ -51,6 +51,11 @@ class CommandLine(msgspec.Struct, frozen=True):
         """Whether Python may run the program, by its words alone."""
         return may_run_python(self.words)
 
+    @property
+    def starts_others(self) -> bool:
+        """Whether the job runs in processes that this command starts, by its words alone."""
+        return bool(_STARTER.fullmatch(PurePath(self.words[0]).name) or _RANK_STARTER.search(f"{self.text} "))
+
     def under(self, own: str, *words: str) -> CommandLine:
         """The line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
         return line_of(own, *words, "--", *self.words)
@@ -75,6 +80,20 @@ def may_run_python(words: Sequence[str]) -> bool:
 
 DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))
 """What stands for the user's command where nothing usable is known of it."""
+_RANK_STARTER: Final = re.compile(r"(?:^|[/\s])torchrun\s|\storch\.distributed\.(?:run|launch)\s")
+_RANKS_PER_NODE: Final = re.compile(r"\s--nproc[-_]per[-_]node[=\s](\d{1,3})\s")
+
+
+def stand_in(text: object, world_size: int | None) -> CommandLine:
+    """What stands for the user's command: `python train.py`, and with torchrun before it where that recorded the trace.
+
+    Without a launcher a job of many ranks would start as another job. Nothing but a number is taken from the text.
+    """
+    if not isinstance(text, str) or not _RANK_STARTER.search(text):
+        return DEFAULT_COMMAND
+    told = _RANKS_PER_NODE.search(text)
+    n_ranks = told[1] if told else str(world_size or 1)
+    return CommandLine(("torchrun", "--nproc-per-node", n_ranks, "train.py"))
 
 
 def line_of(own: str, *words: str) -> CommandLine:

@@ -157,7 +157,7 @@ def _finding(report: Report, finding_id: str) -> Finding:
 def test_dispatch_is_not_said_to_cost_more_than_work_that_costs_more(shared_traces: Path, name: str) -> None:
     report = triage([str(shared_traces / "cpu_captures" / f"{name}.pt.trace.json.gz")])
     found, budget = _finding(report, "host.launch_bound"), report.ranks[0].devices[0].budget
-    assert found.title == "operator overhead slows the step"
+    assert "overhead slow" in found.title
     assert found.fraction == pytest.approx(budget.fraction("idle_launch") + budget.fraction("idle_host"))
     assert "CUDA" not in found.fix
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import profkit
 from profkit import signing
 from profkit.analyzers.base import Scope, Vendor
-from profkit.analyzers.tools import kernel_profile, operators, recapture, steps_alone, system_timeline
+from profkit.analyzers.tools import kernel_profile, operators, py_spy_main, recapture, steps_alone, system_timeline
 from profkit.errors import UsageError
 from profkit.ingest.kineto import traits as kineto
 from profkit.ingest.nsys import traits as nsys
@@ -34,6 +34,7 @@ from profkit.shell import (
     path_word,
     quoted_path,
     recorded,
+    stand_in,
     typed,
 )
 from profkit.testing import to_json, trace_of
@@ -302,3 +303,23 @@ def test_text_becomes_words_in_one_place(path: Path) -> None:
         if func.split(".")[-1] == "NextTool":
             (line,) = [ast.unparse(word.value) for word in call.keywords if word.arg == "line"]
             assert line == "line" or line.partition("(")[0].split(".")[-1] in {"line_of", "under"}, line
+
+
+@pytest.mark.parametrize(
+    ("told", "world_size", "line"),
+    [
+        ("torchrun --nproc-per-node 4 -m workloads.ddp", 8, "torchrun --nproc-per-node 4 train.py"),
+        ("/opt/bin/torchrun --nnodes=1 --nproc_per_node=2 x.py", None, "torchrun --nproc-per-node 2 train.py"),
+        ("python -m torch.distributed.run x.py", 8, "torchrun --nproc-per-node 8 train.py"),
+        ("torchrun --nproc-per-node $(reboot) x.py", 2, "torchrun --nproc-per-node 2 train.py"),
+        ("python train.py --name torchrun", 2, "python train.py"),
+        (None, 2, "python train.py"),
+    ],
+)
+def test_what_stands_for_an_unknown_command_starts_the_ranks_where_a_launcher_did(told, world_size, line):
+    assert stand_in(told, world_size).text == line
+
+
+def test_the_processes_that_a_launcher_starts_are_sampled_too():
+    assert "--subprocesses" in py_spy_main(stand_in("torchrun x.py", 2)).command
+    assert "--subprocesses" not in py_spy_main(DEFAULT_COMMAND).command

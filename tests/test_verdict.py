@@ -5,13 +5,16 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
-from profkit.model.budget import words
+from profkit.findings.input import STARVED
+from profkit.model.budget import NO_TIME, words
 from profkit.model.documents.report import Bottleneck
-from profkit.pipeline import triage_trace
+from profkit.model.finding import Evidence
+from profkit.pipeline import analyse, triage_trace
 from profkit.testing import kernel, launch, span, trace_of
-from profkit.verdict import CHEAPER_WORK, LEAVE_IT
-from tests.analyzers.test_findings import Job
+from profkit.verdict import CHEAPER_WORK, LEAVE_IT, decide
+from tests.analyzers.test_findings import Job, starved
 
 MS = 1_000_000
 NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -131,3 +134,49 @@ def test_a_second_cause_nearly_as_large_takes_from_the_confidence(comm_us, left)
     assert verdict.bottleneck is Bottleneck.DATA
     assert "comm.exposed" in causes
     assert verdict.confidence == pytest.approx(causes["input.starved"].confidence * left)
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(0.10, True), (0.16, False)])
+def test_a_small_cause_says_why_its_confidence_is_lower(share, is_said):
+    case = analyse(starved().trace()).case
+    window = 10**9
+    data, comm = round(share * window), round((0.7 - share) * window)
+    budget = replace(NO_TIME, window_ns=window, compute=window - data - comm, comm_exposed=comm, idle_data=data)
+    evidence = Evidence(statement="it waits", metric="m", value=1.0, unit="ns")
+    found = STARVED.found(fraction=share, confidence=0.9, recoverable_ns=data, evidence=(evidence,), fix="f")
+    verdict = decide(replace(case, budget=budget, findings=(found,)))
+    assert verdict.bottleneck is Bottleneck.DATA
+    assert any("less certain that it is the bottleneck" in one for one in verdict.caveats) == is_said
+    assert verdict.confidence == pytest.approx(0.9 * (0.6 if is_said else 1.0))
+
+
+@pytest.mark.parametrize(
+    ("gap_us", "title"), [(20, "a few gaps hold most"), (2000, "a few long host stalls cause most")]
+)
+def test_only_a_long_gap_is_called_a_long_stall(gap_us, title):
+    job = Job(n_steps=1, step_us=4 * gap_us)
+    for k in range(30):
+        job.work(
+            "gemm_bf16",
+            3 * gap_us + (0.25 if gap_us < 100 else 10) * k,
+            3 * gap_us + (0.25 if gap_us < 100 else 10) * k + 0.2,
+        )
+    found = next(one for one in triage_trace(job.trace())[0].findings if one.id == "host.stall")
+    assert found.title.startswith(title)
+
+
+def test_the_advice_for_idle_time_before_copies_is_about_the_copies():
+    job = Job(n_steps=6, step_us=1000)
+    for start in job.starts:
+        for k in range(2):
+            job.copy("Memcpy HtoD (Pageable -> Device)", start + 400 * k + 380, start + 400 * k + 390)
+            for n in range(8):
+                job.work(
+                    "gemm_bf16",
+                    start + 400 * k + 391 + n,
+                    start + 400 * k + 391.9 + n,
+                    issued=start + 400 * k + 375 + n,
+                )
+    found = next(one for one in triage_trace(job.trace())[0].findings if one.id == "host.launch_bound")
+    assert found.fix.startswith("avoid the copies: the GPU waits")
+    assert "CUDA graph" not in found.fix

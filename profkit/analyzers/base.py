@@ -16,7 +16,7 @@ from profkit.model.budget import NO_TIME, Budget, column
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import Trace, Traits
-from profkit.shell import DEFAULT_COMMAND, CommandLine, recorded
+from profkit.shell import CommandLine, recorded, stand_in
 from profkit.timeline import Facts, IdlePlaces
 from profkit.units import format_fraction
 
@@ -89,14 +89,15 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 def scope_of(facts: Facts) -> Scope:
     """The scope of a trace's results."""
+    meta = facts.trace.meta
     return Scope(
         window_ns=facts.window_ns,
         n_steps=facts.n_steps,
         has_steps=bool(facts.trace.steps),
         is_cpu=facts.cpu is not None,
-        command=recorded(facts.trace.meta.command) or DEFAULT_COMMAND,
+        command=recorded(meta.command) or stand_in(meta.metadata.get("profkit_command"), meta.world_size),
         vendor=_vendor(facts),
-        traits=facts.trace.meta.traits,
+        traits=meta.traits,
         step_ns=facts.step_ns,
         budget=facts.budget,
     )

@@ -8,7 +8,7 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import STARVED
-from profkit.model.arrays import distinct
+from profkit.model.arrays import I64, distinct
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
@@ -17,6 +17,7 @@ from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
 ONCE = "once, not every step"
+_EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
 class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,9 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     waited_ns: int
     idle_ns: int
     longest_ns: int
+    shortest_ns: int
+    is_once_a_step: bool
+    """Whether one wait, no more, begins in each step of the window, and none beside them."""
     longest_span_ns: tuple[int, int]
     loader: str
     """"single-process", "workers" or "custom"."""
@@ -61,15 +65,17 @@ def measure(facts: Facts) -> InputWaits | Skipped:
             " whether the step waits for them",
             how_to_get="mark where the training loop waits for a batch: with record_function('get_batch')",
         )
-    worst = int(waits.lengths_ns.argmax()) if waits else 0
-    per_step = _per_step(trace, facts)
+    worst = int(waits.lengths_ns.argmax())
+    per_step = waits.covered_ns(*edges(steps_in_window(trace)))
     return InputWaits(
         scope=scope_of(facts),
         n_waits=len(waits),
         waited_ns=waits.total_ns,
         idle_ns=facts.budget.idle_data,
-        longest_ns=int(waits.lengths_ns[worst]) if waits else 0,
-        longest_span_ns=(int(waits.start_ns[worst]), int(waits.end_ns[worst])) if waits else (0, 0),
+        longest_ns=int(waits.lengths_ns[worst]),
+        shortest_ns=int(waits.lengths_ns.min()),
+        is_once_a_step=_is_once_a_step(trace, waits.start_ns),
+        longest_span_ns=(int(waits.start_ns[worst]), int(waits.end_ns[worst])),
         loader=_loader_kind(trace, rows),
         top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
         n_steps_waiting=int((per_step > 0).sum()),
@@ -79,9 +85,10 @@ def measure(facts: Facts) -> InputWaits | Skipped:
     )
 
 
-def _per_step(trace: Trace, facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    loader = facts.cpu.data if facts.cpu is not None else facts.host.loader
-    return loader.covered_ns(*edges(steps_in_window(trace)))
+def _is_once_a_step(trace: Trace, start_ns: I64) -> bool:
+    first, last = edges(steps_in_window(trace))
+    begun = np.searchsorted(start_ns, last) - np.searchsorted(start_ns, first)
+    return first.size > 1 and start_ns.size == first.size and bool((begun == 1).all())
 
 
 def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> str:
@@ -102,18 +109,17 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
     who = (
         f"the training thread waits {idle} for" if scope.is_cpu else f"the GPU is idle {idle} while the host waits for"
     )
+    what = "its input" if result.loader == "custom" else "the DataLoader"
     evidence = [
         Evidence(
-            statement=f"{who} the DataLoader ({scope.share(result.idle_ns, 'idle_data')} of the window)",
+            statement=f"{who} {what} ({scope.share(result.idle_ns, 'idle_data')} of the window)",
             metric="budget_ns.idle_data",
             value=float(result.idle_ns),
             unit="ns",
             expected=f"< {format_fraction(STARVED.limit('window'))} of the window",
         ),
         Evidence(
-            statement=f"{result.n_waits:,} waits take {format_ns(result.waited_ns)} in total; the longest takes {format_ns(result.longest_ns)}"
-            if result.n_waits != 1
-            else f"one wait takes {format_ns(result.waited_ns)}",
+            statement=_lengths(result),
             metric="input.waited_ns",
             value=float(result.waited_ns),
             unit="ns",
@@ -121,11 +127,11 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
         ),
     ]
     evidence += [_pattern(result), *idle_before(result.places, scope, "idle_data")]
+    title = "the step waits for its input" if result.loader == "custom" else STARVED.title
     is_once = result.top_step_share >= STARVED.limit("once") and scope.n_steps > 2
     return (
         STARVED.found(
-            title=f"{STARVED.title} {ONCE}" if is_once else "",
-            is_once=is_once,
+            title=f"{title} {ONCE}" if is_once else title,
             confidence=(0.5 if is_once else 0.9) - (0 if scope.has_steps else 0.15),
             recoverable_ns=scope.per_step(result.gain_ns),
             fraction=fraction,
@@ -136,15 +142,33 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
     )
 
 
+def _lengths(result: InputWaits) -> str:
+    """How often and how long the host waits."""
+    shortest, longest = format_ns(result.shortest_ns), format_ns(result.longest_ns)
+    if result.n_waits == 1:
+        return f"one wait takes {longest}"
+    if result.is_once_a_step:
+        return (
+            f"each step waits once, for {longest}"
+            if shortest == longest
+            else f"each step waits once, {shortest} to {longest}"
+        )
+    return f"{result.n_waits:,} waits take {format_ns(result.waited_ns)} in total; the longest takes {longest}"
+
+
 def _pattern(result: InputWaits) -> Evidence:
     kinds = {
         "single-process": "num_workers=0: the training process makes each batch itself, inside the step",
         "workers": "the worker processes of the DataLoader do not keep up",
         "custom": "the script itself marks these waits",
     }
-    where = f"; {result.n_steps_waiting} of {result.n_steps} steps wait; the step that waits longest has {format_fraction(result.top_step_share)} of all waiting"
+    where = [kinds[result.loader]]
+    if result.n_steps > 1 and not result.is_once_a_step:
+        where.append(f"{result.n_steps_waiting} of {result.n_steps} steps wait")
+    if result.n_steps > 1 and result.top_step_share * result.n_steps_waiting > _EVEN:
+        where.append(f"the step that waits longest has {format_fraction(result.top_step_share)} of all waiting")
     return Evidence(
-        statement=kinds[result.loader] + (where if result.n_steps > 1 else ""),
+        statement="; ".join(where),
         metric="input.top_step_share",
         value=result.top_step_share,
         unit="fraction",
@@ -164,12 +188,13 @@ def _fix(result: InputWaits) -> str:
             )
         # so many may be more than the machine has cores: beyond these, workers take turns
         return (
-            f"set num_workers to the cores that training leaves free, persistent_workers=True{pinned}; fetching takes {ratio}"
-            " as long as the rest of the step: with fewer cores than that, make batches cheaper as well (decode once, cache)"
+            f"set num_workers to the cores that training leaves free, persistent_workers=True{pinned}; about {wanted} hide all"
+            f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well (decode"
+            " once, cache)"
         )
     return (
-        "use more workers or make batches cheaper: higher prefetch_factor, cached decoding, larger sequential reads,"
-        " GPU decoding"
+        "use more workers if cores are free, or make batches cheaper: cached decoding, larger sequential reads, GPU decoding;"
+        " a higher prefetch_factor helps only where some batches take longer than others"
     )
 
 

@@ -241,12 +241,12 @@ def _layout(result: Kernels) -> tuple[Finding, ...]:
             evidence=(
                 Evidence(
                     statement=f"kernels that convert between NCHW and NHWC take {format_ns(scope.per_step(result.layout_ns))}"
-                    f" {scope.each}, {format_fraction(result.layout_ns / result.work_ns)} of compute time"
+                    f" {scope.each}, {format_fraction(result.layout_ns / result.work_ns)} of kernel time"
                     f" ({format_count(result.layout_count / scope.n_steps)} of them {scope.each})",
                     metric="kernels.layout_ns",
                     value=float(result.layout_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(LAYOUT.limit('work'))} of compute time",
+                    expected=f"< {format_fraction(LAYOUT.limit('work'))} of kernel time",
                 ),
             ),
             fix="keep model and batches in channels_last (.to(memory_format=torch.channels_last))" + rocm,
@@ -276,7 +276,7 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
     named = ", ".join(use.shown for use in memory[:3])
     what = "operators" if scope.is_cpu else "kernels"
-    fix, proof = _fix(memory, is_compiled=result.is_compiled)
+    fix, proof = _fix(memory, is_compiled=result.is_compiled, is_cpu=scope.is_cpu)
     tool = (
         py_spy_operators(scope.command)
         if scope.is_cpu or not memory
@@ -297,7 +297,7 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_fraction(result.memory_share)} of compute time is in {what} limited by memory bandwidth,"
+                    statement=f"{format_fraction(result.memory_share)} of {what[:-1]} time is in {what} limited by memory bandwidth,"
                     f" {format_fraction(result.matrix_share)} in matrix products",
                     metric="kernels.memory_share",
                     value=result.memory_share,
@@ -305,9 +305,9 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
                     expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
                 ),
                 Evidence(
-                    statement=f"they run back to back in {format_count(result.n_runs / scope.n_steps)}"
-                    f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}; fusing each group saves"
-                    f" at most {format_ns(scope.per_step(saved))} {scope.each}",
+                    statement=f"these {what} run in {format_count(result.n_runs / scope.n_steps)}"
+                    f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}, one right after another; fusing each"
+                    f" group saves at most {format_ns(scope.per_step(saved))} {scope.each}",
                     metric="kernels.fusable_ns",
                     value=float(result.fusable_ns),
                     unit="ns",
@@ -326,8 +326,10 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
     )
 
 
-def _fix(memory: list[KernelUse], *, is_compiled: bool) -> tuple[str, str]:
+def _fix(memory: list[KernelUse], *, is_compiled: bool, is_cpu: bool) -> tuple[str, str]:
     """What to do about memory-bound kernels, the longest first, and its proof; "" is the kind's own: compile it."""
+    if is_cpu:
+        return "fuse them with torch.compile; use in-place operations, and bfloat16 if this CPU computes in it", ""
     if memory and all(is_inductors(use.name) for use in memory[:3]):
         return (
             "already compiled: remove graph breaks, use half-precision activations or hand-written kernels (Triton, Liger)",

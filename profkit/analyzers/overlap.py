@@ -157,9 +157,13 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
                 ),
             ),
             fix=_WAITS_FIX if _is_waiting(result) else _FIX,
+            proof=_WAITS_PROOF if _is_waiting(result) else "",
             next_tools=(_all_ranks(scope),),
         ),
     )
+
+
+_WAITS_PROOF = "Triage the traces of all ranks together: the collectives of a late rank are short where those of the others are long."
 
 
 def _is_waiting(result: Overlap) -> bool:

@@ -266,7 +266,9 @@ def _cast(result: MatmulPrecision, unless_meant: str) -> str:
     has_fp32 = result.share(Precision.FP32) >= FALLBACK.limit("full")
     if has_fp32 and result.scope.vendor is Vendor.NVIDIA and (result.rates is None or result.rates.tf32 > 1):
         cast += "; where fp32 is intentional: torch.set_float32_matmul_precision('high'), on Ampere or later"
-    return f"unless {unless_meant} is intended: {cast}" if unless_meant else cast
+    return (
+        f"unless {unless_meant} {'are' if ' and ' in unless_meant else 'is'} intended: {cast}" if unless_meant else cast
+    )
 
 
 def present(result: MatmulPrecision) -> Section:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,20 @@ from profkit.timeline.host import blocking_calls
 from profkit.units import format_count, format_fraction, format_ns
 
 _MAX_SHOWN = 8
+_WORTH_ADVICE = 0.1  # chosen: of the blocked time, as for a finding worth a look
+_READ = "keep metrics on the GPU and read them every N steps"
+_COPY = "copy from pinned memory with non_blocking=True"
+_INDEX = "use torch.where instead of boolean indexing"
+_ADVICE = (
+    (
+        re.compile(r"DeviceSynchronize outside operators"),
+        "take torch.cuda.synchronize() out of the loop (CUDA events time it)",
+    ),
+    (re.compile(r"aten::(?:item|_local_scalar_dense|is_nonzero|equal)$"), _READ),
+    (re.compile(r"aten::(?:nonzero|masked_select|unique\w*|index)$"), _INDEX),
+    (re.compile(r"aten::(?:copy_|_to_copy|to)$"), _COPY),
+)
+"""What to do about a call, by its name and the operator around it."""
 
 
 class Syncs(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,8 +123,7 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(result.gain_ns),
             fraction=fraction,
             evidence=_evidence(result, fraction),
-            fix="keep metrics on the GPU and read them every N steps; copy from pinned memory with non_blocking=True;"
-            " use torch.where instead of boolean indexing",
+            fix=_fix(result),
             next_tools=(
                 system_timeline(
                     scope,
@@ -120,15 +135,25 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
     )
 
 
+def _fix(result: Syncs) -> str:
+    """What to do about the calls that take most of the blocked time; where none is known, about the usual ones."""
+    worst = (
+        f"{call} {op}" for call, op, _, blocked_ns in result.callers if blocked_ns >= _WORTH_ADVICE * result.blocked_ns
+    )
+    known = (said for name in worst for pattern, said in _ADVICE if pattern.search(name))
+    return "; ".join(dict.fromkeys(known)) or f"{_READ}; {_COPY}; {_INDEX}"
+
+
 def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:
     """Say what the calls cost, how much of that comes later, and who makes them."""
     scope = result.scope
     worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
     calls = f"blocking call{'' if result.n_calls == scope.n_steps else 's'}"
-    replayed = ", from a replay of the launches without these waits" if result.is_replayed else ""
+    replayed = ", by a replay of the launches without these waits" if result.is_replayed else ""
     evidence = [
         Evidence(
             statement=f"the GPU is idle {format_ns(scope.per_step(result.gain_ns))} {scope.each} because the host waited for it"
+            f"{', right after a wait or in later gaps' if result.is_replayed else ''}"
             f" ({format_fraction(fraction)} of the window{replayed})",
             metric="syncs.gain_ns",
             value=float(result.gain_ns),

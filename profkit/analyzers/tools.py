@@ -47,16 +47,17 @@ def py_spy_loader(command: CommandLine) -> NextTool:
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
-        purpose="what does the input pipeline do while the step waits: decode, read or wait for locks?",
+        purpose="what does the loader do while the step waits: decode, read or wait for locks?",
         look_for="wide frames below Dataset.__getitem__ and collate: read() means storage, numpy or PIL means CPU",
     )
 
 
 def py_spy_main(command: CommandLine) -> NextTool:
-    """A sampling of the main process's Python."""
+    """A sampling of the main process's Python, or of the processes that a launcher starts."""
+    children = "--subprocesses " if command.starts_others else ""
     return NextTool(
         name="py-spy",
-        line=command.under("py-spy record --native --rate 500 --duration 30 --output host.svg"),
+        line=command.under(f"py-spy record {children}--native --rate 500 --duration 30 --output host.svg"),
         purpose="which Python and C++ frames take the time between operators?",
         look_for="wide frames outside torch operators: logging, hooks, list and dict work, locks",
     )

@@ -13,6 +13,8 @@ class CheckKind(msgspec.Struct, frozen=True, kw_only=True):
     """One check of a capture. `QUALITY.limit(id)` is what it allows."""
 
     id: str
+    meaning: str
+    """What it means where it fails."""
     allows: Threshold
     cap: float
     """The most a finding may claim where it fails (0-1). Chosen: an ordinal ladder, not calibrated."""
@@ -23,22 +25,39 @@ class CheckKind(msgspec.Struct, frozen=True, kw_only=True):
 _SOUND: Final = "chosen; sound reference traces show 0"
 
 LOST: Final = CheckKind(
-    id="launches.lost", allows=Threshold(0.02, "launches lost <= {}", _SOUND), cap=0.2, is_refusing=True
+    id="launches.lost",
+    meaning="Kernels were launched but are not in the trace: what the device did then is unknown.",
+    allows=Threshold(0.02, "launches lost <= {}", _SOUND),
+    cap=0.2,
+    is_refusing=True,
 )
-UNLINKED: Final = CheckKind(id="device.unlinked", allows=Threshold(0.02, "unlinked rows <= {}", _SOUND), cap=0.6)
-EARLY: Final = CheckKind(id="causality", allows=Threshold(0.01, "rows before their launch <= {}", _SOUND), cap=0.5)
+UNLINKED: Final = CheckKind(
+    id="device.unlinked",
+    meaning="Device rows whose launch call was not recorded: what the host did before them is unknown.",
+    allows=Threshold(0.02, "unlinked rows <= {}", _SOUND),
+    cap=0.6,
+)
+EARLY: Final = CheckKind(
+    id="causality",
+    meaning="A kernel cannot run before it is launched: the clocks of host and device disagree.",
+    allows=Threshold(0.01, "rows before their launch <= {}", _SOUND),
+    cap=0.5,
+)
 OVERLAPPED: Final = CheckKind(
     id="stream.overlap",
+    meaning="One stream runs one operation at a time: rows that overlap have wrong times.",
     allows=Threshold(0.01, "overlapping rows <= {}", "chosen; healthy reference traces show 0 outside CUDA graphs"),
     cap=0.7,
 )
 LAG_FLOOR: Final = CheckKind(
     id="lag.floor",
+    meaning="The time from launch to start on an idle device. Where it is long, the cause of short idle times is less certain.",
     allows=Threshold(25_000, "lag floor <= {}", "bare metal shows 4-20 us, WSL2 42-47 us", "ns"),
     cap=0.7,
 )
 OUTRUN: Final = CheckKind(
     id="steps.outrun",
+    meaning="The host runs ahead of the device, so the step markers do not show the device's steps.",
     allows=Threshold(
         0.1,
         "the lag of the device behind the host changes by at most {} of the window",
@@ -48,6 +67,7 @@ OUTRUN: Final = CheckKind(
 )
 OVERHEAD: Final = CheckKind(
     id="profiler.overhead",
+    meaning="The device waits while the profiler handles its own buffers: this idle time is not the job's.",
     allows=Threshold(
         0.05,
         "idle under the profiler's own work <= {}",
@@ -57,6 +77,7 @@ OVERHEAD: Final = CheckKind(
 )
 WHOLE_GRAPHS: Final = CheckKind(
     id="graphs.whole",
+    meaning="nsys recorded CUDA graphs as one row each: what runs inside is unknown.",
     allows=Threshold(
         0.5, "CUDA graphs without their kernels <= {} of the window", "chosen; above, most of the step is unknown"
     ),
@@ -64,23 +85,27 @@ WHOLE_GRAPHS: Final = CheckKind(
 )
 IMPOSSIBLE: Final = CheckKind(
     id="times.impossible",
+    meaning="Timestamps of zero or durations that overflowed: the trace is not a record of what ran.",
     allows=Threshold(0, "rows with zero timestamps or overflowed durations <= {}", "no real row has them", ""),
     cap=0.4,
     is_refusing=True,
 )
 DAMAGED: Final = CheckKind(
     id="input.damaged",
+    meaning="With --lenient, parts of the file were left out: what was in them is unknown.",
     allows=Threshold(0, "parts of the file that could not be read <= {}", "what was in them is unknown", ""),
     cap=0.4,
     is_refusing=True,
 )
 FEW_STEPS: Final = CheckKind(
     id="steps.few",
+    meaning="One or two steps do not show how much steps differ, nor whether they are steady.",
     allows=Threshold(3, "marked steps >= {}", "chosen; fewer do not show the variation", ""),
     cap=0.6,
 )
 STARTUP: Final = CheckKind(
     id="steps.startup",
+    meaning="Much of the window lies before or after the steps that were found: start-up, not training.",
     allows=Threshold(
         0.25,
         "outside the steps found by their period <= {} of the window",
@@ -91,6 +116,7 @@ STARTUP: Final = CheckKind(
 )
 FIRST_PASS: Final = CheckKind(
     id="steps.first_pass",
+    meaning="A first pass allocates memory, loads kernels and times algorithms: later steps do not.",
     allows=Threshold(
         0.25,
         "with fewer than 3 steps, calls of a first pass <= {} of the device's idle time",
@@ -101,17 +127,24 @@ FIRST_PASS: Final = CheckKind(
 )
 NO_OPERATORS: Final = CheckKind(
     id="operators.none",
+    meaning="Without a device, operators are all that shows the work. There are none in the window.",
     allows=Threshold(1, "on a CPU trace, operators in the window >= {}", "without operators nothing is known", ""),
     cap=0.2,
     is_refusing=True,
 )
 TINY: Final = CheckKind(
     id="content.tiny",
+    meaning="The trace holds almost nothing.",
     allows=Threshold(20, "rows of activity >= {}, or a marked step", "chosen", ""),
     cap=0.2,
     is_refusing=True,
 )
-COST: Final = CheckKind(id="profiler.cost", allows=Threshold(0.05, "profiler cost <= {}", "chosen"), cap=0.7)
+COST: Final = CheckKind(
+    id="profiler.cost",
+    meaning="The profiler itself makes steps longer, mostly at each operator: operator overhead is smaller without it. Step and savings are shown without the profiler, where the capture timed steps without it (`profkit capture --baseline`).",
+    allows=Threshold(0.05, "profiler cost <= {}", "chosen"),
+    cap=0.7,
+)
 HIGH_COST_CAP: Final = 0.6
 """The cap of `profiler.cost` beyond its `high_cost`; and never more than the unprofiled part of a recorded step."""
 

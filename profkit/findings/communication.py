@@ -58,7 +58,7 @@ EXPOSED: Final = FindingKind(
         "a collective launched late because this host was late",
         "pipeline bubbles: send/receive kernels that spin",
     ),
-    proof="Run with DDP.no_sync(), or halve the bytes (bf16 compression hook): exposed time must fall in proportion.",
+    proof="Halve the bytes for some steps (with DDP a bf16 compression hook, or no_sync()). If the exposed time falls in proportion, it is transfer; else the ranks wait for each other.",
     fixes=(
         "triage all ranks to find the late one",
         "bucket size, prefetch, accumulation",

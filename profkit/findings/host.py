@@ -45,8 +45,8 @@ LAUNCH_BOUND: Final = FindingKind(
         "WSL2 and Windows batch launches: the check lag.floor shows this",
         "one stall (compilation, checkpoint): then it is `host.stall`",
     ),
-    proof="Double the micro-batch. If the step grows by less than 10 %, the device was not the limit.",
-    proof_on_cpu="Double the micro-batch. If the time per sample falls by about half of the share shown, operator overhead is the cause.",
+    proof="Double the micro-batch. If the step grows by less than 10 %, the GPU was not the limit.",
+    proof_on_cpu="Double the micro-batch. If the time per sample falls by about half of the share shown, this overhead is the cause.",
     fixes=(
         "torch.compile(mode='reduce-overhead'), or torch.cuda.graph around the hot block",
         "optimizers with foreach=True or fused=True",

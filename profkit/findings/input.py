@@ -10,7 +10,7 @@ from profkit.model.documents.report import Bottleneck
 
 STARVED: Final = FindingKind(
     id="input.starved",
-    title="the step waits for its input pipeline",
+    title="the step waits for its DataLoader",
     bottleneck=Bottleneck.DATA,
     part=parts.DATA,
     late_phase="data",
@@ -40,7 +40,7 @@ STARVED: Final = FindingKind(
         "another rank is slow and this rank waits in a collective: that is communication, not loader time",
         "a synchronising call hidden in the batch's collate or copy",
     ),
-    proof="Fetch one batch before the loop and reuse it. If 70 % of the idle time disappears, this is the cause.",
+    proof="Fetch one batch before the loop and reuse it. If the step becomes shorter by at least 70 % of the predicted saving, this is the cause.",
     fixes=(
         "num_workers > 0, persistent_workers=True, prefetch_factor=4, pin_memory=True",
         "decode or tokenise once, store the result; larger sequential reads",

@@ -30,6 +30,7 @@ UNFUSED: Final = FindingKind(
         "communication that overlaps these kernels slows them",
     ),
     proof="torch.compile the module: the time of each group falls towards its longest member. Or use bf16: with half the bytes, memory-bound time halves.",
+    proof_on_cpu="torch.compile the module: the time of each group falls towards its longest member.",
     fixes=(
         "torch.compile",
         "fused kernels (Triton, Liger, apex)",
@@ -45,7 +46,7 @@ LAYOUT: Final = FindingKind(
     meaning="Tensors are kept as NCHW, but the fastest convolutions work on NHWC: cuDNN or MIOpen convert before and after each, and the conversion computes nothing.",
     measured="The time of cuDNN's nchwToNhwc and nhwcToNchw kernels and of MIOpen's batched_transpose, by name.",
     thresholds={
-        "work": Threshold(0.05, "fires at {} of compute time", "chosen; captures with them show 13 to 21 %"),
+        "work": Threshold(0.05, "fires at {} of kernel time", "chosen; captures with them show 13 to 21 %"),
         "window": Threshold(0.02, "and {} of the window", "chosen; less is noise between runs"),
     },
     lookalikes=(

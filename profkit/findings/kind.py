@@ -127,7 +127,6 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
         severity: Severity | None = None,
         next_tools: tuple[NextTool, ...] = (),
         rank: int | None = None,
-        is_once: bool = False,
         proof: str = "",
     ) -> Finding:
         """A finding of this kind; without a title or severity of its own it has the kind's and the share's."""
@@ -142,6 +141,5 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
             fix=fix,
             next_tools=next_tools,
             rank=rank,
-            is_once=is_once,
             proof=proof,
         )

@@ -75,8 +75,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     next_tools: tuple[NextTool, ...] = ()
     rank: int | None = None
     device: int | None = None
-    is_once: bool = False
-    """Whether the cause sits in one step of several."""
     proof: str = ""
     """How to prove it, where its kind's proof does not fit what was found."""
 

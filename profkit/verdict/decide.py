@@ -87,6 +87,9 @@ def _starting(case: Case, top: Finding | None) -> Finding | None:
     )
 
 
+_SMALL: Final = "the largest cause has less than {} of the window: it is less certain that it is the bottleneck"
+
+
 def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     top, kind = causes[0], kind_of(causes[0].id)
     close = len(causes) > 1 and causes[1].fraction >= 0.8 * top.fraction
@@ -95,6 +98,9 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6)
     if case.budget.fraction("compute") >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
+    caveats = shown.caveats(case, top)
+    if not is_sure:
+        caveats = (_SMALL.format(format_fraction(DOMINANT)), *caveats)
     assert kind.bottleneck is not None  # noqa: S101 - what competes has one
     listed = compete.led_by(top, (*causes, *shown.of_work(case)))
     return Verdict(
@@ -110,7 +116,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         else recapture(case.scope, "more evidence", "the same finding, with more certainty"),
         fixes=tuple(dict.fromkeys(finding.fix for finding in listed[:MAX_HEADLINE])),
         proof=top.proof or kind.proof_for(is_cpu=case.is_cpu),
-        caveats=shown.caveats(case, top),
+        caveats=caveats,
         findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, kind.bottleneck),
         rank=case.rank,
@@ -129,7 +135,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     what = "operators" if case.is_cpu else "kernels"
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
-        headline = f"healthy: {said} of the window is compute, {matrix} of that in matrix products"
+        headline = f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time"
     elif top is not None:
         headline = f"{said} of the window is compute; {top.title}"
     elif work:

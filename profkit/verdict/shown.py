@@ -47,9 +47,10 @@ def first(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]:
 
 
 def headline(case: Case, top: Finding) -> str:
-    """The largest cause with its share."""
-    per = "of each step" if case.n_steps > 1 and not top.is_once else "of the window"
-    return f"{top.title}: {format_fraction(shown_share(top, case.budget))} {per}"
+    """The largest cause with its share; of a late rank what a fix saves, for the others wait longer than that."""
+    if kind_of(top.id).bottleneck is Bottleneck.STRAGGLER:
+        return f"{top.title}. A fix saves at most {format_fraction(shown_share(top, case.budget))} of the step"
+    return f"{top.title}: {format_fraction(shown_share(top, case.budget))} of the window"
 
 
 def ceiling(case: Case, top: Finding) -> float | None:

@@ -39,3 +39,32 @@ def test_no_number_of_workers_that_the_machine_may_not_have_cores_for(waited_us:
     if waited_us == 7800:
         assert "fetching takes 15.6x as long as the rest of the step" in finding.fix
         assert "num_workers=" not in finding.fix
+        assert "about 17 hide all waiting" in finding.fix
+
+
+def test_equal_waits_are_said_once_and_no_step_stands_out() -> None:
+    (finding,) = judge(waiting())
+    said = [item.statement for item in finding.evidence]
+    assert said[1] == "each step waits once, for 500 us"
+    assert not any("waits longest" in one or "steps wait" in one for one in said)
+
+
+def test_waits_of_several_lengths_are_a_range_and_the_step_that_stands_out_is_named() -> None:
+    found = replace(waiting(), shortest_ns=100 * US, top_step_share=0.6)
+    (finding,) = judge(found)
+    assert finding.evidence[1].statement == "each step waits once, 100 us to 500 us"
+    assert "the step that waits longest has 60.0 % of all waiting" in finding.evidence[2].statement
+
+
+def test_waits_in_some_steps_only_are_counted() -> None:
+    found = replace(waiting(), is_once_a_step=False, n_steps_waiting=2, top_step_share=0.5)
+    (finding,) = judge(found)
+    assert "waits take" in finding.evidence[1].statement
+    assert f"2 of {found.n_steps} steps wait" in finding.evidence[2].statement
+    assert "waits longest" not in finding.evidence[2].statement
+
+
+def test_what_the_script_marked_itself_is_not_called_a_dataloader() -> None:
+    (finding,) = judge(replace(waiting(), loader="custom"))
+    assert finding.title == "the step waits for its input"
+    assert "DataLoader" not in finding.evidence[0].statement

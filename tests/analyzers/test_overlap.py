@@ -109,6 +109,7 @@ def test_collectives_that_wait_are_not_told_to_send_less(elements: int, duration
         told = " ".join(item.statement for item in found.evidence)
         assert ("8 of 8 collectives wait rather than transfer: they move 64 B in 393 us" in told) == waits
         assert ("bucket sizes" in found.fix) == (not waits)
+        assert ("all ranks together" in found.proof) == waits
         return
     assert not waits
 

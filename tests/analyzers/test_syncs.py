@@ -151,3 +151,31 @@ def test_spread_idle_time_is_called_spread() -> None:
     said = idle_before(few, found.scope, "idle_sync", *HOST_PARTS)[0].statement
     assert said.startswith("this idle time is spread: the largest part, 10.0 %, is before compute_kernel")
     assert idle_before(IdlePlaces(), found.scope, "idle_sync") == ()
+
+
+@pytest.mark.parametrize(
+    ("callers", "fix"),
+    [
+        ((("cudaDeviceSynchronize", "outside operators", 5, 100),), "take torch.cuda.synchronize() out of the loop"),
+        (
+            (("cudaStreamSynchronize", "aten::nonzero", 5, 80), ("cudaMemcpyAsync", "aten::copy_", 5, 20)),
+            "use torch.where instead of boolean indexing; copy from pinned memory with non_blocking=True",
+        ),
+        (
+            (("cudaStreamSynchronize", "aten::_local_scalar_dense", 5, 95), ("cudaMemcpyAsync", "aten::copy_", 1, 5)),
+            "keep metrics on the GPU and read them every N steps",
+        ),
+        (
+            (("cudaStreamSynchronize", "mylib::solve", 5, 100),),
+            "keep metrics on the GPU and read them every N steps; copy",
+        ),
+    ],
+)
+def test_the_advice_is_about_the_calls_that_take_the_time(
+    callers: tuple[tuple[str, str, int, int], ...], fix: str
+) -> None:
+    found = waiting()
+    scope = replace(found.scope, window_ns=100 * US, n_steps=2)
+    (finding,) = judge(replace(found, scope=scope, gain_ns=50 * US, worst_share=0.3, callers=callers, blocked_ns=100))
+    assert finding.fix.startswith(fix)
+    assert ("; " in finding.fix) == ("; " in fix)

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 
 import profkit
+from profkit.cli.explain import command
 from profkit.findings import KINDS
 from profkit.findings import capture as capture_kinds
+from profkit.findings.capture import CHECKS
 from profkit.findings.kind import FindingKind, Way
 from profkit.model.budget import HOST_PARTS, words
 from profkit.model.documents.handover import HandoverStatus
@@ -82,6 +85,17 @@ def test_every_kind_is_explained(kind: FindingKind):
     if not kind.id.startswith(("compare.", "handover.")):
         assert all((kind.lookalikes, kind.fixes))
     assert kind.bottleneck is None or not kind.is_about_work
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_check_is_explained(name: str):
+    said = CliRunner().invoke(command, [name])
+    assert said.exit_code == 0
+    assert said.output.startswith(f"{name}: check of the capture")
+    result = "no verdict" if CHECKS[name].is_refusing else "confidence at most"
+    assert result in said.output
+    assert max(map(len, said.output.splitlines())) <= 96
+    assert name in CliRunner().invoke(command).output
 
 
 def test_judges_ask_for_thresholds_that_there_are():

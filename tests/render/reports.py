@@ -32,7 +32,7 @@ RECAPTURE: Final = NextTool(
 PY_SPY: Final = NextTool(
     name="py-spy",
     line=DEFAULT_COMMAND.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
-    purpose="what does the input pipeline do while the step waits: decode, read or wait for locks?",
+    purpose="what does the loader do while the step waits: decode, read or wait for locks?",
     look_for="wide frames below Dataset.__getitem__ and collate: read() means storage, numpy or PIL means CPU",
 )
 OK_CHECKS: Final = (
@@ -205,7 +205,7 @@ SYNC: Final = finding(
 UNFUSED: Final = finding(
     "kernel.unfused",
     "elementwise kernels take much of the GPU time",
-    "58.0 % of compute time is in kernels limited by memory bandwidth",
+    "58.0 % of kernel time is in kernels limited by memory bandwidth",
     fraction=0.061,
     severity=Severity.MEDIUM,
 )
@@ -225,11 +225,11 @@ def overhead() -> Report:
     device = gpu(parts, comm_ns=23_278_000, overlapped_ns=14_626_000)
     answer = verdict(
         Bottleneck.OVERHEAD,
-        "the GPU waits for the host to launch work: 42.5 % of each step",
+        "the GPU waits for the host to launch work: 42.5 % of the window",
         LAUNCH,
         SYNC,
         ruled_out=("data (0.4 %)", "exposed communication (4.2 %)", "exposed copies (0.6 %)"),
-        proof="Double the micro-batch. If the step grows by less than 10 %, the device was not the limit.",
+        proof="Double the micro-batch. If the step grows by less than 10 %, the GPU was not the limit.",
     )
     skipped = (Skipped(analyzer="memory", reason="no memory events", how_to_get="profile_memory=True"),)
     return report(
@@ -245,7 +245,7 @@ def data_bound_cpu() -> Report:
     parts = budget(299 * MS, idle_data=278_369_000, idle_launch=4_186_000, idle_host=8_671_000)
     starved = finding(
         "input.starved",
-        "the step waits for its input pipeline",
+        "the step waits for its DataLoader",
         "the training thread waits 34.9 ms per step for the DataLoader (93.1 % of the window)",
         "num_workers=0: the training process makes each batch itself, inside the step",
         fraction=0.931,
@@ -254,7 +254,7 @@ def data_bound_cpu() -> Report:
     )
     answer = verdict(
         Bottleneck.DATA,
-        "the step waits for its input pipeline: 93.1 % of each step",
+        "the step waits for its DataLoader: 93.1 % of the window",
         starved,
         step_ns=37_375_000,
         speedup_ceiling=14.47,
@@ -288,7 +288,7 @@ def healthy() -> Report:
     """Give a GPU that computes."""
     answer = verdict(
         Bottleneck.KERNEL,
-        "healthy: 94.9 % of the window is compute, 85.6 % of that in matrix products",
+        "healthy: 94.9 % of the window is compute; matrix products are 85.6 % of kernel time",
         is_healthy=True,
         speedup_ceiling=1.0,
         fixes=("leave it alone: the next gain takes a better algorithm, a smaller model or lower precision",),

@@ -16,19 +16,19 @@ from tests.render import reports
 
 DATA = """## profkit: data-bound (confidence high)
 
-**the step waits for its input pipeline: 93.1 % of each step**
+**the step waits for its DataLoader: 93.1 % of the window**
 
 Step 37.4 ms (8 steps, varies by 2.0 %). At best 14.5x faster: a fix saves at most 34.9 ms per step.
 
 | where the time goes | per step | share |
 |---|---:|---:|
 | compute | 972 us | 2.6 % |
-| idle: data | 34.8 ms | 93.1 % |
-| idle: dispatch (estimated) | 523 us | 1.4 % |
-| idle: between operators | 1.08 ms | 2.9 % |
+| rest: data | 34.8 ms | 93.1 % |
+| rest: dispatch (estimated) | 523 us | 1.4 % |
+| rest: between operators | 1.08 ms | 2.9 % |
 | **all** | 37.4 ms | 100.0 % |
 
-**the step waits for its input pipeline** (`input.starved`, high, 93.1 % of the window)
+**the step waits for its DataLoader** (`input.starved`, large, 93.1 % of the window)
 
 - the training thread waits 34.9 ms per step for the DataLoader (93.1 % of the window) (expected \\< 5.0 %)
 - num_workers=0: the training process makes each batch itself, inside the step (expected \\< 5.0 %)
@@ -37,7 +37,7 @@ Step 37.4 ms (8 steps, varies by 2.0 %). At best 14.5x faster: a fix saves at mo
 
 - num_workers=4 or more, persistent_workers=True
 
-**Next tool**: py-spy, what does the input pipeline do while the step waits: decode, read or wait for locks?
+**Next tool**: py-spy, what does the loader do while the step waits: decode, read or wait for locks?
 
 ```sh
 py-spy record --subprocesses --duration 30 --output loader.svg -- python train.py

@@ -133,6 +133,6 @@ def test_a_failed_check_is_said_once() -> None:
     assert text.caveats(report) == ["one run shows where time goes, not whether a change helps"]
     quiet = replace(report, verdict=replace(report.verdict, headline="no"))
     assert text.caveats(quiet) == [
-        "check launches.lost fails: 94.7 % of 3,264 kernel launches have no kernel in the trace",
+        "94.7 % of 3,264 kernel launches have no kernel in the trace (check launches.lost)",
         "one run shows where time goes, not whether a change helps",
     ]

@@ -103,10 +103,11 @@ def _os_evidence(result: Launches) -> list[Evidence]:
 def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     """Say what dispatching costs on a CPU, and what lies between operators."""
     scope = result.scope
+    fixed_ns = result.op_cost_ns * result.n_operations
     cost = (
-        f"; each has a fixed cost of about {format_ns(result.op_cost_ns)} (estimated), and the rest of dispatch is"
-        " time inside operators that call others"
-        if result.op_cost_ns
+        f"; their fixed cost is about {format_ns(scope.per_step(fixed_ns))} of the"
+        f" {format_ns(scope.per_step(result.launch_idle_ns))} of dispatch (estimated), the rest is operators that call others"
+        if 0 < fixed_ns <= result.launch_idle_ns
         else ""
     )
     return (

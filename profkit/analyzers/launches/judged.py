@@ -109,6 +109,11 @@ def _fix_of(place: Place) -> str:
     who = place.line or place.op or place.span or "its launcher"
     if not place.before:
         return f"find out what the host does at the window's end, where the GPU is idle for {each}"
+    if place.before.startswith("Memcpy"):
+        return (
+            f"avoid the copies: the GPU waits {each} before each {place.before}. Look at {who}: keep the data on the GPU or"
+            " create it there, or copy it in one piece from pinned memory with non_blocking=True"
+        )
     return (
         f"make what the host does before {place.before} cheaper: the GPU waits {each} for it each time. Look at"
         f" {who}: cache what it works out on every call, leave out checks, or capture the block in a CUDA graph"
@@ -119,7 +124,12 @@ def _title(result: Launches, *, mostly_host: bool) -> str:
     if result.scope.is_cpu and mostly_host and result.waits_for_system:
         return "between operators, the training thread waits in the operating system"
     if result.scope.is_cpu:
-        return "Python between operators slows the step" if mostly_host else "operator overhead slows the step"
+        if mostly_host:
+            return "Python between operators slows the step"
+        is_dispatch = result.launch_idle_ns > 2 * result.host_idle_ns
+        return (
+            f"{'operator' if is_dispatch else 'Python and operator'} overhead slow{'s' if is_dispatch else ''} the step"
+        )
     return (
         "the GPU waits for the host, mostly outside operators"
         if mostly_host
@@ -147,6 +157,7 @@ def _each_step(result: Launches) -> tuple[Evidence, ...]:
 def _stall(result: Launches, late: int, fraction: float) -> Finding:
     low, high = result.longest_gap_ns
     return STALL.found(
+        title="" if high - low >= _EVENT_NS else "a few gaps hold most of the idle time that the host causes",
         confidence=0.4,
         recoverable_ns=result.scope.per_step(late if result.all_gain_ns is None else result.all_gain_ns),
         fraction=fraction,

@@ -156,7 +156,8 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
         _at_most(
             capture.COST,
             q.perturbation,
-            f"profiled steps take {1 + (q.perturbation or 0):.2f}x as long as unprofiled steps of the same run",
+            f"the profiler makes the steps {format_fraction(q.perturbation or 0)} longer"
+            + (": operator overhead is smaller without it" if (q.perturbation or 0) > _limit(capture.COST) else ""),
         ),
     )
 

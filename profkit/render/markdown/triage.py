@@ -37,13 +37,13 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
         *_findings(report),
         *_advice(report.verdict),
         *_limits(report),
-        *(f"_{escaped(line)}_" for line in _origin(rank)),
+        *(f"_{escaped(line)}_" for line in _origin(report, rank)),
     ]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
-def _origin(rank: RankReport | None) -> Iterable[str]:
-    return () if rank is None else (text.origin(rank), *text.recorded_lines(rank))
+def _origin(report: Report, rank: RankReport | None) -> Iterable[str]:
+    return () if rank is None else (text.origin(report, rank), *text.recorded_lines(rank))
 
 
 def escaped(raw: str) -> str:
@@ -101,10 +101,11 @@ def _budget(rank: RankReport) -> str:
     if device is None or device.budget.window_ns == 0:
         return ""
     labels, shares = text.labels_of(device), device.budget.tenths
+    idle = "rest" if device.kind == "cpu" else "idle"
     whole_ns = rank.steps.mean_ns or device.budget.window_ns
     per_step = device.budget.window_ns / whole_ns
     rows = [
-        (labels[name] if name in WORK_PARTS else f"idle: {labels[name]}", format_ns(part / per_step), shares[name])
+        (labels[name] if name in WORK_PARTS else f"{idle}: {labels[name]}", format_ns(part / per_step), shares[name])
         for name, part in device.budget.parts.items()
         if part
     ]
@@ -155,8 +156,7 @@ def _findings(report: Report) -> Iterable[str]:
 
 
 def _weight(finding: Finding, report: Report) -> str:
-    share = f", {said} of the window" if (said := text.share_of(finding, report)) else ""
-    return f"`{finding.id}`, {finding.severity.value}{share}"
+    return f"`{finding.id}`, {text.weight(finding, report)}"
 
 
 def _advice(verdict: Verdict) -> Iterable[str]:
@@ -166,7 +166,7 @@ def _advice(verdict: Verdict) -> Iterable[str]:
     if verdict.proof:
         yield f"**Prove it first**: {escaped(verdict.proof)}"
     tool = verdict.next_tool
-    yield f"**Next tool**: {escaped(tool.name)}, {escaped(tool.purpose)}"
+    yield f"**Next tool**: {text.no_tool_needed(verdict)}{escaped(tool.name)}, {escaped(tool.purpose)}"
     if tool.command:
         yield _fenced(clean(tool.command))
     if tool.look_for:

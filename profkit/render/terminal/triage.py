@@ -50,7 +50,7 @@ def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[B
     yield _what_to_do(report, prose)
     if not is_open:
         yield _next_tool(report, prose)
-    yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 and not _is_joint(report) else []
+    yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 and not text.is_joint(report) else []
     yield _around(report, rank, prose, is_full=is_full) if rank is not None else []
     yield _limits(report, rank, prose, is_full=is_full)
 
@@ -74,10 +74,6 @@ def _verdict(report: Report, width: int) -> Block:
         facts = [".  ".join(facts)] if facts else []
     facts += [sentence] if (sentence := fleet.prediction_sentence(report)) else []
     return block + [line for fact in facts for line in layout.wrapped(MARGIN, fact, width)]
-
-
-def _is_joint(report: Report) -> bool:
-    return report.fleet is not None and bool(report.fleet.rows)
 
 
 def _fleet(report: Report, width: int, *, is_full: bool) -> Block:
@@ -104,8 +100,9 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
         title = "what was recorded"
     of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
-    if _is_joint(report):
-        of = f"rank {text.rank_label(rank)}" + (f", {of}" if of else "")
+    if text.is_joint(report):
+        is_named = any(finding.rank == rank.rank for finding in report.verdict.findings)
+        of = f"rank {text.rank_label(rank)}{'' if is_named else ' (a typical rank)'}" + (f", {of}" if of else "")
     shares = device.budget.tenths
     work = {name: shares[name] for name in WORK_PARTS}
     idle = {name: shares[name] for name in sorted(IDLE_PARTS, key=lambda name: -shares[name])}
@@ -161,7 +158,9 @@ def _what_to_do(report: Report, width: int) -> Block:
 
 def _next_tool(report: Report, width: int) -> Block:
     tool = report.verdict.next_tool
-    block = layout.wrapped(layout.label("next tool"), clean(f"{tool.name}: {tool.purpose}"), width)
+    block = layout.wrapped(
+        layout.label("next tool"), clean(f"{text.no_tool_needed(report.verdict)}{tool.name}: {tool.purpose}"), width
+    )
     if tool.command:
         block.append((("    ", ""), (clean(tool.command), "command")))
     if tool.look_for:
@@ -205,7 +204,7 @@ def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> B
         block += layout.wrapped(layout.label("steps"), spread, width)
     others = text.other_findings(report)
     if others:
-        named = ", ".join(f"{finding.id} ({finding.severity.value})" for finding in others)
+        named = "; ".join(_finding_line(finding, report) for finding in others)
         block += layout.wrapped(layout.label("also found"), clean(named), width)
     return block
 
@@ -249,7 +248,7 @@ def _more(report: Report, width: int, *, verbose: bool) -> Block:
     prose = min(width, PROSE_WIDTH)
     block: Block = []
     if rank is not None:
-        block += layout.wrapped(layout.label("read"), text.origin(rank), prose, style="dim")
+        block += layout.wrapped(layout.label("read"), text.origin(report, rank), prose, style="dim")
         block += _listed("recorded", text.recorded_lines(rank), prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
@@ -265,7 +264,7 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
     if rank is not None:
         yield from handover_text.tables(report.handover, width)
         yield _checks(rank, prose)
-        if _is_joint(report) and not rank.sections:
+        if text.is_joint(report) and not rank.sections:
             yield layout.wrapped(MARGIN, f"tables of a rank: profkit triage {quoted_path(rank.source)} -v", width)
         known = {check.id for check in rank.checks}
         for table in (table for section in rank.sections for table in section.tables):

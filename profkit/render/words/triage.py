@@ -17,7 +17,7 @@ from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.trace import DEVICE_STEPS
-from profkit.shell import DEFAULT_COMMAND, clean
+from profkit.shell import clean, stand_in
 from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 
 _MAX_MAIN_EVIDENCE: Final = 4
@@ -67,6 +67,11 @@ def name_cell(name: str) -> str:
     if ("<" not in name and "(" not in name) or name.startswith(("Memcpy ", "Memset ")):
         return clean(name)
     return clean(_NAMESPACES.sub("", short_name(name, 200)))
+
+
+def no_tool_needed(verdict: Verdict) -> str:
+    """What comes before the next tool where nothing is wrong."""
+    return "nothing is needed; to look further, " if verdict.is_healthy else ""
 
 
 def verdict_name(verdict: Verdict) -> str:
@@ -179,10 +184,19 @@ def share_of(finding: Finding, report: Report) -> str:
     return format_fraction(finding.fraction if device is None else shown_share(finding, device.budget))
 
 
+SIZES: Final = {
+    Severity.HIGH: "large",
+    Severity.MEDIUM: "moderate",
+    Severity.LOW: "small",
+    Severity.INFO: "worth knowing",
+}
+"""How large a finding is, in words that are not those of confidence."""
+
+
 def weight(finding: Finding, report: Report) -> str:
-    """How much a finding weighs: `medium, 6.1 % of the window`."""
+    """How much a finding weighs: `moderate, 6.1 % of the window`."""
     share = f", {said} of the window" if (said := share_of(finding, report)) else ""
-    return ("worth knowing" if finding.severity is Severity.INFO else finding.severity.value) + share
+    return SIZES[finding.severity] + share
 
 
 def caveats(report: Report) -> list[str]:
@@ -196,8 +210,8 @@ def caveats(report: Report) -> list[str]:
 
 
 def check_sentence(check: Check) -> str:
-    """A failing check with its name."""
-    return clean(f"check {check.id} fails: {check.message}")
+    """A failing check with its name, for `profkit explain`."""
+    return clean(f"{check.message} (check {check.id})")
 
 
 RANK_HEADERS: Final = ("rank", "step", "compute", "comm", "copies", "idle", "most idle")
@@ -235,6 +249,11 @@ def device_shares(device: DeviceReport) -> tuple[str, ...]:
     return (*(percent(shares[name]) for name in WORK_PARTS), percent(sum(idle.values())), cause)
 
 
+def is_joint(report: Report) -> bool:
+    """Whether many ranks were judged together."""
+    return report.fleet is not None and bool(report.fleet.rows)
+
+
 def rank_label(rank: RankReport) -> str:
     """The rank's number, or its file's name where it has none."""
     return source_name(rank.source) if rank.rank is None else str(rank.rank)
@@ -245,10 +264,14 @@ def source_name(source: str) -> str:
     return clean(PurePath(source).name or source)
 
 
-def origin(rank: RankReport) -> str:
-    """What was read, in one line: file, rank, device, torch, number of events."""
+def origin(report: Report, rank: RankReport) -> str:
+    """What was read, in one line: file, rank, device, torch, number of events; of many ranks how many before it."""
     device = main_device(rank)
     parts = [source_name(rank.source)]
+    if is_joint(report):
+        folders = {PurePath(each.source).parent.name for each in report.ranks}
+        where = f" in {clean(*folders)}" if len(folders) == 1 and "" not in folders else ""
+        parts = [f"{len(report.ranks)} traces{where}; shown: {parts[0]}"]
     if rank.rank is not None:
         parts.append(f"rank {rank.rank}" + (f" of {rank.world_size}" if rank.world_size else ""))
     if device is not None and device.name:
@@ -265,5 +288,5 @@ def recorded_lines(rank: RankReport) -> tuple[str, ...]:
     if not command or rank.is_command_used:
         return ()
     shown = command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]}..."
-    why = f"the commands above use {DEFAULT_COMMAND.text}, since profkit cannot tell whether that is your command"
-    return f"the file gives this command: {shown}", f"{why}; --command sets yours"
+    said = stand_in(rank.recorded_command, rank.world_size).text
+    return f"the file gives this command: {shown}", f"the commands above say {said}: put yours there with --command"
