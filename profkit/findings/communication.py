@@ -14,6 +14,7 @@ _WAITING: Final = Threshold(
 _MATCHED: Final = Threshold(
     20, "{} matched collectives on all ranks of the group are needed", "docs/sources.md, rule 6", ""
 )
+_HEADLINE: Final = Threshold(0.5, "from {} of the step on, it is named before a late rank", "chosen")
 _SPLIT: Final = Supersedes("comm.exposed", Way.SAID_ONCE, 0)  # where all ranks are here, waiting and transfer are known
 
 EXPOSED: Final = FindingKind(
@@ -30,6 +31,7 @@ EXPOSED: Final = FindingKind(
         "window": Threshold(
             0.05, "fires at {} of the window", "chosen between XProf's 3 % and torch-tb-profiler's 10 %"
         ),
+        "headline": _HEADLINE,
         "lone_share": Threshold(0.5, "one call with {} of the exposed time", "chosen"),
         "lone_ratio": Threshold(
             10,
@@ -107,7 +109,7 @@ BANDWIDTH: Final = FindingKind(
         "waiting": _WAITING,
         "window": Threshold(0.05, "exposed transfer from {} of the window", "docs/sources.md, rule 5"),
         "matched": _MATCHED,
-        "headline": Threshold(0.5, "from {} of the step on, it is named before a late rank", "chosen"),
+        "headline": _HEADLINE,
     },
     lookalikes=(
         "small messages are limited by latency: compare bus bandwidth at the job's message size",

@@ -9,7 +9,7 @@ from profkit.model.documents.report import Bottleneck
 
 _VICTIMS: Final = Supersedes("comm.exposed", Way.SAID_ONCE)  # their waiting is not theirs to win
 _TURNS: Final = Supersedes("comm.skew", Way.SAID_ONCE)
-_BEFORE_TRANSFER: Final = Supersedes("comm.bandwidth", Way.SECOND, 0)
+_BEFORE_TRANSFER: Final = (Supersedes("comm.bandwidth", Way.SECOND, 0), Supersedes("comm.exposed", Way.SECOND, 0))
 """Causes rank by the lower bound of what they give (docs/sources.md, rule 22). Of lateness, tested against
 chance, that is its share; of transfer it is nothing, for the traces do not say what the links could do."""
 
@@ -17,7 +17,7 @@ LATE_RANK: Final = FindingKind(
     id="straggler.rank",
     title="all ranks wait for one late rank",
     bottleneck=Bottleneck.STRAGGLER,
-    supersedes=(_VICTIMS, _TURNS, _BEFORE_TRANSFER),
+    supersedes=(_VICTIMS, _TURNS, *_BEFORE_TRANSFER),
     meaning="A synchronising collective begins when its last rank arrives. One rank is significantly late because of its own work since the last collective, and the others wait in the collective. The ranks with the most communication time are the ones that wait; the late rank has the least.",
     measured="The same collective is found on all ranks (sequence numbers, else order checked by ends), clocks are aligned by the ends of collectives, which all ranks leave nearly at the same time, and the arrival of each rank is compared with the median of the others. Recoverable is the time saved if this rank were no later than the next-slowest rank. The phase is what it spent longer on than the others since the previous collective.",
     thresholds={
@@ -89,7 +89,7 @@ RANK0: Final = FindingKind(
     id="rank0.work",
     title="all ranks wait for work that only rank 0 does",
     bottleneck=Bottleneck.STRAGGLER,
-    supersedes=(Supersedes("straggler.rank", Way.JOINED), _VICTIMS, _BEFORE_TRANSFER),
+    supersedes=(Supersedes("straggler.rank", Way.JOINED), _VICTIMS, *_BEFORE_TRANSFER),
     meaning="Rank 0 logs, evaluates, saves or downloads while the others wait in the next collective.",
     measured="Host ranges that only rank 0 has, before collectives to which it is late; or its delay at barriers.",
     thresholds={

@@ -96,3 +96,15 @@ class Intervals(msgspec.Struct, frozen=True):
 
     def __hash__(self) -> int:
         return hash((self.start_ns.tobytes(), self.end_ns.tobytes()))
+
+
+def from_where_alone(start_ns: I64, end_ns: I64) -> I64:
+    """From where on each interval is in none that began before it; its end where there is no such place.
+
+    What is left of them is disjoint and has the union's length, each part with the one that has it first.
+    """
+    order = np.lexsort((end_ns, start_ns))
+    reach = np.maximum.accumulate(end_ns[order])
+    out = start_ns.copy()
+    out[order[1:]] = np.maximum(start_ns[order[1:]], reach[:-1])
+    return np.minimum(out, end_ns)

@@ -105,6 +105,7 @@ def _summary(stage, p, times, busy_ns):
             step=(np.searchsorted(starts, start, "right") - 1).astype(np.int32),
             issuer=np.full(n, -1, np.int32),
             hidden_ns=zero,
+            exposed_once_ns=np.array([row[3] for row in rows]) - start,
             lead_ns=np.zeros((n, len(PHASES)), np.int64),
             ready_ns=start,
             own_ns=np.zeros((n, len(PHASES)), np.int64),

@@ -101,6 +101,7 @@ def _summary(job, rank, start, end, lead, clock) -> RankSummary:
         step=step.astype(np.int32),
         issuer=np.full(n, 2, np.int32),
         hidden_ns=np.zeros(n, np.int64),
+        exposed_once_ns=shown(end) - shown(start),
         lead_ns=lead,
         ready_ns=shown(start),
         own_ns=lead,

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profkit.model.intervals import Intervals
 from profkit.ranks.align.clocks import aligned
 from profkit.ranks.align.match import matched
+from profkit.ranks.measure.fingerprints import communication_limit
 from profkit.ranks.measure.waits import split
 from profkit.ranks.reduce.collective_kinds import CollectiveKind, bus_factor, collective_kind_of
 from profkit.timeline.collectives import element_bytes
@@ -161,3 +163,45 @@ def test_no_more_waiting_is_exposed_than_is_exposed_of_the_instance():
     _, (waits,) = analysed([shifted(ranks[0], 500 * MS), *ranks[1:]])
     assert (waits.wait_exposed_ns >= 0).all()
     assert (waits.wait_exposed_ns <= waits.exposed_ns).all()
+
+
+def beside(summary, n_beside=3):
+    """The same rank with each collective started in as many parts beside each other, as gloo's threads run buckets."""
+    rows = summary.collectives
+    place = np.repeat(np.arange(len(rows)), n_beside)
+    rows = rows.take(place)
+    first = np.arange(place.size) % n_beside == 0
+    rows = replace(
+        rows,
+        seq=np.arange(place.size),
+        exposed_once_ns=np.where(first, rows.exposed_once_ns, 0),
+        own_ns=np.where(first[:, None], rows.own_ns, 0),
+        lead_ns=np.where(first[:, None], rows.lead_ns, 0),
+    )
+    return replace(summary, collectives=rows)
+
+
+@pytest.mark.parametrize("slow", [{}, {0: ("data", 20 * MS)}])
+def test_what_runs_at_the_same_time_counts_once(slow):
+    """Three buckets beside each other are late, exposed and transferred once, however many there are."""
+    truth = simulate(Job(n_ranks=4, slow=slow, jitter=0.2)).summaries
+    _, (one,) = analysed(truth)
+    _, (three,) = analysed([beside(summary) for summary in truth])
+    alone, together = communication_limit(one), communication_limit(three)
+    assert together.exposed_ns == alone.exposed_ns
+    assert together.wait_exposed_ns == pytest.approx(alone.wait_exposed_ns, rel=0.01)
+    assert together.wait_ns == pytest.approx(alone.wait_ns, rel=0.01)
+    assert together.transfer_exposed_ns == pytest.approx(alone.transfer_exposed_ns, rel=0.01)
+    assert together.transfer_ns == pytest.approx(alone.transfer_ns, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_group_is_exposed_or_waits_longer_than_its_largest_rank(seed):
+    """Also where ranks take turns in being late: nobody waits in all instances."""
+    truth = [beside(summary) for summary in simulate(Job(seed=seed, n_ranks=4, jitter=0.5)).summaries]
+    _, (waits,) = analysed(truth)
+    limit = communication_limit(waits)
+    longest = max(Intervals.of(s.collectives.start_ns, s.collectives.end_ns).total_ns for s in truth)
+    assert limit.exposed_ns <= longest
+    assert limit.transfer_exposed_ns <= limit.exposed_ns
+    assert limit.wait_exposed_ns <= limit.wait_ns <= longest

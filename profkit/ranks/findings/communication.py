@@ -21,6 +21,9 @@ from profkit.ranks.reduce.records import Group
 from profkit.shell import line_of
 from profkit.units import format_bytes, format_fraction, format_ns
 
+LESS_TRANSFER: Final = (
+    "fewer bytes (bf16 gradients, gradient accumulation, HSDP), more overlap (buckets, prefetch), faster links"
+)
 _GUESSED: Final = 0.8
 """What is left of the confidence where the group is a guess: NCCL's ends would agree within microseconds. Chosen."""
 
@@ -34,9 +37,9 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     if skewed:
         yield _skew(*max(skewed, key=lambda pair: pair[0].wait_exposed_ns), joint, scope, n_alike=len(skewed) - 1)
     least = BANDWIDTH.limit("window")
-    slow = [pair for pair in enough if not pair[0].is_skew and _fraction(joint, _won(pair[0])) >= least]
+    slow = [pair for pair in enough if not pair[0].is_skew and _fraction(joint, pair[0].transfer_exposed_ns) >= least]
     if slow:
-        yield _bandwidth(*max(slow, key=lambda pair: _won(pair[0])), joint, scope, n_alike=len(slow) - 1)
+        yield _bandwidth(*max(slow, key=lambda pair: pair[0].transfer_exposed_ns), joint, scope, n_alike=len(slow) - 1)
     extra = [row for rows in joint.traffic for row in rows if row.is_suspect]
     extra = [row for row in extra if joint.fraction(row.exposed_ns) >= EXTRA.limit("window")]
     if extra:
@@ -45,11 +48,6 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 def _fraction(joint: Joint, total_ns: int) -> float:
     return joint.fraction(total_ns)
-
-
-def _won(limit: CommunicationLimit) -> int:
-    """The exposed time that is not waiting: what an infinitely fast network would take away."""
-    return max(limit.exposed_ns - limit.wait_exposed_ns, 0)
 
 
 def group_name(group: Group, n_ranks: int) -> str:
@@ -101,7 +99,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
         evidence=(
             Evidence(
                 statement=(
-                    f"a rank that is not the last waits {format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per}"
+                    f"the rank that waits longest waits {format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per}"
                     f" without compute to hide it ({format_fraction(fraction)} of the window)"
                 ),
                 metric="comm.wait_exposed_ns",
@@ -177,7 +175,7 @@ def _last(waits: GroupWaits) -> list[tuple[int, int]]:
 
 
 def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
-    won = _won(limit)
+    won = limit.transfer_exposed_ns
     fraction = joint.fraction(won)
     evidence = [
         Evidence(
@@ -209,12 +207,13 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
         recoverable_ns=joint.per_step(won),
         fraction=fraction,
         evidence=tuple(evidence),
-        fix="fewer bytes (bf16 gradients, gradient accumulation, HSDP), more overlap (buckets, prefetch), faster links",
-        next_tools=(_link_test(waits, scope),),
+        fix=LESS_TRANSFER,
+        next_tools=(link_test(waits, scope),),
     )
 
 
-def _link_test(waits: GroupWaits, scope: Scope) -> NextTool:
+def link_test(waits: GroupWaits, scope: Scope) -> NextTool:
+    """What shows whether the links of a group can do more."""
     if scope.is_cpu:
         return system_timeline(
             scope, "are the links or the cores busy?", "cores at 100 % in gloo's threads: memory copies"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profkit.analyzers.tools import recapture
 from profkit.findings.communication import SKEW
 from profkit.model.finding import Evidence, Finding, NextTool
-from profkit.ranks.findings.communication import mostly
+from profkit.ranks.findings.communication import LESS_TRANSFER, link_test, mostly
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import own_excess_ns
 from profkit.shell import line_of, path_word
@@ -25,6 +25,11 @@ _MOST_NAMED: Final = 8
 def unsplit(finding: Finding, joint: Joint) -> Finding:
     """Give `comm.exposed` as it reads when all ranks were compared and still cannot say what it is made of."""
     least = int(SKEW.limit("matched"))
+    late = any(answer.named for answer in joint.stragglers)
+    longest = max(zip(joint.limits, joint.waits, strict=True), key=lambda pair: pair[0].exposed_ns, default=None)
+    if late and longest is not None and longest[0].is_enough:  # its waiting is known, and what is left is transfer
+        scope = joint.outcomes[0].case.scope
+        return replace(finding, fix=LESS_TRANSFER, next_tools=(link_test(longest[1], scope),))
     n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
     absent = missing_ranks(joint)
     why = (

@@ -90,9 +90,10 @@ def _own_names(mine: RankSummary, others: Sequence[RankSummary]) -> tuple[str, .
 
 
 class CommunicationLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group's communication is made of: somebody else's lateness, or transfer. Times in ns, sums of instances.
+    """What a group's communication is made of: somebody else's lateness, or transfer. Times in ns, over all instances.
 
-    Waiting is the mean over the ranks that are not the last: of two ranks one never waits, which is no half measure.
+    What runs at the same time counts once. Waiting is that of the rank that waits longest: of two ranks one may never
+    wait, and the other's is not to be halved.
     """
 
     group: Group
@@ -103,6 +104,8 @@ class CommunicationLimit(msgspec.Struct, frozen=True, kw_only=True):
     """On the median rank."""
     wait_exposed_ns: int
     """At least this much of the exposed time is waiting: the most that punctual ranks could win."""
+    transfer_exposed_ns: int
+    """The exposed time that is not waiting, on the median rank: what an infinitely fast network would take away."""
     wait_fraction: float
     """Waiting over waiting and transfer."""
     bus_bytes_per_s: float | None
@@ -115,17 +118,18 @@ class CommunicationLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 def communication_limit(waits: GroupWaits) -> CommunicationLimit:
     """Whether a group's collectives wait or transfer."""
-    n_waiting = np.maximum(waits.present.sum(axis=1) - 1, 1)
-    wait, transfer = float((waits.wait_ns.sum(axis=1) / n_waiting).sum()), int(waits.transfer_ns.sum())
+    wait, transfer = int(waits.waited_once_ns.sum(axis=0).max()), int(waits.transferred_once_ns.sum(axis=0).max())
+    exposed, wait_exposed = waits.exposed_once_ns.sum(axis=0), waits.wait_exposed_ns.sum(axis=0)
     fraction = wait / max(wait + transfer, 1)
     known = ~np.isnan(waits.bus_bytes_per_s)
     return CommunicationLimit(
         group=waits.group,
         n_instances=len(waits.rows),
-        wait_ns=int(wait),
+        wait_ns=wait,
         transfer_ns=transfer,
-        exposed_ns=int(np.median(waits.exposed_ns.sum(axis=0))),
-        wait_exposed_ns=int((waits.wait_exposed_ns.sum(axis=1) / n_waiting).sum()),
+        exposed_ns=int(np.median(exposed)),
+        wait_exposed_ns=int(wait_exposed.max()),
+        transfer_exposed_ns=int(np.median(np.maximum(exposed - wait_exposed, 0))),
         wait_fraction=fraction,
         bus_bytes_per_s=_weighted_median(waits.bus_bytes_per_s[known], waits.n_bytes[known]) if known.any() else None,
         is_skew=fraction >= SKEW.limit("waiting"),
@@ -177,8 +181,8 @@ def traffic(waits: GroupWaits, summaries: Sequence[RankSummary]) -> tuple[Traffi
     for place, (kind, size, code) in enumerate(keys):
         mine = inverse == place
         share = int(weight[mine].sum()) / total
-        exposed = int(np.median(waits.exposed_ns[mine].sum(axis=0)))
-        spent = int(np.median(waits.duration_ns[mine].sum(axis=0)))
+        exposed = int(np.median(waits.exposed_once_ns[mine].sum(axis=0)))
+        shown, spent = (np.median(part[mine].sum(axis=0)) for part in (waits.exposed_ns, waits.duration_ns))
         repeats = (int(kind), int(size)) in in_backward
         out.append(
             Traffic(
@@ -197,7 +201,7 @@ def traffic(waits: GroupWaits, summaries: Sequence[RankSummary]) -> tuple[Traffi
                     and in_backward
                     and not (repeats and sized)
                     and share >= EXTRA.limit("traffic")
-                    and exposed >= EXTRA.limit("exposed") * spent
+                    and shown >= EXTRA.limit("exposed") * spent
                 ),
             )
         )

@@ -82,7 +82,7 @@ def _against(
     if not speeds or int((longer > 0).sum()) < SLOW_LINK.limit("instances"):
         return None
     most = max(speeds, key=lambda key: int(longer[moved[key]].sum()))
-    transferred = np.maximum(group.exposed_ns - group.wait_exposed_ns, 0)
+    transferred = np.maximum(group.exposed_once_ns - group.wait_exposed_ns, 0)
     return SlowLink(
         group=group.group,
         ranks=group.ranks,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.communication import SKEW
 from profkit.model.arrays import I64, Bool, median
+from profkit.model.intervals import from_where_alone
 from profkit.model.table import Aligned
 from profkit.ranks.align.clocks import Clocks
 from profkit.ranks.align.match_types import GroupMatch, Matching, Method
@@ -66,8 +67,14 @@ class GroupWaits(Aligned, frozen=True, kw_only=True):
     """Bus bandwidth of the transfer (nccl-tests' definition), NaN where undefined."""
     hidden_ns: I64
     exposed_ns: I64
+    exposed_once_ns: I64
+    """What is exposed of the instance and beside none that began before: a rank's column adds up to a union."""
+    waited_once_ns: I64
+    """The waiting, in the same way: what the rank does not already wait in one that began before."""
+    transferred_once_ns: I64
+    """The transfer, in the same way, [n, R]."""
     wait_exposed_ns: I64
-    """At least this much of the waiting is exposed: the waiting less all that compute hides of the instance.
+    """At least this much of that waiting is exposed: it less all that compute hides of the instance.
 
     Never more than what is exposed of the instance, however wrong the clocks are.
     """
@@ -138,6 +145,8 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
     factor = bus_factor(kind, match.group.size or len(match.ranks))
     usable = (n_bytes > 0) & (transfer > 0)
     hidden = _gathered(rows, [table.collectives.hidden_ns for table in tables])
+    begun = _gathered(rows, [table.collectives.start_ns for table in tables])
+    once = np.where(present, _once_ns(begun, np.minimum(wait, duration)), 0)
     return GroupWaits(
         group=match.group,
         ranks=match.ranks,
@@ -155,11 +164,23 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
         bus_bytes_per_s=np.where(usable, n_bytes / np.maximum(transfer, 1) * 1e9 * factor, np.nan),
         hidden_ns=hidden,
         exposed_ns=duration - hidden,
-        wait_exposed_ns=np.clip(wait - hidden, 0, duration - hidden),
+        exposed_once_ns=_gathered(rows, [table.collectives.exposed_once_ns for table in tables]),
+        waited_once_ns=once,
+        transferred_once_ns=np.where(present, _once_ns(begun + wait, np.where(present, transfer[:, None], 0)), 0),
+        wait_exposed_ns=np.clip(once - hidden, 0, duration - hidden),
         lead_ns=_by_phase(rows, [table.collectives.lead_ns for table in tables]),
         own_ns=_by_phase(rows, [_own_ns(table) for table in tables]),
         rows=rows,
     )
+
+
+def _once_ns(begun: I64, lasts: I64) -> I64:
+    """[n, R]: of times that begin then and last so long, what none that began before has, in each column."""
+    out = np.empty_like(begun)
+    for column in range(begun.shape[1]):
+        end = begun[:, column] + lasts[:, column]
+        out[:, column] = end - from_where_alone(begun[:, column], end)
+    return out
 
 
 _LOWEST: Final = np.iinfo(np.int64).min // 4

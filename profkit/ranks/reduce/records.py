@@ -58,6 +58,8 @@ class CollectiveRows(Asked, frozen=True, kw_only=True):
     """The outermost operator that asked for it (an autograd node, mostly); none where the script asked itself."""
     hidden_ns: I64
     """How much of it this rank's compute covers, or lies outside of the window."""
+    exposed_once_ns: I64
+    """How much of it is exposed and runs beside none of its group that began before: what adds up to their union."""
     lead_ns: I64
     """[n, 5]: what the rank did, by `PHASES`, since its last collective had ended."""
     ready_ns: I64

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
-from profkit.model.intervals import Intervals
+from profkit.model.intervals import Intervals, from_where_alone
 from profkit.model.table import NO_CODE
 from profkit.model.trace import I32
 from profkit.ranks.reduce.activity import (
@@ -114,6 +114,7 @@ def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[
         **{name: getattr(rows, name) for name in Asked.__struct_fields__},
         "step": step_of(rows.issued_ns, facts.trace.steps),
         "hidden_ns": _hidden_ns(sets["compute"], rows, low, high),
+        "exposed_once_ns": _exposed_once_ns(sets["compute"], rows, low, high),
         "lead_ns": _phases(sets, begun, until, comm=np.zeros(until.size, np.int64)),
     }
 
@@ -126,6 +127,16 @@ def _hidden_ns(compute: Intervals, rows: Collected, low: int, high: int) -> I64:
     start, end = np.clip(rows.start_ns, low, high), np.clip(rows.end_ns, low, high)
     hidden: I64 = compute.covered_ns(start, end) + (rows.end_ns - rows.start_ns) - (end - start)
     return hidden
+
+
+def _exposed_once_ns(compute: Intervals, rows: Collected, low: int, high: int) -> I64:
+    """What compute leaves of each within the window, without what those of its group that began before have."""
+    start, end = np.clip(rows.start_ns, low, high), np.clip(rows.end_ns, low, high)
+    for code in np.unique(rows.group):
+        mine = np.flatnonzero(rows.group == code)
+        start[mine] = from_where_alone(start[mine], end[mine])
+    exposed: I64 = end - start - compute.covered_ns(start, end)
+    return exposed
 
 
 def _own(facts: Facts, rows: Collected, sets: dict[str, Intervals], waited: BlockRows) -> dict[str, NDArray[Any]]:

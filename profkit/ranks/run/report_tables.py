@@ -10,11 +10,14 @@ import numpy as np
 
 from profkit.model.arrays import median
 from profkit.model.documents.fleet import ClockRow, GroupRow, RankRow
+from profkit.model.intervals import from_where_alone
 from profkit.ranks.align.clocks import MIN_ENDS
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.peer_totals import budget_of
 from profkit.ranks.measure.stragglers import own_excess_ns
+from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.outcome import Outcome
+from profkit.ranks.reduce.records import RankSummary
 from profkit.units import format_ns
 
 _MAX_SINGLE: Final = 8
@@ -39,7 +42,10 @@ def shown_rows(rows: Sequence[RankRow], causes: Mapping[int, str]) -> tuple[Rank
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """One rank over all groups: exposed waiting, and how often others waited for it."""
+    """One rank over all groups: exposed waiting, and how often the others waited for it.
+
+    What it waits for in two groups at the same time counts once.
+    """
 
     wait_ns: int
     n_last: int
@@ -48,17 +54,37 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 def _waiting(joint: Joint) -> dict[int, _Waiting]:
     out: dict[int, _Waiting] = {}
+    waited = {summary.rank: _exposed_waiting_ns(summary, joint.waits) for summary in joint.summaries}
     for waits in joint.waits:
         n_last, present = (own_excess_ns(waits) > 0).sum(axis=0), waits.present.sum(axis=0)
-        exposed = waits.wait_exposed_ns.sum(axis=0)
         for column, rank in enumerate(waits.ranks):
-            known = out.get(rank, _Waiting(0, 0, 0))
+            known = out.get(rank, _Waiting(waited[rank], 0, 0))
             out[rank] = _Waiting(
-                known.wait_ns + int(exposed[column]),
+                known.wait_ns,
                 known.n_last + int(n_last[column]),
                 known.n_instances + int(present[column]),
             )
     return out
+
+
+def _exposed_waiting_ns(summary: RankSummary, groups: Sequence[GroupWaits]) -> int:
+    """At least so much of a rank's time is exposed waiting, in all groups together."""
+    begun, lasts, hidden, shown = [], [], [], []
+    for waits in groups:
+        if summary.rank not in waits.ranks:
+            continue
+        column = waits.ranks.index(summary.rank)
+        rows = np.flatnonzero(waits.present[:, column])
+        begun.append(summary.collectives.start_ns[waits.rows[rows, column]])
+        lasts.append(np.minimum(waits.wait_ns, waits.duration_ns)[rows, column])
+        hidden.append(waits.hidden_ns[rows, column])
+        shown.append(waits.exposed_ns[rows, column])
+    if not begun:
+        return 0
+    start = np.concatenate(begun)
+    end = start + np.concatenate(lasts)
+    once = end - from_where_alone(start, end)
+    return int(np.clip(once - np.concatenate(hidden), 0, np.concatenate(shown)).sum())
 
 
 def _rank_row(outcome: Outcome, waiting: _Waiting | None, n_shared: int, causes: Mapping[int, str]) -> RankRow:
