@@ -122,4 +122,4 @@ def test_the_capture_and_its_triage_say_one_cost_of_the_profiler(tmp_path: Path)
     means = {"profkit_unprofiled_step_mean_ns": 100 * MS, "profkit_profiled_step_mean_ns": 112 * MS}
     rank, _ = triage_trace(trace_of(rows, **means))
     (cost,) = [check for check in rank.checks if check.id == "profiler.cost"]
-    assert cost.message.startswith("profiled steps take 1.12x")
+    assert cost.message.startswith("the profiler makes the steps 1.12x as long")

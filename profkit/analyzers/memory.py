@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, by_name, idle_before, scope_of
+from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, idle_before, scope_of
 from profkit.analyzers.tools import operators
 from profkit.findings.memory import PRESSURE, WARMUP
 from profkit.model.arrays import distinct, distinct_codes, is_one_of
@@ -133,6 +133,7 @@ def _warmup(result: Memory) -> tuple[Finding, ...]:
     if result.n_steps > 2 and result.n_steps_with_trials > WARMUP.limit("steps") * result.n_steps:
         return ()  # new shapes in every step: that is how the job runs
     allocs = f" and {result.n_trial_allocs:,} allocator calls" if result.n_trial_allocs else ""
+    library = "MIOpen" if scope.vendor is Vendor.AMD else "cuDNN"
     return (
         WARMUP.found(
             confidence=0.8,
@@ -140,7 +141,7 @@ def _warmup(result: Memory) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{result.n_trials:,} waits for events{allocs} inside convolutions: cuDNN times its algorithms;"
+                    statement=f"{result.n_trials:,} waits for events{allocs} inside convolutions: {library} times its algorithms;"
                     f" the GPU is idle there for {format_fraction(fraction)} of the window",
                     metric="memory.trial_idle_ns",
                     value=float(result.trial_idle_ns),

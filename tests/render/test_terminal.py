@@ -62,8 +62,7 @@ OVERHEAD = """
   ruled out    data (0.4 %), exposed communication (4.2 %), exposed copies
                (0.6 %)
 
-  also found   elementwise kernels take much of the GPU time (moderate, 6.1 % of
-               the window)
+  also found   elementwise kernels take much of the GPU time (moderate, 6.1 %)
 
   caveats      - one run shows where time goes, not whether a change helps
                - 1 warning while reading: -v

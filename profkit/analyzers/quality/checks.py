@@ -156,7 +156,7 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
         _at_most(
             capture.COST,
             q.perturbation,
-            f"the profiler makes the steps {format_fraction(q.perturbation or 0)} longer"
+            f"the profiler makes the steps {1 + (q.perturbation or 0):.2f}x as long"
             + (": operator overhead is smaller without it" if (q.perturbation or 0) > _limit(capture.COST) else ""),
         ),
     )

@@ -204,7 +204,7 @@ def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> B
         block += layout.wrapped(layout.label("steps"), spread, width)
     others = text.other_findings(report)
     if others:
-        named = "; ".join(_finding_line(finding, report) for finding in others)
+        named = "; ".join(f"{clean(finding.title)} ({text.weight(finding, report, of='')})" for finding in others)
         block += layout.wrapped(layout.label("also found"), clean(named), width)
     return block
 

@@ -193,9 +193,9 @@ SIZES: Final = {
 """How large a finding is, in words that are not those of confidence."""
 
 
-def weight(finding: Finding, report: Report) -> str:
+def weight(finding: Finding, report: Report, *, of: str = " of the window") -> str:
     """How much a finding weighs: `moderate, 6.1 % of the window`."""
-    share = f", {said} of the window" if (said := share_of(finding, report)) else ""
+    share = f", {said}{of}" if (said := share_of(finding, report)) else ""
     return SIZES[finding.severity] + share
 
 
