@@ -282,6 +282,9 @@ WHOLE_GRAPH: Final = "CUDA graph "
 """How the name of a row begins that stands for a whole CUDA graph: nsys has not recorded the kernels in it."""
 
 
+_BRACKETS: Final = re.compile(r"[<>(]|[^<>(]+")
+
+
 def function_name(name: str) -> str:
     """A kernel's bare function name: no return type, namespaces, template arguments, parameters.
 
@@ -291,12 +294,12 @@ def function_name(name: str) -> str:
     flat = re.split(r" ?\[clone ", flat, maxsplit=1)[0]
     depth = 0
     kept: list[str] = []
-    for char in flat:
-        depth += (char == "<") - (char == ">")
-        if char == "(" and depth == 0 and kept:
+    for piece in _BRACKETS.findall(flat):
+        depth += (piece == "<") - (piece == ">")
+        if piece == "(" and depth == 0 and kept:
             break
-        if depth == 0 and char != ">":
-            kept.append(char)
+        if depth == 0 and piece != ">":
+            kept.append(piece)
     words = "".join(kept).split("[")[0].split()
     return re.sub(r"\W", "", words[-1].split("::")[-1]) if words else ""
 

@@ -75,10 +75,14 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         events = self.events
         if not removed or events.at_ns.size == 0:
             return 0
+        is_wait = events.lane == WAIT
+        before = removed.covered_ns(np.array([self.begin_ns]), events.at_ns)
+        through = before.copy()  # a launch takes no time here
+        through[is_wait] += (inside := removed.covered_ns(events.at_ns[is_wait], events.left_ns[is_wait]))
         went_on = np.concatenate(([self.begin_ns], events.left_ns[:-1]))
-        spent = events.at_ns - went_on - removed.covered_ns(went_on, events.at_ns)
-        length = events.left_ns - events.at_ns
-        is_gone = (events.lane == WAIT) & (removed.covered_ns(events.at_ns, events.left_ns) >= length)
+        spent = events.at_ns - went_on - (before - np.concatenate(([0], through[:-1])))
+        is_gone = np.zeros(is_wait.size, np.bool_)
+        is_gone[is_wait] = inside >= (events.left_ns - events.at_ns)[is_wait]
         host, *streams = run(events, spent, is_gone, tuple(at - self.begin_ns for at in self.before_ns))
         last = events.left_ns[-1:]
         until = np.maximum(last, self.until_ns)
