@@ -249,7 +249,7 @@ def _more(report: Report, width: int, *, verbose: bool) -> Block:
     prose = min(width, PROSE_WIDTH)
     block: Block = []
     if rank is not None:
-        block += layout.wrapped(layout.label("read"), text.origin(rank), prose, style="dim")
+        block += layout.wrapped(layout.label("read"), text.read_sentence(report, rank), prose, style="dim")
         block += _listed("recorded", text.recorded_lines(rank), prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
-from profkit.findings import shown_share
+from profkit.findings import kind_of, shown_share
 from profkit.findings.capture import QUALITY
+from profkit.findings.kind import Way
 from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, column, label
 from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
@@ -167,6 +168,11 @@ def is_explained(verdict: Verdict) -> bool:
 def other_findings(report: Report) -> list[Finding]:
     """The findings that the verdict does not stand on, one of each id, the worst first."""
     shown = {finding.id for finding in report.verdict.findings} | {QUALITY.id}
+    if report.verdict.findings:  # its first reasons are among the headline's
+        joined = kind_of(report.verdict.findings[0].id).supersedes
+        shown |= {rule.id for rule in joined if rule.way is Way.JOINED}
+    said = "\n".join(item.statement for finding in report.verdict.findings for item in finding.evidence)
+    shown |= {one.id for one in report.findings if one.rank == report.verdict.rank and one.measure.statement in said}
     ordered = sorted(report.findings, key=lambda finding: (finding.severity.rank, -finding.fraction))
     return list({finding.id: finding for finding in reversed(ordered) if finding.id not in shown}.values())[::-1]
 
@@ -245,12 +251,23 @@ def source_name(source: str) -> str:
     return clean(PurePath(source).name or source)
 
 
+def _named(rank: RankReport) -> list[str]:
+    """A rank's file and number."""
+    of = f" of {rank.world_size}" if rank.world_size else ""
+    return [source_name(rank.source), *([f"rank {rank.rank}{of}"] if rank.rank is not None else [])]
+
+
+def read_sentence(report: Report, rank: RankReport) -> str:
+    """What was read, in one line; of several traces how many and which is shown."""
+    if len(report.ranks) < 2:
+        return origin(rank)
+    return f"{len(report.ranks)} traces; shown: {', '.join(_named(rank))}"
+
+
 def origin(rank: RankReport) -> str:
-    """What was read, in one line: file, rank, device, torch, number of events."""
+    """What was read of a rank: file, rank, device, torch, number of events."""
     device = main_device(rank)
-    parts = [source_name(rank.source)]
-    if rank.rank is not None:
-        parts.append(f"rank {rank.rank}" + (f" of {rank.world_size}" if rank.world_size else ""))
+    parts = _named(rank)
     if device is not None and device.name:
         parts.append(clean(device.name))
     if rank.torch_version:
@@ -265,5 +282,4 @@ def recorded_lines(rank: RankReport) -> tuple[str, ...]:
     if not command or rank.is_command_used:
         return ()
     shown = command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]}..."
-    why = f"the commands above use {DEFAULT_COMMAND.text}, since profkit cannot tell whether that is your command"
-    return f"the file gives this command: {shown}", f"{why}; --command sets yours"
+    return shown, f"the commands above say {DEFAULT_COMMAND.text}; --command sets yours"
