@@ -66,6 +66,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: int | None = None
     """The mean step, as the report has it."""
     budget: Budget = NO_TIME
+    is_of_ranks: bool = False
+    """Whether the job has several ranks."""
 
     @property
     def each(self) -> str:
@@ -100,6 +102,7 @@ def scope_of(facts: Facts) -> Scope:
         traits=meta.traits,
         step_ns=facts.step_ns,
         budget=facts.budget,
+        is_of_ranks=(facts.trace.meta.world_size or 1) > 1,
     )
 
 

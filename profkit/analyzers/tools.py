@@ -17,9 +17,14 @@ from profkit.units import format_ns
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """A better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
     traits = scope.traits
-    more = _whole(scope, traits.recapture) if traits.is_system_wide else flags.split()
+    more = _whole(scope, traits.recapture) if traits.is_system_wide else (*_n_steps(scope), *flags.split())
     line = scope.command.under(traits.recapture, *more)
     return NextTool(name=traits.tool, line=line, purpose=purpose, look_for=look_for)
+
+
+def _n_steps(scope: Scope) -> tuple[str, ...]:
+    """The option for how many steps; of ranks `profkit capture` records as many by itself as tell a late one."""
+    return () if scope.is_of_ranks else ("--steps", "12")
 
 
 def steps_alone(source: str, n_steps: int) -> NextTool:
@@ -36,7 +41,7 @@ def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> 
     """A torch.profiler capture: it knows operators, and the Python around them."""
     return NextTool(
         name="torch.profiler",
-        line=scope.command.under("profkit capture --baseline 10 --warmup 5 --steps 12", *flags.split()),
+        line=scope.command.under("profkit capture --baseline 10 --warmup 5", *_n_steps(scope), *flags.split()),
         purpose=purpose,
         look_for=look_for,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
@@ -12,6 +15,31 @@ _TURNS: Final = Supersedes("comm.skew", Way.SAID_ONCE)
 _BEFORE_TRANSFER: Final = (Supersedes("comm.bandwidth", Way.SECOND, 0), Supersedes("comm.exposed", Way.SECOND, 0))
 """Causes rank by the lower bound of what they give (docs/sources.md, rule 22). Of lateness, tested against
 chance, that is its share; of transfer it is nothing, for the traces do not say what the links could do."""
+
+
+class LateWords(msgspec.Struct, frozen=True):
+    """How a late rank's phase is said: of one rank, of several, and as what it spends its time on."""
+
+    one: str
+    several: str
+    spent: str
+
+
+LATE_WORDS: Final[Mapping[str | None, LateWords]] = {
+    "data": LateWords("which waits for its DataLoader", "which wait for their DataLoaders", "on input data"),
+    "compute": LateWords("which computes longer", "which compute longer", "in compute"),
+    "host": LateWords("which is held up by its CPU", "which are held up by their CPUs", "in host work"),
+    "copy": LateWords("which spends longer in copies", "which spend longer in copies", "in copies"),
+    "device": LateWords(
+        "whose device starts its work late",
+        "whose devices start their work late",
+        "with launched work that its idle device has not started",
+    ),
+    None: LateWords(*2 * ("for which the traces show no single cause",), "in no single phase"),
+}
+"""By phase (`PHASES` in `profkit/ranks/reduce/records.py`), None where no phase explains it. The word for what in a phase
+a rank has more of is its finding's `late_word`."""
+UNRECORDED: Final = "whose host does something that its trace does not show"
 
 LATE_RANK: Final = FindingKind(
     id="straggler.rank",
@@ -77,7 +105,7 @@ LATE_RANK: Final = FindingKind(
         "a rank held up by another group's late rank is not blamed: its own work does not explain it",
         "wrong clocks: then waits from clocks and waits from durations disagree, and the report says so",
     ),
-    proof="Swap the data shards of the late rank and a peer, then their hosts: if the delay moves too, that is the cause. Or give that rank one cached batch: the step must become shorter by the time shown.",
+    proof="Swap the data shards of the late rank and a peer: if the delay moves, the data is the cause. Swap their hosts: if it moves, the host is. Or give the late rank one cached batch.",
     fixes=(
         "data: as many workers, shards and storage as the peers",
         "host: affinity, other processes, garbage collection",

@@ -47,9 +47,9 @@ def first(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]:
 
 
 def headline(case: Case, top: Finding) -> str:
-    """The largest cause with its share; of a late rank what a fix saves, for the others wait longer than that."""
+    """The largest cause with its share; of a late rank alone, for the others wait longer than a fix saves."""
     if kind_of(top.id).bottleneck is Bottleneck.STRAGGLER:
-        return f"{top.title}. A fix saves at most {format_fraction(shown_share(top, case.budget))} of the step"
+        return top.title
     return f"{top.title}: {format_fraction(shown_share(top, case.budget))} of the window"
 
 
@@ -101,16 +101,22 @@ def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def ruled_out(case: Case, bottleneck: Bottleneck, *, late_phases: Collection[str | None] = ()) -> tuple[str, ...]:
-    """What was looked at and is below its threshold, with its share; nothing that a late rank has in these phases."""
+def ruled_out(
+    case: Case, bottleneck: Bottleneck, *, late_phases: Collection[str | None] = (), late: Budget | None = None
+) -> tuple[str, ...]:
+    """What was looked at and is below its threshold, with its share; nothing that a late rank has in these phases.
+
+    With the late rank's budget, what is below on it too, and its share, as the bar has it.
+    """
+    budgets = (case.budget,) if late is None else (late, case.budget)
     found = {kind_of(finding.id).bottleneck for finding in case.findings} - {None}
     return tuple(
-        f"{words(*part.budget, is_cpu=case.is_cpu)} ({format_fraction(case.budget.shown(*part.budget))})"
+        f"{words(*part.budget, is_cpu=case.is_cpu)} ({format_fraction(budgets[0].shown(*part.budget))})"
         for part in PARTS
         if part.analyzer not in case.skipped | case.not_ruled_out
         and not (part.late_phase and part.late_phase in late_phases)
         and not _causes_of(part) & (found | {bottleneck})
-        and sum(case.budget.fraction(name) for name in part.budget) < SEVERITY_FROM[Severity.MEDIUM]
+        and max(sum(map(each.fraction, part.budget)) for each in budgets) < SEVERITY_FROM[Severity.MEDIUM]
     )
 
 

@@ -63,7 +63,7 @@ def test_work_of_rank_0_alone_is_named(tmp_path, rank):
     assert any("save_checkpoint takes 6." in item.statement for item in late.evidence)
     if rank == 0:
         alone = found(report, "rank0.work")
-        assert "save_checkpoint run on rank 0 only" in alone.evidence[0].statement
+        assert "save_checkpoint runs on rank 0 only" in alone.evidence[0].statement
         assert report.verdict.findings[0].id == "rank0.work"
     else:
         assert "rank0.work" not in {item.id for item in report.findings}

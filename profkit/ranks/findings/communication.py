@@ -151,7 +151,7 @@ def _skew_tool(rank: int | None, scope: Scope) -> NextTool:
     if rank is None:
         return system_timeline(scope, "why does the late rank change?", "gaps before the late rank's calls")
     return recapture(
-        scope, f"record more steps of all ranks: is rank {rank} late by chance?", "12 steps or more on every rank"
+        scope, f"record more steps of all ranks: is rank {rank} late by chance?", "20 steps or more on every rank"
     )
 
 

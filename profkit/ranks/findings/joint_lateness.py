@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
+from profkit.findings.stragglers import LATE_WORDS
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import lateness_ns
@@ -15,14 +16,6 @@ from profkit.ranks.measure.replay import Counterfactual
 from profkit.ranks.measure.stragglers import Straggler, Stragglers
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.units import format_ns, format_numbers
-
-_WHY: Final = {
-    "data": "which wait for their DataLoaders",
-    "compute": "which compute longer",
-    "host": "which are held up by their CPUs",
-    "copy": "which spend longer in copies",
-    "device": "whose devices start their work late",
-}
 
 _AS_LONG: Final = 0.5
 """Of what a late rank costs, what a rank of another group must wait to be counted among those that wait. Chosen."""
@@ -42,6 +35,18 @@ def excess_of_ns(waits: GroupWaits, ranks: Sequence[int]) -> int:
     # As for one rank: none has come later, by its own doing, than by what it did longer than the others.
     longer = np.where(is_late, lateness_ns(waits.own_ns.sum(axis=2), waits.present), 0)[rows].max(axis=1)
     return int(np.minimum(np.maximum(last - other, 0), longer).sum())
+
+
+def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
+    """What mending this rank gives at most over the window: by replay where it alone is late, else by its arrivals.
+
+    By arrivals it is the distance from the second last (docs/sources.md, rule 7). The replay knows what of the lateness
+    comes back elsewhere.
+    """
+    prediction = joint.prediction
+    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
+        return prediction.gain_ns * joint.n_steps
+    return straggler.excess_ns
 
 
 def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
@@ -82,17 +87,13 @@ def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Straggle
     won, is_replayed = together_ns(joint, ranks)
     fraction = joint.fraction(won)
     phases = {straggler.phase for straggler, _, _ in late}
-    why = (
-        _WHY.get(phases.pop() or "", "for which the traces show no single cause")
-        if len(phases) == 1
-        else "which are late for different reasons"
-    )
+    why = LATE_WORDS[phases.pop()].several if len(phases) == 1 else "which are late for different reasons"
     waiting = waiting_words(waiting_for(joint, [(straggler, waits) for straggler, waits, _ in late]))
     said = Evidence(
         statement=(
             f"if ranks {named} were as fast as their peers, this would save"
-            f" {format_ns(joint.per_step(won))} {joint.per}{', by replay' if is_replayed else ''};"
-            f" rank {first.rank} alone would save {format_ns(first.recoverable_ns)}"
+            f" {format_ns(joint.saved_ns(won))} {joint.per}{', by replay' if is_replayed else ''};"
+            f" rank {first.rank} alone would save {format_ns(joint.saved_ns(first.recoverable_ns * joint.n_steps))}"
         ),
         metric="straggler.recoverable_together_ns",
         value=float(won),

@@ -20,9 +20,11 @@ from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import PHASES, LeadRanges, RankSummary
-from profkit.units import format_ns, format_speedup
+from profkit.units import format_fraction, format_ns, format_speedup
 
 _NAME_WIDTH: Final = 40
+_WORTH: Final = 0.1
+"""Of a rank's lateness, from which one range's difference is said. Chosen."""
 _UNRECORDED: Final = "nothing recorded"
 
 Totals = Mapping[str, float]
@@ -54,6 +56,11 @@ def is_unrecorded(straggler: Straggler, waits: GroupWaits, joint: Joint) -> bool
     """Whether host time with nothing recorded is what makes the rank late."""
     least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
     return straggler.phase in ("host", None) and _quiet(straggler, waits, joint)[1] >= least > 0
+
+
+def part_of_delay(share: float) -> str:
+    """How much of a rank's delay is explained."""
+    return "all" if share >= 0.9995 else format_fraction(share)
 
 
 def is_slow(straggler: Straggler) -> bool:
@@ -120,7 +127,8 @@ def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Ite
     if own is not None and not is_unrecorded(straggler, waits, joint):
         yield replace(own.measure, statement=f"on rank {straggler.rank}: {own.measure.statement}")
     name, longer_ns = _longest(straggler, waits, joint, _ranges_before(waits))
-    if longer_ns >= 1 and straggler.phase not in ("compute", "device"):
+    is_worth = longer_ns >= max(_WORTH * straggler.lateness_ns / joint.n_steps, 1)
+    if is_worth and straggler.phase not in ("compute", "device"):
         yield Evidence(
             statement=f"before collectives, {name} takes {format_ns(longer_ns)} {per} longer here",
             metric="straggler.range_excess_ns",

@@ -10,35 +10,20 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, system_timeline
-from profkit.findings.stragglers import LATE_RANK
+from profkit.findings.stragglers import LATE_RANK, LATE_WORDS, UNRECORDED
 from profkit.model.finding import Evidence, Finding, NextTool
-from profkit.ranks.findings.joint_lateness import for_all, waiting_for, waiting_words
-from profkit.ranks.findings.late_cause import cause_evidence, is_slow, is_unrecorded
+from profkit.ranks.findings.joint_lateness import for_all, recoverable_ns, waiting_for, waiting_words
+from profkit.ranks.findings.late_cause import cause_evidence, is_slow, is_unrecorded, part_of_delay
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
-from profkit.ranks.measure.replay import Counterfactual
 from profkit.ranks.measure.stragglers import Straggler, Stragglers
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import PHASES
 from profkit.shell import line_of, path_word
-from profkit.units import format_fraction, format_ns, format_speedup
+from profkit.units import format_ns, format_speedup
 
-_WHY: Final = {
-    "data": "which waits for its DataLoader",
-    "compute": "which computes longer",
-    "host": "which is held up by its CPU",
-    "copy": "which spends longer in copies",
-    "device": "whose device starts its work late",
-}
-_SPENT: Final = {
-    "data": "on input data",
-    "compute": "in compute",
-    "host": "in host work",
-    "copy": "in copies",
-    "device": "with launched work that its idle device has not started",
-}
 _SURE: Final = 0.9
 _GROSS: Final = 0.8
 """What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
@@ -69,12 +54,10 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 
 def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> Finding:
-    recoverable = _recoverable_ns(straggler, joint)
+    recoverable = recoverable_ns(straggler, joint)
     fraction = joint.fraction(recoverable)
     waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
-    why = _WHY.get(straggler.phase or "", "for which the traces show no single cause")
-    if is_unrecorded(straggler, waits, joint):
-        why = "whose host does something that its trace does not show"
+    why = UNRECORDED if is_unrecorded(straggler, waits, joint) else LATE_WORDS[straggler.phase].one
     return LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,
@@ -85,17 +68,6 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
-
-
-def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
-    """What one wins at most: by replay where this rank alone is late, else its distance from the second last.
-
-    Source: docs/sources.md, rule 7. The replay knows what of the lateness comes back elsewhere.
-    """
-    prediction = joint.prediction
-    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
-        return prediction.gain_ns * joint.n_steps
-    return straggler.excess_ns
 
 
 def _other(waits: GroupWaits, rank: int) -> int:
@@ -120,7 +92,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     yield Evidence(
         statement=(
             f"rank {rank} arrives {format_ns(joint.per_step(straggler.lateness_ns))} {per} later than the median rank;"
-            f" it is last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
+            f" by its own work, it is last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
         ),
         metric="straggler.lateness_ns",
         value=float(straggler.lateness_ns),
@@ -130,9 +102,9 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     longer = straggler.phase_excess_ns[PHASES.index(main)]
     yield Evidence(
         statement=(
-            f"before these {straggler.instances}, it spends {format_ns(joint.per_step(longer))} {per} longer"
-            f" {_SPENT[main]} than the median rank: this explains"
-            f" {_part(longer / max(straggler.lateness_ns, 1))} of the delay"
+            f"before the {straggler.instances} that it holds up, it spends {format_ns(joint.per_step(longer))} {per}"
+            f" longer {LATE_WORDS[main].spent} than the median rank: this explains"
+            f" {part_of_delay(longer / max(straggler.lateness_ns, 1))} of the delay"
         ),
         metric=f"straggler.phase_excess_ns.{main}",
         value=float(longer),
@@ -141,9 +113,9 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     yield from cause_evidence(straggler, waits, joint)
     yield Evidence(
         statement=(
-            f"if it were no later than the next-slowest rank, this would save"
-            f" {format_ns(joint.per_step(straggler.excess_ns))} {per}; from durations alone, without clocks, it is"
-            f" {format_ns(joint.per_step(straggler.free_lateness_ns))} late"
+            f"it arrives {format_ns(joint.per_step(straggler.excess_ns))} {per} after the next-slowest rank;"
+            f" durations alone, which need no clocks, make it {format_ns(joint.per_step(straggler.free_lateness_ns))}"
+            " late"
         ),
         metric="straggler.excess_ns",
         value=float(straggler.excess_ns),
@@ -151,7 +123,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
     )
     short = ": too short for this test, but the delay is several times that of any other rank"
     yield Evidence(
-        statement=f"p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
+        statement=f"such a delay by chance: p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
         f"{short if straggler.is_gross else ''}{_few_steps(waits)}",
         metric="straggler.p_value",
         value=straggler.p_value,
@@ -166,10 +138,6 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
             unit="",
             expected=f"< {LATE_RANK.limit('slow_kernels')}",
         )
-
-
-def _part(share: float) -> str:
-    return "all" if share >= 0.9995 else format_fraction(share)
 
 
 def _few_steps(waits: GroupWaits) -> str:
@@ -187,10 +155,7 @@ def _main_phase(straggler: Straggler) -> str:
 def _fix(straggler: Straggler) -> str:
     """The way out, without the rank's number: of two late ranks it is said once."""
     if straggler.phase == "data":
-        return (
-            "give the late rank what its peers have: the same number of loader workers, shard size and storage;"
-            " one cached batch on that rank alone shows how much this saves"
-        )
+        return "give the late rank what its peers have: the same number of loader workers, shard size and storage"
     if straggler.phase == "compute":
         if is_slow(straggler):
             return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"

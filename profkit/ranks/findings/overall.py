@@ -23,6 +23,7 @@ from profkit.ranks.findings.communication import group_name
 from profkit.ranks.findings.lateness import stragglers_of
 from profkit.ranks.findings.unsplit import unsplit, unsplit_proof
 from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.peer_totals import budget_of
 from profkit.ranks.measure.stragglers import Stragglers
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.units import format_fraction, format_ns, format_numbers
@@ -73,10 +74,14 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
         if verdict.recoverable_ns == top.recoverable_ns:
             verdict = replace(verdict, speedup_ceiling=1 / left if left > 0.001 else None)
     if top is not None and is_across and top.rank is not None:
-        source = joint.outcome_of(top.rank).report.source
+        its = joint.outcome_of(top.rank)
+        source = its.report.source
         phases = {straggler.phase for straggler, _, _ in stragglers_of(joint).values()}
         out = ruled_out(
-            case, verdict.bottleneck, late_phases=phases if verdict.bottleneck is Bottleneck.STRAGGLER else ()
+            case,
+            verdict.bottleneck,
+            late_phases=phases if verdict.bottleneck is Bottleneck.STRAGGLER else (),
+            late=budget_of(its.report),
         )
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))

@@ -9,10 +9,12 @@ from profkit.analyzers.tools import system_timeline
 from profkit.findings.stragglers import RANK0
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import short_name
+from profkit.ranks.findings.joint_lateness import recoverable_ns
+from profkit.ranks.findings.late_cause import part_of_delay
 from profkit.ranks.measure.fingerprints import OnlyWork
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import Straggler
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_ns
 
 _NAMED: Final = 0.85
 _UNNAMED: Final = 0.7
@@ -22,27 +24,25 @@ _NAME_WIDTH: Final = 40
 
 def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Scope, *, confidence: float) -> Finding:
     """The finding `rank0.work`; `confidence` is that in rank 0's lateness."""
-    recoverable = int(straggler.excess_ns * min(max(alone.covered_fraction, alone.barrier_fraction), 1.0))
+    recoverable = int(recoverable_ns(straggler, joint) * min(max(alone.covered_fraction, alone.barrier_fraction), 1.0))
     fraction = joint.fraction(recoverable)
     is_named = bool(alone.names) and alone.covered_fraction >= RANK0.limit(
         "covered"
     )  # what covers less is not why it is late
     covered = alone.covered_fraction if is_named else alone.barrier_fraction
     names = ", ".join(short_name(name, _NAME_WIDTH) for name in alone.names[:3])
-    what = f"{names} run on rank 0 only" if is_named else "the others wait for rank 0 at barriers"
+    verb = "runs" if len(alone.names) == 1 else "run"
+    what = f"{names} {verb} on rank 0 only" if is_named else "the others wait for rank 0 at barriers"
     evidence = [
         Evidence(
-            statement=f"{what}; this explains {format_fraction(min(covered, 1.0))} of the delay",
+            statement=f"{what}; this explains {part_of_delay(covered)} of the delay",
             metric="rank0.covered_fraction",
             value=covered,
             unit="fraction",
             expected=f">= {RANK0.thresholds['covered'].shown}",
         ),
         Evidence(
-            statement=(
-                f"without it, the other ranks save at most {format_ns(joint.per_step(recoverable))} {joint.per}; rank 0"
-                f" is last in {straggler.n_last:,} of {straggler.n_instances:,} {straggler.instances}"
-            ),
+            statement=(f"without that work the job saves at most {format_ns(joint.saved_ns(recoverable))} {joint.per}"),
             metric="rank0.recoverable_ns",
             value=float(recoverable),
             unit="ns",

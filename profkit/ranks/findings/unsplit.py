@@ -25,9 +25,9 @@ _MOST_NAMED: Final = 8
 def unsplit(finding: Finding, joint: Joint) -> Finding:
     """Give `comm.exposed` as it reads when all ranks were compared and still cannot say what it is made of."""
     least = int(SKEW.limit("matched"))
-    late = any(answer.named for answer in joint.stragglers)
+    is_named = any(answer.named for answer in joint.stragglers)
     longest = max(zip(joint.limits, joint.waits, strict=True), key=lambda pair: pair[0].exposed_ns, default=None)
-    if late and longest is not None and longest[0].is_enough:  # its waiting is known, and what is left is transfer
+    if is_named and longest is not None and longest[0].is_enough:  # its waiting is known, and what is left is transfer
         scope = joint.outcomes[0].case.scope
         return replace(finding, fix=LESS_TRANSFER, next_tools=(link_test(longest[1], scope),))
     n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)

@@ -70,6 +70,12 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
         """A total over the window per step."""
         return total_ns // self.n_steps
 
+    def saved_ns(self, total_ns: int) -> int:
+        """What the mean step loses with a total over the window; without steps, the total."""
+        if self.step_ns is None or not self.window_ns:
+            return self.per_step(total_ns)
+        return round(total_ns * self.step_ns / self.window_ns)
+
     def fraction(self, total_ns: int) -> float:
         """A total as a share of the window, at most 1."""
         return min(total_ns / self.window_ns, 1.0) if self.window_ns else 0.0

@@ -96,6 +96,7 @@ def _scope(joint: Joint, options: Options) -> Scope:
         n_steps=joint.n_steps,
         has_steps=joint.step_ns is not None,
         is_cpu=all(scope.is_cpu for scope in scopes),
+        is_of_ranks=True,
         command=typed(options.command) if options.command else scopes[0].command,
     )
 
@@ -214,10 +215,7 @@ def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
     disputed = [waits for waits in joint.waits if waits.is_disputed]
     if disputed:
         worst = max(waits.disagreement_ns for waits in disputed)
-        yield (
-            f"waits from clocks and waits from durations differ by {format_ns(worst)} (median): ranks leave collectives"
-            " at different times, or the clocks are wrong"
-        )
+        yield (f"waits from clocks and from durations differ by {format_ns(worst)} (median): the clocks may be wrong")
     for answer in joint.stragglers:
         if answer.barrier_note:
             yield answer.barrier_note

@@ -33,7 +33,7 @@ def table_title(report: Report) -> str:
     here = f"{len(fleet.ranks)} ranks" if not fleet.missing else f"{len(fleet.ranks)} of {fleet.world_size} ranks"
     if fleet.missing:  # who is not here may come last: only the wait for those that are here is known to be one
         return f"{here}, {unit} {per}; transfer includes waiting for missing ranks"
-    return f"{here}, {unit} {per}; comm not hidden under compute"
+    return f"{here}, {unit} {per}; exposed comm = comm wait + transfer"
 
 
 def headers_of(fleet: Fleet) -> tuple[str, ...]:
@@ -90,12 +90,15 @@ def prediction_sentence(report: Report) -> str:
         if len(found.ranks) == 1
         else f"ranks {format_numbers(found.ranks)} were as fast as their"
     )
-    least, most = format_ns(found.predicted_ns), format_ns(found.predicted_most_ns)
-    between = least if least == most else f"{least} to {most}"
-    return (
-        f"If {who} peers, replay predicts {between} per step (at best {format_ceiling(found.speedup)} faster,"
-        f" replay error {format_fraction(found.error_fraction)})"
-    )
+    step_ns = report.verdict.step_ns or found.replayed_ns
+    bounds = (found.predicted_ns, found.predicted_most_ns)
+    # of the step that is printed, less what the replay loses: the replay's own step is another by its error
+    least, most = (step_ns - found.replayed_ns + bound for bound in bounds)
+    between = format_ns(least) if format_ns(least) == format_ns(most) else f"{format_ns(least)} to {format_ns(most)}"
+    known, faster = report.verdict.speedup_ceiling, format_ceiling(step_ns / least) if least > 0 else ""
+    said = "" if not faster or (known is not None and format_ceiling(known) == faster) else f"at best {faster} faster, "
+    error = f"{format_fraction(found.error_fraction)}, {format_ns(found.error_fraction * step_ns)}"
+    return f"If {who} peers, replay predicts {between} per step ({said}replay error {error})"
 
 
 def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]]:
@@ -108,7 +111,7 @@ def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]
         yield "matched", _group_line(group) + note
     if fleet.prediction_note:
         yield "", clean(fleet.prediction_note)
-    for said in fleet.explained:
+    for said in fleet.explained if is_full else ():
         yield "effects", clean(said)
 
 

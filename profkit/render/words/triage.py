@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
-from profkit.findings import shown_share
+from profkit.findings import kind_of, shown_share
 from profkit.findings.capture import QUALITY
+from profkit.findings.kind import Way
 from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, column, label
 from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
@@ -172,6 +173,11 @@ def is_explained(verdict: Verdict) -> bool:
 def other_findings(report: Report) -> list[Finding]:
     """The findings that the verdict does not stand on, one of each id, the worst first."""
     shown = {finding.id for finding in report.verdict.findings} | {QUALITY.id}
+    if report.verdict.findings:  # its first reasons are among the headline's
+        joined = kind_of(report.verdict.findings[0].id).supersedes
+        shown |= {rule.id for rule in joined if rule.way is Way.JOINED}
+    said = "\n".join(item.statement for finding in report.verdict.findings for item in finding.evidence)
+    shown |= {one.id for one in report.findings if one.rank == report.verdict.rank and one.measure.statement in said}
     ordered = sorted(report.findings, key=lambda finding: (finding.severity.rank, -finding.fraction))
     return list({finding.id: finding for finding in reversed(ordered) if finding.id not in shown}.values())[::-1]
 
