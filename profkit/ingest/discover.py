@@ -48,6 +48,14 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
+def is_plain_file(path: Path) -> bool:
+    """Whether a path is a file; one that may not be looked at is none."""
+    try:
+        return path.is_file()
+    except OSError:  # of another user: /proc/1/cwd
+        return False
+
+
 def is_stream(text: str) -> bool:
     """Whether a name is standard input or a pipe, which can be read only once and by this process alone."""
     try:
@@ -69,7 +77,7 @@ def _matching(pattern: str) -> list[str]:
     for name in glob(pattern, recursive=True):  # noqa: PTH207 - the pattern may be absolute
         path = Path(name)
         inside = path.rglob("*") if path.is_dir() else [path]
-        found += [str(file) for file in inside if file.is_file()]  # a pipe or a device is for who names it
+        found += [str(file) for file in inside if is_plain_file(file)]  # a pipe or a device is for who names it
     return _ordered(found, pattern)
 
 
@@ -93,7 +101,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _in_folder(folder: Path) -> list[str]:
-    found = (path for path in folder.rglob("*") if path.is_file() and _LEFT not in path.relative_to(folder).parts)
+    found = (path for path in folder.rglob("*") if is_plain_file(path) and _LEFT not in path.relative_to(folder).parts)
     return _ordered((path.as_posix() for path in found), str(folder))
 
 
