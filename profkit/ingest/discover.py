@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from profkit.errors import TraceNotFoundError
+from profkit.files import is_plain_file
 from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.sources import SUFFIXES, TRACE_SUFFIXES
 from profkit.redact import shown_url
@@ -46,14 +47,6 @@ def find_sources(paths: Iterable[str]) -> list[str]:
 def is_url(text: str) -> bool:
     """Whether a text is a URL rather than a path."""
     return "://" in text
-
-
-def is_plain_file(path: Path) -> bool:
-    """Whether a path is a file; one that may not be looked at is none."""
-    try:
-        return path.is_file()
-    except OSError:  # of another user: /proc/1/cwd
-        return False
 
 
 def is_stream(text: str) -> bool:

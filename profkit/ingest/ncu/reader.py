@@ -16,7 +16,6 @@ from profkit.errors import TraceFormatError, TraceNotFoundError, UnsupportedTrac
 from profkit.ingest.bytes.bytesource import first_plain_bytes, read_chunks, unreadable
 from profkit.ingest.bytes.foreign import foreign
 from profkit.ingest.bytes.spool import spooled
-from profkit.ingest.discover import is_plain_file
 from profkit.ingest.ncu.csv_page import is_header, read_csv
 from profkit.ingest.ncu.rep_file import read_rep
 from profkit.ingest.ncu.text_page import read_text
@@ -53,7 +52,7 @@ def find_ncu_sources(paths: Iterable[str]) -> list[str]:
 
 
 def _in_folder(folder: Path) -> list[str]:
-    found = sorted(path for path in folder.rglob("*") if is_plain_file(path) and path.suffix in SUFFIXES)
+    found = sorted(path for path in folder.rglob("*") if files.is_plain_file(path) and path.suffix in SUFFIXES)
     reports = [path for path in found if path.suffix in _REPORT_SUFFIXES]
     if not found:
         raise TraceNotFoundError(f"{folder} holds no files of ncu ({', '.join(SUFFIXES)})", hint=_HOW)

@@ -138,10 +138,10 @@ def set_apart(report: Report) -> dict[str, list[LeftOut]]:
 def left_out_lines(left_out: Sequence[LeftOut], *, is_full: bool = False) -> list[str]:
     """One line for each trace that takes no part; where many share a reason, one for all of them."""
     by_reason: dict[str, list[str]] = {}
-    names = Counter(source_name(item.source) for item in left_out)
+    counts = Counter(source_name(item.source) for item in left_out)
     for item in left_out:
         name = source_name(item.source)
-        if names[name] > 1:  # each capture has a rank0: its folder tells which
+        if counts[name] > 1:  # each capture has a rank0: its folder tells which
             name = clean("/".join(PurePath(item.source).parts[-2:]))
         by_reason.setdefault(item.reason, []).append(name)
     lines = []
