@@ -167,3 +167,45 @@ def test_the_reader_of_a_pipe_may_leave_early() -> None:
         cwd=ROOT,
     )
     assert done.stderr == b""
+
+
+def test_every_check_that_a_report_names_is_explained():
+    from profkit.cli.explain import allowed, as_check
+    from profkit.findings.capture import CHECKS
+
+    listed = run("explain").stdout.decode()
+    for check in CHECKS.values():
+        assert allowed(check) in listed
+        assert allowed(check) in " ".join(as_check(check).split())
+    cost = " ".join(run("explain", "profiler.cost").stdout.decode().split())
+    assert "no finding of this trace has more confidence than 0.7 (0.6 above 50 %)" in cost
+    assert b"the verdict is inconclusive" in run("explain", "launches.lost").stdout
+    assert b"did you mean profiler.cost" in run("explain", "profiler.cots").stderr
+
+
+def test_a_missing_page_of_ncu_is_asked_for_by_its_kind():
+    done = run("kernels", "missing.ncu-rep")
+    assert done.returncode == 3
+    assert b"missing.ncu-rep: no such file" in done.stderr
+    assert b"give an .ncu-rep, or the output of ncu --csv" in done.stderr
+
+
+def test_what_one_may_not_look_at_is_no_trace(tmp_path, monkeypatch):
+    from pathlib import Path
+
+    from profkit.ingest.discover import find_sources
+    from profkit.ingest.ncu.reader import find_ncu_sources
+
+    for name in ("mine.json", "theirs.json", "mine.csv", "theirs.csv"):
+        (tmp_path / name).touch()
+    is_file = Path.is_file
+
+    def refused(path):
+        if path.name.startswith("theirs"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert find_sources([str(tmp_path)]) == [str(tmp_path / "mine.json")]
+    assert find_sources([f"{tmp_path}/*.json"]) == [str(tmp_path / "mine.json")]
+    assert find_ncu_sources([str(tmp_path)]) == [str(tmp_path / "mine.csv")]

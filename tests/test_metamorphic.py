@@ -152,6 +152,20 @@ def test_a_stall_of_a_fifth_of_every_step_is_said_though_all_is_launched_ahead(t
     assert any("is one gap in each of 4 steps" in item.statement for one in report.findings for item in one.evidence)
 
 
+def test_one_step_that_was_held_up_makes_no_single_event_of_what_is_in_every_step(tmp_path: Path) -> None:
+    job = Job()
+
+    def sleep(stall_ns: int) -> None:
+        _one_step(job)
+        job.work(stall_ns)
+
+    for stall_ms in (24, 11, 10, 10, 9):
+        job.step(0, lambda stall_ns=stall_ms * 1_000_000: sleep(stall_ns))
+    report = triaged(job.rows, tmp_path)
+    assert "host.stall" not in _finding_ids(report)
+    assert report.verdict.bottleneck in {Bottleneck.OVERHEAD, Bottleneck.SYNC}
+
+
 def test_a_start_up_beside_small_stalls_stays_one(tmp_path: Path) -> None:
     job = Job()
 

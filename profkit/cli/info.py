@@ -109,6 +109,7 @@ _STATS = {
     "ranges": "ranges (one inside another counts in both)",
     "operators": "operators (one inside another counts in both)",
 }
+_OF_CODE = frozenset({"kernels", "operators"})  # C++ names, of which the bare one is shown; others are as written
 _MOST_NAMES = 15
 """Names shown of each table; JSON has all."""
 
@@ -138,12 +139,13 @@ def _stats_lines(contents: dict[str, Any]) -> list[str]:
             continue
         heads = "".join(f"{head:>11}" for head in ("total", "mean", "median", "min", "max", "stddev"))
         lines += ["", f"{title}{of}", f"  {'share':>7}{'count':>10}{heads}  name"]
+        shown = short_name if table in _OF_CODE else clean
         for one in names[:_MOST_NAMES]:
             times = "".join(
                 f"{format_ns(one[f'{column}_ns']):>11}"
                 for column in ("total", "mean", "median", "min", "max", "stddev")
             )
-            lines.append(f"  {format_fraction(one['share']):>7}{one['n']:>10,}{times}  {short_name(one['name'])}")
+            lines.append(f"  {format_fraction(one['share']):>7}{one['n']:>10,}{times}  {shown(one['name'])}")
         if len(names) > _MOST_NAMES:
             lines.append(f"  and {len(names) - _MOST_NAMES:,} more names: -f json")
     return lines or ["", f"nothing{of}"]

@@ -47,7 +47,7 @@ def _two_arms(table: ResultTable) -> list[tuple[str, Sample, Sample]]:
     arms = table.arms()
     if len(arms) != 2:
         raise UsageError(
-            f"{table.source} holds {len(arms)} arms, not two: {'; '.join(list(arms)[:4])}",
+            f"{table.source} holds {len(arms)} arm{'s' * (len(arms) != 1)}, not two: {'; '.join(list(arms)[:4])}",
             hint="name two tables, or keep two values in the column 'arm'; profkit scaling reads series",
         )
     baseline, candidate = arms.values()

@@ -9,7 +9,7 @@ is not installed. So its files import each other relatively, and nothing of prof
 """
 
 from .folders import private_folder, user_cache, user_data
-from .kinds import NotAFileError, kind_of, refuse_foreign_folder
+from .kinds import NotAFileError, is_plain_file, kind_of, refuse_foreign_folder
 from .reading import (
     TooLargeError,
     open_file,
@@ -36,6 +36,7 @@ __all__ = [
     "NotAFileError",
     "TooLargeError",
     "free_bytes",
+    "is_plain_file",
     "kind_of",
     "open_file",
     "open_pipe",

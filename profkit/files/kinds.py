@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 from typing import Final, Union
 
 AnyPath = Union[str, "os.PathLike[str]"]
@@ -28,6 +29,14 @@ _KINDS: Final = (
 
 class NotAFileError(OSError):
     """A path that leads to a folder, a pipe, a device or a socket, or a link where none is followed."""
+
+
+def is_plain_file(path: AnyPath) -> bool:
+    """Whether a path leads to a regular file; one that may not be looked at does not."""
+    try:
+        return Path(path).is_file()
+    except OSError:  # of another user: /proc/1/cwd
+        return False
 
 
 def kind_of(mode: int) -> str:

@@ -59,7 +59,7 @@ STALL: Final = FindingKind(
     title="a few long host stalls cause most of the idle time",
     meaning="Single events, not the cost of launches: the first call of a kernel library, compilation, a"
     " checkpoint, an evaluation. In a trace without warm-up, they say nothing about the steady step.",
-    measured="With fewer than six steps: the share of the three longest gaps in all idle time that the host causes. With more: the share of the step that has most of it, up to the start of the next step. Not where every step has a gap, half as long as the longest or longer, and these have half of the idle time: that is steady.",
+    measured="With fewer than six steps: the share of the three longest gaps in all idle time that the host causes. With more: the share of the step that has most of it, up to the start of the next step. Not where every step has a gap, half as long as the median of these or longer, what single ones have beyond it is a third of them or less, and they have half of the idle time: that is steady.",
     thresholds={
         "window": _LATE,
         "one_off": _ONE_OFF,

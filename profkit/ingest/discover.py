@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from profkit.errors import TraceNotFoundError
+from profkit.files import is_plain_file
 from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.sources import SUFFIXES, TRACE_SUFFIXES
 from profkit.redact import shown_url
@@ -69,7 +70,7 @@ def _matching(pattern: str) -> list[str]:
     for name in glob(pattern, recursive=True):  # noqa: PTH207 - the pattern may be absolute
         path = Path(name)
         inside = path.rglob("*") if path.is_dir() else [path]
-        found += [str(file) for file in inside if file.is_file()]  # a pipe or a device is for who names it
+        found += [str(file) for file in inside if is_plain_file(file)]  # a pipe or a device is for who names it
     return _ordered(found, pattern)
 
 
@@ -93,7 +94,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _in_folder(folder: Path) -> list[str]:
-    found = (path for path in folder.rglob("*") if path.is_file() and _LEFT not in path.relative_to(folder).parts)
+    found = (path for path in folder.rglob("*") if is_plain_file(path) and _LEFT not in path.relative_to(folder).parts)
     return _ordered((path.as_posix() for path in found), str(folder))
 
 

@@ -56,6 +56,13 @@ def test_a_kernel_is_faster_slower_or_the_same(us, answer):
         assert kernel.change == pytest.approx(us / 10 - 1)
 
 
+def test_launches_of_which_one_has_no_duration_are_not_compared():
+    """Their median would be that of other launches: here of the short one alone."""
+    kernel = one([launch(us=12.0), launch(us=8.0)], [launch(us=None), launch(us=8.0)])
+    assert (kernel.answer, kernel.change) == ("not-comparable", None)
+    assert "not every launch has a duration (gpu__time_duration.sum)" in kernel.caveats
+
+
 @pytest.mark.parametrize("us", [0.0, 1e-303, 1e-4])
 def test_what_no_launch_takes_is_not_compared(us):
     before = launch(us=us, **{"dram__bytes_read.sum": 5e-324})

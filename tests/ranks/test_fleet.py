@@ -12,10 +12,12 @@ import pytest
 
 import profkit
 from profkit.errors import ProfkitError
+from profkit.model.documents.fleet import LeftOut
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.render import renderer_for
 from profkit.render.schema import schema
 from profkit.render.terminal import triage as terminal
+from profkit.render.words.fleet import left_out_lines
 from profkit.testing import kernel, span, to_json
 from tests.ranks.jobs import edited, job_of, rank_file
 
@@ -289,3 +291,9 @@ def test_a_rank_without_steps_adds_no_more_than_a_step_to_what_can_be_saved(long
     verdict = triaged(tmp_path).verdict
     assert verdict.findings[0].id == "host.launch_bound"
     assert 0.9 * verdict.step_ns < verdict.recoverable_ns <= verdict.step_ns
+
+
+def test_left_out_files_of_one_name_are_told_apart_by_their_folders():
+    left = [LeftOut(source=f"/runs/{name}/rank0.json", reason="from another recording") for name in "ab"]
+    assert left_out_lines(left) == ["a/rank0.json: from another recording", "b/rank0.json: from another recording"]
+    assert left_out_lines(left[:1]) == ["rank0.json: from another recording"]

@@ -49,6 +49,16 @@ def test_each_table_has_its_names(path: Path) -> None:
     assert found["ranges"][0].stddev_ns == 0.0
 
 
+def test_ranges_that_differ_behind_a_bracket_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export = training()
+    for layer in (1, 2):
+        export.range(20_000_000 * layer, 20_000_000 * layer + 1_000, f"FSDP::pre_forward (blocks.{layer})")
+    group.main(["info", str(export.write(tmp_path / "x.sqlite")), "--stats"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "FSDP::pre_forward (blocks.1)" in shown
+    assert "FSDP::pre_forward (blocks.2)" in shown
+
+
 def test_as_numpy_has_it(tmp_path: Path) -> None:
     lengths = np.random.default_rng(7).integers(1, 10**6, 301)
     export = Export()

@@ -19,6 +19,8 @@ from profkit.timeline.steps import edges, steps_in_window
 
 _ALIKE: Final = 0.5
 """Chosen: stretches of one cause differ by less from step to step, a start-up from what follows it by more."""
+_STEADY: Final = 2 / 3
+"""Chosen: what single ones of these stretches have beyond the median is a third of their time or less."""
 _MOST_ONCE: Final = 1
 """One step cannot show that something recurs."""
 
@@ -176,14 +178,21 @@ def _worst_step_share(facts: Facts, late: Intervals) -> float:
 
 
 def _each_step_share(facts: Facts, late: Intervals) -> float:
-    """The share that the longest stretch of each step has together, 0 where the shortest of these is not like the longest."""
+    """The share that the longest stretch of each step has together, 0 where they are not alike.
+
+    Alike: each is half as long as their median or longer, and what single ones have beyond it is a third of all or less:
+    one step that was held up does not make what comes in every step a single event.
+    """
     start, _ = edges(steps_in_window(facts.trace))
     if start.size <= _MOST_ONCE or not late:
         return 0.0
     place = np.searchsorted(start, late.start_ns, "right") - 1
     longest = np.zeros(start.size, np.int64)
     np.maximum.at(longest, place[place >= 0], (late.end_ns - late.start_ns)[place >= 0])
-    return float(longest.sum() / late.total_ns) if longest.min() >= _ALIKE * longest.max() else 0.0
+    usual = float(np.median(longest))
+    steady = np.minimum(longest, usual).sum()
+    is_alike = longest.min() >= _ALIKE * usual and steady >= _STEADY * longest.sum()
+    return float(longest.sum() / late.total_ns) if is_alike else 0.0
 
 
 def _top_operators(facts: Facts) -> tuple[tuple[str, int, int], ...]:

@@ -126,6 +126,10 @@ def _ruling(match: Match, before: Values, after: Values) -> _Ruling:
         return _Ruling(metric="", caveat=f"different devices ({said[0]}, then {said[1]}): times are not compared")
     if not all(value >= _LEAST for side in (before, after) for value in side.all_of(DURATION) or [0.0]):
         return _Ruling(metric="", caveat="a side has no duration (gpu__time_duration.sum)")
+    if any(
+        len(side.all_of(DURATION)) < len(side.launches) for side in (before, after)
+    ):  # others than those may be left
+        return _Ruling(metric="", caveat="not every launch has a duration (gpu__time_duration.sum)")
     clocks = {metric: (before.median(metric), after.median(metric)) for metric in (SM_CLOCK, DRAM_CLOCK)}
     sm, dram = (_differ(*clocks[metric]) for metric in (SM_CLOCK, DRAM_CLOCK))
     is_dram_bound = max(before.median(DRAM_THROUGHPUT) or 0.0, after.median(DRAM_THROUGHPUT) or 0.0) >= LOW_PERCENT

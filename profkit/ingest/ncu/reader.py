@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +52,7 @@ def find_ncu_sources(paths: Iterable[str]) -> list[str]:
 
 
 def _in_folder(folder: Path) -> list[str]:
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in SUFFIXES)
+    found = sorted(path for path in folder.rglob("*") if files.is_plain_file(path) and path.suffix in SUFFIXES)
     reports = [path for path in found if path.suffix in _REPORT_SUFFIXES]
     if not found:
         raise TraceNotFoundError(f"{folder} holds no files of ncu ({', '.join(SUFFIXES)})", hint=_HOW)
@@ -79,8 +80,19 @@ def _without_secrets(profile: KernelProfile) -> KernelProfile:
     )
 
 
+@contextmanager
+def _spooled(source: str) -> Iterator[Path]:
+    """The file behind a source; what is missing is said with the files that ncu writes, not those of a profiler."""
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(spooled(source, _refuse_no_page))
+        except TraceNotFoundError as error:
+            raise TraceNotFoundError(str(error), hint=_HOW) from None
+        yield path
+
+
 def _read(source: str) -> ReadProfiles:
-    with spooled(source, _refuse_no_page) as path:
+    with _spooled(source) as path:
         head = _head(path, source)
         if head.startswith(_REPORT) or Path(source).suffix in _REPORT_SUFFIXES:
             if not head.startswith((*_REPORT, b"\x28\xb5\x2f\xfd")):

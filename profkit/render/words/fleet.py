@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import Final
 
 from profkit.model.documents.fleet import Fleet, GroupRow, LeftOut, RankRow
@@ -139,8 +141,12 @@ def set_apart(report: Report) -> dict[str, list[LeftOut]]:
 def left_out_lines(left_out: Sequence[LeftOut], *, is_full: bool = False) -> list[str]:
     """One line for each trace that takes no part; where many share a reason, one for all of them."""
     by_reason: dict[str, list[str]] = {}
+    counts = Counter(source_name(item.source) for item in left_out)
     for item in left_out:
-        by_reason.setdefault(item.reason, []).append(source_name(item.source))
+        name = source_name(item.source)
+        if counts[name] > 1:  # each capture has a rank0: its folder tells which
+            name = clean("/".join(PurePath(item.source).parts[-2:]))
+        by_reason.setdefault(item.reason, []).append(name)
     lines = []
     for reason, names in by_reason.items():
         if is_full or len(names) <= _MAX_LEFT_OUT:
