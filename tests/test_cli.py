@@ -169,17 +169,12 @@ def test_the_reader_of_a_pipe_may_leave_early() -> None:
     assert done.stderr == b""
 
 
-def test_every_check_that_a_report_names_is_explained():
-    from profkit.cli.explain import allowed, as_check
+def test_every_check_that_a_report_names_is_listed():
     from profkit.findings.capture import CHECKS
 
-    listed = run("explain").stdout.decode()
-    for check in CHECKS.values():
-        assert allowed(check) in listed
-        assert allowed(check) in " ".join(as_check(check).split())
-    cost = " ".join(run("explain", "profiler.cost").stdout.decode().split())
-    assert "no finding of this trace has more confidence than 0.7 (0.6 above 50 %)" in cost
-    assert b"the verdict is inconclusive" in run("explain", "launches.lost").stdout
+    listed = run("explain").stdout.decode().split()
+    assert set(CHECKS) <= set(listed)
+    assert b"confidence at most (0.7 of 1)" in run("explain", "profiler.cost").stdout
     assert b"did you mean profiler.cost" in run("explain", "profiler.cots").stderr
 
 
