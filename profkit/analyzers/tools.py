@@ -23,8 +23,8 @@ def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> 
 
 
 def _n_steps(scope: Scope) -> tuple[str, ...]:
-    """The option for how many steps; of ranks `profkit capture` records as many by itself as tell a late one."""
-    return () if scope.is_of_ranks else ("--steps", "12")
+    """The option for how many steps: for ranks as many as `profkit capture` takes of short ones, however long each is."""
+    return ("--steps", "20" if scope.is_of_ranks else "12")
 
 
 def steps_alone(source: str, n_steps: int) -> NextTool:

@@ -105,8 +105,8 @@ SESSION = """
 import sys
 import torch
 from profkit.capture import session
-from profkit.capture import outcome
-outcome.told = lambda facts, folder: ["rank 0: {bad}\\n  out/{bad}.gz"]
+from profkit.capture import lines
+lines.told = lambda facts, folder: ["rank 0: {bad}\\n  out/{bad}.gz"]
 with session("out"):
     {before}
 print(7)

@@ -100,7 +100,7 @@ def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
     assert "of the delay, but is not a proven straggler: rank 1 is latest in total, but that may be chance" in said(
         skew
     )
-    assert "12 steps or more on every rank" in skew.next_tools[0].look_for
+    assert "20 steps or more on every rank" in skew.next_tools[0].look_for
 
 
 def test_one_rank_of_two_late_by_a_quarter_of_each_step_is_named_with_less_confidence(tmp_path):
@@ -351,7 +351,7 @@ def test_a_range_that_covers_rank_0s_lateness_says_how_much_of_it(tmp_path):
     """Of 20 ms before each barrier 16 are a range of rank 0's own."""
     job = Job(has_barrier=True, alone=(16 * MS, "save_checkpoint"), nameless_ns=4 * MS)
     first = found(report_on(tmp_path, job), "rank0.work").evidence[0]
-    assert first.statement.startswith("save_checkpoint run on rank 0 only; this explains ")
+    assert first.statement.startswith("save_checkpoint runs on rank 0 only; this explains ")
     assert first.value == pytest.approx(0.8, abs=0.01)
 
 

@@ -151,7 +151,9 @@ def test_two_devices_are_compared_and_the_busier_one_is_drawn() -> None:
 
 def test_without_steps_nothing_is_per_step() -> None:
     report = reports.no_steps()
-    report = replace(report, findings=(*report.findings, replace(report.findings[0], id="host.stall")))
+    first = report.findings[0]
+    other = replace(first, id="host.stall", evidence=(replace(first.evidence[0], statement="one long gap"),))
+    report = replace(report, findings=(*report.findings, other))
     text = shown(report)
     assert "Window 206 ms, no steps found. A fix saves at most 17.5 ms\n" in text
     assert "where the window goes" in text

@@ -68,7 +68,7 @@ def unsplit(finding: Finding, joint: Joint) -> Finding:
 def unsplit_proof(joint: Joint) -> str:
     """What would prove `comm.exposed` as `unsplit` words it; "" where its own proof stands."""
     if late := _late_at_times(joint):
-        return f"Record 12 steps or more: if rank {late[0]} is late again in most of them, it is a straggler."
+        return f"Record 20 steps or more: if rank {late[0]} is late again in most of them, it is a straggler."
     if absent := missing_ranks(joint):
         return f"With the trace of {absent}, the last rank in each collective is known."
     return ""

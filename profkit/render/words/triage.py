@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.findings import kind_of, shown_share
+from profkit.findings import KINDS, shown_share
 from profkit.findings.capture import QUALITY
 from profkit.findings.kind import Way
 from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, column, label
@@ -173,9 +173,9 @@ def is_explained(verdict: Verdict) -> bool:
 def other_findings(report: Report) -> list[Finding]:
     """The findings that the verdict does not stand on, one of each id, the worst first."""
     shown = {finding.id for finding in report.verdict.findings} | {QUALITY.id}
-    if report.verdict.findings:  # its first reasons are among the headline's
-        joined = kind_of(report.verdict.findings[0].id).supersedes
-        shown |= {rule.id for rule in joined if rule.way is Way.JOINED}
+    top = KINDS.get(report.verdict.findings[0].id) if report.verdict.findings else None
+    if top is not None:  # the first reasons of what it joins are among the headline's
+        shown |= {rule.id for rule in top.supersedes if rule.way is Way.JOINED}
     said = "\n".join(item.statement for finding in report.verdict.findings for item in finding.evidence)
     shown |= {one.id for one in report.findings if one.rank == report.verdict.rank and one.measure.statement in said}
     ordered = sorted(report.findings, key=lambda finding: (finding.severity.rank, -finding.fraction))
