@@ -61,7 +61,8 @@ class CommandLine(msgspec.Struct, frozen=True):
         return line_of(own, *words, "--", *self.words)
 
 
-_PYTHON: Final = re.compile(r"(?:.*/)?i?(?:python|pypy)[\d.]*w?(?:\.exe)?|.*\.(?:py|pyc|pyz|ipynb|sh|bash)")
+_PYTHON: Final = re.compile(r"i?(?:python|pypy)[\d.]{0,8}w?(?:\.exe)?")
+_SCRIPTS: Final = (".py", ".pyc", ".pyz", ".ipynb", ".sh", ".bash")
 _STARTER: Final = re.compile(
     r"accelerate|apptainer|bash|composer|conda|deepspeed|docker|env|horovodrun|jupyter|lightning|make|mamba|micromamba"
     r"|mpiexec|mpirun|nice|nohup|numactl|pixi|podman|poetry|pytest|ray|setsid|sh|singularity|srun|stdbuf|sudo|taskset|time"
@@ -75,7 +76,9 @@ def may_run_python(words: Sequence[str]) -> bool:
 
     Only in Python can profkit find steps and open the range that nsys and ncu wait for.
     """
-    return any(_PYTHON.fullmatch(word) for word in words) or bool(_STARTER.fullmatch(PurePath(words[0]).name))
+    names = [word.rpartition("/")[2] for word in words]
+    is_python = any(_PYTHON.fullmatch(name) or name.endswith(_SCRIPTS) for name in names)
+    return is_python or bool(_STARTER.fullmatch(names[0]))
 
 
 DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.api import triage
+from profkit.errors import UnsupportedTraceError
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.render.json.triage import report_to_dict
 from profkit.testing import Row
@@ -242,9 +243,18 @@ def test_markers_that_the_device_does_not_keep_up_with_are_no_step_times(tmp_pat
     assert any("the GPU takes 20.0 ms for a step" in caveat for caveat in report.verdict.caveats)
 
 
-def test_two_processes_that_share_numbers_of_launches_are_not_mixed_up(tmp_path: Path) -> None:
+def test_two_processes_that_train_on_two_devices_are_refused(tmp_path: Path) -> None:
     one, two = Job(), Job(pid=2000, device=1)
     _train(one)
+    _train(two)
+    with pytest.raises(UnsupportedTraceError, match=r"2 processes \(1000, 2000\) that launch work on 2 devices"):
+        triaged([*one.rows, *two.rows], tmp_path)
+
+
+def test_two_processes_that_share_numbers_of_launches_are_not_mixed_up(tmp_path: Path) -> None:
+    one, two = Job(), Job(pid=2000, device=1)
+    for _ in range(19):  # too few for a process that trains
+        one.op("aten::mm", lambda: one.launch(20_000))
     for number in range(8):
         two.step(number, lambda: _slowly(two))
     alone = triaged(two.rows, tmp_path).ranks[0].devices[0].budget

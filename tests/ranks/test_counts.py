@@ -17,7 +17,8 @@ from tests.ingest.test_counted_work import counter, embedding
 def steps_of(tmp_path):
     def steps(*events):
         rows = [span(f"ProfilerStep#{number}", number * 100_000, (number + 1) * 100_000) for number in range(3)]
-        document = json.loads(to_json([*rows, span("aten::mm", 10_000, 20_000, cat="cpu_op")]))
+        work = [span("aten::mm", at + 10_000, at + 20_000, cat="cpu_op") for at in (0, 100_000, 200_000)]
+        document = json.loads(to_json([*rows, *work]))
         document["traceEvents"] += events
         path = tmp_path / "t.json"
         path.write_text(json.dumps(document))
