@@ -198,8 +198,8 @@ def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Fin
     """A rank's exposed communication less the part that is waiting for a late rank."""
     fraction = finding.fraction * (1 - share)
     said = Evidence(
-        statement=f"{format_fraction(share)} of it is waiting for {_ranks(late)}; the rest is"
-        f" {format_fraction(fraction)} of the window",
+        statement=f"on rank {finding.rank}, {format_fraction(share)} of exposed communication is waiting"
+        f" for {_ranks(late)}; the rest takes {format_fraction(fraction)} of the window",
         metric="comm.wait_share",
         value=share,
         unit="fraction",
