@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
+from profkit.ranks.reduce.records import PHASES
 from profkit.render.schema import SCHEMAS, schema
 from tests.fuzz.documents import Case
 from tests.fuzz.target import LIMIT_CPU_S, LIMIT_S, MOST_BYTES, Outcome, TooSlow
@@ -401,7 +402,7 @@ def sums(outcome: Outcome, case: Case, folder: Path) -> Faults:
     if not isinstance(document, dict):
         return
     for row in (document.get("fleet") or {}).get("rows", []) if outcome.command == "triage" else []:
-        parts = [row[f"{name}_ns"] or 0 for name in ("data", "compute", "host", "copy", "comm_wait", "comm_transfer")]
+        parts = [row[f"{name}_ns"] or 0 for name in (*PHASES, "comm_wait", "comm_transfer")]
         if row["step_ns"] is not None and sum(parts) != row["step_ns"]:
             yield "fleet row", f"{sum(parts)} is not {row}"
     if outcome.command != "compare":
