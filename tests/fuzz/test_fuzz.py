@@ -49,7 +49,9 @@ def named(number: int) -> str:
     return f'PROFKIT_CAPTURE=\'{{"steps":2,"capture_id":"{number:032x}"}}\' ncu'
 
 
-FLEET_ROW = [f"{name}_ns" for name in ("step", "data", "compute", "host", "copy", "comm_wait", "comm_transfer")]
+FLEET_ROW = [
+    f"{name}_ns" for name in ("step", "data", "compute", "host", "copy", "device", "comm_wait", "comm_transfer")
+]
 PART = {"baseline_ns": 1, "candidate_ns": 2, "change_ns": 1}
 WHOLE = PART | {"parts": [PART]}
 
