@@ -13,10 +13,10 @@ from profkit.compare.captures.pair import Pair
 from profkit.compare.captures.readings import readings
 from profkit.compare.captures.sides import Run, Side, shared_work
 from profkit.compare.captures.waterfall import account, per_step, waterfall
-from profkit.compare.captures.windows import Held, held
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.compare.stats.sentences import UNLIKE_WINDOWS, of_unlike_windows
+from profkit.compare.windows import Held, held
 from profkit.errors import UnsupportedTraceError
 from profkit.findings import kind_of
 from profkit.findings.capture import QUALITY, TINY

@@ -19,7 +19,6 @@ from profkit.timeline.collectives import arguments_of, is_request
 from profkit.timeline.launch_order import asked_ns
 
 _LIBRARY: Final = re.compile(r"nccl|rccl|ccl::", re.IGNORECASE)
-_UNKNOWN_ENDS: Final = np.int8(CollectiveKind.SEND_RECV)
 
 
 class Collected(Asked, frozen=True, kw_only=True):

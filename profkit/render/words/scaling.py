@@ -122,10 +122,7 @@ def decomposition_rows(decompositions: Sequence[Decomposition]) -> list[tuple[st
     for one in decompositions:
         sizes = f"{one.base_gpus} -> {one.gpus}"
         parts = [part for part in one.parts if abs(part.log_efficiency) >= 0.0005]
-        lines += [
-            (sizes, clean(_PARTS.get(part.name, part.name.replace("_", " "))), f"{part.log_efficiency:+.3f}")
-            for part in parts
-        ]
+        lines += [(sizes, _part_name(part.name), f"{part.log_efficiency:+.3f}") for part in parts]
         total = sum(part.log_efficiency for part in one.parts)
         lines.append((sizes, f"all parts (E = {one.efficiency:.2f}, profiled steps)", f"{total:+.3f}"))
     return lines
