@@ -32,10 +32,12 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
     covered = alone.covered_fraction if is_named else alone.barrier_fraction
     names = ", ".join(short_name(name, _NAME_WIDTH) for name in alone.names[:3])
     verb = "runs" if len(alone.names) == 1 else "run"
-    what = f"{names} {verb} on rank 0 only" if is_named else "the others wait for rank 0 at barriers"
+    part = f"{part_of_delay(covered)} of the delay"
     evidence = [
         Evidence(
-            statement=f"{what}; this explains {part_of_delay(covered)} of the delay",
+            statement=f"{names} {verb} on rank 0 only; this explains {part}"
+            if is_named
+            else f"the others wait for rank 0 at barriers: {part} arises there",
             metric="rank0.covered_fraction",
             value=covered,
             unit="fraction",
