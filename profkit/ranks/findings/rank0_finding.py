@@ -44,13 +44,15 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
             expected=f">= {RANK0.thresholds['covered'].shown}",
         ),
         Evidence(
-            statement=(f"without that work the job saves at most {format_ns(joint.saved_ns(recoverable))} {joint.per}"),
+            statement=f"{'without that work' if is_named else 'if rank 0 came with the others'} the job saves at most"
+            f" {format_ns(joint.saved_ns(recoverable))} {joint.per}",
             metric="rank0.recoverable_ns",
             value=float(recoverable),
             unit="ns",
         ),
     ]
     return RANK0.found(
+        title="" if is_named else "all ranks wait for rank 0 at barriers",
         confidence=min(confidence, _NAMED if is_named else _UNNAMED),
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
