@@ -118,12 +118,17 @@ def _stats(trace: Trace, between: tuple[int, int] | None) -> dict[str, Any]:
     """The totals of each name by table, as plain values, and the stretch that they are of."""
     from msgspec.structs import asdict
 
-    from profkit.timeline.totals import totals
+    from profkit.model.intervals import Intervals
+    from profkit.timeline.samples import sampled
+    from profkit.timeline.totals import first_ns, totals
 
     found = totals(trace, between)
+    first = first_ns(trace)
+    during = None if between is None else Intervals.pairs([(first + between[0], first + between[1])])
     return {
         "stats_between_ns": None if between is None else list(between),
         "stats": {table: [asdict(one) for one in found.get(table, ())] for table in _STATS},
+        "cpu_samples": [asdict(one) for one in sampled(trace, during=during)],
     }
 
 
@@ -148,7 +153,22 @@ def _stats_lines(contents: dict[str, Any]) -> list[str]:
             lines.append(f"  {format_fraction(one['share']):>7}{one['n']:>10,}{times}  {shown(one['name'])}")
         if len(names) > _MOST_NAMES:
             lines.append(f"  and {len(names) - _MOST_NAMES:,} more names: -f json")
-    return lines or ["", f"nothing{of}"]
+    return (lines + _sample_lines(contents["cpu_samples"], of)) or ["", f"nothing{of}"]
+
+
+def _sample_lines(samples: list[dict[str, Any]], of: str) -> list[str]:
+    """The functions in which CPU samples found the threads, the most first."""
+    from profkit.timeline.samples import Sampled
+
+    if not samples:
+        return []
+    lines = ["", f"CPU samples: functions that ran{of}", f"  {'share':>7}{'samples':>10}  thread, function"]
+    for one in (Sampled(**each) for each in samples[:_MOST_NAMES]):
+        caller = f", called from {one.caller}" if one.caller not in {"", one.words} else ""
+        lines.append(f"  {format_fraction(one.share):>7}{one.n:>10,}  {clean(f'{one.thread}: {one.words}{caller}')}")
+    if len(samples) > _MOST_NAMES:
+        lines.append(f"  and {len(samples) - _MOST_NAMES:,} more functions: -f json")
+    return lines
 
 
 _TABLES = (
@@ -163,6 +183,7 @@ _TABLES = (
     "sync_rows",
     "memory",
     "flows",
+    "samples",
 )
 
 

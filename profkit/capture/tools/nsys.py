@@ -13,6 +13,7 @@ EXPORT_HELP: Final = ("export", "--help")
 REPORTS: Final = ("*.nsys-rep", "*.qdrep")
 ALSO: Final = {
     "waits": "what the host waits for in the operating system (osrt)",
+    "samples": "which functions the CPUs run, by sampling with call chains: needs perf_event_paranoid <= 2",
     "python": "Python stacks by sampling, and who holds the GIL",
     "operators": "torch's operators as ranges (autograd-nvtx): heavy",
     "graphs": "each kernel of a CUDA graph, not the graph as one: heavy",
@@ -30,11 +31,13 @@ def nsys_line(
     """The flags of `nsys profile`; `target` is the report without its suffix, `is_whole` takes the whole run."""
     more = [_TRACED[name] for name in ALSO if name in also and name in _TRACED]
     traced = trace or ",".join(["cuda", "nvtx", *(name for name in more if name != "python-gil" or tool.names(name))])
+    sampled = "process-tree" if "samples" in also else "none"
+    why = "as asked" if "samples" in also else "no CPU sampling: it needs permissions and costs time"
     graphs = "node" if "graphs" in also else "graph"
     wishes = [
         wish("what is recorded (the default depends on the version)", f"--trace={traced}"),
-        wish("no CPU sampling: it needs permissions and costs time", "--sample=none"),
-        wish("no thread switches, for the same reason", "--cpuctxsw=none"),
+        wish(why, f"--sample={sampled}"),
+        wish("thread switches as CPU samples: nsys takes both or neither", f"--cpuctxsw={sampled}"),
         *(() if is_whole else _WINDOW),
         wish("the job goes on when the recording ends (the default is SIGTERM)", "--kill=none"),
         wish("do not wait for processes that the job leaves behind (loader workers, wandb)", "--wait=primary"),

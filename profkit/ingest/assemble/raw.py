@@ -15,6 +15,7 @@ Columns = dict[str, NDArray[Any]]
 
 Tables of ranges have `start_ns` and `end_ns` (int64), `name` and `thread` (int32 codes of the batch). Beyond these:
     spans, python, overhead, waits    none
+    samples                           no end_ns, but module, caller (int32)
     ops                               external_id (int64)
     calls                             external_id, correlation (int64)
     kernels, copies                   no thread, but device, grid, block (int32), is_copy (bool), and
