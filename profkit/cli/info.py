@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +14,7 @@ from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.stretch import Stretch
 from profkit.errors import UsageError
 from profkit.model.finding import Skipped
-from profkit.shell import clean
+from profkit.shell import clean, line_of, path_word
 from profkit.units import format_bytes, format_fraction, format_ns
 
 if TYPE_CHECKING:
@@ -32,16 +34,21 @@ if TYPE_CHECKING:
 @click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
 def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, lenient: bool) -> None:
     """Say what a trace or an nsys export holds (events, devices, steps, options of the profiler), whether the capture
-    is sound, and which analyses it can feed; for the others, what is missing and how to get it.
+    is sound, and which analyses it can feed; for the others, what is missing and how to get it. Of a folder: the
+    captures, traces, exports and kernel profiles in it, a line each, and the command that reads each.
 
     \b
     Examples:
       profkit info trace.json.gz
+      profkit info runs/                                      what lies in a folder
       profkit info profile.sqlite --stats                     totals, medians and spread by name, as nsys stats has them
       profkit info profile.sqlite --stats --between 2s:2.5s   of half a second
     """
     if between is not None and not stats:
         raise UsageError("--between chooses what --stats counts", hint="profkit info TRACE --stats --between 2s:2.5s")
+    if path != "-" and os.path.isdir(path):  # noqa: PTH112 - no error for a long name
+        _tell_folder(Path(path), fmt, is_asked_more=stats or lenient)
+        return
     load_numpy()
     from profkit.ingest.read import read_traces
 
@@ -54,6 +61,22 @@ def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, l
         click.echo(json.dumps(contents[0] if len(contents) == 1 else contents, indent=1))
         return
     click.echo("\n\n".join(map(_as_text, contents)))
+
+
+def _tell_folder(folder: Path, fmt: str, *, is_asked_more: bool) -> None:
+    """Print what lies in a folder; raises UsageError where more is asked than a folder has."""
+    from msgspec.structs import asdict
+
+    from profkit.cli.shared.contents import contents, lines
+
+    entries = contents(folder)
+    if is_asked_more:
+        hint = line_of("profkit info", path_word(entries[0].path), "--stats").text
+        raise UsageError(f"{folder} is a folder: --stats and --lenient are for one trace", hint=hint)
+    if fmt == "json":
+        click.echo(json.dumps({"source": str(folder), "entries": [asdict(one) for one in entries]}, indent=1))
+        return
+    click.echo("\n".join(lines(folder, entries)))
 
 
 def describe(trace: Trace) -> dict[str, Any]:
