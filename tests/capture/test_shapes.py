@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -228,7 +229,9 @@ def test_every_rank_of_torchrun_has_its_trace(kind, tmp_path):
         assert content["distributedInfo"]["rank"] == rank
         assert crossing(content) == []
     assert [one["rank"] for one in manifest(tmp_path / "out")["ranks"]] == [0, 1]
-    assert done.err.count("20 steps (chosen for 2 ranks) from step 15 on") == 2
+    said = re.findall(r"20 steps \(chosen for 2 ranks with (\S+) collectives? a step\) from step 15 on", done.err)
+    assert len(said) == 2
+    assert all(float(count) >= 1 for count in said), "counted by the process groups themselves"
 
 
 def test_ranks_that_a_script_spawns_have_their_traces(tmp_path):
