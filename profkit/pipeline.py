@@ -134,6 +134,7 @@ def _analysed(chosen: Paced) -> Analysed:
         warnings=tuple(warning.message for warning in trace.warnings),
         findings=capped(findings, cap),
         skipped=skipped,
+        unprofiled_step_ns=trace.meta.unprofiled_step_ns,
         recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
         is_command_used=bool(trace.meta.command),
     )
