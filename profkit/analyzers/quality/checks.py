@@ -156,8 +156,12 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
         _at_most(
             capture.COST,
             q.perturbation,
-            f"the profiler makes the steps {1 + (q.perturbation or 0):.2f}x as long{_by_clock(q)}"
-            + (": operator overhead is smaller without it" if (q.perturbation or 0) > _limit(capture.COST) else ""),
+            f"the profiler makes the steps {1 + (q.perturbation or 0):.2f}x as long"
+            + (
+                f"{_by_clock(q)}: operator overhead is smaller without it"
+                if (q.perturbation or 0) > _limit(capture.COST)
+                else ""
+            ),
         ),
     )
 
