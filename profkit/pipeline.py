@@ -219,7 +219,11 @@ def _turnaround_fraction(facts: Facts) -> float:
 
 
 def _notes(facts: Facts) -> tuple[str, ...]:
-    """Say what other devices do while the one that is judged idles, and which communication holds nothing up."""
+    """Say what of the window is no usual step, what other devices do, and which communication holds nothing up."""
+    return (*steps.notes(facts), *_of_devices(facts))
+
+
+def _of_devices(facts: Facts) -> tuple[str, ...]:
     main = facts.main_device
     if main is None:
         return ()
