@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,10 @@ ALSO: Final = {
 }
 """What one may ask for beside kernels, copies, CUDA calls and ranges."""
 _TRACED: Final = {"waits": "osrt", "python": "python-gil", "libraries": "cublas,cudnn"}
+_OLD_SAMPLING: Final = re.compile(r"'cpu'\s+or\s+'none'")
+"""In the help before 2021, where the samples of the job's own processes are called "cpu"."""
+_SWITCHES: Final = {"none": "none", "process-tree": "process-tree", "cpu": "process-tree"}
+"""Thread switches by how CPUs are sampled."""
 
 
 def nsys_line(
@@ -31,13 +36,13 @@ def nsys_line(
     """The flags of `nsys profile`; `target` is the report without its suffix, `is_whole` takes the whole run."""
     more = [_TRACED[name] for name in ALSO if name in also and name in _TRACED]
     traced = trace or ",".join(["cuda", "nvtx", *(name for name in more if name != "python-gil" or tool.names(name))])
-    sampled = "process-tree" if "samples" in also else "none"
+    sampled = "none" if "samples" not in also else "cpu" if _OLD_SAMPLING.search(tool.text) else "process-tree"
     why = "as asked" if "samples" in also else "no CPU sampling: it needs permissions and costs time"
     graphs = "node" if "graphs" in also else "graph"
     wishes = [
         wish("what is recorded (the default depends on the version)", f"--trace={traced}"),
         wish(why, f"--sample={sampled}"),
-        wish("thread switches as CPU samples: nsys takes both or neither", f"--cpuctxsw={sampled}"),
+        wish("thread switches as CPU samples: nsys takes both or neither", f"--cpuctxsw={_SWITCHES[sampled]}"),
         *(() if is_whole else _WINDOW),
         wish("the job goes on when the recording ends (the default is SIGTERM)", "--kill=none"),
         wish("do not wait for processes that the job leaves behind (loader workers, wandb)", "--wait=primary"),

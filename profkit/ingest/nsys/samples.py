@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.nsys.rows import NO_NAME, TABLES, Rows, small, times_of
 from profkit.ingest.nsys.session import process_of
 from profkit.ingest.nsys.sqlite import Database
@@ -128,7 +129,7 @@ def add_samples(samples: Samples, rows: Rows, texts: Mapping[int, str]) -> list[
 
     functions = {id_: function_words(texts.get(id_, "")) for id_ in np.unique(samples.chain.symbol).tolist()}
     modules = {id_: module_words(texts.get(id_, "")) for id_ in np.unique(samples.chain.module).tolist()}
-    columns = {
+    columns: Columns = {
         "start_ns": samples.start_ns,
         "thread": rows.thread_codes(samples.owner),
         "name": coded(samples.symbol, functions),
