@@ -34,7 +34,7 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=80)
     loader = DataLoader(Images(), batch_size=8, num_workers=2, persistent_workers=True, shuffle=True, drop_last=True)
-    for _ in range(4):
+    for _ in range(2):
         for image, label in loader:
             optimizer.zero_grad(set_to_none=True)
             loss = nn.functional.cross_entropy(model(image), label)
