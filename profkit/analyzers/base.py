@@ -18,7 +18,7 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import Trace, Traits
 from profkit.shell import CommandLine, recorded, stand_in
 from profkit.timeline import Facts, IdlePlaces
-from profkit.timeline.samples import Sampled
+from profkit.timeline.totals import Sampled
 from profkit.units import format_count, format_fraction
 
 PLACED: Final = 0.2

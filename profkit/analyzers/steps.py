@@ -12,9 +12,10 @@ from profkit.analyzers.base import Analyzer
 from profkit.model.arrays import I64, median, quantile
 from profkit.model.documents.rank_report import Section, Steps, TableView
 from profkit.model.finding import Skipped
+from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
-from profkit.timeline.fetches import fetches_per_step
-from profkit.timeline.steps import step_lengths_ns, steps_in_window, whole_steps
+from profkit.timeline.host import loader_ranges
+from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
 from profkit.units import format_ns, format_numbers
 
 _MANY_FETCHES: Final = 3
@@ -75,6 +76,20 @@ def present(result: StepTimes) -> Section:
         values={"n_steps": len(rows), "source": result.source},
         tables=(TableView(title="steps", headers=("step", "time"), units=("count", "ns"), rows=rows),),
     )
+
+
+def fetches_per_step(facts: Facts) -> I64:
+    """How many batches each step fetches, shape (n,); empty where steps do not begin on the host."""
+    trace = facts.trace
+    steps = whole_steps(trace)
+    if not steps or trace.step_source in EDGES_ON_DEVICE:
+        return np.empty(0, np.int64)
+    mine = loader_ranges(trace.spans, facts.host.threads)[0]
+    begun = Intervals.of(trace.spans.start_ns[mine], trace.spans.end_ns[mine]).start_ns  # ranges inside others apart
+    start, end = edges(steps)
+    place = np.searchsorted(start, begun, "right") - 1
+    inside = (place >= 0) & (begun < end[place])
+    return np.bincount(place[inside], minlength=start.size).astype(np.int64)
 
 
 def notes(facts: Facts) -> tuple[str, ...]:

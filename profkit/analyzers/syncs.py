@@ -17,7 +17,7 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.host import blocking_calls
-from profkit.timeline.samples import Sampled, waiting_samples
+from profkit.timeline.totals import Sampled, waiting_samples
 from profkit.units import format_count, format_fraction, format_ns
 
 _MAX_SHOWN = 8

@@ -142,8 +142,7 @@ def _stats(trace: Trace, between: tuple[int, int] | None) -> dict[str, Any]:
     from msgspec.structs import asdict
 
     from profkit.model.intervals import Intervals
-    from profkit.timeline.samples import sampled
-    from profkit.timeline.totals import first_ns, totals
+    from profkit.timeline.totals import first_ns, sampled, totals
 
     found = totals(trace, between)
     first = first_ns(trace)
@@ -181,7 +180,7 @@ def _stats_lines(contents: dict[str, Any]) -> list[str]:
 
 def _sample_lines(samples: list[dict[str, Any]], of: str) -> list[str]:
     """The functions in which CPU samples found the threads, the most first."""
-    from profkit.timeline.samples import Sampled
+    from profkit.timeline.totals import Sampled
 
     if not samples:
         return []

@@ -11,7 +11,7 @@ from profkit.cli import group
 from profkit.ingest.read import read_traces
 from profkit.model.finding import Finding
 from profkit.timeline import Facts
-from profkit.timeline.samples import sampled, waiting_samples
+from profkit.timeline.totals import sampled, waiting_samples
 from tests.ingest.nsys_files import RANK0, Export
 
 STEP, N_STEPS, ORIGIN = 10_000_000, 6, 10_000_000

@@ -15,8 +15,8 @@ from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import os_waits
-from profkit.timeline.samples import Sampled, waiting_samples
 from profkit.timeline.steps import edges, steps_in_window
+from profkit.timeline.totals import Sampled, waiting_samples
 
 _ALIKE: Final = 0.5
 """Chosen: stretches of one cause differ by less from step to step, a start-up from what follows it by more."""
