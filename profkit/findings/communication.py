@@ -61,6 +61,7 @@ EXPOSED: Final = FindingKind(
         "pipeline bubbles: send/receive kernels that spin",
     ),
     proof="Halve the bytes for some steps (with DDP a bf16 compression hook, or no_sync()). If the exposed time falls in proportion, it is transfer; else the ranks wait for each other.",
+    proof_on_cpu="Leave out every second exchange (with DDP no_sync(), as in gradient accumulation). If the exposed time per step halves, it is transfer; else the ranks wait for each other.",
     fixes=(
         "triage all ranks to find the late one",
         "bucket size, prefetch, accumulation",
@@ -116,6 +117,7 @@ BANDWIDTH: Final = FindingKind(
         "compute under the collective slows both: profkit compare with overlap off",
     ),
     proof="Halve the bytes (bf16 compression hook): exposed transfer must fall in proportion.",
+    proof_on_cpu="Leave out every second exchange (with DDP no_sync(), as in gradient accumulation): exposed transfer per step must halve. To compress the bytes would take time of the same cores.",
     fixes=(
         "fewer bytes, larger buckets, gradient accumulation",
         "overlap with backward",
