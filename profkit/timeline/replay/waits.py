@@ -53,9 +53,12 @@ def waiting(trace: Trace, rows: NDArray[np.intp], end: I64, done: Sequence[I64])
     least = np.where(allocating, length, np.minimum(length, _RELEASE_NS))  # it frees after that
     after = np.where(waited, end - until, least)
     for_all = _named(trace, rows, _ALL)
+    is_explained = (done[0] > start) & (done[0] <= end) & (end - done[0] <= _RELEASE_NS)  # by the stream of compute
     is_bound = ~costs & (waited | ~_named(trace, rows, _EVENT))
     return own, [
-        np.where((each <= end) & is_bound & (for_all | (each == until) | (number == 0)), after, -np.inf)
+        np.where(
+            (each <= end) & is_bound & (for_all | ((each == until) & ~is_explained) | (number == 0)), after, -np.inf
+        )
         for number, each in enumerate(done)
     ]
 
