@@ -97,15 +97,16 @@ def _callers(
     trace: Trace, rows: NDArray[np.intp], op: NDArray[np.int32], duration: NDArray[np.int64]
 ) -> tuple[tuple[str, str, int, int], ...]:
     op_name = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)] if len(trace.ops) else -1, -1)
-    pairs, place = np.unique(np.stack((trace.calls.name[rows], op_name)), axis=1, return_inverse=True)
+    n_names = int(op_name.max(initial=-1)) + 2
+    pairs, place = np.unique(trace.calls.name[rows].astype(np.int64) * n_names + op_name + 1, return_inverse=True)
     place = place.reshape(-1)
-    counts = np.bincount(place, minlength=pairs.shape[1])
-    total = np.bincount(place, weights=duration, minlength=pairs.shape[1])
+    counts = np.bincount(place, minlength=pairs.size)
+    total = np.bincount(place, weights=duration, minlength=pairs.size)
     order = np.argsort(-total, kind="stable")[:_MAX_SHOWN]
     return tuple(
         (
-            trace.name(int(pairs[0, index])),
-            trace.name(int(pairs[1, index])) or "outside operators",
+            trace.name(int(pairs[index]) // n_names),
+            trace.name(int(pairs[index]) % n_names - 1) or "outside operators",
             int(counts[index]),
             int(total[index]),
         )

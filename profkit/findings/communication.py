@@ -25,7 +25,8 @@ EXPOSED: Final = FindingKind(
     alone_caveat="one rank alone cannot separate waiting for a late peer from transfer",
     meaning="Collectives run while no compute kernel does. That is an upper bound of what communication costs: part of it is waiting for a late rank, and an exposed collective does not always delay something.",
     measured="The union of communication (by kernel name or collective arguments, never by stream) without compute;"
-    " what this rank can save leaves out the time in which the host, outside blocking calls, had not launched the next compute."
+    " what a fix saves at most leaves out the time in which the host, outside blocking calls, had not launched the next compute."
+    " Overlap alone hides no more of it than each step has compute without communication."
     " On a CPU: gloo ranges of background threads without operators.",
     thresholds={
         "window": Threshold(
