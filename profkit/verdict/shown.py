@@ -50,7 +50,8 @@ def headline(case: Case, top: Finding) -> str:
     """The largest cause with its share; of a late rank alone, for the others wait longer than a fix saves."""
     if kind_of(top.id).bottleneck is Bottleneck.STRAGGLER:
         return top.title
-    return f"{top.title}: {format_fraction(shown_share(top, case.budget))} of the window"
+    share = shown_share(top, case.budget if case.is_alone else None)
+    return f"{top.title}: {format_fraction(share)} of the window"
 
 
 def ceiling(case: Case, top: Finding) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
@@ -102,8 +103,8 @@ def step_sentence(report: Report) -> str:
     if report.verdict.step_ns is None:
         return f"Window {format_ns(rank.window_ns[1] - rank.window_ns[0])}, no steps found"
     known = [f"{rank.steps.n} step" + ("s" if rank.steps.n != 1 else "")]
-    if rank.steps.n > 1 and rank.steps.cv is not None:
-        known.append(f"varies by {format_fraction(rank.steps.cv)}")
+    if rank.steps.n > 1 and (varies := step_variation(report)) is not None:
+        known.append(f"varies by {format_fraction(varies)}")
     if rank.steps.source == "period":
         known.append("found by their period")
     if rank.steps.source == DEVICE_STEPS:
@@ -111,6 +112,14 @@ def step_sentence(report: Report) -> str:
     if report.verdict.recorded_step_ns is not None:
         known[0] += f" recorded, {format_ns(report.verdict.recorded_step_ns)} with the profiler"
     return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
+
+
+def step_variation(report: Report) -> float | None:
+    """The standard deviation of the steps over their mean; of many ranks the median, as their step time is."""
+    rank = shown_rank(report)
+    ranks = report.ranks if is_joint(report) else [] if rank is None else [rank]
+    known = [each.steps.cv for each in ranks if each.steps.cv is not None]
+    return statistics.median(known) if known else None
 
 
 def gain_sentence(verdict: Verdict) -> str:
@@ -187,7 +196,7 @@ def share_of(finding: Finding, report: Report) -> str:
     if finding.fraction <= 0:
         return ""
     device = main_device(report.ranks[0]) if len(report.ranks) == 1 else None
-    return format_fraction(finding.fraction if device is None else shown_share(finding, device.budget))
+    return format_fraction(shown_share(finding, None if device is None else device.budget))
 
 
 SIZES: Final = {
