@@ -56,9 +56,7 @@ def shown_share(finding: Finding, budget: Budget | None) -> float:
 
     `budget` is None where the finding is on all ranks: the bar is that of one rank, which has another share.
     """
-    part = kind_of(finding.id).part
-    return (
-        finding.fraction
-        if part is None or budget is None
-        else budget.shown(*part.budget, total_ns=round(finding.fraction * budget.window_ns))
-    )
+    part = None if budget is None else kind_of(finding.id).part
+    if budget is None or part is None:
+        return finding.fraction
+    return budget.shown(*part.budget, total_ns=round(finding.fraction * budget.window_ns))

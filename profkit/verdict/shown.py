@@ -91,9 +91,9 @@ def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
         share = format_fraction(case.turnaround_fraction)
         said.append(f"{share} of the window is gaps between operations that were queued in time: many short kernels")
     if case.is_cpu:
-        said.append("CPU trace: dispatch cost is estimated, not measured")
-        if top is not None:  # measured: analyses/data_removal
-            said.append("on CPUs the real gain can differ from this estimate")
+        # What a fix gives on crowded cores was measured: analyses/data_removal.
+        gain = "" if top is None else ", and the real gain can differ"
+        said.append(f"CPU trace: dispatch is estimated{gain}")
     if case.step_ns is None:
         said.append("no steps found: all numbers are for the whole recorded window")
     if top is not None and case.is_alone and kind_of(top.id).alone_caveat:

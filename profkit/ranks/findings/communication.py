@@ -89,7 +89,7 @@ def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
-    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
+    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "no rank by its own work"
     chiefly = mostly(waits)
     return SKEW.found(
         title="" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler",
@@ -109,7 +109,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             ),
             _split(limit, waits, joint, n_alike),
             Evidence(
-                statement=f"the ranks that caused the waiting: {last}, of {limit.n_instances:,} collectives",
+                statement=f"all wait for {last}, of {limit.n_instances:,} collectives",
                 metric="comm.n_instances",
                 value=float(limit.n_instances),
                 unit="count",
@@ -117,8 +117,8 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             *_not_a_straggler(chiefly, waits, joint),
             *_not_tokens(joint),
         ),
-        fix=f"give all ranks the same work in every step: {'' if _is_equal(joint) else 'batches of equal tokens, '}no"
-        " work on some ranks only, garbage collection at the same step",
+        fix=f"give all ranks the same work in every step: {'' if _is_equal(joint) else 'equal tokens, '}no work on"
+        " some ranks only, garbage collection at the same step",
         next_tools=(_skew_tool(chiefly, scope),),
     )
 

@@ -120,6 +120,6 @@ def _equal_batches(scope: Scope) -> NextTool:
     return NextTool(
         name="profkit bench",
         line=line_of("profkit bench -n 8 --", *words, "--vs", *words),
-        purpose="measure the gain: add the change that makes lengths equal to the second command",
-        look_for="real tokens per second, not steps per second: padding changes what a step is",
+        purpose="make lengths equal in the second command",
+        look_for="real tokens per second: padding changes what a step is",
     )

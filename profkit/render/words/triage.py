@@ -13,7 +13,7 @@ import msgspec
 from profkit.findings import KINDS, shown_share
 from profkit.findings.capture import QUALITY
 from profkit.findings.kind import Way
-from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, column, label
+from profkit.model.budget import HOST_PARTS, IDLE_PARTS, PARTS, WORK_PARTS, column, label
 from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
@@ -26,6 +26,7 @@ _MAX_MAIN_EVIDENCE: Final = 4
 _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
 _MIN_LABEL: Final = 16
 _COMMAND_SHOWN: Final = 200  # characters of a command that somebody else recorded
+_COMMAND_IN_SHORT: Final = 60  # where it should be a line or two; chosen
 _NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
 
 
@@ -36,9 +37,17 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     statements: tuple[str, ...]
 
 
-def labels_of(device: DeviceReport) -> Mapping[str, str]:
-    """The words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
-    return part_labels(is_cpu=device.kind == "cpu")
+def labels_of(device: DeviceReport, *, is_beside_ranks: bool = False) -> Mapping[str, str]:
+    """The words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU.
+
+    Beside the table of ranks (`is_beside_ranks`) they say which of them its column "host" adds up.
+    """
+    labels = part_labels(is_cpu=device.kind == "cpu")
+    if not is_beside_ranks:
+        return labels
+    return {
+        name: f"host: {said}" if name in HOST_PARTS and "host" not in said else said for name, said in labels.items()
+    }
 
 
 def part_labels(*, is_cpu: bool) -> Mapping[str, str]:
@@ -155,11 +164,11 @@ def main_device(rank: RankReport) -> DeviceReport | None:
     return max(rank.devices, key=lambda device: device.busy_any_ns, default=None)
 
 
-def reasons(verdict: Verdict, *, is_full: bool = False) -> list[Reason]:
-    """The verdict's findings with their statements: the first finding's four, one of each other, or all."""
+def reasons(verdict: Verdict, *, is_full: bool = False, n_findings: int | None = None) -> list[Reason]:
+    """The verdict's first findings with their statements: the first finding's four, one of each other, or all."""
     seen: set[str] = set()
     shown = []
-    for place, finding in enumerate(verdict.findings):
+    for place, finding in enumerate(verdict.findings[:n_findings]):
         most = len(finding.evidence) if is_full else _MAX_MAIN_EVIDENCE if place == 0 else 1
         statements = [statement(item, is_full=is_full) for item in finding.evidence[:most]]
         new = tuple(text for text in dict.fromkeys(statements) if text not in seen)
@@ -279,29 +288,34 @@ def source_name(source: str) -> str:
     return clean(PurePath(source).name or source)
 
 
-def origin(report: Report, rank: RankReport) -> str:
-    """What was read, in one line: file, rank, device, torch, number of events; of many ranks how many before it."""
-    device = main_device(rank)
+def origin(report: Report, rank: RankReport, *, is_full: bool = True) -> str:
+    """What was read, in one line: file, rank, device, torch, number of events; of many ranks how many before it.
+
+    Of many ranks, unless `is_full`, without the shown rank's file and events: the bar says which rank it shows.
+    """
+    device, of_many = main_device(rank), is_joint(report)
     parts = [source_name(rank.source)]
-    if is_joint(report):
+    if of_many:
         folders = {PurePath(each.source).parent.name for each in report.ranks}
         where = f" in {clean(*folders)}" if len(folders) == 1 and "" not in folders else ""
-        parts = [f"{len(report.ranks)} traces{where}; shown: {parts[0]}"]
-    if rank.rank is not None:
+        parts = [f"{len(report.ranks)} traces{where}" + (f"; shown: {parts[0]}" if is_full else "")]
+    if rank.rank is not None and (is_full or not of_many):
         parts.append(f"rank {rank.rank}" + (f" of {rank.world_size}" if rank.world_size else ""))
     if device is not None and device.name:
         parts.append(clean(device.name))
     if rank.torch_version:
         parts.append(f"torch {clean(rank.torch_version)}")
-    parts.append(f"{format_count(rank.n_events)} events")
+    if is_full or not of_many:
+        parts.append(f"{format_count(rank.n_events)} events")
     return ", ".join(parts)
 
 
-def recorded_lines(rank: RankReport) -> tuple[str, ...]:
+def recorded_sentence(rank: RankReport, *, is_full: bool = True) -> str:
     """The command that a file says it was recorded with, where no next command repeats it, and why none does."""
     command = clean(rank.recorded_command)
     if not command or rank.is_command_used:
-        return ()
-    shown = command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]}..."
-    said = stand_in(rank.recorded_command, rank.world_size).text
-    return f"the file gives this command: {shown}", f"the commands above say {said}: put yours there with --command"
+        return ""
+    most = _COMMAND_SHOWN if is_full else _COMMAND_IN_SHORT
+    shown = command if len(command) <= most else f"{command[:most].rpartition(' ')[0] or command[:most]} ..."
+    script = stand_in(rank.recorded_command, rank.world_size).words[-1]
+    return f"the file says {shown}; --command puts yours in place of {script}"
