@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from profkit.api import triage
+from profkit.compare.captures.sides import read_side
+from profkit.compare.comparison import compare
+from profkit.model.documents.comparison import Comparison
 from profkit.model.documents.report import Report
+from profkit.render.terminal import compare as compare_terminal
 from profkit.render.terminal import triage as terminal
+from profkit.units import format_ns, format_signed_ns
 
 TRACES = Path(__file__).parent.parent / "traces"
 
@@ -58,6 +63,54 @@ def test_wide_pages_say_all_that_fits():
 def test_the_bar_says_which_parts_the_ranks_host_column_adds_up():
     assert "# host: between operators 5.7 %" in page("ddp_straggler_ws4")
     assert "host:" not in terminal.render(triage([str(TRACES / "data_cpu.pt.trace.json.gz")]), width=80, color=False)
+
+
+PAIRS = [
+    ("fsdp_vlm_prefetch_off", "fsdp_vlm_prefetch_on"),
+    ("ddp_weak_ws4", "ddp_straggler_ws4"),
+    ("token_skew_uniform_ws4", "token_skew_packing_ws4"),
+    ("baseline_cpu.pt.trace.json.gz", "kernel_cpu.pt.trace.json.gz"),
+]
+
+
+@functools.cache
+def compared(*names: str) -> Comparison:
+    baseline, candidate = (str(TRACES / name) for name in names)
+    return compare(read_side("baseline", [baseline]), read_side("candidate", [candidate]))
+
+
+def comparison_page(names: tuple[str, str], *, verbose: bool = False) -> str:
+    return compare_terminal.render(compared(*names), width=80, color=False, verbose=verbose)
+
+
+@pytest.mark.parametrize("names", PAIRS, ids="-".join)
+def test_a_comparison_is_read_on_one_screen_of_80_columns(names):
+    shown = comparison_page(names)
+    assert len(shown.splitlines()) <= 50
+    comparison = compared(*names)
+    said = " ".join(shown.split())
+    assert comparison.judgement.sentence in said
+    for evidence in comparison.readings[0].evidence:
+        assert evidence.statement in said
+    for bar in comparison.waterfall.bars:
+        assert format_signed_ns(bar.delta_ns) in said or bar.baseline_ns == bar.candidate_ns == 0
+    assert "profkit bench -n 8 -- COMMAND_A --vs COMMAND_B" in said
+
+
+def test_collectives_that_take_longer_do_so_by_as_much_as_their_table_says():
+    whole = " ".join(comparison_page(PAIRS[0], verbose=True).split())
+    rows = compared(*PAIRS[0]).comm.rows
+    longer = format_ns(sum(row.by_duration_ns for row in rows))
+    assert f"(median of 60), in all {longer} per step longer" in whole
+
+
+def test_the_first_line_of_a_comparison_says_whether_its_steps_were_profiled():
+    assert "tokens per second (unprofiled): 1,006 -> 1,103 tokens/s" in " ".join(comparison_page(PAIRS[0]).split())
+
+
+def test_a_check_that_fails_on_both_sides_is_said_once():
+    said = comparison_page(PAIRS[2])
+    assert said.count("profiler.cost") == 1
 
 
 def test_equal_tokens_are_ruled_out_and_neither_evidence_nor_advice():

@@ -24,7 +24,15 @@ def decomposed(series: Series, traces: Mapping[int, Sequence[RankReport]]) -> tu
         one = decompose(base, ranks, work_growth=growth) if ranks is not None else None
         if one is not None:
             efficiency, parts = one
-            found.append(Decomposition(base_gpus=series.base.gpus, gpus=point.gpus, efficiency=efficiency, parts=parts))
+            found.append(
+                Decomposition(
+                    base_gpus=series.base.gpus,
+                    gpus=point.gpus,
+                    efficiency=efficiency,
+                    parts=parts,
+                    is_cpu=all(device.kind == "cpu" for rank in ranks for device in rank.devices),
+                )
+            )
     return tuple(found)
 
 

@@ -20,6 +20,7 @@ _NAMED: Final = 0.85
 _UNNAMED: Final = 0.7
 """Chosen: lateness at barriers says when rank 0 is busy, not with what."""
 _NAME_WIDTH: Final = 40
+_FIX: Final = "make it rarer or asynchronous, split it among the ranks, or drop the barrier after it"
 
 
 def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Scope, *, confidence: float) -> Finding:
@@ -57,7 +58,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(evidence),
-        fix="make it asynchronous or less frequent, split it among the ranks, or remove the barrier after it",
+        fix=_FIX if is_named else f"name rank 0's work with torch.profiler.record_function; then {_FIX}",
         next_tools=(
             system_timeline(
                 scope, "what does rank 0 do alone?", "rank 0's main thread between its last two collectives"

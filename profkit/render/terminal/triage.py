@@ -14,7 +14,7 @@ from profkit.model.finding import Finding, confidence_label
 from profkit.render.terminal import crosscheck as handover_text
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment
-from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, columns_of, is_colored, printed, titled
 from profkit.render.words import fleet
 from profkit.render.words import triage as text
 from profkit.shell import clean, quoted_path
@@ -22,8 +22,6 @@ from profkit.units import format_fraction, format_ns
 
 _MAX_STREAMS: Final = 6
 _MAX_RANKS: Final = 16
-_SCREEN: Final = 50
-"""Lines that a report takes by default, where what it cannot do without allows it."""
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
@@ -66,7 +64,7 @@ def _on_a_screen(report: Report, width: int) -> list[Block]:
     blocks: list[Block] = []
     for room in _ROOMS:
         blocks = [*_headline_blocks(report, width, room), _more(report, width, room)]
-        if sum(len(block) + 1 for block in blocks if block) <= _SCREEN:
+        if sum(len(block) + 1 for block in blocks if block) <= SCREEN:
             break
     return blocks
 
