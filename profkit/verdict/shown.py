@@ -86,10 +86,15 @@ def largest_part(budget: Budget) -> str:
 
 def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
     """What one should know before believing the verdict."""
-    said = [*case.failed_checks, *case.notes]
+    of = (
+        "" if case.is_alone or case.rank is None else f"on rank {case.rank}: "
+    )  # of all ranks' other numbers are others
+    said = [*case.failed_checks, *(of + note for note in case.notes)]
     if case.turnaround_fraction >= MANY_GAPS:
         share = format_fraction(case.turnaround_fraction)
-        said.append(f"{share} of the window is gaps between operations that were queued in time: many short kernels")
+        said.append(
+            f"{of}{share} of the window is gaps between operations that were queued in time: many short kernels"
+        )
     if case.is_cpu:
         # What a fix gives on crowded cores was measured: analyses/data_removal.
         gain = "" if top is None else ", and the real gain can differ"
