@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import pytest
 
+from bench.simulated import Job, write_all
 from profkit.api import triage
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
@@ -134,3 +136,25 @@ def test_what_follows_from_a_late_rank_names_all_ranks_that_wait_for_it():
     effects = report_of("ddp_straggler_ws4").fleet.explained
     assert effects[0].endswith("; rank 0 causes 94.5 % of the delay")
     assert effects[1].startswith("exposed communication of ranks 1-3: ")
+
+
+def test_a_barriers_delay_is_not_called_all_of_a_delay_that_elsewhere_may_be_chance():
+    said = " ".join(page("ddp_barrier_ws4").split())
+    assert "the others wait for rank 0 at barriers: elsewhere its delay may be chance" in said
+    assert "all of the delay" not in said
+
+
+def test_the_late_ranks_row_is_the_strongest():
+    shown = terminal.render(report_of("ddp_straggler_ws4"), width=80, color=True)
+    bold = [line for line in shown.splitlines() if line.startswith("\x1b[1m  ") and "13 of 22" in line]
+    assert len(bold) == 1
+
+
+def test_a_note_on_a_typical_rank_says_whose_it_is(tmp_path):
+    """The bar is the late rank's: what is said of another rank's window must not read as its own."""
+    write_all(Job(n_ranks=4, n_kernels=200, late_us={3: 6_000}), tmp_path)
+    report = triage([str(tmp_path)])
+    (note,) = [note for note in report.verdict.caveats if "communication runs alone" in note]
+    assert report.verdict.rank == 3
+    assert re.match(r"on rank [012]: for [\d.]+ % of the window communication runs alone", note)
+    assert len(terminal.render(report, width=80, color=False).splitlines()) <= 50

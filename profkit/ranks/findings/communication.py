@@ -65,7 +65,7 @@ def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: 
         statement=(
             f"{limit.n_instances:,} collectives of {group_name(limit.group, len(waits.ranks))}{_alike(n_alike)}: a rank"
             f" waits up to {format_ns(joint.per_step(limit.wait_ns))} and transfers up to"
-            f" {format_ns(joint.per_step(limit.transfer_ns))} {joint.per}, hidden or not"
+            f" {format_ns(joint.per_step(limit.transfer_ns))} {joint.per}, including what compute hides"
         ),
         metric="comm.wait_fraction",
         value=limit.wait_fraction,
@@ -89,7 +89,8 @@ def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
-    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "no rank by its own work"
+    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3])
+    awaited = f"others wait for {last} of" if last else "no rank is last by its own work in"
     chiefly = mostly(waits)
     return SKEW.found(
         title="" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler",
@@ -109,7 +110,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             ),
             _split(limit, waits, joint, n_alike),
             Evidence(
-                statement=f"all wait for {last}, of {limit.n_instances:,} collectives",
+                statement=f"{awaited} {limit.n_instances:,} collectives",
                 metric="comm.n_instances",
                 value=float(limit.n_instances),
                 unit="count",
@@ -251,8 +252,8 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
                 unit="ns",
             ),
         ),
-        fix="a metric or a loss: reduce it every n-th step, asynchronously, or together with others; gradients: they"
-        " are reduced twice",
+        fix="if it reduces a metric or a loss: do so every n-th step or asynchronously; if it reduces gradients: drop"
+        " it, they are reduced twice",
         next_tools=(
             system_timeline(scope, "which line of the script issues it?", "the Python frame that calls the collective"),
         ),

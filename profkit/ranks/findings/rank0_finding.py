@@ -23,6 +23,12 @@ _NAME_WIDTH: Final = 40
 _FIX: Final = "make it rarer or asynchronous, split it among the ranks, or drop the barrier after it"
 
 
+def _at_barriers(straggler: Straggler, part: str) -> str:
+    """Where rank 0 is late: of all its delay, or at barriers alone, where that alone is more than chance."""
+    where = "elsewhere its delay may be chance" if straggler.is_at_barriers else f"{part} arises there"
+    return f"the others wait for rank 0 at barriers: {where}"
+
+
 def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Scope, *, confidence: float) -> Finding:
     """The finding `rank0.work`; `confidence` is that in rank 0's lateness."""
     recoverable = int(recoverable_ns(straggler, joint) * min(max(alone.covered_fraction, alone.barrier_fraction), 1.0))
@@ -38,7 +44,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
         Evidence(
             statement=f"{names} {verb} on rank 0 only; this explains {part}"
             if is_named
-            else f"the others wait for rank 0 at barriers: {part} arises there",
+            else _at_barriers(straggler, part),
             metric="rank0.covered_fraction",
             value=covered,
             unit="fraction",

@@ -117,7 +117,11 @@ def _fleet(report: Report, width: int, *, is_full: bool) -> Block:
     headers = fleet.headers_of(report.fleet)
     rows = fleet.cells_of(report.fleet, is_full=is_full)
     block = titled(fleet.table_title(report), width)
-    block += layout.table(headers, rows, [True, *[False] * (len(headers) - 2), True], width)
+    lines = layout.table(headers, rows, [True, *[False] * (len(headers) - 2), True], width)
+    shown = report.fleet.rows if is_full else report.fleet.shown
+    for place, row in enumerate(shown, 1):  # who is late is drawn strongest
+        lines[place] = tuple((content, "strong" if row.cause else style) for content, style in lines[place])
+    block += lines
     said = ""
     for label, line in fleet.facts_of(report.fleet, is_full=is_full):
         head = layout.label(label) if label != said else " " * layout.LABEL_WIDTH
