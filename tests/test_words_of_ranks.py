@@ -140,7 +140,7 @@ def test_what_follows_from_a_late_rank_names_all_ranks_that_wait_for_it():
 
 def test_a_barriers_delay_is_not_called_all_of_a_delay_that_elsewhere_may_be_chance():
     said = " ".join(page("ddp_barrier_ws4").split())
-    assert "the others wait for rank 0 at barriers: elsewhere its delay may be chance" in said
+    assert "the others wait for rank 0 at barriers; elsewhere its delay may be chance" in said
     assert "all of the delay" not in said
 
 

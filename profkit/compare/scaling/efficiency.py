@@ -22,7 +22,7 @@ def decomposed(series: Series, traces: Mapping[int, Sequence[RankReport]]) -> tu
         ranks = traces.get(point.gpus)
         growth = _work_per_gpu(series, point) / _work_per_gpu(series, series.base)
         one = decompose(base, ranks, work_growth=growth) if ranks is not None else None
-        if one is not None:
+        if ranks is not None and one is not None:
             efficiency, parts = one
             found.append(
                 Decomposition(

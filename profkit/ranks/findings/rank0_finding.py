@@ -25,8 +25,8 @@ _FIX: Final = "make it rarer or asynchronous, split it among the ranks, or drop 
 
 def _at_barriers(straggler: Straggler, part: str) -> str:
     """Where rank 0 is late: of all its delay, or at barriers alone, where that alone is more than chance."""
-    where = "elsewhere its delay may be chance" if straggler.is_at_barriers else f"{part} arises there"
-    return f"the others wait for rank 0 at barriers: {where}"
+    where = "; elsewhere its delay may be chance" if straggler.is_at_barriers else f": {part} arises there"
+    return f"the others wait for rank 0 at barriers{where}"
 
 
 def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Scope, *, confidence: float) -> Finding:
@@ -51,7 +51,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
             expected=f">= {RANK0.thresholds['covered'].shown}",
         ),
         Evidence(
-            statement=f"{'without that work' if is_named else 'if rank 0 came with the others'} the job saves at most"
+            statement=f"{'without that work' if is_named else 'if rank 0 comes with the others,'} the job saves at most"
             f" {format_ns(joint.saved_ns(recoverable))} {joint.per}",
             metric="rank0.recoverable_ns",
             value=float(recoverable),

@@ -83,8 +83,8 @@ def counterfactual(
     observed = np.array([line.window_ns / len(line.summary.steps) for line in graph.ranks])
     error = float((np.abs(as_it_was - observed) / observed).max())
     if error > MAX_ERROR:
-        most = format_fraction(MAX_ERROR)
-        reason = f"the replay of the unchanged job misses its step time by {format_fraction(error)}, more than {most}"
+        missed = f"by {format_fraction(error)}, more than {format_fraction(MAX_ERROR)}"
+        reason = f"the replay of the unchanged job misses its step time {missed}"
         return ReplayRefusal(reason=reason, error_fraction=error)
     cuts = _cuts(graph, matching, _phases_of(stragglers))
     least = _steps_ns(graph, cuts)

@@ -237,7 +237,7 @@ def _around(report: Report, rank: RankReport, width: int, room: _Room) -> Block:
         headers = ("device", *text.RANK_HEADERS[2:])
         rows = [(str(device.device), *text.device_shares(device)) for device in rank.devices]
         block += layout.table(headers, rows, [True, *([False] * 4), True], width)
-    spread = text.spread_sentence(rank)
+    spread = text.spread_sentence(rank, is_of_many=text.is_joint(report))
     if spread and room.is_full:
         block += layout.wrapped(layout.label("steps"), spread, width)
     hidden = () if room.n_findings is None else report.verdict.findings[room.n_findings :]

@@ -141,14 +141,15 @@ def gain_sentence(verdict: Verdict) -> str:
     return f"At best {format_ceiling(verdict.speedup_ceiling)} faster: a fix saves at most {saved}"
 
 
-def spread_sentence(rank: RankReport) -> str:
-    """The step times of a rank, "" where there are too few to speak of."""
+def spread_sentence(rank: RankReport, *, is_of_many: bool = False) -> str:
+    """The step times of a rank, of many one that is named; "" where there are too few to speak of."""
     steps = rank.steps
     if steps.n < 2 or steps.mean_ns is None:
         return ""
     times = (("mean", steps.mean_ns), ("p50", steps.p50_ns), ("p95", steps.p95_ns))
     shown = [f"{name} {format_ns(value)}" for name, value in times if value is not None]
-    return f"{steps.n} from {clean(steps.source)}: {', '.join(shown)}"
+    of = f" of rank {rank.rank}" if is_of_many and rank.rank is not None else ""
+    return f"{steps.n}{of} from {clean(steps.source)}: {', '.join(shown)}"
 
 
 def shown_rank(report: Report) -> RankReport | None:
