@@ -446,7 +446,7 @@ def test_a_command_that_anybody_may_have_written_is_shown_and_not_repeated(machi
     assert not [command for command in commands if "rm" in command.split()]
     shown = machine.run("triage", "t.json").stdout
     shown = " ".join(shown.split())
-    assert "the file gives this command: rm -r data - the commands above say python train.py: put yours" in shown
+    assert "recorded with rm -r data (says the file); --command puts yours in place of train.py" in shown
 
 
 AS_ON_CUDA = """

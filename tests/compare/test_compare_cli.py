@@ -234,7 +234,7 @@ def test_the_first_line_says_whose_step_it_is_and_the_table_that_its_steps_are_p
     told = page(*sides)
     assert "unprofiled step: 500 -> 400 us/step" in told
     assert "what happened in these two captures, per profiled step (one run each)" in told
-    assert "the first line is of the slowest rank's step; all other numbers, also those in tables, are means" in told
+    assert "first line: the slowest rank's step; all else: means over ranks" in told
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):

@@ -83,7 +83,7 @@ def test_victims_are_not_counted_again(late_job):
     assert {item.rank for item in report.findings if item.id == "comm.exposed"} == {2}  # its own transfer
     assert "comm.skew" not in ids(report)
     said = " ".join(report.fleet.explained)
-    assert "comm.exposed on ranks 0-1, 3" in said
+    assert "exposed communication of ranks 0-1, 3" in said
     assert "waiting for rank 2" in said
     assert "data" not in " ".join(report.verdict.ruled_out)
 

@@ -308,7 +308,7 @@ def late_by_its_own(waits, *, own, stayed_less):
     ("own_ms", "stayed_less_ms", "reason"),
     [
         (5, 5, ""),
-        (4.9, 5, "rank 1 is late, but its own work since its last collective explains only 49% of it"),
+        (4.9, 5, "rank 1 is late, but its own work since its last collective explains only 49.0 % of it"),
         (5, 4.9, "arrival times name rank 1, durations name rank 1: the clocks"),
     ],
 )
