@@ -59,6 +59,15 @@ def test_overlap_that_stretches_the_collectives_bought_nothing():
     assert "NCCL_MAX_CTAS" in found["overlap_bought_nothing"].fix
 
 
+@pytest.mark.parametrize(("before", "after", "is_named"), [(250, 261, False), (18, 20, False), (200, 212, True)])
+def test_collectives_that_stretch_little_or_cost_little_took_no_gain(before, after, is_named):
+    """4.4 % longer at a cost of 22 of 1000 us, 11 % longer at 4 us: neither took a gain; 6 % longer at 24 us did."""
+    kernels = [K(at=10 + 200 * place, us=100) for place in range(4)]
+    exposed, hidden = [N(410, before), N(680, before)], [N(12, after), N(280, after)]
+    found = read(job([*FOUR, *exposed]), job([*kernels, *hidden])).get("overlap_bought_nothing")
+    assert (found is not None and "stretch_factor" in values(found)) == is_named
+
+
 def test_of_many_ranks_on_a_cpu_nothing_is_said_of_one_rank_or_of_nccl():
     sides = (read_side(name, [str(ROOT / "traces" / f"fsdp_vlm_prefetch_{name}")]) for name in ("off", "on"))
     (found,) = compare(*sides).readings
