@@ -264,6 +264,8 @@ def test_every_rank_of_torchrun_has_its_trace(kind, tmp_path):
     assert done.err.count("20 steps (chosen for 2 ranks) from step 15 on") == 2
 
 
+@pytest.mark.sampled
+@pytest.mark.skipif(not IN_FULL, reason="a quarter of a minute: make full")
 def test_ranks_that_a_script_spawns_have_their_traces(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS.parent / "users" / "spawn_ddp.py"))
     assert (done.code, done.out) == (0, loss_of_two_ranks() + "\n"), done.err
