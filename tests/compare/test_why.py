@@ -49,6 +49,14 @@ def test_a_slower_clock_is_no_contention():
     assert values(found["same_work_slower"])["same_work_factor"] == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(("times", "fires"), [(1.12, True), (1.08, False)])
+def test_the_same_operators_are_slower_on_a_cpu_from_a_tenth(times, fires):
+    def alone(times):
+        return job([], ranges=[host("aten::mm", 10, round(500 * times)), host("aten::add", 600, round(200 * times))])
+
+    assert ("same_work_slower" in read(alone(1), alone(times))) == fires
+
+
 def test_overlap_that_stretches_the_collectives_bought_nothing():
     two = [N(410, 200), N(610, 200)]
     longer = [N(10, 400), N(420, 400)]
