@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import IN_FULL
 from tests.ranks.drawn_jobs import CAUSES, MATERIAL, drawn, tried
 
-N_SEEDS = 4 if IN_FULL else 1
+N_SEEDS = 2 if IN_FULL else 1
 
 
 def seeds_of(cause: str, n: int) -> list[int]:
