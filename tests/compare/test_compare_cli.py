@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -24,6 +23,7 @@ from profkit.render.schema import schema
 from profkit.render.terminal import compare as terminal
 from profkit.render.words.compare import finding_sentences
 from profkit.testing import span, to_json
+from tests.calling import profkit
 from tests.compare.drawn import LOADER, K, N, compared, host, job
 from tests.conftest import ROOT
 from tests.golden import PAIRS, comparison_renderings
@@ -33,8 +33,7 @@ WORKERS2 = ROOT / "traces" / "data_workers2_cpu.pt.trace.json.gz"
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "profkit", "compare", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, check=False, cwd=ROOT, text=True)
+    return profkit("compare", *arguments)
 
 
 def call(*arguments: object) -> int:
@@ -339,6 +338,5 @@ def test_a_table_of_many_arms_is_asked_about(tmp_path):
 
 
 def test_the_schema_is_printed():
-    line = [sys.executable, "-m", "profkit", "schema", "compare"]
-    printed = json.loads(subprocess.run(line, capture_output=True, check=True, cwd=ROOT).stdout)
+    printed = json.loads(profkit("schema", "compare").stdout)
     assert printed["properties"]["schema"]["const"] == compare_json.SCHEMA_ID

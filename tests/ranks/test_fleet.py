@@ -252,7 +252,7 @@ def test_many_healthy_ranks_share_a_row(tmp_path, n_ranks, n_rows):
 
 
 def test_hundred_ranks_fit_a_screen(tmp_path):
-    report = triaged(job_of(tmp_path, n_ranks=100, late_us={40: 6_000}, n_steps=10))
+    report = triaged(job_of(tmp_path, n_ranks=100, late_us={40: 6_000}, n_steps=10, n_kernels=8))
     text = terminal.render(report, width=80, color=False)
     lines = text.splitlines()
     commands = [line for line in lines if line.startswith("    ") and "--" in line]

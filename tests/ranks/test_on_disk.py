@@ -47,6 +47,23 @@ def test_two_ranks_that_are_as_late_as_each_other_are_the_verdict(tmp_path, phas
     assert "if ranks 1, 3 were as fast as their peers" in said(first)
 
 
+@pytest.mark.parametrize(
+    ("phase", "name", "longer_ms"), [("device", "ampere_sgemm_64x64_nt", 4), ("work", "flash_fwd_kernel", 6)]
+)
+def test_a_rank_late_by_its_compute_names_the_kernel_that_takes_longer(tmp_path, phase, name, longer_ms):
+    """Half as long again: of 8 ms of products 4 ms; or 6 ms of a kernel that the other ranks do not run."""
+    report = report_on(tmp_path, Job(slow={1: 6 * MS}, phase=phase))
+    longer = found(report, "straggler.rank").seen("straggler.kernel_excess_ns")
+    assert longer.value == pytest.approx(12 * longer_ms * MS, rel=0.01)
+    assert longer.statement == f"{name} takes {longer_ms}.00 ms per step longer here than on the median rank"
+
+
+def test_a_rank_late_by_its_loader_has_no_kernel_that_takes_longer(tmp_path):
+    report = report_on(tmp_path, Job(slow={1: 6 * MS}))
+    metrics = {evidence.metric for evidence in found(report, "straggler.rank").evidence}
+    assert "straggler.kernel_excess_ns" not in metrics
+
+
 def test_the_ceiling_is_that_of_the_prediction_beside_it(tmp_path):
     report = report_on(tmp_path, Job(slow={1: 6 * MS, 3: 6 * MS}))
     prediction = report.fleet.prediction
