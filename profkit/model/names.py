@@ -143,7 +143,7 @@ _CONVOLUTION: Final = (
 )
 _MATMUL: Final = _folded(
     r"gemm|gemv|cutlass|xmma|w(?<!\ww)grad|dgrad|fprop|convolve|c(?<!\wc)onv\d?d?_|scudnn|c(?<=\dc)udnn_|cudnn[^(]{0,200}conv|nvjet|Cijk_"
-    rf"|m(?<!gam)ma_|winograd|ck::.{0, 200}conv|{_ATTENTION}",
+    rf"|m(?<!gam)ma_|winograd|ck::.{{0,200}}conv|{_ATTENTION}",
 )
 # Tensile and hipBLASLt: Cijk_<index>_<index>_<types>; cublas from CUDA 12: nvjet_[sm100_]<types>.
 _TENSILE: Final = r"Cijk_[^_]+_[^_]+_"
