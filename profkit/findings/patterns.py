@@ -76,6 +76,12 @@ OPTIMIZER_LOOP: Final = FindingKind(
         "operators": Threshold(
             40, "with {} operators or more in each step of the optimizer", "chosen: four parameters' worth", ""
         ),
+        "each": Threshold(
+            50_000,
+            "that take {} each or less, with the Python between them",
+            "chosen: on large parameters the operators work for longer, and the loop is not what costs",
+            "ns",
+        ),
     },
     lookalikes=("an optimizer of one's own: it has no fused form", "gradient clipping inside the optimizer's step"),
     proof="Set fused=True (or foreach=True): the optimizer's range becomes a few operators, and the step shorter by up to the time shown.",

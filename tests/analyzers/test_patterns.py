@@ -129,6 +129,21 @@ def test_optimizers_that_do_not_loop(kind: str, n: int) -> None:
     assert found(on_cpu(*optimizer(kind, n)), "host.optimizer_loop") is None
 
 
+def test_an_optimizer_whose_closure_runs_the_model_is_no_loop() -> None:
+    rows = on_cpu(*optimizer("addcdiv_", 50), *nested("autograd::engine::evaluate_function: MulBackward0"))
+    assert found(rows, "host.optimizer_loop") is None
+
+
+def test_an_optimizer_of_large_parameters_works_and_is_no_overhead() -> None:
+    slow = [span("Optimizer.step#AdamW.step", BASE + STEP * step, BASE + STEP * step + 2600 * US) for step in (8, 11)]
+    few = [
+        operator("aten::addcdiv_", row.start_ns + (50 * place + 1) * US, row.start_ns + (50 * place + 50) * US)
+        for row in slow
+        for place in range(50)
+    ]
+    assert found(on_cpu(*slow, *few), "host.optimizer_loop") is None
+
+
 def test_a_search_for_unused_parameters() -> None:
     name = "torch.distributed.ddp.reducer::search_unused_parameters"
     rows = on_cpu(*(operator(name, row.start_ns, row.end_ns) for row in each_step("", 300, 400)))

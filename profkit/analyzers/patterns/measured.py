@@ -43,7 +43,9 @@ PATTERNS: Final = (
     Pattern(RECOMPILE, ranges.compilations, True, ("compilation", "compilations")),
     Pattern(
         OPTIMIZER_LOOP,
-        lambda facts: ranges.optimizer_loops(facts, OPTIMIZER_LOOP.limit("operators")),
+        lambda facts: ranges.optimizer_loops(
+            facts, least_operators=OPTIMIZER_LOOP.limit("operators"), longest_ns=OPTIMIZER_LOOP.limit("each")
+        ),
         False,
         ("step of an optimizer", "steps of an optimizer"),
     ),

@@ -19,7 +19,8 @@ _NODE: Final = "autograd::engine::evaluate_function"
 _MATH: Final = re.compile(r"^aten::_scaled_dot_product_attention_math")
 _SEARCH: Final = re.compile(r"search_unused_parameters$")
 _CAST: Final = re.compile(r"^aten::_to_copy$")
-_SPARED: Final = re.compile(r"^aten::_(?:foreach|fused)_")
+_NO_LOOP: Final = re.compile(r"^aten::_(?:foreach|fused)_|^autograd::engine::")
+"""In a step of an optimizer: operators for all parameters at once, or the closure's own backward pass."""
 _FLOATING: Final = {
     "float": 6,
     "double": 7,
@@ -121,8 +122,8 @@ def recomputed(facts: Facts) -> Ranges | None:
     return Ranges.of(ops, forward[inside], trace.window_ns)
 
 
-def optimizer_loops(facts: Facts, least_operators: float) -> Ranges:
-    """Steps of an optimizer with at least so many operators each, none of them of the foreach or fused kind."""
+def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) -> Ranges:
+    """Steps of an optimizer with at least so many operators, none of the foreach or fused kind, each that short."""
     trace = facts.trace
     spans, ops = trace.spans, trace.ops
     steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
@@ -130,8 +131,8 @@ def optimizer_loops(facts: Facts, least_operators: float) -> Ranges:
         return Ranges.of(steps, np.zeros(len(steps), np.bool_), trace.window_ns)
     around = enclosing_op(steps, ops.thread, ops.start_ns)
     inside = around >= 0
-    spared = np.unique(around[inside & _named(trace, ops, _SPARED)])
+    others = np.unique(around[inside & _named(trace, ops, _NO_LOOP)])
     counts = np.bincount(around[inside], minlength=len(steps))
-    chosen = counts >= least_operators
-    chosen[spared] = False
+    chosen = (counts >= least_operators) & (steps.end_ns - steps.start_ns <= longest_ns * counts)
+    chosen[others] = False
     return Ranges.of(steps, chosen, trace.window_ns)
