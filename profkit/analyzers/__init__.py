@@ -35,6 +35,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         kernels.ANALYZER,
         precision.ANALYZER,
         patterns.ANALYZER,
+        patterns.SCHEDULING,
         operators.ANALYZER,
         streams.ANALYZER,
     )

@@ -88,6 +88,27 @@ OPTIMIZER_LOOP: Final = FindingKind(
     fixes=("fused=True where the optimizer has it, else foreach=True", "fewer, larger parameter tensors"),
 )
 
+CONTENTION: Final = FindingKind(
+    id="host.contention",
+    title="the training thread waits for a core",
+    is_about_work=True,
+    meaning="More threads want to run than there are cores: loader workers, the thread pools of all ranks of the machine, other jobs. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
+    measured="profkit capture reads what the Linux scheduler counts for the training thread (schedstat): the time that it was ready and waited, over the recorded steps. Time that the container's quota takes is part of it.",
+    thresholds={
+        "window": Threshold(
+            0.05, "fires at {} of the recorded time", "chosen: the severity medium; a thread alone waits for under 1 %"
+        ),
+    },
+    notes=("it is never the verdict: all that the step does takes longer by it, in proportion",),
+    lookalikes=("a core shared by hyper-threads is slower, and nobody waits",),
+    proof="Halve the loader's workers, or set OMP_NUM_THREADS=1: if the step becomes shorter, cores were missing.",
+    fixes=(
+        "no more threads than cores: OMP_NUM_THREADS x ranks + loader workers",
+        "pin each rank to cores of its own (torchrun --numa-binding, taskset, numactl)",
+        "a larger CPU quota of the container",
+    ),
+)
+
 UNUSED_PARAMETERS: Final = FindingKind(
     id="comm.unused_parameters",
     title="DDP searches for unused parameters in every step",

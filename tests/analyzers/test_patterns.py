@@ -231,3 +231,32 @@ def test_work_on_a_gpu_takes_what_it_launches_and_the_idle_time_before_that() ->
     ]
     one = found(rows, "kernel.math_attention")
     assert one.evidence[0].value == N_STEPS * 690 * US  # idle from 300 to 900, its kernel to 990
+
+
+def scheduled(**told: Any) -> Any:
+    """The finding about cores in a capture that says this."""
+    rank, _ = triage_trace(trace_of(on_cpu(), profkit_scheduling=told))
+    return next((one for one in rank.findings if one.id == "host.contention"), None)
+
+
+def test_a_thread_that_waits_for_a_core() -> None:
+    one = scheduled(span_ns=1000, run_ns=600, wait_ns=300, all_run_ns=1500, all_wait_ns=900, cores=2, throttled_ns=7)
+    assert one.fraction == pytest.approx(0.3)
+    assert one.recoverable_ns == 0.3 * STEP
+    assert "wanted 2.4 cores at a time; it may use 2" in one.evidence[1].statement
+    assert "quota held its processes for 7 ns" in one.evidence[2].statement
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"span_ns": 1000, "run_ns": 990, "wait_ns": 9},
+        {"span_ns": 0, "run_ns": 0, "wait_ns": 5},
+        {"span_ns": 1000, "wait_ns": 900},
+        {"span_ns": 1000, "run_ns": 600, "wait_ns": -300},
+        {"span_ns": "1000", "run_ns": 1e30, "wait_ns": True},
+        {},
+    ],
+)
+def test_a_thread_with_a_core_and_captures_that_do_not_say(told: dict[str, Any]) -> None:
+    assert scheduled(**told) is None

@@ -1,6 +1,6 @@
 """Work and pauses known by what stands in the trace: collections, compilations, loops, recomputation, conversions.
 
-In: `Facts`. Out: `ANALYZER`. Begin with `PATTERNS` in `judged`; `ranges` finds each in a trace, `cost` says what it takes.
+In: `Facts`. Out: `ANALYZER`, and `SCHEDULING` for the scheduler of the host. Begin with `PATTERNS` in `judged`; `ranges` finds each in a trace, `cost` says what it takes.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from profkit.analyzers.base import Analyzer
 from profkit.analyzers.patterns.judged import judge, present
 from profkit.analyzers.patterns.measured import measure
+from profkit.analyzers.patterns.scheduling import SCHEDULING
 
 ANALYZER = Analyzer(
     name="patterns",
@@ -18,4 +19,4 @@ ANALYZER = Analyzer(
     present=present,
 )
 
-__all__ = ["ANALYZER"]
+__all__ = ["ANALYZER", "SCHEDULING"]
