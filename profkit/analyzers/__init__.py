@@ -11,6 +11,7 @@ from profkit.analyzers import (
     memory,
     operators,
     overlap,
+    patterns,
     precision,
     quality,
     steps,
@@ -33,6 +34,8 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         memory.ANALYZER,
         kernels.ANALYZER,
         precision.ANALYZER,
+        patterns.ANALYZER,
+        patterns.SCHEDULING,
         operators.ANALYZER,
         streams.ANALYZER,
     )

@@ -104,6 +104,7 @@ _SPANS: Final = (
         ),
     ),
     (SpanKind.COMPILED, re.compile(r"^## Call CompiledFxGraph|^Torch-Compiled Region")),
+    (SpanKind.COMPILING, re.compile(r"^_compile\.(?:<locals>\.)?compile_inner|^entire_frame_compile(?: \(|$)")),
     (SpanKind.OPTIMIZER, re.compile(r"^Optimizer\.step#")),
     # torch.distributed.rpc: from the call to the answer of another process.
     (SpanKind.COMM, re.compile(r"^(?:gloo|mpi|ucc|xccl|hccl):|^rpc_(?:async|sync|remote)#")),
