@@ -22,6 +22,7 @@ from profkit.ranks.measure.permutation_test import (
     blocks_of,
     excess_ns,
     is_gross,
+    is_of_one_step,
     lateness_ns,
     middle_of_others,
     p_of_largest,
@@ -38,6 +39,8 @@ _MOST_OWN: Final = 0.1
 """Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
 lateness counts in each of some buckets that run beside each other, rarely in ten."""
 _OWN_PHASE: Final = 0.5
+_IN_OTHERS: Final = 0.5
+"""Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +152,7 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
         late_free = np.minimum(lateness_ns(free, present), longer)
         found = _largest(waits, by_rank, (late, late_free, excess), present)
         reason = _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
+        reason = reason or _reason_of_one_step(found, late, present, waits)
         reason = reason or _reason_of_cores(found, is_cpu=by_rank[found.rank].is_cpu)
         if reason:
             break
@@ -255,6 +259,14 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
             " unreliable"
         )
     return ""
+
+
+def _reason_of_one_step(found: Straggler, late: I64, present: Bool, waits: GroupWaits) -> str:
+    least = _IN_OTHERS * LATE_RANK.limit("effect") * _span_ns(waits) / max(waits.n_steps, 1)
+    column = waits.ranks.index(found.rank)
+    if not is_of_one_step(waits.step, late, present, column, least_ns=least):
+        return ""
+    return f"rank {found.rank} is late in 1 of {waits.n_steps} steps only: a checkpoint or a first pass looks so"
 
 
 def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:

@@ -1,0 +1,90 @@
+"""Jobs that look like a late rank, and are something else or not proven; each beside the one that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import profkit
+from profkit.model.documents.report import Report
+from profkit.model.finding import Finding
+from tests.ranks.jobs import edited
+from tests.ranks.scripted import MS, US, Group, Op, Rank, run, write
+
+Extra = Callable[[int, int], int]
+Times = Callable[[int, int], float]
+
+
+def program(rank: int, world: Group, n_steps: int, n_layers: int, late_ns: Extra, slower: Times) -> Iterator[Op]:
+    """Steps of layers of 4 ms with an all-reduce each; `late_ns` and `slower` by rank and step."""
+    generator = np.random.default_rng(rank)
+    for step in range(n_steps):
+        yield Op(what="step")
+        yield Op(what="data", ns=MS)
+        if late_ns(rank, step):
+            yield Op(what="host", ns=late_ns(rank, step))
+        for _ in range(n_layers):
+            for _ in range(4):
+                ns = MS * slower(rank, step) * (1 + 0.02 * generator.standard_normal())
+                yield Op(what="compute", ns=round(ns))
+            yield Op(what="collective", name="allreduce", group=world)
+        yield Op(what="join")
+        yield Op(what="sync")
+
+
+def job(
+    n_ranks: int,
+    n_steps: int,
+    n_layers: int = 10,
+    late_ns: Extra = lambda rank, step: 0,
+    slower: Times = lambda rank, step: 1.0,
+) -> dict[int, Rank]:
+    world = Group(name="0", ranks=tuple(range(n_ranks)))
+    return run({rank: program(rank, world, n_steps, n_layers, late_ns, slower) for rank in range(n_ranks)})
+
+
+def triaged(ranks: dict[int, Rank], folder: Path) -> Report:
+    return profkit.triage([str(write(ranks, folder))])
+
+
+def late(report: Report) -> list[Finding]:
+    return [finding for finding in report.findings if finding.id == "straggler.rank"]
+
+
+def texts(report: Report) -> str:
+    found = [*report.verdict.findings, *report.findings]
+    return "\n".join(text for one in found for text in (one.title, *(each.statement for each in one.evidence)))
+
+
+@pytest.mark.parametrize(("n_ranks", "n_steps"), [(4, 5), (8, 3), (2, 5)])
+def test_a_rank_that_is_slow_in_one_step_of_few_is_no_straggler(tmp_path, n_ranks, n_steps):
+    """Its ten collectives are late together: for the question whether it is late always they count once."""
+    report = triaged(job(n_ranks, n_steps, slower=lambda rank, step: 1.8 if (rank, step) == (1, 1) else 1.0), tmp_path)
+    assert late(report) == []
+    assert f"rank 1 is late in 1 of {n_steps} steps only" in texts(report)
+
+
+def test_a_rank_that_is_slow_in_two_steps_of_few_is_one(tmp_path):
+    report = triaged(job(4, 3, slower=lambda rank, step: 1.5 if rank == 1 and step != 1 else 1.0), tmp_path)
+    assert [one.rank for one in late(report)] == [1]
+
+
+def without_steps(document: dict) -> None:
+    document["traceEvents"] = [one for one in document["traceEvents"] if not one["name"].startswith("ProfilerStep")]
+
+
+@pytest.mark.parametrize(("is_always", "named"), [(False, []), (True, [1])])
+def test_without_steps_one_late_collective_names_nobody(tmp_path, is_always, named):
+    def late_ns(rank: int, step: int) -> int:
+        return 40 * MS if rank == 1 and (is_always or step == 2) else 0
+
+    folder = write(job(4, 4, n_layers=2, late_ns=late_ns), tmp_path)
+    for path in folder.iterdir():
+        edited(path, without_steps)
+    report = profkit.triage([str(folder)])
+    assert [one.rank for one in late(report)] == named
+    if not is_always:
+        assert "mostly for rank 1, late in 1 of 8 collectives" in report.verdict.headline
