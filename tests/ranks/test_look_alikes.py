@@ -12,7 +12,7 @@ import profkit
 from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
 from tests.ranks.jobs import edited
-from tests.ranks.scripted import MS, US, Group, Op, Rank, run, write
+from tests.ranks.scripted import MS, Group, Op, Rank, run, write
 
 Extra = Callable[[int, int], int]
 Times = Callable[[int, int], float]
@@ -88,3 +88,23 @@ def test_without_steps_one_late_collective_names_nobody(tmp_path, is_always, nam
     assert [one.rank for one in late(report)] == named
     if not is_always:
         assert "mostly for rank 1, late in 1 of 8 collectives" in report.verdict.headline
+
+
+@pytest.mark.parametrize("n_steps", [2, 3, 4])
+def test_two_ranks_that_are_late_together_in_few_steps_are_both_named(tmp_path, n_steps):
+    both = triaged(job(8, n_steps, 3, late_ns=lambda rank, step: 20 * MS * (rank in {1, 5})), tmp_path)
+    assert both.verdict.headline.startswith("6 ranks wait for ranks 1, 5")
+    assert [one.title.startswith("6 ranks wait for rank") for one in late(both)] == [True, True]
+    assert n_steps > 2 or "several times that of any rank that is not named" in texts(both)
+
+
+def test_two_ranks_that_are_late_in_turn_in_few_steps_name_nobody(tmp_path):
+    report = triaged(job(8, 4, 3, late_ns=lambda rank, step: 20 * MS * (rank == (1, 5)[step % 2])), tmp_path)
+    assert late(report) == []
+    assert "mostly for rank" not in texts(report)
+
+
+def test_of_ranks_alike_none_stands_for_the_others(tmp_path):
+    """Four of eight come 20 ms later than the other four: half of the ranks are no exception."""
+    report = triaged(job(8, 3, 3, late_ns=lambda rank, step: 20 * MS * (rank < 4)), tmp_path)
+    assert "mostly for rank" not in texts(report)

@@ -124,10 +124,12 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
 
 
 def mostly(waits: GroupWaits) -> int | None:
-    """The rank that has nearly all of the lateness, None where ranks share it."""
+    """The rank that has nearly all of the lateness, None where ranks share it: as two do that are late together."""
     excess = own_excess_ns(waits).sum(axis=0)
     column = int(excess.argmax())
-    return waits.ranks[column] if excess[column] >= SKEW.limit("mostly_one") * max(int(excess.sum()), 1) else None
+    waited = int(waits.wait_exposed_ns.sum(axis=0).max(initial=0))
+    is_most = excess[column] >= SKEW.limit("mostly_one") * max(int(excess.sum()), 1)
+    return waits.ranks[column] if is_most and excess[column] >= SKEW.limit("waiting") * waited else None
 
 
 def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:

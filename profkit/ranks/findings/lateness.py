@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -29,7 +29,11 @@ _GROSS: Final = 0.8
 """What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
 
 
-def stragglers_of(joint: Joint) -> dict[int, tuple[Straggler, GroupWaits, Stragglers]]:
+Found = Mapping[int, tuple[Straggler, GroupWaits, Stragglers]]
+"""Late ranks, each with its group and what was found in that."""
+
+
+def stragglers_of(joint: Joint) -> Found:
     """Each late rank with the group in which that costs most, the costliest first."""
     found: dict[int, tuple[Straggler, GroupWaits, Stragglers]] = {}
     for answer, waits in zip(joint.stragglers, joint.waits, strict=True):
@@ -48,22 +52,24 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
         alone = only_work(straggler, waits, joint.summaries)
         if alone is not None and straggler.rank == 0:
             yield rank0_finding(straggler, alone, joint, scope, confidence=confidence)
-        late = replace(_late(straggler, waits, joint, scope), confidence=confidence)
+        late = replace(_late(straggler, found, joint, scope), confidence=confidence)
         is_first = straggler.rank == next(iter(found))
         yield for_all(late, list(found.values()), joint) if is_first and len(found) > 1 else late
 
 
-def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> Finding:
+def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Finding:
+    _, waits, answer = found[straggler.rank]
     recoverable = recoverable_ns(straggler, joint)
     fraction = joint.fraction(recoverable)
-    waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
+    late = {rank for rank, (one, _, _) in found.items() if 2 * one.lateness_ns >= straggler.lateness_ns}
+    waiting = waiting_words([rank for rank in waiting_for(joint, [(straggler, waits)]) if rank not in late])
     why = UNRECORDED if is_unrecorded(straggler, waits, joint) else LATE_WORDS[straggler.phase].one
     return LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
-        evidence=tuple(_evidence(straggler, waits, joint)),
+        evidence=tuple(_evidence(straggler, waits, answer, joint)),
         fix=_fix(straggler),
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
@@ -87,7 +93,7 @@ def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joi
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
 
-def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
+def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Joint) -> Iterable[Evidence]:
     rank, per = straggler.rank, joint.per
     yield Evidence(
         statement=(
@@ -121,7 +127,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         value=float(straggler.excess_ns),
         unit="ns",
     )
-    short = ": too short for this test, but the delay is several times that of any other rank"
+    others = "any rank that is not named" if len(answer.named) > 1 else "any other rank"
+    short = f": too short for this test, but the delay is several times that of {others}"
     yield Evidence(
         statement=f"such a delay by chance: p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
         f"{short if straggler.is_gross else ''}{_few_steps(waits)}",

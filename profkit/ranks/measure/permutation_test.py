@@ -124,6 +124,8 @@ def is_of_one_step(step: I64, late_ns: I64, present: Bool, column: int, *, least
     return float(rest[column] - np.median(rest[others])) < least_ns * (n_steps - 1)
 
 
+_AS_LATE: Final = 0.5
+"""Of a late rank's lateness, from which another is late together with it. Chosen, as for naming it (`stragglers`)."""
 _FEW: Final = 3
 """Other ranks of which the largest lateness says little about the next."""
 
@@ -167,10 +169,18 @@ def is_gross(  # noqa: PLR0913 - what `find_stragglers` knows of one rank
 
 
 def _stands_out(by_step: NDArray[np.float64], column: int) -> bool:
-    """Whether a rank has several times any other's lateness [S, R] in each step."""
-    others = np.delete(by_step, column, axis=1)
+    """Whether a rank has several times any other's lateness [S, R] in each step.
+
+    Less than half of the ranks may be late together: those at least half as late in all stand out with it, or none.
+    """
+    total = by_step.sum(axis=0)
+    together = np.flatnonzero(total >= _AS_LATE * total[column])
+    if 2 * together.size >= total.size:
+        together = np.array([column])
+    others = np.delete(by_step, together, axis=1)
     ratio = LATE_RANK.limit("gross_ratio") * (2 if (others.max(axis=0, initial=0) > 0).sum() < _FEW else 1)
-    return bool(by_step.size and (by_step[:, column] > ratio * others.max(axis=1)).all())
+    least = ratio * others.max(axis=1, initial=0)
+    return bool(by_step.size and (by_step[:, together] > least[:, None]).all())
 
 
 def _is_large(late: NDArray[np.float64], effect: float) -> bool:
