@@ -94,14 +94,14 @@ LATE_RANK: Final = FindingKind(
         ),
         "slow_kernels": Threshold(
             1.05,
-            "the same kernels take {} as long: the device is slow, not the work larger",
+            "the same kernels take {} as long, nearly all of them alike: the device is slow, not the work larger",
             "docs/sources.md, rule 19",
             "x",
         ),
     },
     lookalikes=(
         "pipeline stages differ by design: the last one holds the loss",
-        "more tokens on one rank in every step: its kernels are more or larger, not slower",
+        "more tokens on one rank in every step: its kernels are more or larger; where a kernel's grid does not grow with its work (persistent ones), it looks like a slow device",
         "a rank held up by another group's late rank is not blamed: its own work does not explain it",
         "wrong clocks: then waits from clocks and waits from durations disagree, and the report says so",
     ),

@@ -108,3 +108,83 @@ def test_of_ranks_alike_none_stands_for_the_others(tmp_path):
     """Four of eight come 20 ms later than the other four: half of the ranks are no exception."""
     report = triaged(job(8, 3, 3, late_ns=lambda rank, step: 20 * MS * (rank < 4)), tmp_path)
     assert "mostly for rank" not in texts(report)
+
+
+KERNELS = (("nvjet_hsh_128x256_64x4_1x2_h", 1500), ("flash_fwd_kernel", 800), ("vectorized_elementwise_kernel", 400))
+Kernel = Callable[[int, int], float]
+
+
+def kernels(rank: int, world: Group, slower: Kernel, grid: Kernel, names: dict[int, str]) -> Iterator[Op]:
+    """Ten steps of three kernels in each of four layers; `slower` and `grid` by rank and kernel."""
+    generator = np.random.default_rng(rank)
+    for _ in range(10):
+        yield Op(what="step")
+        yield Op(what="data", ns=MS)
+        for _ in range(4):
+            for number, (name, usual_us) in enumerate(KERNELS):
+                ns = usual_us * 1000 * slower(rank, number) * (1 + 0.02 * generator.standard_normal())
+                yield Op(what="compute", ns=round(ns), name=names.get(rank, "") + name, grid=int(grid(rank, number)))
+            yield Op(what="collective", name="allreduce", group=world)
+        yield Op(what="join")
+        yield Op(what="sync")
+
+
+def fixed(rank: int, number: int) -> int:
+    return 132
+
+
+def ran(slower: Kernel, grid: Kernel = fixed, names: dict[int, str] | None = None) -> dict[int, Rank]:
+    world = Group(name="0", ranks=(0, 1, 2, 3))
+    return run({rank: kernels(rank, world, slower, grid, names or {}) for rank in range(4)})
+
+
+def cause(report: Report) -> str:
+    return next(row.cause for row in report.fleet.rows if row.ranks == (2,))
+
+
+def all_slower(rank: int, number: int) -> float:
+    return 1.3 if rank == 2 else 1.0
+
+
+def one_slower(rank: int, number: int) -> float:
+    return 1.5 if rank == 2 and number == 0 else 1.0
+
+
+def grown(rank: int, number: int) -> int:
+    """More work on rank 2: its grids are larger but for the persistent kernel's, which fits the device."""
+    return 132 if number == 0 else 64 + 20 * (rank == 2)
+
+
+def test_a_device_that_runs_all_kernels_slower_is_slow(tmp_path):
+    report = triaged(ran(all_slower), tmp_path)
+    assert cause(report) == "compute: same kernels 1.30x"
+    assert "the late rank's device is slow" in late(report)[0].fix
+
+
+@pytest.mark.parametrize(("slower", "grid"), [(all_slower, grown), (one_slower, fixed)])
+def test_a_persistent_kernel_with_more_to_do_does_not_make_the_device_slow(tmp_path, slower, grid):
+    report = triaged(ran(slower, grid), tmp_path)
+    assert cause(report) == "compute: same kernels 1.30x"
+    assert "for more work that their names and grids do not show, or on a slow device" in late(report)[0].fix
+    assert report.verdict.next_tool.name == "profkit compare"
+
+
+def other_model(document: dict) -> None:
+    document["deviceProperties"][0]["name"] = "Another GPU"
+
+
+@pytest.mark.parametrize("names", [{}, {2: "sm80_"}])
+def test_another_model_of_device_is_said(tmp_path, names):
+    """Its kernels may have names of their own: that is no more work."""
+    folder = write(ran(lambda rank, number: 1.8 if rank == 2 else 1.0, names=names), tmp_path)
+    edited(folder / "rank2.json.gz", other_model)
+    report = profkit.triage([str(folder)])
+    assert cause(report) == "compute: other model of device"
+    assert "its device is Another GPU, its peers have Simulated GPU" in texts(report)
+    assert "same model of device" in late(report)[0].fix
+
+
+def test_kernels_that_take_longer_in_some_steps_are_not_more_work(tmp_path):
+    report = triaged(job(4, 20, 4, slower=lambda rank, step: 1.6 if rank == 2 and step % 5 < 2 else 1.0), tmp_path)
+    assert cause(report) == "compute: longer at times"
+    assert "compare the late rank's inputs" in late(report)[0].fix

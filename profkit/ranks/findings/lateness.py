@@ -13,10 +13,11 @@ from profkit.analyzers.tools import py_spy_loader, system_timeline
 from profkit.findings.stragglers import LATE_RANK, LATE_WORDS, UNRECORDED
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.joint_lateness import for_all, recoverable_ns, waiting_for, waiting_words
-from profkit.ranks.findings.late_cause import cause_evidence, is_slow, is_unrecorded, part_of_delay
+from profkit.ranks.findings.late_cause import cause_evidence, is_slower, is_unrecorded, models_apart, part_of_delay
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.kernel_slowdown import Longer
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
 from profkit.ranks.measure.stragglers import Straggler, Stragglers
 from profkit.ranks.measure.waits import GroupWaits
@@ -70,7 +71,7 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(_evidence(straggler, waits, answer, joint)),
-        fix=_fix(straggler),
+        fix=_fix(straggler, waits, joint),
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
@@ -159,14 +160,12 @@ def _main_phase(straggler: Straggler) -> str:
     return straggler.phase or PHASES[int(np.argmax(straggler.phase_excess_ns))]
 
 
-def _fix(straggler: Straggler) -> str:
+def _fix(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
     """The way out, without the rank's number: of two late ranks it is said once."""
     if straggler.phase == "data":
         return "give the late rank what its peers have: the same number of loader workers, shard size and storage"
     if straggler.phase == "compute":
-        if is_slow(straggler):
-            return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"
-        return "the late rank has more work, not a slower device: balance its share (tokens, lengths, layers, experts)"
+        return _compute_fix(straggler, waits, joint)
     if straggler.phase == "copy":
         return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
     if straggler.phase == "device":
@@ -182,6 +181,24 @@ def _fix(straggler: Straggler) -> str:
     return "compare the late rank with a peer: no phase explains half of the delay"
 
 
+def _compute_fix(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
+    if models_apart(straggler, waits, joint) is not None:
+        return "give all ranks of the group the same model of device, or the late rank a smaller share of the work"
+    if straggler.longer is Longer.WORK:
+        return "the late rank has more work, not a slower device: balance its share (tokens, lengths, layers, experts)"
+    if straggler.longer is Longer.DEVICE:
+        return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"
+    if not is_slower(straggler):
+        return (
+            "the same kernels take longer at times: compare the late rank's inputs (tokens, lengths) step by step, and"
+            " its clocks, power cap and temperature"
+        )
+    return (
+        "the same kernels take longer, for more work that their names and grids do not show, or on a slow device:"
+        " compare the late rank's inputs (tokens, lengths) with a peer's first, then clocks, power cap and temperature"
+    )
+
+
 def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> NextTool:
     rank = straggler.rank
     if straggler.phase == "data":
@@ -192,7 +209,8 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
             f"what delays the CPU of rank {rank}?",
             f"times when the thread of rank {rank} does not run, or calls that only this rank makes",
         )
-    if straggler.phase == "compute" and is_slow(straggler) and not scope.is_cpu:
+    is_slow = straggler.phase == "compute" and straggler.longer is Longer.DEVICE
+    if is_slow and models_apart(straggler, waits, joint) is None:
         return NextTool(
             name="nvidia-smi",
             line=line_of("nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
-from profkit.ranks.measure.kernel_slowdown import compute_factor
+from profkit.ranks.measure.kernel_slowdown import Longer, compute_factor, longer_by
 from profkit.ranks.measure.permutation_test import (
     blocks_of,
     excess_ns,
@@ -72,6 +72,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     explained_fraction: float
     compute_factor: float | None
     """How much longer the same kernels took here than on the others (weighted by time); None without common ones."""
+    longer: Longer = Longer.EITHER
+    """What makes its compute longer, where that is its phase."""
     is_gross: bool = False
     """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     is_at_barriers: bool = False
@@ -209,6 +211,7 @@ def _largest(
         is_gross=p_value >= LATE_RANK.limit("p")
         and is_gross(waits.step, late, present, column, rank=rank, effect=effect, by_rank=by_rank),
         compute_factor=compute_factor(by_rank, rank),
+        longer=longer_by({member: by_rank[member] for member in waits.ranks}, rank),
     )
 
 
