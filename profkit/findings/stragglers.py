@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from profkit.findings.communication import SMALL_MESSAGE
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
@@ -150,7 +151,11 @@ SLOW_LINK: Final = FindingKind(
         "ratio": Threshold(
             1.5, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"
         ),
+        "always": Threshold(
+            0.75, "in {} of its collectives of that size or more", "chosen: a communicator's first step is slow once"
+        ),
         "instances": Threshold(4, "in {} collectives or more", "chosen", ""),
+        "small": SMALL_MESSAGE,
         "window": Threshold(0.02, "{} of the window", "chosen; below lies the noise between runs"),
         "verdict": Threshold(
             0.05, "from {} of the step it is the verdict", "as for a late rank: it is measured against peers"

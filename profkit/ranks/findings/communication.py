@@ -8,11 +8,12 @@ from typing import Final
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
+from profkit.model.arrays import I64, median
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
+from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS, excess_ns
 from profkit.ranks.measure.stragglers import own_excess_ns
 from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.measure.waits import GroupWaits
@@ -24,6 +25,10 @@ from profkit.units import format_bytes, format_fraction, format_ns
 LESS_TRANSFER: Final = (
     "fewer bytes (bf16 gradients, gradient accumulation, HSDP), more overlap (buckets, prefetch), faster links"
 )
+_FEWER: Final = (
+    "fewer collectives: fuse small ones into one, or keep on each rank what is reduced; then faster links, fewer hops"
+)
+_FUSED: Final = "Fuse two of these collectives into one: the exposed time must fall, though the bytes stay."
 _GUESSED: Final = 0.8
 """What is left of the confidence where the group is a guess: NCCL's ends would agree within microseconds. Chosen."""
 
@@ -89,10 +94,14 @@ def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
-    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
     chiefly = mostly(waits)
+    own = own_excess_ns(waits)
+    excess = excess_ns(waits.arrival_ns, waits.present)
+    is_their_own = int(own.sum()) >= SKEW.limit("waiting") * int(excess.sum())
+    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits, own if is_their_own else excess)[:3])
+    title = "" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler"
     return SKEW.found(
-        title="" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler",
+        title=title if is_their_own else "ranks wait for late ranks, whose own work in the steps does not explain it",
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(limit.wait_exposed_ns),
         fraction=fraction,
@@ -109,7 +118,10 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             ),
             _split(limit, waits, joint, n_alike),
             Evidence(
-                statement=f"the ranks that caused the waiting: {last}, of {limit.n_instances:,} collectives",
+                statement=(
+                    f"the ranks that {'caused the waiting' if is_their_own else 'came last'}: {last or 'none'}, of"
+                    f" {limit.n_instances:,} collectives{'' if is_their_own else _held_up(own, excess)}"
+                ),
                 metric="comm.n_instances",
                 value=float(limit.n_instances),
                 unit="count",
@@ -118,9 +130,20 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             *_not_tokens(joint),
         ),
         fix="give all ranks the same work in every step: batches of equal tokens, no work on some ranks only, garbage"
-        " collection at the same step",
-        next_tools=(_skew_tool(chiefly, scope),),
+        " collection at the same step"
+        if is_their_own
+        else "find what holds the last ranks up: a slow collective of another group, or work outside of the steps",
+        next_tools=(
+            _skew_tool(chiefly, scope)
+            if is_their_own
+            else system_timeline(scope, "what holds the last ranks up?", "what runs before their collectives"),
+        ),
     )
+
+
+def _held_up(own: I64, excess: I64) -> str:
+    share = int(own.sum()) / max(int(excess.sum()), 1)
+    return f"; what they did themselves since their last collective explains {format_fraction(share)} of it"
 
 
 def mostly(waits: GroupWaits) -> int | None:
@@ -169,9 +192,9 @@ def _not_tokens(joint: Joint) -> Iterable[Evidence]:
         )
 
 
-def _last(waits: GroupWaits) -> list[tuple[int, int]]:
-    """Each rank with for how many collectives the others waited for it by its own doing, the most first."""
-    counts = (own_excess_ns(waits) > 0).sum(axis=0)
+def _last(waits: GroupWaits, excess: I64) -> list[tuple[int, int]]:
+    """Each rank with for how many collectives the others waited for it, by this excess, the most first."""
+    counts = (excess > 0).sum(axis=0)
     pairs = [(rank, int(count)) for rank, count in zip(waits.ranks, counts, strict=True) if count]
     return sorted(pairs, key=lambda pair: -pair[1])
 
@@ -192,7 +215,10 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
         ),
         _split(limit, waits, joint, n_alike),
     ]
-    if limit.bus_bytes_per_s is not None:
+    small = _small_messages(waits)
+    if small is not None:
+        evidence.append(small)
+    elif limit.bus_bytes_per_s is not None:
         evidence.append(
             Evidence(
                 statement=(
@@ -205,12 +231,31 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
             )
         )
     return BANDWIDTH.found(
+        title="collectives of few bytes take long, not hidden under compute" if small is not None else "",
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(won),
         fraction=fraction,
         evidence=tuple(evidence),
-        fix=LESS_TRANSFER,
+        fix=_FEWER if small is not None else LESS_TRANSFER,
+        proof=_FUSED if small is not None else "",
         next_tools=(link_test(waits, scope),),
+    )
+
+
+def _small_messages(waits: GroupWaits) -> Evidence | None:
+    """What the transfers of a group are, where most of their time is that of small messages; None where it is not."""
+    is_small = (waits.n_bytes > 0) & (waits.n_bytes <= BANDWIDTH.limit("small"))
+    if 2 * int(waits.transfer_ns[is_small].sum()) <= int(waits.transfer_ns.sum()):
+        return None
+    usual, most = median(waits.transfer_ns[is_small]), int(waits.n_bytes[is_small].max())
+    return Evidence(
+        statement=(
+            f"{int(is_small.sum()):,} of {len(waits.rows):,} collectives have {format_bytes(most)} or less and take"
+            f" {format_ns(usual)} each (median) after the last rank has come: that is latency, not bandwidth"
+        ),
+        metric="comm.small_message_ns",
+        value=float(usual),
+        unit="ns",
     )
 
 
@@ -220,11 +265,16 @@ def link_test(waits: GroupWaits, scope: Scope) -> NextTool:
         return system_timeline(
             scope, "are the links or the cores busy?", "cores at 100 % in gloo's threads: memory copies"
         )
+    is_small = _small_messages(waits) is not None
+    sizes, seen = ("-b 8 -e 64K", "the time") if is_small else ("-b 1M -e 1G", "busbw")
     return NextTool(
         name="nccl-tests",
-        line=line_of("all_reduce_perf -b 1M -e 1G -f 2 -g", str(max(len(waits.ranks), 2))),
+        line=line_of(f"all_reduce_perf {sizes} -f 2 -g", str(max(len(waits.ranks), 2))),
         purpose="what can these links do? run it on the same ranks while the job is stopped",
-        look_for="busbw at the job's message size: if the job reaches it, send fewer bytes; else tune the job",
+        look_for=(
+            f"{seen} at the job's message size: if the job reaches it, send"
+            f" {'fewer messages' if is_small else 'fewer bytes'}; else tune the job"
+        ),
     )
 
 
