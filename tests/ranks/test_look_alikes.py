@@ -11,6 +11,7 @@ import pytest
 import profkit
 from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
+from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.jobs import edited
 from tests.ranks.scripted import MS, Group, Op, Rank, run, write
 
@@ -188,3 +189,23 @@ def test_kernels_that_take_longer_in_some_steps_are_not_more_work(tmp_path):
     report = triaged(job(4, 20, 4, slower=lambda rank, step: 1.6 if rank == 2 and step % 5 < 2 else 1.0), tmp_path)
     assert cause(report) == "compute: longer at times"
     assert "compare the late rank's inputs" in late(report)[0].fix
+
+
+@pytest.mark.parametrize("kept", [("kernel",), ("kernel", "user_annotation")])
+def test_without_host_rows_it_is_not_known_what_a_late_host_does(tmp_path, kept):
+    """Its loader takes 6 ms longer; a trace of the device alone shows idle time."""
+
+    def device_alone(document: dict) -> None:
+        document["traceEvents"] = [
+            one for one in document["traceEvents"] if one["cat"] in kept and "DataLoader" not in one["name"]
+        ]
+
+    folder = write(run(programs(Job(slow={2: 6 * MS}))), tmp_path)
+    for path in folder.iterdir():
+        edited(path, device_alone)
+    report = profkit.triage([str(folder)])
+    assert report.verdict.rank == 2
+    assert late(report)[0].title == "3 ranks wait for rank 2, whose host does something that its trace does not show"
+    assert cause(report) == "host: not recorded"
+    assert "its trace has no row of the host" in texts(report)
+    assert report.verdict.next_tool.name == "torch.profiler"

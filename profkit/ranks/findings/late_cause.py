@@ -52,7 +52,16 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
 def is_unrecorded(straggler: Straggler, waits: GroupWaits, joint: Joint) -> bool:
     """Whether host time with nothing recorded is what makes the rank late."""
     least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
+    if straggler.phase == "host" and is_hostless(straggler, joint):
+        return True
     return straggler.phase in ("host", None) and _quiet(straggler, waits, joint)[1] >= least > 0
+
+
+def is_hostless(straggler: Straggler, joint: Joint) -> bool:
+    """Whether the rank's trace holds no host time at all: no operator, no range of the script, no launch."""
+    summary = joint.outcome_of(straggler.rank).summary
+    rows = summary.collectives
+    return not summary.is_cpu and not len(summary.ranges) and bool((rows.issued_ns == rows.start_ns).all())
 
 
 def part_of_delay(share: float) -> str:
@@ -131,7 +140,14 @@ def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Ite
     per = joint.per
     own = own_finding(straggler, waits, joint)
     before, quiet_ns = _quiet(straggler, waits, joint)
-    if straggler.phase in ("host", None) and quiet_ns >= 1:
+    if straggler.phase == "host" and is_hostless(straggler, joint):
+        yield Evidence(
+            statement="its trace has no row of the host: a loader, a sleep and other work on the CPU look the same",
+            metric="straggler.n_host_ranges",
+            value=0.0,
+            unit="count",
+        )
+    elif straggler.phase in ("host", None) and quiet_ns >= 1:
         where = f", mostly before {before}" if before else ""
         yield Evidence(
             statement=f"its CPU spends {format_ns(quiet_ns)} {per} longer than its peers with {_UNRECORDED}{where}",

@@ -9,11 +9,18 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import py_spy_loader, system_timeline
+from profkit.analyzers.tools import py_spy_loader, recapture, system_timeline
 from profkit.findings.stragglers import LATE_RANK, LATE_WORDS, UNRECORDED
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.joint_lateness import for_all, recoverable_ns, waiting_for, waiting_words
-from profkit.ranks.findings.late_cause import cause_evidence, is_slower, is_unrecorded, models_apart, part_of_delay
+from profkit.ranks.findings.late_cause import (
+    cause_evidence,
+    is_hostless,
+    is_slower,
+    is_unrecorded,
+    models_apart,
+    part_of_delay,
+)
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
@@ -173,6 +180,8 @@ def _fix(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
             "find out what holds launched work up on the late rank's idle device: another process on it (time slicing"
             " looks so), or an event of another device; give the rank a device of its own"
         )
+    if straggler.phase == "host" and is_hostless(straggler, joint):
+        return "first record the host's operators and calls on all ranks as well: then it is known what the CPU does"
     if straggler.phase == "host":
         return (
             "check what else that rank's CPU is doing: logging, checkpoints, garbage collection, other processes;"
@@ -203,6 +212,10 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
     rank = straggler.rank
     if straggler.phase == "data":
         return py_spy_loader(scope.command)
+    if straggler.phase == "host" and is_hostless(straggler, joint):
+        return recapture(
+            scope, f"what does the CPU of rank {rank} do?", "operators, ranges and calls before its delays"
+        )
     if straggler.phase == "host":
         return system_timeline(
             scope,
