@@ -14,7 +14,7 @@ from profkit.ranks.align.match_types import Method
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS, excess_ns
-from profkit.ranks.measure.stragglers import own_excess_ns
+from profkit.ranks.measure.stragglers import MOST_OWN, own_excess_ns
 from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
@@ -97,7 +97,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
     chiefly = mostly(waits)
     own = own_excess_ns(waits)
     excess = excess_ns(waits.arrival_ns, waits.present)
-    is_their_own = int(own.sum()) >= SKEW.limit("waiting") * int(excess.sum())
+    is_their_own = int(own.sum()) >= MOST_OWN * int(excess.sum())
     last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits, own if is_their_own else excess)[:3])
     title = "" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler"
     return SKEW.found(

@@ -35,7 +35,7 @@ from profkit.ranks.reduce.records import PHASES, Group, RankSummary
 _AS_LATE: Final = 0.5
 """Lateness, as a share of the latest rank's, from which a rank is named although it nearly always comes before that
 one: two slow devices are two, not one. Chosen: on the Megatron set the third rank has 25 %."""
-_MOST_OWN: Final = 0.1
+MOST_OWN: Final = 0.1
 """Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
 lateness counts in each of some buckets that run beside each other, rarely in ten."""
 _OWN_PHASE: Final = 0.5
@@ -287,7 +287,7 @@ def _held_up(waits: GroupWaits, least: float) -> str:
     late = lateness_ns(waits.arrival_ns, waits.present).sum(axis=0)
     column = int(late.argmax())
     own = int(lateness_ns(waits.own_ns.sum(axis=2), waits.present)[:, column].sum())
-    if late[column] < least * _span_ns(waits) or own >= _MOST_OWN * late[column]:
+    if late[column] < least * _span_ns(waits) or own >= MOST_OWN * late[column]:
         return ""
     return (
         f"rank {waits.ranks[column]} is late, but its own work since its last collective explains only"
