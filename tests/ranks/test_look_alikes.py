@@ -65,7 +65,7 @@ def test_a_rank_that_is_slow_in_one_step_of_few_is_no_straggler(tmp_path, n_rank
     """Its ten collectives are late together: for the question whether it is late always they count once."""
     report = triaged(job(n_ranks, n_steps, slower=lambda rank, step: 1.8 if (rank, step) == (1, 1) else 1.0), tmp_path)
     assert late(report) == []
-    assert f"rank 1 is late in 1 of {n_steps} steps only" in texts(report)
+    assert f"% of that in 1 of {n_steps} steps, but is not a proven straggler: in the other steps" in texts(report)
 
 
 def test_a_rank_that_is_slow_in_two_steps_of_few_is_one(tmp_path):
@@ -209,3 +209,32 @@ def test_without_host_rows_it_is_not_known_what_a_late_host_does(tmp_path, kept)
     assert cause(report) == "host: not recorded"
     assert "its trace has no row of the host" in texts(report)
     assert report.verdict.next_tool.name == "torch.profiler"
+
+
+def test_a_checkpoint_on_one_rank_is_said_to_be_in_one_step(tmp_path):
+    report = triaged(job(4, 12, 3, late_ns=lambda rank, step: 200 * MS * ((rank, step) == (0, 6))), tmp_path)
+    assert late(report) == []
+    assert "of that in 1 of 12 steps, but is not a proven straggler" in texts(report)
+
+
+@pytest.mark.parametrize(("n_steps", "name"), [(12, "comm.bandwidth"), (4, "comm.exposed")])
+@pytest.mark.parametrize(("transfer_ms", "is_first"), [(3, False), (10, True)])
+def test_below_half_of_the_step_communication_stands_behind_a_late_rank(tmp_path, n_steps, name, transfer_ms, is_first):
+    """Rank 1 is 3 ms late in steps of 25 or 46 ms, of which transfer takes 9 or 30 ms."""
+    world = Group(name="0", ranks=(0, 1, 2, 3))
+
+    def program(rank: int) -> Iterator[Op]:
+        for _ in range(n_steps):
+            yield Op(what="step")
+            yield Op(what="data", ns=MS + 3 * MS * (rank == 1))
+            for _ in range(3):
+                yield Op(what="compute", ns=4 * MS)
+                yield Op(what="collective", name="allreduce", group=world)
+                yield Op(what="join_stream")
+            yield Op(what="join")
+            yield Op(what="sync")
+
+    ranks = run({rank: program(rank) for rank in range(4)}, transfer_ns=transfer_ms * MS)
+    found = [one.id for one in triaged(ranks, tmp_path).verdict.findings]
+    assert found.index(name) < found.index("straggler.rank") if is_first else found[0] == "straggler.rank"
+    assert name in found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
@@ -159,17 +161,29 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
     """Why the rank with nearly all of the lateness is not named."""
     if rank is None:
         return
-    excess = own_excess_ns(waits).sum(axis=0)
-    share = float(excess[waits.ranks.index(rank)] / max(int(excess.sum()), 1))
+    excess, column = own_excess_ns(waits), waits.ranks.index(rank)
+    share = float(excess[:, column].sum() / max(int(excess.sum()), 1))
     # by identity: two groups may be of the same ranks
     reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
     yield Evidence(
-        statement=f"rank {rank} has {format_fraction(share)} of the delay, but is not a proven straggler: {reason}",
+        statement=(
+            f"rank {rank} has {format_fraction(share)} of the delay{_in_one_step(excess[:, column], waits)}, but is not"
+            f" a proven straggler: {reason}"
+        ),
         metric="comm.largest_share",
         value=share,
         unit="fraction",
         expected=f"< {format_fraction(SKEW.limit('mostly_one'))} where ranks take turns",
     )
+
+
+def _in_one_step(excess: I64, waits: GroupWaits) -> str:
+    """How much of a rank's delay [n] is in its worst step, where that is most of it: a checkpoint looks so."""
+    numbers, step = np.unique(waits.step, return_inverse=True)
+    by_step = np.bincount(step.reshape(-1), excess)[numbers >= 0]
+    if by_step.size < 2 or 2 * by_step.max() < max(excess.sum(), 1):
+        return ""
+    return f", {format_fraction(float(by_step.max() / excess.sum()))} of that in 1 of {by_step.size} steps"
 
 
 def _skew_tool(rank: int | None, scope: Scope) -> NextTool:

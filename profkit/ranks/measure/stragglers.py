@@ -269,7 +269,7 @@ def _reason_of_one_step(found: Straggler, late: I64, present: Bool, waits: Group
     column = waits.ranks.index(found.rank)
     if not is_of_one_step(waits.step, late, present, column, least_ns=least):
         return ""
-    return f"rank {found.rank} is late in 1 of {waits.n_steps} steps only: a checkpoint or a first pass looks so"
+    return f"in the other steps it is hardly late ({waits.n_steps} recorded): a checkpoint or a first pass looks so"
 
 
 def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
