@@ -36,15 +36,18 @@ def superseding(
     )
 
 
-def ranked_causes(findings: Sequence[Finding]) -> list[Finding]:
-    """The causes, the largest expected saving first; of two on the same time the one that names what to change."""
+def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True) -> list[Finding]:
+    """The causes, the largest expected saving first; of two on the same time the one that names what to change.
+
+    Of many ranks (not `is_alone`) by their shares: what a fix saves one rank, waits for others may take again.
+    """
     named = [finding for finding in findings if kind_of(finding.id).bottleneck is not None]
     standing = [
         _with_joined(finding, named)
         for finding in named
         if superseding(finding, findings, Way.JOINED, Way.BEHIND) is None
     ]
-    return sorted(standing, key=order)
+    return sorted(standing, key=order if is_alone else by_share)
 
 
 def order(finding: Finding) -> tuple[float, float]:
@@ -52,7 +55,12 @@ def order(finding: Finding) -> tuple[float, float]:
 
     Not by its part of the bar, which is where time goes, not what a change gives.
     """
-    return -finding.recoverable_ns * finding.confidence, -finding.fraction * finding.confidence
+    return -finding.recoverable_ns * finding.confidence, by_share(finding)
+
+
+def by_share(finding: Finding) -> float:
+    """Its place by its part of the window, times how sure, the least first."""
+    return -finding.fraction * finding.confidence
 
 
 def led_by(lead: Finding | None, others: Iterable[Finding]) -> list[Finding]:

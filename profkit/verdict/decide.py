@@ -45,7 +45,7 @@ _STARTING: Final = {
 
 def decide(case: Case) -> Verdict:
     """The verdict of a case."""
-    causes = compete.ranked_causes(case.findings)
+    causes = compete.ranked_causes(case.findings, is_alone=case.is_alone)
     if case.refusals:
         return _inconclusive(case, causes, "this trace does not allow a verdict: " + case.refusals[0], None)
     top = causes[0] if causes else None
@@ -90,6 +90,8 @@ def _starting(case: Case, top: Finding | None) -> Finding | None:
 def _weight(case: Case, finding: Finding) -> float:
     """Share (0-1) of the step that a cause has or that a fix saves at most, the larger: debts are paid elsewhere."""
     whole_ns = case.step_ns or case.budget.window_ns
+    if not case.is_alone:
+        return finding.fraction
     return max(finding.fraction, finding.recoverable_ns / whole_ns if whole_ns else 0.0)
 
 

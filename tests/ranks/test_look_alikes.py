@@ -65,7 +65,7 @@ def test_a_rank_that_is_slow_in_one_step_of_few_is_no_straggler(tmp_path, n_rank
     """Its ten collectives are late together: for the question whether it is late always they count once."""
     report = triaged(job(n_ranks, n_steps, slower=lambda rank, step: 1.8 if (rank, step) == (1, 1) else 1.0), tmp_path)
     assert late(report) == []
-    assert f"% of that in 1 of {n_steps} steps, but is not a proven straggler: in the other steps" in texts(report)
+    assert f"% of that in 1 of {n_steps} steps; it is not proven to be late: in the other steps" in texts(report)
 
 
 def test_a_rank_that_is_slow_in_two_steps_of_few_is_one(tmp_path):
@@ -166,7 +166,7 @@ def test_a_device_that_runs_all_kernels_slower_is_slow(tmp_path):
 def test_a_persistent_kernel_with_more_to_do_does_not_make_the_device_slow(tmp_path, slower, grid):
     report = triaged(ran(slower, grid), tmp_path)
     assert cause(report) == "compute: same kernels 1.30x"
-    assert "for more work that their names and grids do not show, or on a slow device" in late(report)[0].fix
+    assert "for more work that the trace does not show, or on a slower device" in late(report)[0].fix
     assert report.verdict.next_tool.name == "profkit compare"
 
 
@@ -214,7 +214,7 @@ def test_without_host_rows_it_is_not_known_what_a_late_host_does(tmp_path, kept)
 def test_a_checkpoint_on_one_rank_is_said_to_be_in_one_step(tmp_path):
     report = triaged(job(4, 12, 3, late_ns=lambda rank, step: 200 * MS * ((rank, step) == (0, 6))), tmp_path)
     assert late(report) == []
-    assert "of that in 1 of 12 steps, but is not a proven straggler" in texts(report)
+    assert "of that in 1 of 12 steps; it is not proven to be late" in texts(report)
 
 
 @pytest.mark.parametrize(("n_steps", "name"), [(12, "comm.bandwidth"), (4, "comm.exposed")])

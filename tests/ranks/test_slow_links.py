@@ -73,4 +73,4 @@ def test_ranks_that_a_slow_group_holds_up_do_not_wait_in_turn(tmp_path):
     skew = found(report, "comm.skew")
     assert report.verdict.findings[0].id == "comm.slow_link"
     assert skew.title == "ranks wait for late ranks, whose own work in the steps does not explain it"
-    assert "the ranks that came last: rank" in skew.evidence[2].statement
+    assert "came last, of" in skew.evidence[2].statement
