@@ -13,6 +13,7 @@ from profkit.analyzers import (
     overlap,
     precision,
     quality,
+    roof,
     steps,
     streams,
     syncs,
@@ -33,6 +34,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         memory.ANALYZER,
         kernels.ANALYZER,
         precision.ANALYZER,
+        roof.ANALYZER,
         operators.ANALYZER,
         streams.ANALYZER,
     )

@@ -19,6 +19,7 @@ from profkit.findings import (
     kernels,
     memory,
     pipeline,
+    roof,
     stragglers,
     tokens,
 )
@@ -34,6 +35,7 @@ _FAMILIES: Final = (
     copies,
     memory,
     kernels,
+    roof,
     stragglers,
     tokens,
     pipeline,

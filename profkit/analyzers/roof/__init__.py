@@ -1,0 +1,6 @@
+"""How far is the work from what its device can do? FLOPs, bytes, MFU, and the time at the roof (docs/roof.md)."""
+
+from profkit.analyzers.roof.judged import ANALYZER, judge
+from profkit.analyzers.roof.measured import Distance, measure
+
+__all__ = ["ANALYZER", "Distance", "judge", "measure"]
