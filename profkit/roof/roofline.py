@@ -12,8 +12,8 @@ from profkit.roof.formulas.work import Work
 from profkit.roof.peaks import Peak
 
 STREAMED: Final = 2.5
-"""Times the largest cache from which on data comes from memory. Measured: in reference traces elementwise operators on 1
-to 2.1 times the cache take as little as 0.7 of the time that the bandwidth allows, on more never less than 1.05."""
+"""Times the largest cache from which on data comes from memory. Measured: in reference traces elementwise operators on
+1 to 2.1 times the cache take as little as 0.7 of the time that the bandwidth allows, on more never less than 1.05."""
 
 
 class Limit(StrEnum):

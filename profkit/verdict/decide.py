@@ -133,15 +133,16 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     top = weighty[0] if weighty else None
     listed = compete.led_by(top or next(iter(work), None), (*work, *causes))
     what = "operators" if case.is_cpu else "kernels"
+    roof = f"; {case.at_roof}" if case.at_roof else ""
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
-        headline = f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time"
+        headline = f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time{roof}"
     elif top is not None:
-        headline = f"{said} of the window is compute; {top.title}"
+        headline = f"{said} of the window is compute; {top.title}{roof}"
     elif work:
-        headline = f"{said} of the window is compute; {work[0].title}. Is that intentional?"
+        headline = f"{said} of the window is compute; {work[0].title}{roof}. Is that intentional?"
     else:
-        headline = f"the {what} themselves take {said} of the window"
+        headline = f"the {what} themselves take {said} of the window{roof}"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
     return Verdict(
         bottleneck=Bottleneck.KERNEL,

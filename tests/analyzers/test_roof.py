@@ -1,6 +1,7 @@
 """Time, FLOPs and roofs of operators on drawn traces: what is counted, what fires, what stays quiet."""
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.analyzers.roof import ANALYZER
 from profkit.analyzers.roof.shown import mfu_sentence, step_sentence, summary
@@ -76,7 +77,7 @@ def test_mfu_is_flops_over_steps_and_peak():
     assert family.share == pytest.approx(ROOF_NS / 880_000)
     assert family.flop_per_s == pytest.approx(2 * 4096**3 / 880e-6)
     assert result.left_ns == pytest.approx(4 * (880_000 - ROOF_NS), abs=4)
-    assert step_sentence(result) == "at the roof this step takes 1.56 ms instead of 2.00 ms"
+    assert step_sentence(result) == "at the roof (bf16) this step takes 1.56 ms instead of 2.00 ms"
     assert mfu_sentence(result) == "MFU 22.0 % of 312 TFLOP/s (bf16, dense, A100 80 GB SXM)"
     assert ANALYZER.judge(result) == ()  # half of the roof is a good kernel
 
@@ -86,7 +87,30 @@ def test_slow_products_are_found_with_what_the_roof_leaves():
     assert finding.id == BELOW_ROOF.id
     assert finding.title == "matrix products run at 24.5 % of what the device can do"
     assert finding.recoverable_ns == pytest.approx(1_800_000 - ROOF_NS, abs=2)
-    assert finding.evidence[1].statement == "at the roof this step takes 641 us instead of 2.00 ms"
+    assert finding.evidence[1].statement == "at the roof (bf16) this step takes 641 us instead of 2.00 ms"
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "kind", "fix"),
+    [
+        ("pytorch_flash::flash_fwd_kernel", BF16, "fused already"),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", FP32, "in bf16 or fp16"),
+        (GEMM, BF16, "choose a fused kernel"),
+    ],
+)
+def test_the_fix_of_attention_fits_its_kernel(kernel_name, kind, fix):
+    name, sizes = "aten::scaled_dot_product_attention", [[4, 16, 4096, 64]] * 3
+    concrete = ["", "", "", "", "0.", "False", "", "False"]
+    rows = steps(4, 100 * MS)
+    for step in range(4):
+        at = step * 100 * MS
+        attend = op(name, at, at + 10_000, [*sizes, [], [], [], [], []], kind=kind, concrete=concrete)
+        args = dict(attend.args) | {"Input type": [kind] * 3 + ["", "Scalar", "Scalar", "", "Scalar"]}
+        rows += [replace(attend, args=args)]
+        rows += launched(kernel_name, at + 1000, at + 100_000, at + 99 * MS, step + 1)
+    (finding,) = ANALYZER.judge(measured(rows))
+    assert finding.title.startswith("attention runs at ")
+    assert fix in finding.fix
 
 
 def test_work_above_its_roof_is_said_and_not_clipped():

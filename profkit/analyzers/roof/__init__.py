@@ -2,5 +2,6 @@
 
 from profkit.analyzers.roof.judged import ANALYZER, judge
 from profkit.analyzers.roof.measured import Distance, measure
+from profkit.analyzers.roof.shown import at_roof
 
-__all__ = ["ANALYZER", "Distance", "judge", "measure"]
+__all__ = ["ANALYZER", "Distance", "at_roof", "judge", "measure"]

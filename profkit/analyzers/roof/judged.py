@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from profkit.analyzers.base import Analyzer
@@ -11,17 +12,29 @@ from profkit.analyzers.roof.uses import Family
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF
 from profkit.model.finding import Evidence, Finding, Severity
+from profkit.model.names import Precision
 from profkit.roof.roofline import Limit
 from profkit.units import format_fraction, format_ns
 
 _FIXES: Final = {
     "matmul": "give products more rows (a larger batch), with sizes that are multiples of 64; torch.compile(mode='max-autotune') chooses among kernels",
-    "attention": "let F.scaled_dot_product_attention choose a fused kernel: bf16 or fp16, no dense mask, heads of 64 or 128",
     "convolution": "keep model and batches in channels_last, in bf16 or fp16, and set torch.backends.cudnn.benchmark = True",
 }
 _FIX_OF_MEMORY: Final = (
     "keep tensors contiguous and fuse these operators (torch.compile): fewer, larger passes over memory"
 )
+_IS_FUSED: Final = re.compile(r"flash|fmha|attn|attention|sdpa|cudnn", re.IGNORECASE)
+_FULL: Final = (Precision.FP32, Precision.TF32, Precision.FP64)
+
+
+def _fix(family: Family) -> str:
+    if family.name != "attention":
+        return _FIXES.get(family.name, _FIX_OF_MEMORY)
+    if family.precision in _FULL:
+        return "run attention in bf16 or fp16: the fast fused kernels take no other format"
+    if _IS_FUSED.search(family.kernel):
+        return "this attention is fused already: try another backend (torch.nn.attention.sdpa_kernel) or a newer kernel library; longer sequences and heads of 64 or 128 suit the kernels best"
+    return "let F.scaled_dot_product_attention choose a fused kernel: bf16 or fp16, no dense mask, heads of 64 or 128"
 
 
 def judge(result: Distance) -> tuple[Finding, ...]:
@@ -85,7 +98,7 @@ def _below(result: Distance, family: Family) -> Finding:
                 unit="fraction",
             ),
         ),
-        fix=_FIXES.get(family.name, _FIX_OF_MEMORY),
+        fix=_fix(family),
         next_tools=(
             kernel_profile(
                 scope,

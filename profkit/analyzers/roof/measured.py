@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Scope, scope_of
+from profkit.analyzers.base import Scope, bare_step_ns, profiled_mean_ns, scope_of
 from profkit.analyzers.roof.uses import Family, Use, families
+from profkit.findings.roof import ABOVE_ROOF
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
@@ -28,8 +29,6 @@ _FORMATS: Final = tuple(Precision)
 _WORTH: Final = 0.05
 """Share of the model's FLOPs from which on the fastest number format is the one MFU is of. Chosen: what runs less is a
 few layers kept in another format."""
-ABOVE: Final = 1.02
-"""Times the roof from which on work is above it: a formula or a peak is wrong. Chosen: data sheets round to 1 %."""
 
 
 class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -64,7 +63,8 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def above(self) -> tuple[Use, ...]:
         """Uses faster than their roof: there a formula or a peak is wrong."""
-        return tuple(use for use in self.uses if (use.roof_ns or 0) > ABOVE * use.time_ns)
+        most = 1 + ABOVE_ROOF.limit("above")
+        return tuple(use for use in self.uses if (use.roof_ns or 0) > most * use.time_ns)
 
     @property
     def above_ns(self) -> int:
@@ -329,10 +329,10 @@ def _steps(facts: Facts) -> dict[str, Any]:
     wanted = {step.index for step in steps_in_window(trace)}
     chosen = [place for place, step in enumerate(trace.steps) if step.index in wanted]
     sums = {name: int(counts[chosen].sum()) for name, counts in told(trace).items() if name != "embedded"}
-    plain = trace.meta.unprofiled_step_ns
+    bare = bare_step_ns(facts.step_ns, trace.meta.unprofiled_step_ns, profiled_mean_ns(trace.meta))
     return {
         "scope": scope_of(facts),
-        "step_ns": plain if plain and facts.step_ns else facts.step_ns,
+        "step_ns": bare or facts.step_ns,
         "recorded_step_ns": facts.step_ns,
         "told": {name: total for name, total in sums.items() if total},
     }

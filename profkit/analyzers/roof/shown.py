@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.analyzers.roof.measured import Distance
-from profkit.analyzers.roof.uses import Family, Use
+from profkit.analyzers.roof.uses import Family, Use, formats
 from profkit.findings.roof import BELOW_ROOF
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.roof.roofline import Limit
 from profkit.units import format_fraction, format_ns, format_quantity
 
 _MAX_SHOWN: Final = 15
+_NAMED: Final = 0.1
+"""Chosen: a number format with less of the time of products is not named."""
 COMPLETE: Final = 0.95
 """Share of the time of matrix kernels whose FLOPs are known, from which on their sum is the model's. Chosen."""
 NAMES: Final = {
@@ -34,18 +36,34 @@ def tera(flop_per_s: float) -> str:
 def rate_of(family: Family) -> str:
     """What a family reaches of what limits it, in brackets."""
     if family.limit is Limit.COMPUTE and family.flop_per_s is not None:
-        return f" ({tera(family.flop_per_s)})"
-    return "" if family.bytes_per_s is None else f" ({format_quantity(family.bytes_per_s / 1e9, 'GB/s')})"
+        return f" (it reaches {tera(family.flop_per_s)} in {family.precision.value})"
+    rate = family.bytes_per_s
+    return "" if rate is None else f" (it reaches {format_quantity(rate / 1e9, 'GB/s')} of memory)"
+
+
+def at_roof(result: Distance | None) -> str:
+    """What a step takes with every operator that has a roof at its roof; "" where too little has one."""
+    if result is None or not result.left_ns or result.above or result.known_share < BELOW_ROOF.limit("known"):
+        return ""
+    used = [use for use in result.uses if use.work.is_matrix and use.roof is not None]
+    total = sum(use.time_ns for use in used)
+    named = [made for made in formats(used) if sum(u.time_ns for u in used if u.precision is made) >= _NAMED * total]
+    roof = f"at the roof ({', '.join(named)})" if named else "at the roof"
+    if result.step_ns:
+        return f"{roof} this step takes {format_ns(_left_over(result, result.step_ns))}"
+    return f"{roof} the work of this window takes {format_ns(_left_over(result, result.scope.window_ns))}"
 
 
 def step_sentence(result: Distance) -> str:
-    """What a step takes with every operator that has a roof at its roof."""
-    scope, left = result.scope, result.scope.per_step(result.left_ns)
-    if result.step_ns:
-        at_roof = format_ns(max(result.step_ns - left, 0))
-        return f"at the roof this step takes {at_roof} instead of {format_ns(result.step_ns)}"
-    at_roof = format_ns(max(scope.window_ns - left, 0))
-    return f"at the roof the work of this window takes {at_roof} instead of {format_ns(scope.window_ns)}"
+    """The same, beside what it takes; "" where too little has a roof."""
+    said = at_roof(result)
+    return said and f"{said} instead of {format_ns(result.step_ns or result.scope.window_ns)}"
+
+
+def _left_over(result: Distance, whole_ns: int) -> int:
+    """What remains of a step, or of the window."""
+    left = result.scope.per_step(result.left_ns) if result.step_ns else result.left_ns
+    return max(whole_ns - left, 0)
 
 
 def is_complete(result: Distance) -> bool:
@@ -132,7 +150,7 @@ def summary(result: Distance) -> str:
     if result.peak is None:
         whose = f" {result.device}" if result.device else " this device"
         said.append(f"no peak is known for{whose}: rates (-v) have no roof")
-    elif result.left_ns and is_known and not result.above:
+    else:
         said.append(step_sentence(result))
     if not is_known:
         said.append(f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time only")
@@ -174,7 +192,7 @@ def _operators(result: Distance) -> TableView:
                 use.precision.value,
                 use.n_calls,
                 use.time_ns,
-                _rounded(_rate(use.flops, use), 1e12),
+                _rounded(_rate(use.least_flops, use), 1e12),
                 _rounded(_rate(use.n_bytes, use), 1e9),
                 None if use.roof_ns is None or not use.time_ns else use.roof_ns / use.time_ns,
                 "-" if use.roof is None else use.roof.limit.value,

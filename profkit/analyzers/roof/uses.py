@@ -31,8 +31,13 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def flops(self) -> int | None:
-        """Of all calls."""
+        """Of all calls, with what a causal mask hides: those that MFU counts."""
         return None if self.work.flops is None else self.work.flops * self.n_calls
+
+    @property
+    def least_flops(self) -> int | None:
+        """The same without what a mask hides: those of achieved rates, which the roof allows."""
+        return None if self.work.least_flops is None else self.work.least_flops * self.n_calls
 
     @property
     def n_bytes(self) -> int | None:
@@ -61,6 +66,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """The kernel that has most of the time above the roof."""
     limit: Limit | None
     """What sets most of the least time."""
+    precision: Precision
+    """The number format with most of the time."""
 
     @property
     def share(self) -> float | None:
@@ -82,6 +89,14 @@ def families(uses: Iterable[Use]) -> tuple[Family, ...]:
     return tuple(sorted(made, key=lambda family: -family.time_ns))
 
 
+def formats(uses: Iterable[Use]) -> tuple[Precision, ...]:
+    """The number formats of uses, the one with most time first."""
+    time: dict[Precision, int] = {}
+    for use in uses:
+        time[use.precision] = time.get(use.precision, 0) + use.time_ns
+    return tuple(sorted(time, key=lambda precision: -time[precision]))
+
+
 def _family(name: str, uses: list[Use]) -> Family:
     judged = [use for use in uses if use.roof_ns is not None]
     left: dict[str, float] = {}
@@ -96,10 +111,11 @@ def _family(name: str, uses: list[Use]) -> Family:
         time_ns=sum(use.time_ns for use in uses),
         judged_ns=sum(use.time_ns for use in judged),
         roof_ns=sum(use.roof_ns or 0.0 for use in judged),
-        flop_per_s=_rate([(use.flops, use.time_ns) for use in uses]),
+        flop_per_s=_rate([(use.least_flops, use.time_ns) for use in uses]),
         bytes_per_s=_rate([(use.n_bytes, use.time_ns) for use in uses]),
         kernel=max(left, key=lambda kernel: left[kernel], default=""),
         limit=max(limits, key=lambda limit: limits[limit], default=None),
+        precision=formats(uses)[0],
     )
 
 

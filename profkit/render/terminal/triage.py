@@ -202,6 +202,8 @@ def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> B
     spread = text.spread_sentence(rank)
     if spread and is_full:
         block += layout.wrapped(layout.label("steps"), spread, width)
+    if roof := text.roof_sentence(rank):
+        block += layout.wrapped(layout.label("roof"), roof, width)
     others = text.other_findings(report)
     if others:
         named = "; ".join(f"{clean(finding.title)} ({text.weight(finding, report, of='')})" for finding in others)

@@ -133,6 +133,12 @@ def spread_sentence(rank: RankReport) -> str:
     return f"{steps.n} from {clean(steps.source)}: {', '.join(shown)}"
 
 
+def roof_sentence(rank: RankReport) -> str:
+    """How far the work is from what the device can do, "" where that was not measured."""
+    found = next((section for section in rank.sections if section.analyzer == "roof"), None)
+    return "" if found is None else clean(str(found.values.get("summary") or ""))
+
+
 def shown_rank(report: Report) -> RankReport | None:
     """The rank that the verdict speaks of."""
     wanted = (report.verdict.source, report.verdict.rank)
