@@ -21,8 +21,8 @@ BELOW_ROOF: Final = FindingKind(
         "window": Threshold(
             0.05, "a family of operators takes {} of the window beyond that", "chosen: the severity medium"
         ),
-        "known": Threshold(
-            0.5, "operators with a formula have {} of compute time", "chosen: else what is not known may be the limit"
+        "judged": Threshold(
+            0.5, "operators with a roof have {} of compute time", "chosen: else what is not known may be the limit"
         ),
     },
     lookalikes=(

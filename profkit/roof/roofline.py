@@ -24,9 +24,13 @@ class Limit(StrEnum):
 
 
 class Roof(msgspec.Struct, frozen=True):
-    """The least time of one call, ns, and what sets it."""
+    """The least time of one call, ns, and what sets it.
+
+    `sure_ns` is what even a call takes whose data is all in the cache: less is impossible.
+    """
 
     least_ns: float
+    sure_ns: float
     limit: Limit
 
 
@@ -34,16 +38,17 @@ def roof_of(work: Work, peak: Peak, precision: Precision) -> Roof | None:
     """The roof of one call in this number format; None where neither its arithmetic nor its memory sets one.
 
     Only products of matrices have a roof of arithmetic. Of data that is little larger than the largest cache much may
-    never reach memory, so that memory sets no roof there. Where the format has no peak nothing is said of a product.
+    never reach memory: there memory sets no roof of what computes next to nothing, and none that is sure of a product.
+    Where the format has no peak nothing is said of a product.
     """
-    compute_ns = 0.0
-    if work.is_matrix:
-        rate = peak.flop_per_s.get(precision)
-        if rate is None or work.least_flops is None:
-            return None
-        compute_ns = work.least_flops / rate * 1e9
-    is_in_memory = work.n_bytes is not None and work.n_bytes > STREAMED * peak.cache_bytes
-    memory_ns = (work.n_bytes or 0) / peak.bytes_per_s * 1e9 if is_in_memory else 0.0
-    if not compute_ns and not memory_ns:
+    memory_ns = (work.n_bytes or 0) / peak.bytes_per_s * 1e9
+    is_streamed = (work.n_bytes or 0) > STREAMED * peak.cache_bytes
+    if not work.is_matrix:
+        return Roof(memory_ns, memory_ns, Limit.MEMORY) if is_streamed else None
+    rate = peak.flop_per_s.get(precision)
+    if rate is None or not work.least_flops:
         return None
-    return Roof(max(compute_ns, memory_ns), Limit.COMPUTE if compute_ns >= memory_ns else Limit.MEMORY)
+    compute_ns = work.least_flops / rate * 1e9
+    least_ns = max(compute_ns, memory_ns)
+    limit = Limit.COMPUTE if compute_ns >= memory_ns else Limit.MEMORY
+    return Roof(least_ns, least_ns if is_streamed else compute_ns, limit)

@@ -221,10 +221,36 @@ def test_a_gradient_of_a_gradient_is_no_recomputation():
 
 def test_kernels_without_an_operator_make_mfu_a_lower_bound():
     rows = products(4, 2 * MS, 800_000)
-    rows += [kernel(GEMM, step * 2 * MS + MS, step * 2 * MS + 1_900_000, correlation=100 + step) for step in range(4)]
+    rows += [kernel(GEMM, step * 2 * MS + MS, step * 2 * MS + 1_700_000, correlation=100 + step) for step in range(4)]
     result = measured(rows)
-    assert result.matrix_known_share == pytest.approx(0.8 / 1.7)
+    assert result.matrix_known_share == pytest.approx(0.8 / 1.5)
     assert mfu_sentence(result).startswith("MFU at least ")
+
+
+def test_where_most_products_are_unknown_there_is_no_mfu():
+    rows = products(4, 2 * MS, 200_000)
+    rows += [kernel(GEMM, step * 2 * MS + MS, step * 2 * MS + 1_700_000, correlation=100 + step) for step in range(4)]
+    assert measured(rows).mfu is None
+
+
+def test_an_operator_at_the_edge_has_all_of_its_time_or_none():
+    trace = trace_of(products(4, 2 * MS, 880_000), **A100)
+    low, high = trace.window_ns
+    cut = replace(trace, window_ns=(low + 500_000, high - 1_500_000), steps=())
+    result = ANALYZER.measure(Facts.of(cut))
+    # the first product began before the window, the last ends after it
+    assert (result.uses[0].n_calls, result.uses[0].time_ns) == (3, 3 * 880_000)
+    assert result.above == ()
+
+
+def test_products_from_the_cache_are_at_their_roof_at_most():
+    # 16 x 4096 by 4096 x 4096: 34 MB are 16.5 us of memory, 0.5 GFLOP 1.7 us of arithmetic
+    thin = {"dims": [[16, 4096], [4096, 4096]]}
+    result = measured(products(4, MS, 10_000, **thin))
+    assert (result.families[0].share, result.above) == (1.0, ())
+    result = measured(products(4, MS, 33_000, **thin))
+    assert result.families[0].share == pytest.approx(0.5, abs=0.01)
+    assert measured(products(4, MS, 1_500, **thin)).above
 
 
 def test_a_graph_of_unknown_work_has_no_roof_to_speak_of():

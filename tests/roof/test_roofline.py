@@ -20,7 +20,6 @@ def work(family="matmul", flops=None, n_bytes=None):
     [
         (10**11, 10**8, 10**6, Limit.COMPUTE),  # 1 ms against 0.1 ms
         (10**9, 10**9, 10**6, Limit.MEMORY),  # 10 us against 1 ms
-        (10**9, 10**6, 10**4, Limit.COMPUTE),  # of a few megabytes much is in the cache
         (10**9, None, 10**4, Limit.COMPUTE),
     ],
 )
@@ -28,6 +27,13 @@ def test_the_slower_of_two_limits_is_the_roof(flops, n_bytes, least_ns, limit):
     roof = roof_of(work(flops=flops, n_bytes=n_bytes), PEAK, Precision.BF16)
     assert roof.least_ns == pytest.approx(least_ns)
     assert roof.limit is limit
+
+
+def test_what_may_be_in_the_cache_is_not_sure_to_wait_for_memory():
+    roof = roof_of(work(flops=10**8, n_bytes=2 * 10**6), PEAK, Precision.BF16)
+    assert (roof.least_ns, roof.sure_ns) == (pytest.approx(2000), pytest.approx(1000))
+    roof = roof_of(work(flops=10**8, n_bytes=3 * 10**6), PEAK, Precision.BF16)
+    assert roof.sure_ns == roof.least_ns == pytest.approx(3000)
 
 
 def test_what_a_causal_mask_hides_takes_no_time():

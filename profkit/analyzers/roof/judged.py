@@ -40,7 +40,7 @@ def _fix(family: Family) -> str:
 def judge(result: Distance) -> tuple[Finding, ...]:
     """The family that its roof leaves most of, and whether the roof is wrong."""
     above = _above(result)
-    if above or result.peak is None or result.known_share < BELOW_ROOF.limit("known"):
+    if above or result.peak is None or result.judged_share < BELOW_ROOF.limit("judged"):
         return above
     low = [
         family
@@ -116,12 +116,12 @@ def _below(result: Distance, family: Family) -> Finding:
 
 def _above(result: Distance) -> tuple[Finding, ...]:
     """Said, never clipped: a sum with such work in it would be wrong."""
-    if not result.above or result.above_ns < ABOVE_ROOF.limit("time") * result.work_ns:
+    if not result.above:
         return ()
     worst = max(result.above, key=lambda use: use.time_ns)
     peak = result.peak
     assert peak is not None  # noqa: S101 - there is a roof
-    ratio = (worst.roof_ns or 0) / worst.time_ns if worst.time_ns else 0.0
+    faster = worst.time_ns / worst.roof_ns if worst.roof_ns else 0.0
     share = min(result.above_ns / result.work_ns, 1.0) if result.work_ns else 0.0
     return (
         ABOVE_ROOF.found(
@@ -131,7 +131,7 @@ def _above(result: Distance) -> tuple[Finding, ...]:
             severity=Severity.INFO,
             evidence=(
                 Evidence(
-                    statement=f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(1 / ratio)}"
+                    statement=f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(faster)}"
                     f" of the least that {peak.name} needs for it; operators like it have {format_fraction(share)} of compute time",
                     metric="roof.above_share",
                     value=share,

@@ -31,6 +31,10 @@ _WORTH: Final = 0.05
 few layers kept in another format."""
 
 
+_HALF: Final = 0.5
+"""Share of the time of matrix kernels that must be known for a lower bound of MFU to say anything. Chosen."""
+
+
 class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The work of a window, and how far it is from what the device can do."""
 
@@ -62,14 +66,21 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def above(self) -> tuple[Use, ...]:
-        """Uses faster than their roof: there a formula or a peak is wrong."""
-        most = 1 + ABOVE_ROOF.limit("above")
-        return tuple(use for use in self.uses if (use.roof_ns or 0) > most * use.time_ns)
+        """Uses faster than their roof, where they have enough time to move a sum: there a formula or a peak is wrong."""
+        found = tuple(use for use in self.uses if use.is_above(ABOVE_ROOF.limit("above")))
+        is_enough = sum(use.time_ns for use in found) >= ABOVE_ROOF.limit("time") * self.work_ns
+        return found if is_enough else ()
 
     @property
     def above_ns(self) -> int:
         """Their time."""
         return sum(use.time_ns for use in self.above)
+
+    @cached_property
+    def judged_share(self) -> float:
+        """Share of compute time whose operators have a roof, 0-1."""
+        judged = sum(use.time_ns for use in self.uses if use.roof is not None)
+        return min(judged / self.work_ns, 1.0) if self.work_ns else 0.0
 
     @property
     def known_share(self) -> float:
@@ -116,8 +127,8 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         A step that takes less without the profiler is that much faster.
         """
-        peak = self.peak_flop_per_s
-        if peak is None or not self.scope.window_ns or not flops:
+        peak, known = self.peak_flop_per_s, self.matrix_known_share
+        if peak is None or not self.scope.window_ns or not flops or (known is not None and known < _HALF):
             return None
         slower = self.recorded_step_ns / self.step_ns if self.recorded_step_ns and self.step_ns else 1.0
         return flops / (self.scope.window_ns * 1e-9 * peak) * slower
@@ -152,7 +163,7 @@ def measure(facts: Facts) -> Distance | Skipped:
     if not work.works:
         has_ops = len(trace.ops) > 0
         reason = "operators were recorded without shapes" if has_ops else "no operators in this trace"
-        how = "record shapes: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)"
+        how = "record them: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)"
         if trace.meta.has_shapes or (trace.signatures and has_ops):
             reason, how = "no operator with recorded shapes has a formula", ""
         return Skipped(analyzer="roof", reason=f"{reason}: FLOPs and bytes are not known", how_to_get=how)
@@ -176,7 +187,7 @@ def _of_device(facts: Facts, main: DeviceFacts, work: Counted) -> Distance:
     kernels = _Kernels(
         owner=owner[known],
         name=gpu.name[rows][known],
-        duration_ns=duration[known],
+        duration_ns=(gpu.end_ns[rows] - gpu.start_ns[rows])[known],
         is_start_inside=gpu.start_ns[rows][known] >= low,
     )
     uses = _uses(trace, work, kernels, peak, told_by_name)
@@ -207,7 +218,7 @@ def _of_products(work: Counted, owner: I64) -> NDArray[np.bool_]:
 
 
 class _Kernels(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernels whose operator counts: its row, the code of their name, their time in the window."""
+    """Kernels whose operator counts: its row, the code of their name, their time with what lies beyond the window."""
 
     owner: I64
     name: NDArray[np.int32]
@@ -223,8 +234,9 @@ def _uses(
         return ()
     owners, place = np.unique(kernels.owner, return_inverse=True)
     time = np.bincount(place, kernels.duration_ns, owners.size).astype(np.int64)
-    # an operator whose first kernel ran before the window belongs to the step before
+    # an operator belongs to the window that its first kernel starts in, with all of its time
     begun = np.bincount(place, ~kernels.is_start_inside, owners.size) == 0
+    time[~begun] = 0
     code = _formats(work, owners, place, kernels.name, told_by_name)
     again = work.is_recomputed[owners]
     key = (work.kind[owners] * len(_FORMATS) + code) * 2 + again

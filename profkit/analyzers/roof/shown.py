@@ -43,7 +43,7 @@ def rate_of(family: Family) -> str:
 
 def at_roof(result: Distance | None) -> str:
     """What a step takes with every operator that has a roof at its roof; "" where too little has one."""
-    if result is None or not result.left_ns or result.above or result.known_share < BELOW_ROOF.limit("known"):
+    if result is None or not result.left_ns or result.above or result.judged_share < BELOW_ROOF.limit("judged"):
         return ""
     used = [use for use in result.uses if use.work.is_matrix and use.roof is not None]
     total = sum(use.time_ns for use in used)
@@ -125,6 +125,7 @@ def _values(result: Distance) -> dict[str, object]:
         "peak_bytes_per_s": None if peak is None else peak.bytes_per_s,
         "precision": None if result.precision is None else result.precision.value,
         "known_share": result.known_share,
+        "judged_share": result.judged_share,
         "matrix_known_share": result.matrix_known_share,
         "model_flops_per_step": scope.per_step(model) if model else None,
         "masked_flops_per_step": scope.per_step(result.masked_flops),
@@ -146,8 +147,10 @@ def _values(result: Distance) -> dict[str, object]:
 def summary(result: Distance) -> str:
     """One line for the page: MFU, tokens per second, the step at the roof, and how much of the work is known."""
     said = [mfu_sentence(result), told_sentence(result)]
-    is_known = result.known_share >= BELOW_ROOF.limit("known")
-    if result.peak is None:
+    is_known = result.known_share >= BELOW_ROOF.limit("judged")
+    if result.scope.is_cpu:
+        said.append(_cpu_sentence(result))
+    elif result.peak is None:
         whose = f" {result.device}" if result.device else " this device"
         said.append(f"no peak is known for{whose}: rates (-v) have no roof")
     else:
@@ -157,50 +160,95 @@ def summary(result: Distance) -> str:
     return "; ".join(filter(None, said))
 
 
+def _cpu_sentence(result: Distance) -> str:
+    """What the products of a step reach: a CPU's peak stands in no data sheet that a trace names."""
+    products = [use for use in result.uses if use.work.is_matrix and use.flops]
+    time_ns = sum(use.time_ns for use in products)
+    if not time_ns:
+        return ""
+    rate = sum(use.least_flops or 0 for use in products) / time_ns
+    return f"products of matrices reach {format_quantity(rate, 'GFLOP/s')}, of a CPU whose peak is not known"
+
+
 def _families(result: Distance) -> TableView:
-    return TableView(
-        title="achieved rates by family of operators",
-        headers=("family", "calls", "time", "TFLOP/s", "GB/s", "at the roof", "of the roof"),
-        units=("text", "count", "ns", "count", "count", "ns", "fraction"),
-        rows=tuple(
-            (
-                family.name,
-                family.n_calls,
-                family.time_ns,
-                _rounded(family.flop_per_s, 1e12),
-                _rounded(family.bytes_per_s, 1e9),
-                round(family.roof_ns) if family.judged_ns else None,
-                family.share,
-            )
-            for family in result.families
-        ),
-        note=_note(result),
+    scale, unit = _scale(result)
+    rows = [
+        (
+            family.name,
+            family.n_calls,
+            family.time_ns,
+            _rounded(family.flop_per_s, scale),
+            _rounded(family.bytes_per_s, 1e9),
+            round(family.roof_ns) if family.judged_ns else None,
+            family.share,
+        )
+        for family in result.families
+    ]
+    return _table(
+        result,
+        "achieved rates by family of operators",
+        {"family": "text", "calls": "count", "time": "ns", unit: "count", "GB/s": "count"},
+        {"at the roof": "ns", "of the roof": "fraction"},
+        rows,
+        _note(result),
     )
 
 
 def _operators(result: Distance) -> TableView:
-    return TableView(
-        title="operators by device time, with their roof"
-        if not result.scope.is_cpu
-        else "operators by time, with rates",
-        headers=("operator", "shapes", "format", "calls", "time", "TFLOP/s", "GB/s", "of the roof", "limit"),
-        units=("text", "text", "text", "count", "ns", "count", "count", "fraction", "text"),
-        rows=tuple(
-            (
-                use.operator + (" (again)" if use.is_recomputed else ""),
-                use.shapes,
-                use.precision.value,
-                use.n_calls,
-                use.time_ns,
-                _rounded(_rate(use.least_flops, use), 1e12),
-                _rounded(_rate(use.n_bytes, use), 1e9),
-                None if use.roof_ns is None or not use.time_ns else use.roof_ns / use.time_ns,
-                "-" if use.roof is None else use.roof.limit.value,
-            )
-            for use in result.uses[:_MAX_SHOWN]
-        ),
-        note="(again): computed a second time during backward.",
+    scale, unit = _scale(result)
+    rows = [
+        (
+            use.operator + (" (again)" if use.is_recomputed else ""),
+            use.shapes,
+            use.precision.value,
+            use.n_calls,
+            use.time_ns,
+            _rounded(_rate(use.least_flops, use), scale),
+            _rounded(_rate(use.n_bytes, use), 1e9),
+            None if use.roof_ns is None or not use.time_ns else use.roof_ns / use.time_ns,
+            "-" if use.roof is None else use.roof.limit.value,
+        )
+        for use in result.uses[:_MAX_SHOWN]
+    ]
+    return _table(
+        result,
+        "operators by time, with their rates",
+        {
+            "operator": "text",
+            "shapes": "text",
+            "format": "text",
+            "calls": "count",
+            "time": "ns",
+            unit: "count",
+            "GB/s": "count",
+        },
+        {"of the roof": "fraction", "limit": "text"},
+        rows,
+        "(again): computed a second time during backward." if any(use.is_recomputed for use in result.uses) else "",
     )
+
+
+def _table(
+    result: Distance,
+    title: str,
+    columns: dict[str, str],
+    of_roof: dict[str, str],
+    rows: list[tuple[object, ...]],
+    note: str,
+) -> TableView:
+    """A table whose last columns, those of the roof, are left out where no peak is known."""
+    shown = columns if result.peak is None else columns | of_roof
+    return TableView(
+        title=title,
+        headers=tuple(shown),
+        units=tuple(shown.values()),
+        rows=tuple(row[: len(shown)] for row in rows),
+        note=note,
+    )
+
+
+def _scale(result: Distance) -> tuple[float, str]:
+    return (1e9, "GFLOP/s") if result.scope.is_cpu else (1e12, "TFLOP/s")
 
 
 def _rate(amount: int | None, use: Use) -> float | None:
@@ -216,4 +264,4 @@ def _note(result: Distance) -> str:
     known = f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time"
     if result.peak is None:
         return f"{known}; no peak is known for this device."
-    return f"{known}; peaks of {result.peak.name}: {result.peak.source}."
+    return f"{known}; at the roof: those that have one, with the peaks of {result.peak.name} ({result.peak.source})."

@@ -46,8 +46,18 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def roof_ns(self) -> float | None:
-        """The least time of all calls; None where no roof is known."""
-        return None if self.roof is None else self.roof.least_ns * self.n_calls
+        """The least time of all calls; None where no roof is known.
+
+        What is faster than memory allows because its data was in the cache is at its roof; what is faster than it can
+        be (`is_above`) is not made slower.
+        """
+        if self.roof is None:
+            return None
+        return max(self.roof.sure_ns * self.n_calls, min(self.roof.least_ns * self.n_calls, float(self.time_ns)))
+
+    def is_above(self, share: float) -> bool:
+        """Whether it takes less than is possible, by more than this share: a formula or a peak is wrong."""
+        return self.roof is not None and self.roof.sure_ns * self.n_calls > (1 + share) * self.time_ns
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):

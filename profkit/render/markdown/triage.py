@@ -33,7 +33,7 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
         *_verdict(report),
         *_second_tool(report.handover),
         _budget(rank) if rank is not None else "",
-        _roof(rank) if rank is not None else "",
+        _roof(report, rank) if rank is not None else "",
         *_across(report),
         *_findings(report),
         *_advice(report.verdict),
@@ -116,8 +116,8 @@ def _budget(rank: RankReport) -> str:
     return table(("where the time goes", unit, "share"), cells, n_left=1)
 
 
-def _roof(rank: RankReport) -> str:
-    said = text.roof_sentence(rank)
+def _roof(report: Report, rank: RankReport) -> str:
+    said = text.roof_sentence(report, rank)
     return f"Roof: {escaped(said)}." if said else ""
 
 

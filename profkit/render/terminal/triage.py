@@ -202,7 +202,7 @@ def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> B
     spread = text.spread_sentence(rank)
     if spread and is_full:
         block += layout.wrapped(layout.label("steps"), spread, width)
-    if roof := text.roof_sentence(rank):
+    if roof := text.roof_sentence(report, rank):
         block += layout.wrapped(layout.label("roof"), roof, width)
     others = text.other_findings(report)
     if others:

@@ -133,10 +133,16 @@ def spread_sentence(rank: RankReport) -> str:
     return f"{steps.n} from {clean(steps.source)}: {', '.join(shown)}"
 
 
-def roof_sentence(rank: RankReport) -> str:
-    """How far the work is from what the device can do, "" where that was not measured."""
+def roof_sentence(report: Report, rank: RankReport) -> str:
+    """How far the work is from what the device can do, or why that is not known where it matters; else ""."""
     found = next((section for section in rank.sections if section.analyzer == "roof"), None)
-    return "" if found is None else clean(str(found.values.get("summary") or ""))
+    if found is not None:
+        return clean(str(found.values.get("summary") or ""))
+    device = main_device(rank)
+    missing = next((skip for skip in report.skipped if skip.analyzer == "roof"), None)
+    if missing is None or report.verdict.bottleneck is not Bottleneck.KERNEL or device is None or device.kind == "cpu":
+        return ""
+    return clean(f"{missing.reason} ({missing.how_to_get})" if missing.how_to_get else missing.reason)
 
 
 def shown_rank(report: Report) -> RankReport | None:
