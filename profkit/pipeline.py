@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profkit.analyzers import ANALYZERS, quality, steps
 from profkit.analyzers.base import Analyzer, profiled_mean_ns, scope_of
 from profkit.analyzers.kernels import Kernels
-from profkit.analyzers.roof import Distance, at_roof
+from profkit.analyzers.roof import Distance, at_roof, roof_summary
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
@@ -136,6 +136,7 @@ def _analysed(chosen: Paced) -> Analysed:
         skipped=skipped,
         recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
         is_command_used=bool(trace.meta.command),
+        roof=roof_summary(_of(found, Distance)),
     )
     case = _case(facts, rank, findings, cap, _of(found, Kernels))
     notes = (*faults, *filter(None, [chosen.note]), *case.notes)

@@ -40,6 +40,8 @@ _V100: Final = "NVIDIA V100 data sheet"
 _A100: Final = "NVIDIA A100 data sheet"
 _H100: Final = "NVIDIA H100 data sheet"
 _H200: Final = "NVIDIA H200 data sheet"
+_GA102: Final = "NVIDIA Ampere GA102 whitepaper, fp32 accumulation"
+_ADA: Final = "NVIDIA Ada whitepaper, fp32 accumulation"
 _AMD: Final = "AMD Instinct {} data sheet"
 _AMPERE: Final = (19.5, 19.5, 156, 312, 312, 0, 624)
 _HOPPER: Final = (66.9, 66.9, 494.7, 989.4, 989.4, 1978.9, 1978.9)
@@ -55,6 +57,11 @@ _TABLE: Final = (
     (r"\bT4\b", "T4", (0.25, 8.1, 0, 65, 0, 0, 130), 320, 4, "NVIDIA T4 data sheet"),
     (r"\bA10G\b", "A10G", (0.49, 31.5, 35, 70, 70, 0, 140), 600, 6, "NVIDIA A10G of AWS G5 instances"),
     (r"\bA10\b", "A10", (0.49, 31.2, 62.5, 125, 125, 0, 250), 600, 6, "NVIDIA A10 data sheet"),
+    (r"\bA30\b", "A30", (10.3, 10.3, 82, 165, 165, 0, 330), 933, 24, "NVIDIA A30 data sheet"),
+    (r"\bA40\b", "A40", (0.58, 37.4, 74.8, 149.7, 149.7, 0, 299.3), 696, 6, "NVIDIA A40 data sheet"),
+    (r"RTX A6000", "RTX A6000", (0.6, 38.7, 77.4, 154.8, 154.8, 0, 309.7), 768, 6, _GA102),
+    (r"RTX 3090(?! Ti)", "GeForce RTX 3090", (0.56, 35.6, 35.6, 71, 71, 0, 284), 936, 6, _GA102),
+    (r"RTX 4090(?! [DL])", "GeForce RTX 4090", (1.29, 82.6, 82.6, 165.2, 165.2, 330.3, 660.6), 1008, 72, _ADA),
     (r"\bL4\b", "L4", (0.47, 30.3, 60, 121, 121, 242.5, 242.5), 300, 48, "NVIDIA L4 data sheet"),
     (r"\bL40S\b", "L40S", (1.4, 91.6, 183, 362, 362, 733, 733), 864, 96, "NVIDIA L40S data sheet"),
     (r"A[18]00 80GB PCI", "A100 80 GB PCIe", _AMPERE, 1935, 40, _A100),
@@ -63,6 +70,7 @@ _TABLE: Final = (
     (r"H100 NVL", "H100 NVL", _HOPPER_NVL, 3900, 50, _H100),
     (r"H100 PCI", "H100 PCIe", (51, 51, 378, 756.5, 756.5, 1513, 1513), 2000, 50, _H100),
     (r"H100 80GB HBM3|H100 SXM", "H100 SXM", _HOPPER, 3350, 50, _H100),
+    (r"GH200 480GB", "GH200 96 GB", _HOPPER, 4000, 50, "NVIDIA GH200 data sheet"),
     (r"H200 NVL", "H200 NVL", _HOPPER_NVL, 4800, 50, _H200),
     (r"\bH200\b", "H200 SXM", _HOPPER, 4800, 50, _H200),
     (r"\bGB200\b", "GB200, each GPU", (40, 80, 1250, 2500, 2500, 5000, 5000), 8000, 126, "NVIDIA GB200 data sheet"),

@@ -4,10 +4,15 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.roof import ANALYZER
-from profkit.analyzers.roof.shown import mfu_sentence, step_sentence, summary
+from profkit.analyzers.roof.shown import mfu_sentence, roof_summary, step_sentence
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF
+from profkit.model.documents.report import Report
 from profkit.model.finding import Skipped
 from profkit.model.names import Precision
+from profkit.pipeline import triage_trace
+from profkit.render.json.triage import report_to_dict
+from profkit.render.markdown.triage import render as render_markdown
+from profkit.render.terminal.triage import render as render_text
 from profkit.testing import Row, kernel, launch, span, trace_of
 from profkit.timeline import Facts
 
@@ -119,7 +124,7 @@ def test_work_above_its_roof_is_said_and_not_clipped():
     assert finding.id == ABOVE_ROOF.id
     assert finding.evidence[0].statement.startswith("aten::mm takes 400 us a call, 90.8 % of the least")
     assert result.families[0].share == pytest.approx(1.10, abs=0.01)
-    assert "at the roof" not in summary(result)
+    assert "at the roof" not in roof_summary(result)
 
 
 def test_another_device_has_rates_and_no_roof():
@@ -128,7 +133,30 @@ def test_another_device_has_rates_and_no_roof():
     assert (result.mfu, result.families[0].share) == (None, None)
     assert result.families[0].flop_per_s == pytest.approx(2 * 4096**3 / 1.8e-3)
     assert ANALYZER.judge(result) == ()
-    assert "no peak is known" in summary(result)
+    assert "no peak is known" in roof_summary(result)
+
+
+def test_the_report_says_it_in_one_line_and_in_the_headline():
+    trace = trace_of(products(6, 2 * MS, 1_800_000), **A100)
+    rank, verdict = triage_trace(trace)
+    assert verdict.headline == (
+        "90.0 % of the window is compute; matrix products run at 24.5 % of what the device can do;"
+        " at the roof (bf16) this step takes 641 us"
+    )
+    assert verdict.findings[0].id == BELOW_ROOF.id
+    assert rank.roof.startswith("MFU 22.0 % of 312 TFLOP/s")
+    report = Report(verdict=verdict, ranks=(rank,), findings=rank.findings, skipped=rank.skipped)
+    assert "  roof         MFU 22.0 % of 312 TFLOP/s" in render_text(report, width=100)
+    assert "Roof: MFU 22.0 %" in render_markdown(report)
+    assert report_to_dict(report)["ranks"][0]["roof"] == rank.roof
+
+
+def test_where_kernels_are_the_limit_it_says_how_to_record_shapes():
+    rows = [row for row in products(6, 2 * MS, 1_800_000) if row.cat != "cpu_op"]
+    rows += [op("aten::mm", step * 2 * MS, step * 2 * MS + 9_000) for step in range(6)]
+    rank, verdict = triage_trace(trace_of(rows, **A100))
+    report = Report(verdict=verdict, ranks=(rank,), findings=rank.findings, skipped=rank.skipped)
+    assert "  roof         operators were recorded without shapes" in render_text(report, width=100)
 
 
 def test_without_shapes_it_says_how_to_record_them():
@@ -243,6 +271,24 @@ def test_an_operator_at_the_edge_has_all_of_its_time_or_none():
     assert result.above == ()
 
 
+def test_templates_of_the_compiler_are_products_that_are_not_known():
+    rows = products(4, 2 * MS, 800_000)
+    for step in range(4):
+        at = step * 2 * MS + MS
+        rows.append(kernel("triton_tem_fused_mm_3", at, at + 200_000, correlation=100 + step))
+    assert measured(rows).matrix_known_share == pytest.approx(0.8)
+
+
+def test_tokens_per_second_are_those_that_the_script_told():
+    rows = products(4, 2 * MS, 880_000)
+    for step in range(4):
+        at = (step + 1) * 2 * MS - 2000
+        rows.append(Row(name="profkit.tokens", cat="profkit", start_ns=at, end_ns=at, ph="C", args={"tokens": 1000}))
+    result = measured(rows)
+    assert result.told == {"tokens": 4000}
+    assert "; 500,000 tokens/s; " in roof_summary(result)
+
+
 def test_products_from_the_cache_are_at_their_roof_at_most():
     # 16 x 4096 by 4096 x 4096: 34 MB are 16.5 us of memory, 0.5 GFLOP 1.7 us of arithmetic
     thin = {"dims": [[16, 4096], [4096, 4096]]}
@@ -260,7 +306,7 @@ def test_a_graph_of_unknown_work_has_no_roof_to_speak_of():
     ]
     result = measured(rows)
     assert ANALYZER.judge(result) == ()
-    assert summary(result).endswith("FLOPs or bytes are known of 18.2 % of compute time only")
+    assert roof_summary(result).endswith("FLOPs or bytes are known of 18.2 % of compute time only")
 
 
 def test_on_a_cpu_operators_have_rates():

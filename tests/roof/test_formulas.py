@@ -156,6 +156,22 @@ def test_backward_of_attention_has_five_products():
     assert work.n_bytes == 2 * 8 * 2 * 4 * 8 * 16
 
 
+def test_attention_of_the_flash_attn_package():
+    q, k = (2, 32, 8, 16), (2, 48, 2, 16)  # [B, S, H, D]
+    forward = ("0.", "0.25", "True", "-1", "-1", "0.", None, "False")
+    work = work_of("flash_attn::_flash_attn_forward", given(q, k, k, *forward, kind=HALF))
+    assert work.flops == 4 * 2 * 8 * 32 * 48 * 16
+    assert work.least_flops == 4 * 2 * 8 * 16 * sum(row + 17 for row in range(32))  # the last query sees all keys
+    assert work.n_bytes == 2 * (2 * 2 * 32 * 8 * 16 + 2 * 2 * 48 * 2 * 16)
+    lse = ((2, 8, 32), FLOAT)
+    backward = ("0.", "0.25", "False", "-1", "-1", "0.", None, "False", None)
+    shapes = (q, q, k, k, q, lse, q, k, k)
+    work = work_of("flash_attn::_flash_attn_backward", given(*shapes, *backward, kind=HALF))
+    assert work.flops == work.least_flops == 10 * 2 * 8 * 32 * 48 * 16
+    windowed = ("0.", "0.25", "True", "128", "0", "0.", None, "False")
+    assert work_of("flash_attn::_flash_attn_forward", given(q, k, k, *windowed, kind=HALF)).flops is None
+
+
 def test_embeddings_move_rows_and_compute_nothing():
     indices = ((2, 3), "long int")
     assert counted("aten::embedding", (100, 8), indices, "-1", "False", "False") == (0, 4 * 2 * 48 + 8 * 6)

@@ -17,6 +17,12 @@ from profkit.roof.peaks import _TABLE, peak_of
         ("NVIDIA A10", "A10", 125, 600),
         ("NVIDIA A10G", "A10G", 70, 600),
         ("NVIDIA L4", "L4", 121, 300),
+        ("NVIDIA A30", "A30", 165, 933),
+        ("NVIDIA A40", "A40", 149.7, 696),
+        ("NVIDIA RTX A6000", "RTX A6000", 154.8, 768),
+        ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090", 71, 936),
+        ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090", 165.2, 1008),
+        ("NVIDIA GH200 480GB", "GH200 96 GB", 989.4, 4000),
         ("NVIDIA L40S", "L40S", 362, 864),
         ("A100-SXM4-40GB", "A100 40 GB", 312, 1555),
         ("NVIDIA A100-PCIE-40GB", "A100 40 GB", 312, 1555),
@@ -46,7 +52,10 @@ def test_a_device_is_known_by_its_name(name, is_called, bf16_tera, giga):
     assert peak.source
 
 
-@pytest.mark.parametrize("name", ["", "CPU", "NVIDIA A100", "NVIDIA H100", "AMD Radeon Graphics", "NVIDIA PG509-210"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "CPU", "NVIDIA A100", "NVIDIA H100", "AMD Radeon Graphics", "NVIDIA PG509-210", "NVIDIA GeForce RTX 4090 D"],
+)
 def test_a_name_that_may_be_several_devices_has_no_peak(name):
     assert peak_of(name) is None
 

@@ -2,6 +2,6 @@
 
 from profkit.analyzers.roof.judged import ANALYZER, judge
 from profkit.analyzers.roof.measured import Distance, measure
-from profkit.analyzers.roof.shown import at_roof
+from profkit.analyzers.roof.shown import at_roof, roof_summary
 
-__all__ = ["ANALYZER", "Distance", "at_roof", "judge", "measure"]
+__all__ = ["ANALYZER", "Distance", "at_roof", "judge", "measure", "roof_summary"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Scope, bare_step_ns, profiled_mean_ns, scope_of
 from profkit.analyzers.roof.uses import Family, Use, families
 from profkit.findings.roof import ABOVE_ROOF
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of
@@ -31,6 +31,8 @@ _WORTH: Final = 0.05
 few layers kept in another format."""
 
 
+_TEMPLATES: Final = ("triton_tem_", "triton_mm_")
+"""Products of matrices and attention that torch.compile made: their arguments do not tell which is which."""
 _HALF: Final = 0.5
 """Share of the time of matrix kernels that must be known for a lower bound of MFU to say anything. Chosen."""
 
@@ -180,8 +182,12 @@ def _of_device(facts: Facts, main: DeviceFacts, work: Counted) -> Distance:
     op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], -1).astype(np.int64)
     owner = work.owner(op)
     known = owner >= 0
-    told_by_name = [precision_of(name) for name in trace.strings]
-    is_matrix = np.array([precision is not None for precision in told_by_name], np.bool_)[gpu.name[rows]]
+    used = set(distinct_codes(gpu.name[rows]).tolist())
+    told_by_name = [precision_of(name) if code in used else None for code, name in enumerate(trace.strings)]
+    multiplies = [
+        told is not None or name.startswith(_TEMPLATES) for told, name in zip(told_by_name, trace.strings, strict=True)
+    ]
+    is_matrix = np.array(multiplies, np.bool_)[gpu.name[rows]]
     named = _name_of(trace, main.device)
     peak = peak_of(named)
     kernels = _Kernels(

@@ -140,12 +140,14 @@ def _values(result: Distance) -> dict[str, object]:
         else None,
         "above_ns": result.above_ns,
         "per_second": {name: total / seconds for name, total in result.told.items()} if seconds else {},
-        "summary": summary(result),
+        "summary": roof_summary(result),
     }
 
 
-def summary(result: Distance) -> str:
+def roof_summary(result: Distance | None) -> str:
     """One line for the page: MFU, tokens per second, the step at the roof, and how much of the work is known."""
+    if result is None:
+        return ""
     said = [mfu_sentence(result), told_sentence(result)]
     is_known = result.known_share >= BELOW_ROOF.limit("judged")
     if result.scope.is_cpu:

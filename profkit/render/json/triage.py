@@ -134,6 +134,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
         "sections": [_section(section) for section in rank.sections],
         "warnings": list(rank.warnings),
         "recorded_command": rank.recorded_command or None,
+        "roof": rank.roof or None,
     }
 
 

@@ -135,9 +135,8 @@ def spread_sentence(rank: RankReport) -> str:
 
 def roof_sentence(report: Report, rank: RankReport) -> str:
     """How far the work is from what the device can do, or why that is not known where it matters; else ""."""
-    found = next((section for section in rank.sections if section.analyzer == "roof"), None)
-    if found is not None:
-        return clean(str(found.values.get("summary") or ""))
+    if rank.roof:
+        return clean(rank.roof if not is_joint(report) else f"rank {rank_label(rank)}: {rank.roof}")
     device = main_device(rank)
     missing = next((skip for skip in report.skipped if skip.analyzer == "roof"), None)
     if missing is None or report.verdict.bottleneck is not Bottleneck.KERNEL or device is None or device.kind == "cpu":

@@ -18,6 +18,12 @@ def _visible(n_queries: int, n_keys: int) -> int:
     return both * (both + 1) // 2 + (n_queries - both) * n_keys
 
 
+def _visible_from_end(n_queries: int, n_keys: int) -> int:
+    """The same where the last query sees all keys, as flash_attn has it."""
+    both = min(n_queries, n_keys)
+    return both * (both + 1) // 2 + both * (n_keys - both)
+
+
 def _attention(signature: Signature, query: int, *, is_causal: bool, n_bytes: int, times: tuple[int, int]) -> Work:
     """Of query [..., Sq, D], key [..., Sk, D] and value [..., Sk, Dv]; keys may have fewer heads (GQA)."""
     q, k, v = (shape(signature, place) for place in range(query, query + 3))
@@ -76,6 +82,30 @@ def _of_lengths(lengths: int) -> Formula:
     return formula
 
 
+def _package(query: int, causal: int, *, times: tuple[int, int], others: tuple[int, ...] = ()) -> Formula:
+    """The flash_attn package: [B, S, H, D], and after `causal` a window to the left and right, -1 for none."""
+
+    def formula(signature: Signature) -> Work | None:
+        places = range(query, query + 3)
+        q, k, v = (shape(signature, place) for place in places)
+        if len(q) != 4 or q[-1] != k[-1] or k[1] != v[1]:
+            return None
+        is_whole = signature.concrete[causal + 1] == signature.concrete[causal + 2] == "-1"
+        each, (more, of) = q[0] * q[2] * (q[3] + v[3]) * 2, times
+        pairs = q[1] * k[1]
+        seen = _visible_from_end(q[1], k[1]) if is_true(signature, causal) else pairs
+        result = prod(q[:3]) * v[3] if query == 0 else prod(q) + prod(k) + prod(v)
+        return Work(
+            family="attention",
+            flops=each * pairs * more // of if is_whole else None,
+            least_flops=each * seen * more // of if is_whole else None,
+            n_bytes=read(signature, *places, *others) + result * size_of(signature.types[query]),
+            precision=precision(signature.types[query]),
+        )
+
+    return formula
+
+
 ATTENTION: Final[dict[str, Formula]] = {
     "aten::scaled_dot_product_attention": _forward(causal=5, mask=3),
     "aten::_scaled_dot_product_attention_math": _forward(causal=5, mask=3),
@@ -88,6 +118,9 @@ ATTENTION: Final[dict[str, Formula]] = {
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _backward(causal=7, out=4),
     "aten::_scaled_dot_product_efficient_attention_backward": _backward(causal=11, out=5),
     "aten::_scaled_dot_product_cudnn_attention_backward": _backward(causal=14, out=4),
+    "flash_attn::_flash_attn_forward": _package(0, causal=5, times=(1, 1)),
+    "flash_attn::_flash_attn_backward": _package(1, causal=11, times=_BACKWARD, others=(0, 4)),
+    "flash_attn::_flash_attn_varlen_forward": _of_lengths(3),
     "aten::_flash_attention_forward": _of_lengths(3),
     "aten::_efficient_attention_forward": _of_lengths(4),
 }
