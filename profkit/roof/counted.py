@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct_codes
 from profkit.model.names import Precision
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Signature, Trace
-from profkit.roof.formulas import work_of
+from profkit.roof.formulas import has_formula, work_of
 from profkit.roof.formulas.work import Work
 from profkit.timeline.host import parent_rows
 
@@ -73,7 +73,9 @@ def _works(trace: Trace) -> tuple[tuple[Call, ...], I64]:
     """The distinct works, and which of them each operator has."""
     ops = trace.ops
     kind = np.full(len(ops), NO_ROW, np.int64)
-    with_shapes = np.flatnonzero(ops.signature >= 0)
+    may_count = np.zeros(max(len(trace.strings), 1), np.bool_)
+    may_count[[code for code in distinct_codes(ops.name).tolist() if has_formula(trace.name(code))]] = True
+    with_shapes = np.flatnonzero((ops.signature >= 0) & may_count[ops.name])
     if with_shapes.size == 0:
         return (), kind
     n = len(trace.signatures)

@@ -273,11 +273,13 @@ def _uses(
 
 def _shapes(signature: Signature) -> str:
     """The first tensors' shapes, for a table: "8192x2432, 2432x9728"."""
-    sizes = ["x".join(map(str, shape)) for shape in signature.dims if shape and not isinstance(shape[0], tuple)]
+    given = [shape for shape in signature.dims if shape and not isinstance(shape[0], tuple)]
+    sizes = ["x".join(map(str, shape[:_MOST_AXES])) for shape in given]
     return ", ".join(sizes[:_MOST_SHAPES]) + (", ..." if len(sizes) > _MOST_SHAPES else "")
 
 
 _MOST_SHAPES: Final = 3
+_MOST_AXES: Final = 8
 
 
 def _formats(

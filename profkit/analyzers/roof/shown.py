@@ -209,6 +209,7 @@ def _operators(result: Distance) -> TableView:
             _rounded(_rate(use.n_bytes, use), 1e9),
             None if use.roof_ns is None or not use.time_ns else use.roof_ns / use.time_ns,
             "-" if use.roof is None else use.roof.limit.value,
+            use.kernel,
         )
         for use in result.uses[:_MAX_SHOWN]
     ]
@@ -224,7 +225,7 @@ def _operators(result: Distance) -> TableView:
             unit: "count",
             "GB/s": "count",
         },
-        {"of the roof": "fraction", "limit": "text"},
+        {"of the roof": "fraction", "limit": "text", "hottest kernel": "text"},
         rows,
         "(again): computed a second time during backward." if any(use.is_recomputed for use in result.uses) else "",
     )

@@ -27,9 +27,18 @@ _MOST: Final = 2**62
 """No operator does more: 50 days of the fastest device."""
 
 
+def has_formula(name: str) -> bool:
+    """Whether the work of an operator may be known."""
+    return _formula(name) is not None
+
+
+def _formula(name: str) -> Formula | None:
+    return FORMULAS.get(name) or next((made for start, made in _COMPILED if name.startswith(start)), None)
+
+
 def work_of(name: str, signature: Signature) -> Work | None:
     """The work of one call of an operator; None without a formula, or where its shapes were not recorded."""
-    formula = FORMULAS.get(name) or next((made for start, made in _COMPILED if name.startswith(start)), None)
+    formula = _formula(name)
     if formula is None:
         return None
     try:
