@@ -1,10 +1,12 @@
 """FLOPs and bytes against counts by hand, and against published ones (docs/roof.md)."""
 
+import random
+
 import pytest
 
 from profkit.model.names import Precision
 from profkit.model.trace import Signature
-from profkit.roof.formulas import work_of
+from profkit.roof.formulas import FORMULAS, work_of
 
 MIB = 1024 * 1024
 HALF, FLOAT = "c10::BFloat16", "float"
@@ -253,3 +255,40 @@ def test_the_published_counts_of_tracelens():
     assert _gflop(conv) == 2.31211008
     rest = ["[0]", "[1, 1]", "[1, 1]", "[1, 1]", "False", none, "1", "[True, True, False]"]
     assert _gflop(work_of("aten::convolution_backward", given(x, x, w, *rest))) == 4.62422016
+
+
+_SIZES = ((), (1,), (3, 5), (0, 4), (2, 3, 4), (2, 3, 4, 5), (-1, 3), (2**62, 2**62), ((2, 3), (4,)), (2, 3, 4, 5, 6))
+_TYPES = ("", FLOAT, HALF, "long int", "bool", "Scalar", "ScalarList", "TensorList", "c10::complex<float>", "strange")
+_VALUES = (
+    "",
+    "1",
+    "-1",
+    "0.",
+    "True",
+    "[1, 1]",
+    "[]",
+    "[True, False, True]",
+    "[-9]",
+    "inf",
+    "99999999999999999999",
+    "[",
+)
+
+
+def test_no_arguments_of_a_strangers_file_raise():
+    draw = random.Random(7)  # noqa: S311 - a seed, no secret
+    for name in (*FORMULAS, "triton_poi_x", "triton_red_x", "aten::other"):
+        for _ in range(60):
+            n = draw.randrange(14)
+            work = work_of(
+                name,
+                Signature(
+                    tuple(draw.choice(_SIZES) for _ in range(n)),
+                    tuple(draw.choice(_TYPES) for _ in range(draw.choice((n, n, 1)))),
+                    tuple(draw.choice(_SIZES) for _ in range(draw.choice((n, 0)))),
+                    tuple(draw.choice(_VALUES) for _ in range(draw.choice((n, n, 2)))),
+                ),
+            )
+            assert work is None or all(
+                0 <= (value or 0) <= 2**62 for value in (work.flops, work.least_flops, work.n_bytes)
+            )

@@ -19,6 +19,7 @@ from profkit.units import format_fraction, format_ns
 _FIXES: Final = {
     "matmul": "give products more rows (a larger batch), with sizes that are multiples of 64; torch.compile(mode='max-autotune') chooses among kernels",
     "convolution": "keep model and batches in channels_last, in bf16 or fp16, and set torch.backends.cudnn.benchmark = True",
+    "embedding": "of large tables use sparse=True or a fused embedding (fbgemm): their gradient does not write the whole table",
 }
 _FIX_OF_MEMORY: Final = (
     "keep tensors contiguous and fuse these operators (torch.compile): fewer, larger passes over memory"
