@@ -271,6 +271,13 @@ def test_an_operator_at_the_edge_has_all_of_its_time_or_none():
     assert result.above == ()
 
 
+def test_without_steps_mfu_is_of_the_window():
+    rows = [row for row in products(4, 2 * MS, 880_000) if not row.name.startswith("ProfilerStep")]
+    result = measured(rows)
+    assert mfu_sentence(result).startswith("MFU over the window ")
+    assert "the work of this window takes" in step_sentence(result)
+
+
 def test_templates_of_the_compiler_are_products_that_are_not_known():
     rows = products(4, 2 * MS, 800_000)
     for step in range(4):

@@ -11,7 +11,7 @@ from profkit.analyzers.roof.shown import NAMES, mfu_sentence, present, rate_of, 
 from profkit.analyzers.roof.uses import Family
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF
-from profkit.model.finding import Evidence, Finding, Severity
+from profkit.model.finding import Evidence, Finding, NextTool, Severity
 from profkit.model.names import Precision
 from profkit.roof.roofline import Limit
 from profkit.units import format_fraction, format_ns
@@ -100,18 +100,29 @@ def _below(result: Distance, family: Family) -> Finding:
             ),
         ),
         fix=_fix(family),
-        next_tools=(
-            kernel_profile(
-                scope,
-                family.kernel,
-                "what keeps this kernel from its roof?",
-                "memory throughput far below 80 % of peak: latency, occupancy or access pattern"
-                if family.limit is Limit.MEMORY
-                else "tensor (pipe) utilization, the grid against the number of SMs, and stalls",
-            ),
-        )
-        if family.kernel
-        else (),
+        next_tools=_profile(result, family),
+    )
+
+
+def _profile(result: Distance, family: Family) -> tuple[NextTool, ...]:
+    """A profile of the kernel that the family loses most in."""
+    if not family.kernel:
+        return ()
+    launch = result.launches.get(family.kernel)
+    look_for = (
+        "memory throughput far below 80 % of peak: latency, occupancy or access pattern"
+        if family.limit is Limit.MEMORY
+        else "tensor (pipe) utilization, the grid against the number of SMs, and stalls"
+    )
+    return (
+        kernel_profile(
+            result.scope,
+            family.kernel,
+            "what keeps this kernel from its roof?",
+            look_for,
+            launch=None if launch is None else launch.before,
+            lasts_ns=0 if launch is None else launch.duration_ns,
+        ),
     )
 
 

@@ -22,6 +22,7 @@ from profkit.roof.peaks import Peak, peak_of
 from profkit.roof.roofline import roof_of
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.cpu import training_threads
+from profkit.timeline.launch_order import LaunchOrder, Typical
 from profkit.timeline.steps import steps_in_window
 from profkit.timeline.told import told
 
@@ -60,6 +61,8 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     recorded_step_ns: int | None
     told: dict[str, int]
     """Tokens and samples of the window's steps, as the script said."""
+    launches: dict[str, Typical] = {}
+    """The typical launch of each family's kernel."""
 
     @cached_property
     def families(self) -> tuple[Family, ...]:
@@ -198,6 +201,7 @@ def _of_device(facts: Facts, main: DeviceFacts, work: Counted) -> Distance:
     )
     uses = _uses(trace, work, kernels, peak, told_by_name)
     return Distance(
+        launches=_typical(trace, main.device, uses, used),
         device=named,
         peak=peak,
         uses=uses,
@@ -208,6 +212,16 @@ def _of_device(facts: Facts, main: DeviceFacts, work: Counted) -> Distance:
         matrix_known_ns=int(duration[is_matrix & _of_products(work, owner)].sum()),
         **_steps(facts),
     )
+
+
+def _typical(trace: Trace, device: int, uses: tuple[Use, ...], codes: set[int]) -> dict[str, Typical]:
+    """A launch of the kernel that each family with a roof loses most in: what a profiler would look at."""
+    wanted = {family.kernel for family in families(uses) if family.judged_ns}
+    if not wanted:
+        return {}
+    order = LaunchOrder(trace, device)
+    found = {trace.name(code): order.typical(code) for code in codes if trace.name(code) in wanted}
+    return {name: launch for name, launch in found.items() if launch is not None}
 
 
 def _name_of(trace: Trace, device: int) -> str:

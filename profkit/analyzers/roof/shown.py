@@ -8,6 +8,7 @@ from profkit.analyzers.roof.measured import Distance
 from profkit.analyzers.roof.uses import Family, Use, formats
 from profkit.findings.roof import BELOW_ROOF
 from profkit.model.documents.rank_report import Section, TableView
+from profkit.roof.formulas.work import MATRIX_FAMILIES
 from profkit.roof.roofline import Limit
 from profkit.units import format_fraction, format_ns, format_quantity
 
@@ -85,7 +86,9 @@ def mfu_sentence(result: Distance) -> str:
     )
     hfu = "" if result.hfu is None else f", HFU {format_fraction(result.hfu)} with what is computed again"
     causal = ", causal attention counted in full" if result.masked_flops else ""
-    return f"MFU {least}{format_fraction(mfu)} of {tera(rate)} ({result.precision.value}, dense, {peak.name}{causal}){hfu}{rest}"
+    over = "" if result.scope.has_steps else "over the window "
+    of = f"{tera(rate)} ({result.precision.value}, dense, {peak.name}{causal})"
+    return f"MFU {over}{least}{format_fraction(mfu)} of {of}{hfu}{rest}"
 
 
 def told_sentence(result: Distance) -> str:
@@ -179,7 +182,7 @@ def _families(result: Distance) -> TableView:
             family.name,
             family.n_calls,
             family.time_ns,
-            _rounded(family.flop_per_s, scale),
+            _rounded(family.flop_per_s if family.name in MATRIX_FAMILIES else None, scale),
             _rounded(family.bytes_per_s, 1e9),
             round(family.roof_ns) if family.judged_ns else None,
             family.share,
@@ -205,7 +208,7 @@ def _operators(result: Distance) -> TableView:
             use.precision.value,
             use.n_calls,
             use.time_ns,
-            _rounded(_rate(use.least_flops, use), scale),
+            _rounded(_rate(use.least_flops if use.work.is_matrix else None, use), scale),
             _rounded(_rate(use.n_bytes, use), 1e9),
             None if use.roof_ns is None or not use.time_ns else use.roof_ns / use.time_ns,
             "-" if use.roof is None else use.roof.limit.value,
