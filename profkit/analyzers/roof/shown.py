@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from profkit.analyzers.roof.measured import Distance
@@ -239,7 +240,7 @@ def _table(
     title: str,
     columns: dict[str, str],
     of_roof: dict[str, str],
-    rows: list[tuple[object, ...]],
+    rows: Sequence[tuple[object, ...]],
     note: str,
 ) -> TableView:
     """A table whose last columns, those of the roof, are left out where no peak is known."""
