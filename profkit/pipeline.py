@@ -134,6 +134,7 @@ def _analysed(chosen: Paced) -> Analysed:
         warnings=tuple(warning.message for warning in trace.warnings),
         findings=capped(findings, cap),
         skipped=skipped,
+        unprofiled_step_ns=trace.meta.unprofiled_step_ns,
         recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
         is_command_used=bool(trace.meta.command),
         roof=roof_summary(_of(found, Distance)),
@@ -220,7 +221,11 @@ def _turnaround_fraction(facts: Facts) -> float:
 
 
 def _notes(facts: Facts) -> tuple[str, ...]:
-    """Say what other devices do while the one that is judged idles, and which communication holds nothing up."""
+    """Say what of the window is no usual step, what other devices do, and which communication holds nothing up."""
+    return (*steps.notes(facts), *_of_devices(facts))
+
+
+def _of_devices(facts: Facts) -> tuple[str, ...]:
     main = facts.main_device
     if main is None:
         return ()

@@ -98,6 +98,9 @@ def test_traces_of_the_repository_say_each_number_once(path: Path) -> None:
     assert_one_number(triage([str(path)]))
 
 
+PROFILED = "profkit_profiled_step_mean_ns"
+
+
 @pytest.mark.parametrize("job", [healthy, launch_bound, starved, synchronising])
 def test_drawn_traces_say_each_number_once(job: Callable[[], Job]) -> None:
     rank, verdict = triage_trace(job().trace())
@@ -121,7 +124,14 @@ def test_the_capture_and_its_triage_say_one_cost_of_the_profiler(tmp_path: Path)
     assert "100 ms a step before, 112 ms profiled (1.12x)" in line
     rows = [span(f"ProfilerStep#{k}", k * 113 * MS, (k + 1) * 113 * MS) for k in range(5)]
     rows += [span("aten::mm", k * 113 * MS, k * 113 * MS + MS, cat="cpu_op") for k in range(5)]
-    means = {"profkit_unprofiled_step_mean_ns": 100 * MS, "profkit_profiled_step_mean_ns": 112 * MS}
+    means = {"profkit_unprofiled_step_mean_ns": 100 * MS, PROFILED: 112 * MS}
     rank, _ = triage_trace(trace_of(rows, **means))
     (cost,) = [check for check in rank.checks if check.id == "profiler.cost"]
     assert cost.message.startswith("the profiler makes the steps 1.12x as long")
+    assert "112 ms for 100 ms by the clock of the capture" in cost.message, "the trace's steps take 113 ms"
+    (cost,) = [
+        check
+        for check in triage_trace(trace_of(rows, **means | {PROFILED: 113 * MS}))[0].checks
+        if check.id == "profiler.cost"
+    ]
+    assert "clock" not in cost.message

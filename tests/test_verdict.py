@@ -12,7 +12,7 @@ from profkit.model.budget import NO_TIME, words
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import Evidence
 from profkit.pipeline import analyse, triage_trace
-from profkit.testing import kernel, launch, span, trace_of
+from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.verdict import CHEAPER_WORK, LEAVE_IT, decide
 from tests.analyzers.test_findings import Job, starved
 
@@ -128,7 +128,7 @@ def test_a_second_cause_nearly_as_large_takes_from_the_confidence(comm_us, left)
     for start in job.starts:
         job.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, start + 4000, "user_annotation")
         job.work(NCCL, start + 4010, start + 4010 + comm_us, stream=20)
-        job.work("ampere_bf16_s16816gemm_bf16", start + 4010 + comm_us, start + 8000, issued=start + 4020)
+        job.work("ampere_bf16_s16816gemm_bf16", start + 4010 + comm_us, start + 9990, issued=start + 4020)
     _, verdict = triage_trace(job.trace())
     causes = {finding.id: finding for finding in verdict.findings}
     assert verdict.bottleneck is Bottleneck.DATA
@@ -143,7 +143,9 @@ def test_a_small_cause_says_why_its_confidence_is_lower(share, is_said):
     data, comm = round(share * window), round((0.7 - share) * window)
     budget = replace(NO_TIME, window_ns=window, compute=window - data - comm, comm_exposed=comm, idle_data=data)
     evidence = Evidence(statement="it waits", metric="m", value=1.0, unit="ns")
-    found = STARVED.found(fraction=share, confidence=0.9, recoverable_ns=data, evidence=(evidence,), fix="f")
+    found = STARVED.found(
+        fraction=share, confidence=0.9, recoverable_ns=round(share * (case.step_ns or 0)), evidence=(evidence,), fix="f"
+    )
     verdict = decide(replace(case, budget=budget, findings=(found,)))
     assert verdict.bottleneck is Bottleneck.DATA
     assert any("less certain that it is the bottleneck" in one for one in verdict.caveats) == is_said
@@ -180,3 +182,21 @@ def test_the_advice_for_idle_time_before_copies_is_about_the_copies():
     found = next(one for one in triage_trace(job.trace())[0].findings if one.id == "host.launch_bound")
     assert found.fix.startswith("avoid the copies: the GPU waits")
     assert "CUDA graph" not in found.fix
+
+
+def test_the_larger_saving_comes_first_not_the_larger_part_of_the_bar() -> None:
+    """26 us a step: 14 of loading, mostly under a kernel, 12 of launching; without one of them, the other remains."""
+    n = 6
+    steps = "".join(f"{step}" + "." * 25 for step in range(n))
+    gpu = "".join(("K" if step else ".") * 9 + ".......k....k...." for step in range(n))
+    main = "".join("W" * 14 + ".L....L...." + ("L" if step < n - 1 else ".") for step in range(n))
+    ops = ("." * 14 + "O" * 11 + ".") * n
+    analysed = analyse(draw(f"steps | {steps}\ngpu s7 | {gpu}\nmain | {main}\nmain | {ops}"))
+    first, second = analysed.verdict.findings[:2]
+    assert (first.id, second.id) == ("input.starved", "host.launch_bound")
+    assert first.fraction < second.fraction
+    assert analysed.verdict.bottleneck is Bottleneck.DATA
+    assert (first.recoverable_ns, second.recoverable_ns) == (
+        pytest.approx(14_000, abs=500),
+        pytest.approx(12_000, abs=700),
+    )

@@ -89,7 +89,8 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
         line = scope.command.under("rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof")
         return NextTool(name="rocprofv3", line=line, purpose=purpose, look_for=look_for)
     whole = ("--whole",) if scope.is_cpu else _whole(scope)  # without CUDA nothing opens nsys' capture range
-    also = "waits,python" if scope.traits.is_system_wide else "waits"
+    # what a CPU computes on, samples alone show; where nsys has been, Python's own stacks are worth more
+    also = "waits,python" if scope.traits.is_system_wide else "waits,samples" if scope.is_cpu else "waits"
     line = scope.command.under("profkit nsys", *whole, "--also", also)
     return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
 

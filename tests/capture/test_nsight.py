@@ -128,6 +128,14 @@ def test_nsys_of_every_age_gets_what_it_knows(machine, version):
     assert ("they hold the environment with its secrets" in done.stderr) == (version == "2020.3")
 
 
+@pytest.mark.parametrize(("version", "sampled"), [("2020.3", "cpu"), ("2026.1", "process-tree")])
+def test_cpu_samples_are_asked_for_in_the_words_of_the_version(machine, version, sampled):
+    machine.install("nsys", version)
+    machine.run("nsys", "-o", "out", "--also", "waits,samples", "--", "job", "0")
+    run, _ = machine.calls("nsys")
+    assert run[1:4] == ["--trace=cuda,nvtx,osrt", f"--sample={sampled}", "--cpuctxsw=process-tree"]
+
+
 @pytest.mark.parametrize("version", NCU)
 def test_ncu_of_every_age_gets_what_it_knows(machine, version):
     machine.install("ncu", version)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import recapture, system_timeline
+from profkit.analyzers.tools import operators, recapture, system_timeline
 from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
@@ -250,6 +250,6 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
         fix="a metric or a loss: reduce it every n-th step, asynchronously, or together with others; gradients: they"
         " are reduced twice",
         next_tools=(
-            system_timeline(scope, "which line of the script issues it?", "the Python frame that calls the collective"),
+            operators(scope, "which line of the script issues it?", "the Python frame around it", flags="--stacks"),
         ),
     )

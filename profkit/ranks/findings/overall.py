@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.findings import kind_of
+from profkit.findings.capture import COST
 from profkit.findings.communication import EXPOSED
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
@@ -84,7 +85,28 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
             late=budget_of(its.report),
         )
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
+    verdict = _beside_unprofiled(verdict, joint, usual)
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+
+
+def _beside_unprofiled(verdict: Verdict, joint: Joint, usual: Outcome) -> Verdict:
+    """The verdict, in recorded time, with the step that a typical rank takes without the profiler, if that is shorter.
+
+    Said where every rank has timed its own: one that ran without a profiler throughout waits for those that had one.
+    """
+    plain_ns = usual.report.unprofiled_step_ns
+    is_known = all(outcome.report.unprofiled_step_ns for outcome in joint.outcomes)
+    if verdict.step_ns is None or plain_ns is None or not is_known:
+        return verdict
+    if verdict.step_ns <= (1 + COST.allows.value) * plain_ns:
+        return verdict
+    gains = ", what a fix saves and the ceiling are" if verdict.recoverable_ns else " is"
+    said = (
+        f"the step{gains} in recorded time ({format_ns(verdict.step_ns)} per step): without the profiler a step takes"
+        f" {format_ns(plain_ns)}"
+    )
+    less = ", and a fix may save less of it" if verdict.recoverable_ns else ""
+    return replace(verdict, unprofiled_step_ns=plain_ns, caveats=(said + less, *verdict.caveats))
 
 
 def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Finding], list[str]]:

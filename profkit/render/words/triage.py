@@ -110,6 +110,8 @@ def step_sentence(report: Report) -> str:
         known.append("measured on the GPU")
     if report.verdict.recorded_step_ns is not None:
         known[0] += f" recorded, {format_ns(report.verdict.recorded_step_ns)} with the profiler"
+    if report.verdict.unprofiled_step_ns is not None:
+        known[0] += f" recorded, {format_ns(report.verdict.unprofiled_step_ns)} without the profiler"
     return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
 
 
