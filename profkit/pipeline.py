@@ -231,8 +231,8 @@ def _of_devices(facts: Facts) -> tuple[str, ...]:
         return ()
     unasked = main.unasked.total_ns / facts.window_ns if facts.window_ns else 0.0
     said = (
-        f"for {format_fraction(unasked)} of the window, communication runs alone because the host had not launched the"
-        " next kernel: there, neither host nor communication alone is the limit"
+        f"for {format_fraction(unasked)} of the window communication runs alone, and the host had not launched the next"
+        " kernel: neither alone is the limit there"
     )
     return (*((said,) if unasked >= UNASKED else ()), *_other_devices(facts, main))
 

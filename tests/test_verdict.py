@@ -92,6 +92,22 @@ def test_without_an_operator_in_the_step_there_is_no_verdict():
     rank, verdict = triage_trace(trace_of(rows))
     assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
     assert {check.id for check in rank.checks if not check.ok} == {"operators.none"}
+    assert verdict.next_tool.purpose == "record the operators as well"
+
+
+def test_the_next_capture_is_for_the_device_where_its_kernels_are_lost():
+    """Of ten launches a step one has its kernel."""
+    rows = []
+    for number in range(8):
+        start = number * 10 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
+        rows.append(kernel("gemm", start + 5000, start + 9000, correlation=number * 10 + 1))
+        for place in range(10):
+            at = start + place * MS
+            rows.append(launch(at, at + 2000, correlation=number * 10 + place + 1))
+    _, verdict = triage_trace(trace_of(rows))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert verdict.next_tool.purpose == "record what runs on the device as well"
 
 
 def gathers(longest_ns: int, n_steps: int):

@@ -52,7 +52,7 @@ def py_spy_loader(command: CommandLine) -> NextTool:
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
-        purpose="what does the loader do while the step waits: decode, read or wait for locks?",
+        purpose="does the loader decode, read or wait for locks?",
         look_for="wide frames below Dataset.__getitem__ and collate: read() means storage, numpy or PIL means CPU",
     )
 

@@ -54,7 +54,7 @@ def compare(
     pair = _pair(baseline, candidate)
     why = readings(pair) if _same_kind_of_device(sides) else ()
     metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
-    metric = f"{kind} per second" if kind else metric
+    metric = f"{kind} per second{' (unprofiled)' if is_unprofiled else ''}" if kind else metric
     judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
     against = "" if kind else _not_comparable(why) or _too_little(sides)
     windows = None if unit != "ns/window" or against else held(pair, stepped=stepped[0] if len(stepped) == 1 else "")
@@ -274,15 +274,19 @@ def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: b
         what = "step times" if has_steps else "times"
         yield f"{what} were taken with the profiler on; profkit capture also times steps without it"
     if any(len({trace.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
-        what = "slowest rank's step" if has_steps else "longest window of all ranks"
-        yield f"the first line is of the {what}; all other numbers, also those in tables, are means over ranks"
+        what = "the slowest rank's step" if has_steps else "the longest window"
+        yield f"first line: {what}; all else: means over ranks"
     if sides[0].traces[0].is_cpu:
-        yield "CPU trace: dispatch cost is estimated, not measured"
+        yield "CPU trace: dispatch is estimated"
 
 
 def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
-    """The checks of captures that fail, each once a side, once for both where they say the same."""
+    """The checks of captures that fail, each once a side, once for both where they say the same.
+
+    Of many ranks they never do: there each is said once, with the message of the first rank that fails.
+    """
     said: dict[str, list[str]] = {}
+    places: dict[str, list[tuple[str, str, str]]] = {}
     for side in sides:
         failed: dict[str, list[str]] = {}
         for trace in side.traces:
@@ -290,11 +294,17 @@ def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
                 if not check.ok:
                     failed.setdefault(check.id, []).append(check.message)
         for check_id, messages in failed.items():
-            on = "" if len(side.traces) == 1 else f" on {len(messages)} of {len(side.traces)} traces"
-            one = " (one of them)" if len(set(messages)) > 1 else ""
-            said.setdefault(f"check {check_id} fails{on}{one}: {messages[0]}", []).append(side.name)
+            if len(side.traces) == 1:
+                said.setdefault(f"check {check_id} fails: {messages[0]}", []).append(side.name)
+            else:
+                on = f"{len(messages)} of {len(side.traces)}"
+                one = ", one of them: " if len(set(messages)) > 1 else ": "
+                places.setdefault(check_id, []).append((side.name, on, one + messages[0]))
     for text, names in said.items():
         yield f"{'both sides' if len(names) > 1 else names[0]}: {text}"
+    for check_id, found in places.items():
+        where = " and ".join(f"{on} traces of {name}" for name, on, _ in found)
+        yield f"check {check_id} fails on {where}{found[0][2]}"
 
 
 def _of_one_recording(sides: tuple[Side, Side]) -> Iterable[str]:

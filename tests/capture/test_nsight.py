@@ -18,6 +18,7 @@ from profkit.capture.tools.ncu import MOST_NAMED, NO_COLLECTIVES, target_of
 from profkit.capture.tools.nsight import counters_are_closed
 from profkit.errors import UsageError
 from profkit.testing import kernel, launch, span, to_json
+from tests.calling import profkit
 from tests.capture.running import ROOT
 from tests.special import within
 
@@ -73,10 +74,7 @@ class Machine:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PATH": f"{self.bin}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "profkit", *words]
-        return subprocess.run(
-            command, env=env, cwd=self.folder, capture_output=True, text=True, check=False, timeout=60
-        )
+        return profkit(*words, cwd=self.folder, env=env)
 
     def calls(self, name: str) -> list[list[str]]:
         lines = [json.loads(line) for line in self.calls_file.read_text().splitlines()]
@@ -446,7 +444,7 @@ def test_a_command_that_anybody_may_have_written_is_shown_and_not_repeated(machi
     assert not [command for command in commands if "rm" in command.split()]
     shown = machine.run("triage", "t.json").stdout
     shown = " ".join(shown.split())
-    assert "the file gives this command: rm -r data - the commands above say python train.py: put yours" in shown
+    assert "recorded with rm -r data (says the file); --command puts yours in place of train.py" in shown
 
 
 AS_ON_CUDA = """

@@ -24,6 +24,7 @@ from tests.capture.running import (
     trace,
     trace_of,
 )
+from tests.conftest import IN_FULL
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -94,6 +95,21 @@ COMPILED = [("compiled.py", "module"), ("compiled.py", "in place"), ("compiled.p
 OWN_PROFILER = [("own_profiler.py", "window"), ("own_profiler.py", "all")]
 
 
+DEAR = {
+    ("compiled.py", "in place"),
+    ("compiled.py", "optimizer"),
+    WHOLE_STEP,
+    ("hf_trainer.py", "evaluates"),
+    "char_gpt",
+}
+"""What takes two to four seconds each, as the trainers do: for `make full`; `make test` tries a compiled module."""
+
+
+def tried(cases):
+    """The cases of this run."""
+    return [case for case in cases if IN_FULL or case not in DEAR]
+
+
 @dataclass
 class Ran:
     """Scripts that ran plain and captured, one pair of torch's imports for all, and the folder of the captures."""
@@ -105,9 +121,14 @@ class Ran:
         return [self.pairs[script] for script in scripts]
 
 
+SHORT = "short.py"
+ENDS_EARLY = ("plain.py", "30", "0", "exit")
+
+
 def run_all(folder: Path) -> Ran:
-    scripts = [*(script for script, _ in LOOPS.values()), *OWN_PROFILER, *COMPILED]
-    scripts += [*later_here(), TOO_SHORT, WHOLE_STEP]
+    (folder / SHORT).write_text((USERS / "threaded.py").read_text().replace("range(40)", "range(17)"))
+    scripts = [*(script for script, _ in LOOPS.values()), *OWN_PROFILER, *tried(COMPILED)]
+    scripts += [*later_here(), TOO_SHORT, *tried([WHOLE_STEP]), ENDS_EARLY, (str(folder / SHORT),)]
     scripts += [(str(USERS / f"{name}.py"),) for name in written_here()]
     scripts += [script for _, script, _ in trainers_here()]
     plain = run_forked(folder / "plain", scripts)
@@ -116,23 +137,27 @@ def run_all(folder: Path) -> Ran:
 
 
 def written_here() -> list[str]:
-    return [name for name in AS_WRITTEN if name != "accelerate_loop" or find_spec("accelerate")]
+    return [name for name in tried(AS_WRITTEN) if name != "accelerate_loop" or find_spec("accelerate")]
 
 
 def later_here() -> list[tuple[str, ...]]:
-    return [script for script in LATER if script[0] != "hf_trainer.py" or find_spec("transformers")]
+    return [script for script in tried(LATER) if script[0] != "hf_trainer.py" or find_spec("transformers")]
 
 
 def trainers_here() -> list[tuple[str, tuple[str], int]]:
-    return [(package, (script,), loads) for package, (script, loads) in TRAINERS.items() if find_spec(package)]
+    found = {package: case for package, case in TRAINERS.items() if IN_FULL and find_spec(package)}
+    return [(package, (script,), loads) for package, (script, loads) in found.items()]
 
 
+@pytest.mark.sampled
 def test_scripts_of_every_shape_are_captured_and_not_changed(tmp_path):
     """One test, since whichever process of the tests runs a part would have to run all of them."""
     ran = run_all(tmp_path)
     check_shapes(ran)
     check_later(ran)
-    check_whole_step(ran)
+    if IN_FULL:
+        check_whole_step(ran)
+    check_early_ends(ran, ENDS_EARLY, (str(tmp_path / SHORT),))
     for name in written_here():
         check_as_written(name, ran)
     for trainer, script, loads in trainers_here():
@@ -141,12 +166,12 @@ def test_scripts_of_every_shape_are_captured_and_not_changed(tmp_path):
 
 def check_shapes(ran):
     loops = [script for script, _ in LOOPS.values()]
-    for plain, captured in ran.of(*loops, *OWN_PROFILER, *COMPILED):
+    for plain, captured in ran.of(*loops, *OWN_PROFILER, *tried(COMPILED)):
         assert (captured.code, _as_compiled(captured.out)) == (0, _as_compiled(plain.out))
     for shape, (_, one) in zip(LOOPS, ran.of(*loops), strict=True):
         check_loop(shape, trace_of(ran.out, one.pid))
     check_own_profiler(ran.out, *(one for _, one in ran.of(*OWN_PROFILER)))
-    for _, one in ran.of(*COMPILED):
+    for _, one in ran.of(*tried(COMPILED)):
         content = trace_of(ran.out, one.pid)
         assert (names(content), crossing(content), per_step(content, "backward")) == (WINDOW, [], [1] * 5)
 
@@ -211,6 +236,13 @@ def check_whole_step(ran):
     assert content["profkit_step_source"] == "each call of train_step(), which is compiled"
 
 
+def check_early_ends(ran, *scripts):
+    """A script that exits inside the window, and a thread that ends there, which leaves no profiler behind."""
+    for (plain, captured), code in zip(ran.of(*scripts), (3, 0), strict=True):
+        assert (captured.code, captured.out) == (code, plain.out), captured.err
+        assert trace_of(ran.out, captured.pid)["profkit_is_cut"] is True
+
+
 def check_own_profiler(folder, window, whole):
     assert len(steps(trace_of(folder, window.pid))) >= 5  # its own was over before the run was
     reasons = {one["pid"]: one["reason"] for one in manifest(folder)["ranks"]}
@@ -223,7 +255,8 @@ def _as_compiled(text: str) -> str:
     return loss + graphs
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"] if IN_FULL else ["fsdp2"])  # tests/ranks/test_labs.py has DDP
 def test_every_rank_of_torchrun_has_its_trace(kind, tmp_path):
     command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     done = capture(tmp_path / "out", *command, str(SCRIPTS / "distributed.py"), kind)
@@ -241,6 +274,8 @@ def test_every_rank_of_torchrun_has_its_trace(kind, tmp_path):
     assert all(float(count) >= 1 for count in said), "counted by the process groups themselves"
 
 
+@pytest.mark.sampled
+@pytest.mark.skipif(not IN_FULL, reason="a quarter of a minute: make full")
 def test_ranks_that_a_script_spawns_have_their_traces(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS.parent / "users" / "spawn_ddp.py"))
     assert (done.code, done.out) == (0, loss_of_two_ranks() + "\n"), done.err

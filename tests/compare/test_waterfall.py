@@ -35,7 +35,7 @@ def runs_of(*traces):
     return [[measured(trace)] for trace in traces]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(TRACES, min_size=1, max_size=3), st.lists(TRACES, min_size=1, max_size=3))
 def test_the_waterfall_and_the_accounts_sum(first, second):
     both = runs_of(*first), runs_of(*second)
@@ -50,7 +50,7 @@ def test_the_waterfall_and_the_accounts_sum(first, second):
             assert abs(sums.baseline_ns - whole.bar(busy).baseline_ns) <= 1  # both are roundings of one fraction
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(TRACES)
 def test_one_trace_against_itself_is_zero_everywhere(trace):
     comparison = compare(side("baseline", trace), side("candidate", trace))
@@ -61,7 +61,7 @@ def test_one_trace_against_itself_is_zero_everywhere(trace):
     assert all(item.presence is Presence.BOTH for item in comparison.findings)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(TRACES, TRACES)
 def test_swapping_the_sides_negates_every_change(first, second):
     there, back = (waterfall(*pair) for pair in ((runs_of(first), runs_of(second)), (runs_of(second), runs_of(first))))

@@ -110,7 +110,7 @@ def test_samples_move_neither_window_nor_steps(tmp_path: Path) -> None:
         ("bool ns::less::operator<(ns::less const&) const", "less::operator<"),
         ("a::(anonymous namespace)::work(int)", "anon::work"),
         (
-            "void at::native::(anonymous namespace)::add_kernel<c10::Half>(at::Iter&)::{lambda()#1}::operator()() const",
+            "void at::native::(anonymous namespace)::add_kernel<Half>(at::Iter&)::{lambda()#1}::operator()() const",
             "add_kernel",
         ),
         ("_PyEval_EvalFrameDefault", "_PyEval_EvalFrameDefault"),
