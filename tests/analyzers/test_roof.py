@@ -151,6 +151,14 @@ def test_the_report_says_it_in_one_line_and_in_the_headline():
     assert report_to_dict(report)["ranks"][0]["roof"] == rank.roof
 
 
+def test_where_the_number_format_is_the_limit_the_headline_has_no_roof_of_it():
+    rows = products(6, 20 * MS, 18 * MS, gemm="ampere_sgemm_128x64_tn", kind=FP32)
+    rank, verdict = triage_trace(trace_of(rows, **A100))
+    assert verdict.findings[0].id == "precision.no_tf32"
+    assert "at the roof" not in verdict.headline
+    assert "at the roof (fp32) this step takes" in rank.roof
+
+
 def test_where_kernels_are_the_limit_it_says_how_to_record_shapes():
     rows = [row for row in products(6, 2 * MS, 1_800_000) if row.cat != "cpu_op"]
     rows += [op("aten::mm", step * 2 * MS, step * 2 * MS + 9_000) for step in range(6)]
