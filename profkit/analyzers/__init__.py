@@ -11,6 +11,7 @@ from profkit.analyzers import (
     memory,
     operators,
     overlap,
+    patterns,
     precision,
     quality,
     roof,
@@ -35,6 +36,8 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         kernels.ANALYZER,
         precision.ANALYZER,
         roof.ANALYZER,
+        patterns.ANALYZER,
+        patterns.SCHEDULING,
         operators.ANALYZER,
         streams.ANALYZER,
     )

@@ -18,6 +18,7 @@ from profkit.findings import (
     input,  # noqa: A004 - the question's own name
     kernels,
     memory,
+    patterns,
     pipeline,
     roof,
     stragglers,
@@ -36,6 +37,7 @@ _FAMILIES: Final = (
     memory,
     kernels,
     roof,
+    patterns,
     stragglers,
     tokens,
     pipeline,
