@@ -18,11 +18,10 @@ from profkit.model.table import NO_ROW
 from profkit.model.trace import Signature, Trace
 from profkit.roof.formulas import has_formula, work_of
 from profkit.roof.formulas.work import Work
-from profkit.timeline.host import parent_rows
+from profkit.timeline.host import in_backward, parent_rows
 
 _DEEPEST: Final = 256
 """Operators around an operator beyond which no formula is looked for. Chosen: real traces have 30."""
-_NODE: Final = "autograd::engine::evaluate_function"
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -66,7 +65,7 @@ def counted(trace: Trace) -> Counted:
         return Counted(works=(), kind=kind, parent=np.full(len(ops), NO_ROW, np.int64), is_recomputed=none)
     parent = parent_rows(ops)
     kind = np.where(_hands_on(works, kind, parent), NO_ROW, kind)
-    return Counted(works=works, kind=kind, parent=parent, is_recomputed=_recomputed(trace, kind, parent))
+    return Counted(works=works, kind=kind, parent=parent, is_recomputed=_recomputed(trace, kind))
 
 
 def _works(trace: Trace) -> tuple[tuple[Call, ...], I64]:
@@ -112,7 +111,7 @@ def _hands_on(works: tuple[Call, ...], kind: I64, parent: I64) -> NDArray[np.boo
     return differs
 
 
-def _recomputed(trace: Trace, kind: I64, parent: I64) -> NDArray[np.bool_]:
+def _recomputed(trace: Trace, kind: I64) -> NDArray[np.bool_]:
     """Operators that count and that autograd ran again inside a node of backward, as activation checkpointing does.
 
     Backward itself runs without recording: what records there (a sequence number, of no forward thread) is a forward
@@ -120,18 +119,11 @@ def _recomputed(trace: Trace, kind: I64, parent: I64) -> NDArray[np.bool_]:
     """
     ops = trace.ops
     found = np.zeros(len(ops), np.bool_)
-    nodes = np.array([name.startswith(_NODE) for name in trace.strings], np.bool_)
     rows = np.flatnonzero(kind >= 0)
-    if not nodes.any() or rows.size == 0:
+    if rows.size == 0:
         return found
-    at, in_backward = parent[rows], np.zeros(rows.size, np.bool_)
-    for _ in range(_DEEPEST):
-        inside = at >= 0
-        if not inside.any():
-            break
-        in_backward |= inside & nodes[ops.name[np.maximum(at, 0)]]
-        at = np.where(inside, parent[np.maximum(at, 0)], NO_ROW)
+    inside = in_backward(trace, rows)
     records = (ops.sequence[rows] >= 0) & (ops.forward_thread[rows] <= 0)
-    forward = np.bincount(kind[rows[~in_backward]], minlength=int(kind.max()) + 1) > 0
-    found[rows[in_backward & records & forward[kind[rows]]]] = True
+    forward = np.bincount(kind[rows[~inside]], minlength=int(kind.max()) + 1) > 0
+    found[rows[inside & records & forward[kind[rows]]]] = True
     return found

@@ -102,5 +102,5 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
     )
 
 
-def _by_thread(at: Ranges) -> list[np.ndarray]:  # type: ignore[type-arg]
+def _by_thread(at: Ranges) -> list[np.ndarray]:
     return [np.flatnonzero(at.thread == code) for code in np.unique(at.thread)]
