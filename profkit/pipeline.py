@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.analyzers import ANALYZERS, quality, steps
-from profkit.analyzers.base import Analyzer, scope_of
+from profkit.analyzers.base import Analyzer, profiled_mean_ns, scope_of
 from profkit.analyzers.kernels import Kernels
+from profkit.analyzers.roof import Distance, at_roof, roof_summary
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
@@ -57,13 +58,12 @@ def triage_trace(
 def alone(analysed: Analysed) -> Analysed:
     """What is said of one trace alone: in the time of its steps without the profiler, where the capture knows it."""
     meta = analysed.facts.trace.meta
-    profiled = meta.metadata.get("profkit_profiled_step_mean_ns")
     verdict, findings = in_unprofiled_time(
         analysed.verdict,
         analysed.rank.findings,
         analysed.case,
         plain_ns=meta.unprofiled_step_ns,
-        profiled_ns=profiled if isinstance(profiled, int) and profiled > 0 else None,
+        profiled_ns=profiled_mean_ns(meta),
     )
     return replace(analysed, verdict=verdict, rank=replace(analysed.rank, findings=findings))
 
@@ -137,9 +137,11 @@ def _analysed(chosen: Paced) -> Analysed:
         unprofiled_step_ns=trace.meta.unprofiled_step_ns,
         recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
         is_command_used=bool(trace.meta.command),
+        roof=roof_summary(_of(found, Distance)),
     )
     case = _case(facts, rank, findings, cap, _of(found, Kernels))
-    case = replace(case, notes=(*faults, *filter(None, [chosen.note]), *case.notes))
+    notes = (*faults, *filter(None, [chosen.note]), *case.notes)
+    case = replace(case, notes=notes, at_roof=at_roof(_of(found, Distance)))
     return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case))
 
 

@@ -23,11 +23,11 @@ from profkit.ingest.nsys.session import process_of
 from profkit.model import arrays
 from profkit.model.trace import EMBEDDED, CountedWork, Step
 from profkit.pipeline import triage_trace
-from profkit.ranks.reduce.work_counts import told
 from profkit.render.json.triage import _rank
 from profkit.render.terminal import triage as terminal
 from profkit.testing import Row, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import host
+from profkit.timeline.told import told
 from tests.conftest import ROOT
 
 ROWS = 20_000

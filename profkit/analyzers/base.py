@@ -11,11 +11,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.findings.capture import COST
 from profkit.model.arrays import I64, distinct_codes
 from profkit.model.budget import NO_TIME, Budget, column
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.model.trace import Trace, Traits
+from profkit.model.trace import Trace, TraceMeta, Traits
 from profkit.shell import CommandLine, recorded, stand_in
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.totals import Sampled
@@ -112,6 +113,28 @@ def scope_of(facts: Facts) -> Scope:
         budget=facts.budget,
         is_of_ranks=(facts.trace.meta.world_size or 1) > 1,
     )
+
+
+def bare_step_ns(recorded_ns: int | None, plain_ns: int | None, profiled_ns: int | None) -> int | None:
+    """The mean step as it is without the profiler; None where that is not known, or where the profiler costs little.
+
+    `plain_ns` is the mean step without it, `profiled_ns` the one with it by the same clock; where that is not known it
+    is that of the trace.
+    """
+    if not plain_ns or not recorded_ns:
+        return None
+    with_ns = profiled_ns or recorded_ns
+    if with_ns <= (1 + COST.allows.value) * plain_ns:
+        return None
+    if recorded_ns > (1 + COST.allows.value) * with_ns:  # a validation is in one of the recorded steps
+        return round(recorded_ns * plain_ns / with_ns)
+    return plain_ns
+
+
+def profiled_mean_ns(meta: TraceMeta) -> int | None:
+    """The mean recorded step by the clock of the capture, ns; None where it did not say."""
+    given = meta.metadata.get("profkit_profiled_step_mean_ns")
+    return given if isinstance(given, int) and given > 0 else None
 
 
 def by_name(trace: Trace, codes: NDArray[np.int32], durations_ns: I64) -> tuple[tuple[str, int, int], ...]:

@@ -20,6 +20,7 @@ from profkit.findings import (
     memory,
     patterns,
     pipeline,
+    roof,
     stragglers,
     tokens,
 )
@@ -35,6 +36,7 @@ _FAMILIES: Final = (
     copies,
     memory,
     kernels,
+    roof,
     patterns,
     stragglers,
     tokens,

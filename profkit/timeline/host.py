@@ -125,6 +125,33 @@ def _parents(start: I64, end: I64) -> NDArray[np.int32]:
     return parent
 
 
+BACKWARD_NODE: Final = "autograd::engine::evaluate_function"
+"""How the names of autograd's nodes begin, which run the backward pass."""
+
+
+def in_backward(trace: Trace, rows: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Which of these operators run inside a node of the backward pass."""
+    ops = trace.ops
+    is_node = np.array([name.startswith(BACKWARD_NODE) for name in trace.strings], np.bool_)
+    nodes = np.flatnonzero(is_node[ops.name]) if is_node.any() else np.empty(0, np.intp)
+    inside: NDArray[np.bool_] = enclosing_op(ops.take(nodes), ops.thread[rows], ops.start_ns[rows]) >= 0
+    return inside & ~is_node[ops.name[rows]] if is_node.any() else inside
+
+
+def parent_rows(ops: CpuOps) -> I64:
+    """Per operator: the row of the operator right around it on its thread, `NO_ROW` for none."""
+    out = np.full(len(ops), NO_ROW, np.int64)
+    order = np.argsort(ops.thread, kind="stable")
+    if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:
+        parent = _parents(*line)
+        out[order] = np.where(parent >= 0, order[np.maximum(parent, 0)], NO_ROW)
+        return out
+    for _, rows in rows_by_value(ops.thread):
+        parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
+        out[rows] = np.where(parent >= 0, rows[np.maximum(parent, 0)], NO_ROW)
+    return out
+
+
 class HostStates(msgspec.Struct, frozen=True, kw_only=True):
     """Sets of host time inside the window, over the launching threads together; they may overlap each other."""
 

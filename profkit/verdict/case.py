@@ -54,5 +54,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The analyzers whose cause costs more, or holds the host for longer, than its part of the budget tells."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
+    at_roof: str = ""
+    """What the step takes with all work at the device's peaks, as a clause; "" where that is not known."""
     is_alone: bool = True
     """Whether it is one rank's case, without what the other ranks' traces would tell."""

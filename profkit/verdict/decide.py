@@ -12,6 +12,7 @@ from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY
 from profkit.findings.host import STALL
+from profkit.findings.kernels import FALLBACK, NO_TF32
 from profkit.findings.memory import WARMUP
 from profkit.findings.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
@@ -139,17 +140,21 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     weighty.sort(key=compete.order)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     top = weighty[0] if weighty else None
-    listed = compete.led_by(top or next(iter(work), None), (*work, *causes))
+    first = top or next(iter(work), None)
+    listed = compete.led_by(first, (*work, *causes))
     what = "operators" if case.is_cpu else "kernels"
+    # in another number format the roof is another
+    is_other_roof = first is not None and first.id in {FALLBACK.id, NO_TF32.id}
+    roof = f"; {case.at_roof}" if case.at_roof and not is_other_roof else ""
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
-        headline = f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time"
+        headline = f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time{roof}"
     elif top is not None:
-        headline = f"{said} of the window is compute; {top.title}"
+        headline = f"{said} of the window is compute; {top.title}{roof}"
     elif work:
-        headline = f"{said} of the window is compute; {work[0].title}. Is that intentional?"
+        headline = f"{said} of the window is compute; {work[0].title}{roof}. Is that intentional?"
     else:
-        headline = f"the {what} themselves take {said} of the window"
+        headline = f"the {what} themselves take {said} of the window{roof}"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
     return Verdict(
         bottleneck=Bottleneck.KERNEL,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from profkit.analyzers.base import bare_step_ns
 from profkit.findings import kind_of
-from profkit.findings.capture import COST
 from profkit.findings.host import STALL
 from profkit.findings.parts import LAUNCHES
 from profkit.model.budget import WORK_PARTS
@@ -30,13 +30,9 @@ def in_unprofiled_time(
     is that of the trace. Unchanged where nothing is known, or where the profiler costs no more than it may.
     """
     recorded_ns = verdict.step_ns
+    plain_ns = bare_step_ns(recorded_ns, plain_ns, profiled_ns)
     if not plain_ns or not recorded_ns:
         return verdict, tuple(findings)
-    with_ns = profiled_ns or recorded_ns
-    if with_ns <= (1 + COST.allows.value) * plain_ns:
-        return verdict, tuple(findings)
-    if recorded_ns > (1 + COST.allows.value) * with_ns:  # a validation is in one of the recorded steps
-        plain_ns = round(recorded_ns * plain_ns / with_ns)
     idle_ns = None if case.is_cpu else _most_idle_ns(case, recorded_ns, plain_ns)
 
     def scaled(finding: Finding) -> Finding:

@@ -21,6 +21,8 @@ NEEDS_A_DEVICE = {
     "kernel.layout",
     "precision.fallback",
     "precision.no_tf32",
+    "kernel.below_roof",
+    "roof.above",
 }
 """Findings about a device, which no trace of a CPU has."""
 OF_A_GPU = re.compile(

@@ -74,10 +74,10 @@ def test_arguments_that_cannot_be_read_are_none(dims: object) -> None:
 
 
 def test_only_numbers_and_flags_are_kept_of_concrete_values() -> None:
-    values = ["[1, 1]", "True", "-0.5", "hunter2", "", 3, ["x"], "1" * 300]
+    values = ["[1, 1]", "True", "-0.5", "hunter2", "", 3, ["x"], "1" * 300, "[True, False]", "[hunter2]"]
     trace = trace_of([operator("aten::op", 0, 10, Input_Dims=[], Concrete_Inputs=values)])
     assert trace.signatures[0] is not None
-    assert trace.signatures[0].concrete == ("[1, 1]", "True", "-0.5", "", "", "3", "", "")
+    assert trace.signatures[0].concrete == ("[1, 1]", "True", "-0.5", "", "", "3", "", "", "[True, False]", "")
 
 
 def test_batches_with_and_without_arguments_make_one_table() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Spans
 from profkit.testing import draw, kernel, launch, span, trace_of
-from profkit.timeline.host import host_states, launching_threads, os_waits
+from profkit.timeline.host import host_states, launching_threads, os_waits, parent_rows
 
 US = 1000
 ORIGIN = 10**9
@@ -77,3 +77,26 @@ def test_waits_in_the_operating_system_are_summed_by_call_the_longest_first() ->
     trace = replace(trace, waits=waits, strings=("poll", "futex", *trace.strings))
     assert os_waits(trace, (thread,), during) == (("futex", 4 * US), ("poll", 3 * US))
     assert os_waits(trace, (thread + 1,), during) == ()
+
+
+def test_the_operator_around_each_is_the_latest_on_its_thread_that_holds_it() -> None:
+    for n_threads in (1, 3, 50):  # from 33 on threads are laid out on one line
+        rows = [
+            span(
+                f"aten::op{depth}", 10_000 * at + 100 * depth, 10_000 * at + 9_000 - 100 * depth, cat="cpu_op", tid=tid
+            )
+            for tid in range(1000, 1000 + n_threads)
+            for at in range(4)
+            for depth in range(3)
+        ]
+        ops = trace_of(rows).ops
+        parent = parent_rows(ops)
+        for row in range(len(ops)):
+            around = [
+                other
+                for other in range(len(ops))
+                if ops.thread[other] == ops.thread[row]
+                and ops.start_ns[other] < ops.start_ns[row]
+                and ops.end_ns[other] > ops.end_ns[row]
+            ]
+            assert parent[row] == max(around, key=lambda other: ops.start_ns[other], default=-1)

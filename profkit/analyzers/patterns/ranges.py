@@ -13,9 +13,8 @@ from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
-from profkit.timeline.host import enclosing_op
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
 
-_NODE: Final = "autograd::engine::evaluate_function"
 _MATH: Final = re.compile(r"^aten::_scaled_dot_product_attention_math")
 _SEARCH: Final = re.compile(r"search_unused_parameters$")
 _CAST: Final = re.compile(r"^aten::_to_copy$")
@@ -112,14 +111,13 @@ def recomputed(facts: Facts) -> Ranges | None:
     """Forward operators inside backward nodes; None where the trace has no autograd numbers."""
     trace = facts.trace
     ops = trace.ops
-    nodes = np.flatnonzero(_named(trace, ops, re.compile(f"^{_NODE}")))
+    nodes = np.flatnonzero(_named(trace, ops, re.compile(f"^{BACKWARD_NODE}")))
     if nodes.size == 0 or not bool((ops.sequence[nodes] >= 0).any()):
         return None
     forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0))
     names = [code for code in distinct_codes(ops.name[forward]).tolist() if trace.name(code).startswith("aten::")]
     forward = forward[is_one_of(ops.name[forward], names)]
-    inside = enclosing_op(ops.take(nodes), ops.thread[forward], ops.start_ns[forward]) >= 0
-    return Ranges.of(ops, forward[inside], trace.window_ns)
+    return Ranges.of(ops, forward[in_backward(trace, forward)], trace.window_ns)
 
 
 def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) -> Ranges:

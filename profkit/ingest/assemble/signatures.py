@@ -52,6 +52,8 @@ def _value(given: Any) -> str:
     """A number, a flag or a list of them, as text; "" for any other, which may be a user's own words."""
     if not isinstance(given, str):
         given = "" if isinstance(given, list | dict) else str(given)
-    if not given or given in _WORDS:
-        return str(given)
-    return given if len(given) <= LONGEST_LABEL and _OF_NUMBERS.issuperset(given) else ""
+    if len(given) > LONGEST_LABEL:
+        return ""
+    parts = given.removeprefix("[").removesuffix("]").split(",")
+    is_plain = all(part.strip() in _WORDS or _OF_NUMBERS.issuperset(part) for part in parts)
+    return given if is_plain else ""

@@ -33,9 +33,9 @@ from profkit.ranks.reduce.records import (
     StepRows,
 )
 from profkit.ranks.reduce.wait_intervals import blocks, ready_ns
-from profkit.ranks.reduce.work_counts import told
 from profkit.timeline import Facts
 from profkit.timeline.steps import edges, step_of, steps_in_window
+from profkit.timeline.told import told
 
 UNKNOWN_RANK: Final = -1
 

@@ -136,6 +136,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
         "warnings": list(rank.warnings),
         "unprofiled_step_ns": rank.unprofiled_step_ns,
         "recorded_command": rank.recorded_command or None,
+        "roof": rank.roof or None,
     }
 
 

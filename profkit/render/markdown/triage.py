@@ -33,6 +33,7 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
         *_verdict(report),
         *_second_tool(report.handover),
         _budget(rank) if rank is not None else "",
+        _roof(report, rank) if rank is not None else "",
         *_across(report),
         *_findings(report),
         *_advice(report.verdict),
@@ -113,6 +114,11 @@ def _budget(rank: RankReport) -> str:
     unit = "per step" if rank.steps.n else "in the window"
     cells = [(label, size, text.percent(share) if share else "<0.1 %") for label, size, share in (*rows, whole)]
     return table(("where the time goes", unit, "share"), cells, n_left=1)
+
+
+def _roof(report: Report, rank: RankReport) -> str:
+    said = text.roof_sentence(report, rank)
+    return f"Roof: {escaped(said)}." if said else ""
 
 
 def _across(report: Report) -> Iterable[str]:

@@ -240,6 +240,8 @@ def _around(report: Report, rank: RankReport, width: int, room: _Room) -> Block:
     spread = text.spread_sentence(rank, is_of_many=text.is_joint(report))
     if spread and room.is_full:
         block += layout.wrapped(layout.label("steps"), spread, width)
+    if roof := text.roof_sentence(report, rank):
+        block += layout.wrapped(layout.label("roof"), roof, width)
     hidden = () if room.n_findings is None else report.verdict.findings[room.n_findings :]
     others = [*hidden, *text.other_findings(report)]
     if others:

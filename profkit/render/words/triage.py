@@ -154,6 +154,17 @@ def spread_sentence(rank: RankReport, *, is_of_many: bool = False) -> str:
     return f"{steps.n}{of} from {clean(steps.source)}: {', '.join(shown)}"
 
 
+def roof_sentence(report: Report, rank: RankReport) -> str:
+    """How far the work is from what the device can do, or why that is not known where it matters; else ""."""
+    if rank.roof:
+        return clean(rank.roof if not is_joint(report) else f"rank {rank_label(rank)}: {rank.roof}")
+    device = main_device(rank)
+    missing = next((skip for skip in report.skipped if skip.analyzer == "roof"), None)
+    if missing is None or report.verdict.bottleneck is not Bottleneck.KERNEL or device is None or device.kind == "cpu":
+        return ""
+    return clean(f"{missing.reason} ({missing.how_to_get})" if missing.how_to_get else missing.reason)
+
+
 def shown_rank(report: Report) -> RankReport | None:
     """The rank that the verdict speaks of."""
     wanted = (report.verdict.source, report.verdict.rank)

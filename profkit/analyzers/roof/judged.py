@@ -1,0 +1,166 @@
+"""`kernel.below_roof` and `roof.above`: what the roof leaves, and where the roof itself is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from profkit.analyzers.base import Analyzer
+from profkit.analyzers.roof.measured import Distance, measure
+from profkit.analyzers.roof.shown import NAMES, mfu_sentence, present, rate_of, step_sentence
+from profkit.analyzers.roof.uses import Family
+from profkit.analyzers.tools import kernel_profile
+from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF
+from profkit.model.finding import Evidence, Finding, NextTool, Severity
+from profkit.model.names import Precision
+from profkit.roof.roofline import Limit
+from profkit.units import format_fraction, format_ns
+
+_FIXES: Final = {
+    "matmul": "give products more rows (a larger batch), with sizes that are multiples of 64; torch.compile(mode='max-autotune') chooses among kernels",
+    "convolution": "keep model and batches in channels_last, in bf16 or fp16, and set torch.backends.cudnn.benchmark = True",
+    "embedding": "of large tables use sparse=True or a fused embedding (fbgemm): their gradient does not write the whole table",
+}
+_FIX_OF_MEMORY: Final = (
+    "keep tensors contiguous and fuse these operators (torch.compile): fewer, larger passes over memory"
+)
+_IS_FUSED: Final = re.compile(r"flash|fmha|attn|attention|sdpa|cudnn", re.IGNORECASE)
+_FULL: Final = (Precision.FP32, Precision.TF32, Precision.FP64)
+
+
+def _fix(family: Family) -> str:
+    if family.name != "attention":
+        return _FIXES.get(family.name, _FIX_OF_MEMORY)
+    if family.precision in _FULL:
+        return "run attention in bf16 or fp16: the fast fused kernels take no other format"
+    if _IS_FUSED.search(family.kernel):
+        return "this attention is fused already: try another backend (torch.nn.attention.sdpa_kernel) or a newer kernel library; longer sequences and heads of 64 or 128 suit the kernels best"
+    return "let F.scaled_dot_product_attention choose a fused kernel: bf16 or fp16, no dense mask, heads of 64 or 128"
+
+
+def judge(result: Distance) -> tuple[Finding, ...]:
+    """The family that its roof leaves most of, and whether the roof is wrong."""
+    above = _above(result)
+    if above or result.peak is None or result.judged_share < BELOW_ROOF.limit("judged"):
+        return above
+    low = [
+        family
+        for family in result.families
+        if family.share is not None
+        and result.scope.fraction(round(_excess_ns(family) * result.overlap)) >= BELOW_ROOF.limit("window")
+    ]
+    return (_below(result, max(low, key=_excess_ns)),) if low else ()
+
+
+def _excess_ns(family: Family) -> float:
+    """The time that a family takes beyond what it would at the share of its roof that good kernels reach."""
+    return family.judged_ns - family.roof_ns / BELOW_ROOF.limit("share")
+
+
+def _below(result: Distance, family: Family) -> Finding:
+    scope, share, peak = result.scope, family.share, result.peak
+    assert share is not None  # noqa: S101 - judge chose it for its share
+    assert peak is not None  # noqa: S101 - without one there is no share
+    left = min(round(family.left_ns * result.overlap), result.busy_ns)
+    name = NAMES[family.name]
+    return BELOW_ROOF.found(
+        title=f"{name} run{'s' if family.name == 'attention' else ''} at {format_fraction(share)} of what the device can do",
+        confidence=0.6,
+        recoverable_ns=scope.per_step(left),
+        fraction=scope.fraction(left),
+        evidence=(
+            Evidence(
+                statement=f"{name}: {format_ns(scope.per_step(family.judged_ns))} {scope.each}, at the roof"
+                f" {format_ns(scope.per_step(round(family.roof_ns)))}{rate_of(family)}",
+                metric="roof.family_share",
+                value=share,
+                unit="fraction",
+                expected=f"> {format_fraction(BELOW_ROOF.limit('share'))}",
+            ),
+            Evidence(
+                statement=step_sentence(result),
+                metric="roof.left_ns",
+                value=float(result.left_ns),
+                unit="ns",
+            ),
+            *(
+                (
+                    Evidence(
+                        statement=mfu_sentence(result), metric="roof.mfu", value=min(result.mfu, 1), unit="fraction"
+                    ),
+                )
+                if result.mfu is not None
+                else ()
+            ),
+            Evidence(
+                statement=f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time",
+                metric="roof.known_share",
+                value=result.known_share,
+                unit="fraction",
+            ),
+        ),
+        fix=_fix(family),
+        next_tools=_profile(result, family),
+    )
+
+
+def _profile(result: Distance, family: Family) -> tuple[NextTool, ...]:
+    """A profile of the kernel that the family loses most in."""
+    if not family.kernel:
+        return ()
+    launch = result.launches.get(family.kernel)
+    look_for = (
+        "memory throughput far below 80 % of peak: latency, occupancy or access pattern"
+        if family.limit is Limit.MEMORY
+        else "tensor (pipe) utilization, the grid against the number of SMs, and stalls"
+    )
+    return (
+        kernel_profile(
+            result.scope,
+            family.kernel,
+            "what keeps this kernel from its roof?",
+            look_for,
+            launch=None if launch is None else launch.before,
+            lasts_ns=0 if launch is None else launch.duration_ns,
+        ),
+    )
+
+
+def _above(result: Distance) -> tuple[Finding, ...]:
+    """Said, never clipped: a sum with such work in it would be wrong."""
+    if not result.above:
+        return ()
+    worst = max(result.above, key=lambda use: use.time_ns)
+    peak = result.peak
+    assert peak is not None  # noqa: S101 - there is a roof
+    faster = worst.time_ns / worst.roof_ns if worst.roof_ns else 0.0
+    share = min(result.above_ns / result.work_ns, 1.0) if result.work_ns else 0.0
+    return (
+        ABOVE_ROOF.found(
+            confidence=0.9,
+            recoverable_ns=0,
+            fraction=0.0,
+            severity=Severity.INFO,
+            evidence=(
+                Evidence(
+                    statement=f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(faster)}"
+                    f" of the least that {peak.name} needs for it; operators like it have {format_fraction(share)} of compute time",
+                    metric="roof.above_share",
+                    value=share,
+                    unit="fraction",
+                    expected="0 %",
+                ),
+            ),
+            fix="do not use the rates and the MFU of this report; check the device's name and the operator's formula in docs/roof.md",
+        ),
+    )
+
+
+ANALYZER = Analyzer(
+    name="roof",
+    question="how far is the work from what the device can do?",
+    needs="operators with recorded shapes (profkit capture --shapes)",
+    measure=measure,
+    judge=judge,
+    present=present,
+)

@@ -1,0 +1,372 @@
+"""What the operators of a window computed and moved, in which time, and what their roof leaves."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.base import Scope, bare_step_ns, profiled_mean_ns, scope_of
+from profkit.analyzers.roof.uses import Family, Use, families
+from profkit.findings.roof import ABOVE_ROOF
+from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.finding import Skipped
+from profkit.model.intervals import Intervals
+from profkit.model.names import Precision, precision_of
+from profkit.model.trace import Kind, Signature, Trace
+from profkit.roof.counted import Counted, counted
+from profkit.roof.peaks import Peak, peak_of
+from profkit.roof.roofline import roof_of
+from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.launch_order import LaunchOrder, Typical
+from profkit.timeline.steps import steps_in_window
+from profkit.timeline.told import told
+
+_FORMATS: Final = tuple(Precision)
+_WORTH: Final = 0.05
+"""Share of the model's FLOPs from which on the fastest number format is the one MFU is of. Chosen: what runs less is a
+few layers kept in another format."""
+
+
+_TEMPLATES: Final = ("triton_tem_", "triton_mm_")
+"""Products of matrices and attention that torch.compile made: their arguments do not tell which is which."""
+_HALF: Final = 0.5
+"""Share of the time of matrix kernels that must be known for a lower bound of MFU to say anything. Chosen."""
+
+
+class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The work of a window, and how far it is from what the device can do."""
+
+    scope: Scope
+    device: str
+    """Its name in the trace; "" where that is not known."""
+    peak: Peak | None
+    uses: tuple[Use, ...]
+    """The longest first."""
+    work_ns: int
+    """Of all kernels that compute, each by itself; on a CPU the window's compute."""
+    known_ns: int
+    """Of those whose operator has a formula."""
+    busy_ns: int
+    """The window's time in which any of them runs."""
+    matrix_ns: int
+    """Of all kernels that multiply matrices, by their names; 0 on a CPU."""
+    matrix_known_ns: int
+    step_ns: int | None
+    """The mean step, without the profiler where the capture timed that."""
+    recorded_step_ns: int | None
+    told: dict[str, int]
+    """Tokens and samples of the window's steps, as the script said."""
+    launches: dict[str, Typical] = {}
+    """The typical launch of each family's kernel."""
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """The families, the longest first."""
+        return families(self.uses)
+
+    @cached_property
+    def above(self) -> tuple[Use, ...]:
+        """Uses faster than their roof, where they have enough time to move a sum: there a formula or a peak is wrong."""
+        found = tuple(use for use in self.uses if use.is_above(ABOVE_ROOF.limit("above")))
+        is_enough = sum(use.time_ns for use in found) >= ABOVE_ROOF.limit("time") * self.work_ns
+        return found if is_enough else ()
+
+    @property
+    def above_ns(self) -> int:
+        """Their time."""
+        return sum(use.time_ns for use in self.above)
+
+    @cached_property
+    def judged_share(self) -> float:
+        """Share of compute time whose operators have a roof, 0-1."""
+        judged = sum(use.time_ns for use in self.uses if use.roof is not None)
+        return min(judged / self.work_ns, 1.0) if self.work_ns else 0.0
+
+    @property
+    def known_share(self) -> float:
+        """Share of compute time whose FLOPs and bytes are known, 0-1."""
+        return min(self.known_ns / self.work_ns, 1.0) if self.work_ns else 0.0
+
+    @property
+    def matrix_known_share(self) -> float | None:
+        """The same of kernels that multiply matrices; None without any, and on a CPU."""
+        return self.matrix_known_ns / self.matrix_ns if self.matrix_ns else None
+
+    def flops(self, *, is_recomputed: bool = False) -> int:
+        """FLOPs of products of matrices: those of the model, or those that were run again."""
+        chosen = (use for use in self.uses if use.work.is_matrix and use.is_recomputed == is_recomputed)
+        return sum(use.flops or 0 for use in chosen)
+
+    @cached_property
+    def masked_flops(self) -> int:
+        """What a causal mask hides of the model's FLOPs."""
+        model = (use for use in self.uses if use.work.is_matrix and not use.is_recomputed)
+        return sum(((use.work.flops or 0) - (use.work.least_flops or 0)) * use.n_calls for use in model)
+
+    @cached_property
+    def precision(self) -> Precision | None:
+        """The fastest number format with a share of the model's FLOPs worth naming; None without a peak for all."""
+        by_format: dict[Precision, int] = {}
+        for use in self.uses:
+            if use.work.is_matrix and not use.is_recomputed:
+                by_format[use.precision] = by_format.get(use.precision, 0) + (use.flops or 0)
+        total = sum(by_format.values())
+        used = [precision for precision, flops in by_format.items() if flops and flops >= _WORTH * total]
+        if self.peak is None or not used or not all(precision in self.peak.flop_per_s for precision in used):
+            return None
+        rates = self.peak.flop_per_s
+        return max(used, key=lambda precision: rates[precision])
+
+    @property
+    def peak_flop_per_s(self) -> float | None:
+        """What MFU is of."""
+        return None if self.peak is None or self.precision is None else self.peak.flop_per_s[self.precision]
+
+    def utilization(self, flops: int) -> float | None:
+        """FLOPs of the window over what the device could do in its steps; None where that is not known.
+
+        A step that takes less without the profiler is that much faster.
+        """
+        peak, known = self.peak_flop_per_s, self.matrix_known_share
+        if peak is None or not self.scope.window_ns or not flops or (known is not None and known < _HALF):
+            return None
+        slower = self.recorded_step_ns / self.step_ns if self.recorded_step_ns and self.step_ns else 1.0
+        return flops / (self.scope.window_ns * 1e-9 * peak) * slower
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilization: of the products of matrices, without those run again."""
+        return self.utilization(self.flops())
+
+    @property
+    def hfu(self) -> float | None:
+        """Hardware FLOPs utilization: with those run again; None where nothing was."""
+        again = self.flops(is_recomputed=True)
+        return self.utilization(self.flops() + again) if again else None
+
+    @property
+    def left_ns(self) -> int:
+        """What the roof leaves of the window at most; kernels that share time share it. 0 for work above its roof."""
+        left = sum(max(use.time_ns - use.roof_ns, 0.0) for use in self.uses if use.roof_ns is not None)
+        return min(round(left * self.overlap), self.busy_ns)
+
+    @property
+    def overlap(self) -> float:
+        """Time in which kernels run over the sum of their times: 1 where they run one after another."""
+        return min(self.busy_ns / self.work_ns, 1.0) if self.work_ns else 1.0
+
+
+def measure(facts: Facts) -> Distance | Skipped:
+    """The distance of the busiest device's work from its roof."""
+    trace = facts.trace
+    work = counted(trace)
+    if not work.works:
+        has_ops = len(trace.ops) > 0
+        reason = "operators were recorded without shapes" if has_ops else "no operators in this trace"
+        how = "record them: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)"
+        if trace.meta.has_shapes or (trace.signatures and has_ops):
+            reason, how = "no operator with recorded shapes has a formula", ""
+        return Skipped(analyzer="roof", reason=f"{reason}: FLOPs and bytes are not known", how_to_get=how)
+    main = facts.main_device
+    return _of_cpu(facts, work) if main is None else _of_device(facts, main, work)
+
+
+def _of_device(facts: Facts, main: DeviceFacts, work: Counted) -> Distance:
+    trace, gpu = facts.trace, facts.trace.gpu
+    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
+    low, high = trace.window_ns
+    duration = np.maximum(np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low), 0)
+    launch = gpu.launch_row[rows]
+    op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], -1).astype(np.int64)
+    owner = work.owner(op)
+    known = owner >= 0
+    used = set(distinct_codes(gpu.name[rows]).tolist())
+    told_by_name = [precision_of(name) if code in used else None for code, name in enumerate(trace.strings)]
+    multiplies = [
+        told is not None or name.startswith(_TEMPLATES) for told, name in zip(told_by_name, trace.strings, strict=True)
+    ]
+    is_matrix = np.array(multiplies, np.bool_)[gpu.name[rows]]
+    named = _name_of(trace, main.device)
+    peak = peak_of(named)
+    kernels = _Kernels(
+        owner=owner[known],
+        name=gpu.name[rows][known],
+        duration_ns=(gpu.end_ns[rows] - gpu.start_ns[rows])[known],
+        is_start_inside=gpu.start_ns[rows][known] >= low,
+    )
+    uses = _uses(trace, work, kernels, peak, told_by_name)
+    return Distance(
+        launches=_typical(trace, main.device, uses, used),
+        device=named,
+        peak=peak,
+        uses=uses,
+        work_ns=int(duration.sum()),
+        known_ns=int(duration[known].sum()),
+        busy_ns=facts.budget.compute,
+        matrix_ns=int(duration[is_matrix].sum()),
+        matrix_known_ns=int(duration[is_matrix & _of_products(work, owner)].sum()),
+        **_steps(facts),
+    )
+
+
+def _typical(trace: Trace, device: int, uses: tuple[Use, ...], codes: set[int]) -> dict[str, Typical]:
+    """A launch of the kernel that each family with a roof loses most in: what a profiler would look at."""
+    wanted = {family.kernel for family in families(uses) if family.judged_ns}
+    if not wanted:
+        return {}
+    order = LaunchOrder(trace, device)
+    found = {trace.name(code): order.typical(code) for code in codes if trace.name(code) in wanted}
+    return {name: launch for name, launch in found.items() if launch is not None}
+
+
+def _name_of(trace: Trace, device: int) -> str:
+    """A device's name; where its number is not among those described, what all of these are called."""
+    names = {one.index: one.name for one in trace.meta.devices}
+    others = set(names.values())
+    return names.get(device, others.pop() if len(others) == 1 else "")
+
+
+def _of_products(work: Counted, owner: I64) -> NDArray[np.bool_]:
+    """Which owners multiply matrices, with FLOPs that are known."""
+    product = np.array([call.work.is_matrix and call.work.flops is not None for call in work.works], np.bool_)
+    return (owner >= 0) & product[np.maximum(work.kind[np.maximum(owner, 0)], 0)]
+
+
+class _Kernels(msgspec.Struct, frozen=True, kw_only=True):
+    """Kernels whose operator counts: its row, the code of their name, their time with what lies beyond the window."""
+
+    owner: I64
+    name: NDArray[np.int32]
+    duration_ns: I64
+    is_start_inside: NDArray[np.bool_]
+
+
+def _uses(
+    trace: Trace, work: Counted, kernels: _Kernels, peak: Peak | None, told_by_name: list[Precision | None]
+) -> tuple[Use, ...]:
+    """The operators with these kernels, together where name, shapes and number format are the same."""
+    if kernels.owner.size == 0:
+        return ()
+    owners, place = np.unique(kernels.owner, return_inverse=True)
+    time = np.bincount(place, kernels.duration_ns, owners.size).astype(np.int64)
+    # an operator belongs to the window that its first kernel starts in, with all of its time
+    begun = np.bincount(place, ~kernels.is_start_inside, owners.size) == 0
+    time[~begun] = 0
+    code = _formats(work, owners, place, kernels.name, told_by_name)
+    again = work.is_recomputed[owners]
+    key = (work.kind[owners] * len(_FORMATS) + code) * 2 + again
+    keys, group = np.unique(key, return_inverse=True)
+    calls = np.bincount(group, begun, keys.size).astype(np.int64)
+    total = np.bincount(group, time, keys.size).astype(np.int64)
+    hottest = _hottest(group[place], kernels, keys.size)
+    made = []
+    for index, value in enumerate(keys.tolist()):
+        call = work.works[value // 2 // len(_FORMATS)]
+        precision = _FORMATS[value // 2 % len(_FORMATS)]
+        if calls[index]:
+            made.append(
+                Use(
+                    operator=call.name,
+                    shapes=_shapes(call.signature),
+                    work=call.work,
+                    precision=precision,
+                    n_calls=int(calls[index]),
+                    time_ns=int(total[index]),
+                    is_recomputed=bool(value % 2),
+                    kernel=trace.name(int(hottest[index])) if hottest[index] >= 0 else "",
+                    roof=roof_of(call.work, peak, precision) if peak is not None else None,
+                )
+            )
+    return tuple(sorted(made, key=lambda use: -use.time_ns))
+
+
+def _shapes(signature: Signature) -> str:
+    """The first tensors' shapes, for a table: "8192x2432, 2432x9728"."""
+    given = [shape for shape in signature.dims if shape and not isinstance(shape[0], tuple)]
+    sizes = ["x".join(map(str, shape[:_MOST_AXES])) for shape in given]
+    return ", ".join(sizes[:_MOST_SHAPES]) + (", ..." if len(sizes) > _MOST_SHAPES else "")
+
+
+_MOST_SHAPES: Final = 3
+_MOST_AXES: Final = 8
+
+
+def _formats(
+    work: Counted, owners: I64, place: NDArray[np.intp], names: NDArray[np.int32], told: list[Precision | None]
+) -> I64:
+    """The number format of each owner, as a place in `_FORMATS`: of its operands, fp32 products by their kernels' names."""
+    base = np.array([_FORMATS.index(call.work.precision) for call in work.works], np.int64)[work.kind[owners]]
+    product = np.array([call.work.is_matrix for call in work.works], np.bool_)[work.kind[owners]]
+    if not names.size or int(names.min()) < 0:
+        return base  # a CPU: no kernels
+    is_open = product & (base == _FORMATS.index(Precision.FP32))
+    has = {
+        precision: np.bincount(place, np.array([one is precision for one in told])[names], owners.size) > 0
+        for precision in (Precision.TF32, Precision.FP32)
+    }
+    by_kernel = np.where(
+        has[Precision.TF32],
+        _FORMATS.index(Precision.TF32),
+        np.where(has[Precision.FP32], _FORMATS.index(Precision.FP32), _FORMATS.index(Precision.UNKNOWN)),
+    )
+    return np.where(is_open, by_kernel, base)
+
+
+def _hottest(group: NDArray[np.intp], kernels: _Kernels, n: int) -> I64:
+    """Per group the code of the kernel with most time, -1 for none."""
+    out = np.full(n, -1, np.int64)
+    if int(kernels.name.min()) < 0:
+        return out
+    width = int(kernels.name.max()) + 1
+    pairs, place = np.unique(group * width + kernels.name, return_inverse=True)
+    order = np.argsort(np.bincount(place, kernels.duration_ns), kind="stable")
+    out[pairs[order] // width] = pairs[order] % width  # the last written is the longest
+    return out
+
+
+def _of_cpu(facts: Facts, work: Counted) -> Distance:
+    """Of a CPU: the operators themselves, on the threads that train."""
+    assert facts.cpu is not None  # noqa: S101 - there is no device
+    trace, ops = facts.trace, facts.trace.ops
+    low, high = trace.window_ns
+    rows = np.flatnonzero((work.kind >= 0) & is_one_of(ops.thread, training_threads(trace)))
+    rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
+    rows = rows[~facts.cpu.data.contains(ops.start_ns[rows])]
+    rows = rows[work.owner(rows) == rows]
+    kernels = _Kernels(
+        owner=rows,
+        name=np.full(rows.size, -1, np.int32),
+        duration_ns=ops.end_ns[rows] - ops.start_ns[rows],
+        is_start_inside=np.ones(rows.size, np.bool_),
+    )
+    known = Intervals.of(ops.start_ns[rows], ops.end_ns[rows]) & facts.cpu.compute
+    return Distance(
+        device="CPU",
+        peak=None,
+        uses=_uses(trace, work, kernels, None, []),
+        work_ns=facts.cpu.compute.total_ns,
+        known_ns=known.total_ns,
+        busy_ns=facts.budget.compute,
+        matrix_ns=0,
+        matrix_known_ns=0,
+        **_steps(facts),
+    )
+
+
+def _steps(facts: Facts) -> dict[str, Any]:
+    trace = facts.trace
+    wanted = {step.index for step in steps_in_window(trace)}
+    chosen = [place for place, step in enumerate(trace.steps) if step.index in wanted]
+    sums = {name: int(counts[chosen].sum()) for name, counts in told(trace).items() if name != "embedded"}
+    bare = bare_step_ns(facts.step_ns, trace.meta.unprofiled_step_ns, profiled_mean_ns(trace.meta))
+    return {
+        "scope": scope_of(facts),
+        "step_ns": bare or facts.step_ns,
+        "recorded_step_ns": facts.step_ns,
+        "told": {name: total for name, total in sums.items() if total},
+    }
