@@ -98,3 +98,19 @@ class PlaceShare(msgspec.Struct, frozen=True, kw_only=True):
         if len(module) > _MODULE_CHARS:
             module = "..." + module[-_MODULE_CHARS:]
         return self.place.words + (f", in {module}" if module else "")
+
+
+class ModuleUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A module, or several that differ in a number (`Model/Block[*]`), with all that lies inside; times in ns."""
+
+    name: str
+    depth: int
+    n_modules: int
+    work_ns: int
+    """Kernels launched inside, on a CPU operators, over the window."""
+    forward_ns: int
+    backward_ns: int
+    n_rows: int
+    """How many kernels, or operators."""
+    idle_ns: int
+    """Idle time of the device that ends with a launch inside; 0 on a CPU."""

@@ -104,7 +104,7 @@ def test_generated_code_is_said_to_be_compiled() -> None:
     found = code(
         frame("train.py(12): step", 100, 900),
         frame("torch/_dynamo/eval_frame.py(1): _fn", 110, 890),
-        frame("/tmp/torchinductor_me/ab/cab.py(77): call", 120, 880),
+        frame("/scratch/torchinductor_me/ab/cab.py(77): call", 120, 880),
         op("triton_poi_fused_0", 130, 140),
     )
     place = found.places[int(found.place_of_op[0])]

@@ -208,7 +208,7 @@ def _nested(rows: Spans) -> tuple[I64, dict[int, tuple[I64, I64]], Bool]:
 
 
 def enclosing(end: I64) -> I64:
-    """For ranges by start, the longer first: the place of the last one before each that ends no earlier, -1 for none."""
+    """For ranges by start, the longer first: the place of the last before each that ends no earlier, -1 for none."""
     before = np.arange(-1, end.size - 1, dtype=np.int64)
     open_ = np.flatnonzero(before >= 0)
     while (open_ := open_[end[before[open_]] < end[open_]]).size:
