@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, Bool
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, CpuOps
@@ -37,6 +37,8 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     frames: Frames
     place_of_frame: I32
     module_of_frame: I32
+    is_backward: Bool
+    """Per place, whether it is where the backward pass is called."""
     phases: Phases
 
 
@@ -118,4 +120,6 @@ def in_frames(joined: Joined, thread: NDArray[np.integer[Any]], at_ns: I64) -> I
     place = np.where(has, joined.place_of_frame[inside], -1).astype(np.int32)
     module = np.where(has, joined.module_of_frame[inside], -1).astype(np.int32)
     phase = joined.phases.at(thread, at_ns, in_module=module >= 0)
+    waits = (phase == Phase.OTHER) & (place >= 0) & joined.is_backward[np.maximum(place, 0)]
+    phase[waits] = Phase.BACKWARD
     return InFrames(row=row, place=place, module=module, phase=phase)

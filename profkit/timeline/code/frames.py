@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, Bool, distinct_codes, rows_by_value
 from profkit.model.table import NO_ROW
-from profkit.model.trace import Spans, Trace
+from profkit.model.trace import PythonFrames, Trace
 
 MODULE: Final = "nn.Module: "
 """How the name of a frame begins that stands for a call of a module."""
@@ -61,7 +61,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 class Frames(msgspec.Struct, frozen=True, kw_only=True):
     """The frames of a trace, row by row of `Trace.python`, with what lies around each; `NO_ROW` for none."""
 
-    rows: Spans
+    rows: PythonFrames
     parent: I64
     own: I64
     """The innermost frame of the user's own, itself included."""
@@ -188,7 +188,7 @@ def nearest(marked: Bool, parent: I64) -> I64:
     return jump
 
 
-def _nested(rows: Spans) -> tuple[I64, dict[int, tuple[I64, I64]], Bool]:
+def _nested(rows: PythonFrames) -> tuple[I64, dict[int, tuple[I64, I64]], Bool]:
     """By time: the frame around each, when the innermost of a thread changes, and which ran before the recording.
 
     A frame lies inside the last one begun before it that ends no earlier.
@@ -228,11 +228,10 @@ def _changes(start: I64, end: I64, row: I64, around: I64) -> tuple[I64, I64]:
     return times[last], who[last]
 
 
-def _by_id(rows: Spans, by_time: I64) -> I64:
+def _by_id(rows: PythonFrames, by_time: I64) -> I64:
     """The frame around each by the ids that the profiler gave them, where the trace has both; else by time."""
-    ids: I64 | None = getattr(rows, "frame_id", None)
-    parents: I64 | None = getattr(rows, "parent_id", None)
-    if ids is None or parents is None or not (parents >= 0).any():
+    ids, parents = rows.frame_id, rows.parent_id
+    if not (parents >= 0).any():
         return by_time
     order = np.argsort(ids, kind="stable")
     place = np.minimum(np.searchsorted(ids[order], parents), order.size - 1)

@@ -20,6 +20,8 @@ from profkit.timeline.code.phases import Backward, backward_of, phases_of
 _MOST_EARLY: Final = 10_000
 """Frames that were running when the recording began. Chosen: a made-up file may claim any number."""
 _BUILT_IN: Final = re.compile(r"^<built-in (?:method|function) (?P<name>\S+)(?: of (?P<kind>\S+) object)?")
+_BACKWARD: Final = ("backward()", "Tensor.backward()", "grad()")
+"""What is called to run the backward pass."""
 _NO_CLASS: Final = frozenset(("type", "module", "PyCapsule", "FunctionMeta", "pybind11_type"))
 """What a built-in method may be "of" that says nothing: a class itself, or a namespace."""
 
@@ -37,6 +39,7 @@ def code_of(trace: Trace) -> Code | None:
         frames=frames,
         place_of_frame=place_of_frame,
         module_of_frame=module.astype(np.int32),
+        is_backward=np.array([place.call in _BACKWARD for place in places] or [False], np.bool_),
         phases=phases_of(trace, backward),
     )
     ops = trace.ops
@@ -70,6 +73,17 @@ def _from_forward(trace: Trace, joined: Joined, backward: Backward, seen: tuple[
     chosen = (forward >= 0) & ~is_inner
     place[inside[chosen]] = place[forward[chosen]]
     module[inside[chosen]] = module[forward[chosen]]
+    _from_call(trace, joined, place, inside[place[inside] < 0])
+
+
+def _from_call(trace: Trace, joined: Joined, place: I32, lost: NDArray[np.intp]) -> None:
+    """Give operators of the backward pass without a place, in place, that of the call of the backward pass then."""
+    frames = joined.frames
+    for thread in frames.innermost:
+        row = frames.at(np.full(lost.size, thread, np.int32), trace.ops.start_ns[lost])
+        at = np.where(row >= 0, joined.place_of_frame[np.maximum(row, 0)], -1)
+        calls = (at >= 0) & joined.is_backward[np.maximum(at, 0)]
+        place[lost[calls]] = at[calls]
 
 
 def _places(

@@ -57,14 +57,11 @@ def backward_of(trace: Trace) -> Backward:
 
 def _forward(trace: Trace, nodes: I64) -> I64:
     """The forward operator of each node: the last before it with its sequence number, on the thread it names."""
-    ops = trace.ops
-    sequence: I64 | None = getattr(ops, "sequence", None)
-    asked: I64 | None = getattr(ops, "forward_thread", None)
+    ops, sequence = trace.ops, trace.ops.sequence
     out = np.full(nodes.size, NO_ROW, np.int64)
-    if sequence is None or asked is None or nodes.size == 0:
+    if nodes.size == 0:
         return out
-    # `Fwd thread id` is 0 in the forward pass; in the backward pass it is the number of the thread that ran it
-    forward = np.flatnonzero((sequence >= 0) & (asked <= 0))
+    forward = np.flatnonzero((sequence >= 0) & (ops.forward_thread <= 0))
     inside = Intervals.of(ops.start_ns[nodes], ops.end_ns[nodes])
     mine = [*distinct_codes(ops.thread[nodes]).tolist()]
     again = np.isin(ops.thread[forward], mine) & inside.contains(ops.start_ns[forward])
