@@ -58,15 +58,8 @@ def _where(folder: Path) -> Any:
         PlacesOf(kind="kernel", name=EVIL, title="", share=0.2, ns=5, places=()),
     )
     table = TableView(title=EVIL, headers=("module", "n"), units=("text", "count"), rows=((f"  {EVIL}", 3),), note=EVIL)
-    return Where(
-        source=EVIL,
-        window_ns=100,
-        n_steps=2,
-        subjects=subjects,
-        modules=(use,),
-        phase_ns={"forward": 4},
-        tables=(table,),
-    )
+    tree = {"modules": (use,), "phase_ns": {"forward": 4}, "tables": (table,)}
+    return Where(source=EVIL, window_ns=100, n_steps=2, subjects=subjects, **tree)
 
 
 def _scaling(folder: Path) -> Any:
