@@ -101,13 +101,13 @@ def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
     by_time, since, is_early = _nested(rows)
     parent = _by_id(rows, by_time)
     is_wrapper = _marks(trace, [code for code, frame in named.items() if frame is not None and _wraps(frame)])
-    called = _called(parent, is_own)
+    own = nearest(is_own, parent)
     frames = Frames(
         rows=rows,
         parent=parent,
-        own=nearest(is_own, parent),
-        called=called,
-        callee=_called(parent, is_own, is_wrapper[rows.name]),
+        own=own,
+        called=_called(parent, is_own, own),
+        callee=_called(parent, is_own, own, is_wrapper[rows.name]),
         module=nearest(is_module[rows.name], parent),
         generated=nearest(is_made[rows.name], parent),
         is_early=is_early,
@@ -116,21 +116,15 @@ def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
     return frames, {code: frame for code, frame in named.items() if frame is not None}
 
 
-def _called(parent: I64, is_own: Bool, is_wrapper: Bool | None = None) -> I64:
+def _called(parent: I64, is_own: Bool, own: I64, is_wrapper: Bool | None = None) -> I64:
     """The frame that the innermost own frame calls, on the way to each; wrappers count as part of what they wrap."""
-    caller = parent
-    if is_wrapper is not None and is_wrapper.any():
-        behind = nearest(~is_wrapper, parent)
-        caller = np.where(parent >= 0, behind[np.maximum(parent, 0)], NO_ROW)
-    marked = (caller >= 0) & is_own[np.maximum(caller, 0)]
+    caller, marked = parent, ~is_own
     if is_wrapper is not None:
+        caller = np.where(parent >= 0, nearest(~is_wrapper, parent)[np.maximum(parent, 0)], NO_ROW)
         marked &= ~is_wrapper
-    called = nearest(marked & ~is_own, parent)
-    called[is_own] = NO_ROW
-    lost = np.flatnonzero(called >= 0)
-    # what another own frame calls, further out
-    outer = nearest(is_own, parent)
-    called[lost[called[lost] < outer[lost]]] = NO_ROW
+    marked &= (caller >= 0) & is_own[np.maximum(caller, 0)]
+    called = nearest(marked, parent)
+    called[is_own | (called < own)] = NO_ROW  # what another own frame calls, further out
     return called
 
 
@@ -178,13 +172,17 @@ def nearest(marked: Bool, parent: I64) -> I64:
     By doubling of pointers: as many rounds as the depth has binary digits.
     """
     jump = np.where(marked, np.arange(marked.size), parent)
+    if not marked.any():
+        jump[:] = NO_ROW
+        return jump
+    open_ = np.flatnonzero(jump >= 0)
     for _ in range(_MOST_JUMPS):
-        open_ = np.flatnonzero(jump >= 0)
         open_ = open_[~marked[jump[open_]]]
         if open_.size == 0:
             return jump
         jump[open_] = jump[jump[open_]]
-    jump[(jump >= 0) & ~marked[jump]] = NO_ROW  # a circle, which only a made-up file has
+        open_ = open_[jump[open_] >= 0]
+    jump[open_] = NO_ROW  # a circle, which only a made-up file has
     return jump
 
 
@@ -197,7 +195,9 @@ def _nested(rows: PythonFrames) -> tuple[I64, dict[int, tuple[I64, I64]], Bool]:
     is_early = np.zeros(len(rows), np.bool_)
     begin = int(rows.start_ns.min()) if len(rows) else 0
     for thread, found in rows_by_value(rows.thread):
-        mine = found[np.lexsort((-rows.end_ns[found], rows.start_ns[found]))]
+        start, end = rows.start_ns[found], rows.end_ns[found]
+        is_later, is_inner = start[1:] > start[:-1], (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
+        mine = found if (is_later | is_inner).all() else found[np.lexsort((-end, start))]
         start, end = rows.start_ns[mine], rows.end_ns[mine]
         around = enclosing(end)
         parent[mine] = np.where(around >= 0, mine[np.maximum(around, 0)], NO_ROW)
