@@ -26,6 +26,7 @@ from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.code import Code, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, in_unprofiled_time
@@ -69,9 +70,14 @@ def alone(analysed: Analysed) -> Analysed:
 
 
 def analyse(
-    trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None, is_alone: bool = True
+    trace: Trace,
+    *,
+    step_range: tuple[int, int] | None = None,
+    command: str | None = None,
+    is_alone: bool = True,
+    code: Code | None = None,
 ) -> Analysed:
-    """Everything that is known of one trace.
+    """Everything that is known of one trace; `code` is given where its places were recorded apart.
 
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
     One of many ranks (not `is_alone`) keeps the steps that its host marked: by these it is matched with the others.
@@ -81,7 +87,7 @@ def analyse(
     if step_range is not None:
         trace = narrowed(trace, step_range)
     with blamed("analysing it", trace.meta.source):
-        return _analysed(paced(trace) if is_alone else Paced(trace))
+        return _analysed(paced(trace) if is_alone else Paced(trace), code)
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -100,16 +106,28 @@ def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
             result = analyzer.measure(facts)
             if isinstance(result, Skipped):
                 return _Answer(result)
-            return _Answer(result, analyzer.judge(result), (analyzer.present(result),))
+            findings = _placed(analyzer, facts, result, analyzer.judge(result))
+            return _Answer(result, findings, (analyzer.present(result),))
     except InternalError as told:
         if analyzer.name == quality.ANALYZER.name:  # nothing can be said of a capture that nobody checked
             raise
         return _Answer(Skipped(analyzer=analyzer.name, reason=told.message, how_to_get=told.hint), is_fault=True)
 
 
-def _analysed(chosen: Paced) -> Analysed:
+def _placed(analyzer: Analyzer[Any], facts: Facts, result: Any, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The findings with their places in the user's code, where the trace shows these."""
+    if facts.code is None or not findings:
+        return findings
+    rows = analyzer.rows(facts, result)
+    return tuple(
+        replace(finding, places=shares(facts.code, rows[finding.id])) if finding.id in rows else finding
+        for finding in findings
+    )
+
+
+def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     trace = chosen.trace
-    facts = Facts.of(trace)
+    facts = Facts.of(trace, code)
     answers = {name: _answer(analyzer, facts) for name, analyzer in ANALYZERS.items()}
     skipped = tuple(answer.result for answer in answers.values() if isinstance(answer.result, Skipped))
     found = {name: answer.result for name, answer in answers.items() if not isinstance(answer.result, Skipped)}

@@ -297,7 +297,7 @@ class Controller:
             recorder.export(path)
         self._seen.facts["stop_ns"] = stopped_ns - begun_ns
         self._seen.facts["export_ns"] = time.perf_counter_ns() - stopped_ns
-        self._seen.facts.update(recorder.seen_beside, is_cut=is_cut)
+        self._seen.facts.update(recorder.seen_beside, is_cut=is_cut, lines=recorder.lines)
         self._write_facts()
 
     @guarded

@@ -142,7 +142,7 @@ def manifest(
     facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
 ) -> dict[str, Any]:
     """What `capture.json` holds; times in ns, keys absent where nothing is known."""
-    dropped = ("fetches", "counters", "command", "pauses")
+    dropped = ("fetches", "counters", "command", "pauses", "lines")
     ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 
@@ -350,8 +350,12 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_scheduling": facts.get("scheduling") or None,
         "profkit_rank": facts.get("rank"),
         "profkit_world_size": facts.get("world_size"),
+        "profkit_call_lines": (facts.get("lines") or {}).get("calls"),
+        "profkit_source_lines": {
+            key: redact().redacted_text(text) for key, text in ((facts.get("lines") or {}).get("texts") or {}).items()
+        },
     }
-    return {key: value for key, value in keys.items() if value is not None and value != ""}
+    return {key: value for key, value in keys.items() if value is not None and value not in ("", {})}
 
 
 def _mark(command: Any) -> str:

@@ -19,6 +19,7 @@ from profkit.ranks.findings.late_cause import (
     is_slower,
     is_unrecorded,
     models_apart,
+    own_finding,
     part_of_delay,
 )
 from profkit.ranks.findings.rank0_finding import rank0_finding
@@ -72,7 +73,8 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
     late = {rank for rank, (one, _, _) in found.items() if 2 * one.lateness_ns >= straggler.lateness_ns}
     waiting = waiting_words([rank for rank in waiting_for(joint, [(straggler, waits)]) if rank not in late])
     why = UNRECORDED if is_unrecorded(straggler, waits, joint) else LATE_WORDS[straggler.phase].one
-    return LATE_RANK.found(
+    own = own_finding(straggler, waits, joint)
+    finding = LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,
         recoverable_ns=joint.per_step(recoverable),
@@ -82,6 +84,7 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
+    return finding if own is None else replace(finding, places=own.places)
 
 
 def _other(waits: GroupWaits, rank: int) -> int:

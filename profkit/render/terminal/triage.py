@@ -15,7 +15,7 @@ from profkit.render.terminal import crosscheck as handover_text
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment
 from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, columns_of, is_colored, printed, titled
-from profkit.render.words import fleet
+from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
 from profkit.shell import clean, quoted_path
 from profkit.units import format_fraction, format_ns
@@ -81,6 +81,7 @@ def _headline_blocks(report: Report, width: int, room: _Room) -> Iterable[Block]
     yield _fleet(report, width, is_full=is_full)
     yield _budget(report, rank, width) if rank is not None else []
     yield _why(report, prose, room)
+    yield _where(report, prose, room)
     yield _what_to_do(report, prose, room)
     if not is_open:
         yield _next_tool(report, prose, room)
@@ -173,9 +174,22 @@ def _why(report: Report, width: int, room: _Room) -> Block:
     for place, reason in enumerate(reasons):
         if place > 0 and reason.statements:
             block += layout.wrapped("  also  ", _finding_line(reason.finding, report), width, first_style="dim")
-        for statement in reason.statements:
+        where = places.place_sentence(reason.finding) if place > 0 else ""
+        for statement in (*reason.statements, *filter(None, [where])):
             number += 1
             block += layout.wrapped(f"   {number}  ", statement, width, first_style="dim")
+    return block
+
+
+def _where(report: Report, width: int, room: _Room) -> Block:
+    """The lines of the user's code that cause the first finding."""
+    first = next(iter(report.verdict.findings), None)
+    if first is None or not first.places:
+        return []
+    block = layout.wrapped(layout.label("where"), places.place_sentence(first), width, first_style="label")
+    others = places.shown_places(first, is_full=room.is_full)[1:]
+    for share in others if room.n_findings is None else ():
+        block += layout.wrapped(" " * layout.LABEL_WIDTH, places.place_line(share).strip(), width)
     return block
 
 
@@ -295,6 +309,8 @@ def _more(report: Report, width: int, room: _Room) -> Block:
         block += layout.wrapped(layout.label("recorded"), told, prose, style="dim") if told else []
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
+    if rank is not None and any(finding.places for finding in report.findings):
+        entries.append((f"profkit where {quoted_path(rank.source)}", ""))
     entries += [] if room.is_full else [("-v", "")]
     entries += [("-f json", ""), ("-o report.md", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, prose)
@@ -358,4 +374,6 @@ def _finding(finding: Finding, report: Report, width: int) -> Block:
         block += layout.wrapped("    - ", f"saves at most {format_ns(finding.recoverable_ns)}{per}", width)
     for item in finding.evidence:
         block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
+    for share in finding.places:
+        block += layout.wrapped("    at ", places.place_line(share).strip(), width)
     return block + layout.wrapped("    -> ", clean(finding.fix), width)
