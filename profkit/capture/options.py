@@ -23,6 +23,8 @@ STEPS_AFTER: Final = 6
 DEFAULT_BASELINE: Final = 10
 DEFAULT_WARMUP: Final = 1
 DEFAULT_STEPS: Final = 5
+DEFAULT_STACK_STEPS: Final = 2
+"""Recorded once more with Python stacks (chosen: one could be odd, and each costs seconds of a large model's run)."""
 STEPS_OF_RANKS: Final = ((250_000_000, 20), (1_000_000_000, 10))
 """Of one of several ranks: up to this step time (ns) so many steps are recorded. Late ranks are told from 20
 collectives on, and a step has one at least; to write a window of many seconds would stall the job (chosen)."""
@@ -35,6 +37,7 @@ class Options:
     """The window of a capture and what is recorded in it; numbers of 0 are chosen in the process.
 
     `baseline` unprofiled steps are timed, `warmup` steps run with the profiler prepared, `steps` are recorded.
+    `stack_steps` are recorded after that, with Python stacks and shapes, into a file of their own; 0 for none.
     `device` "cpu" leaves CUDA unrecorded, "cuda" refuses a process that does not use it.
     `finishes` is true where no runner waits for the process: it then compresses its own trace, and `tells` how it went.
     `overwrite` is true where traces may replace files of their names that no capture wrote.
@@ -58,6 +61,7 @@ class Options:
     strict: bool = False
     overwrite: bool = False
     tool: str = ""
+    stack_steps: int = DEFAULT_STACK_STEPS
 
     def to_text(self) -> str:
         """The value of the environment variable."""

@@ -35,7 +35,8 @@ class Recorder:
         last_warmup = first_step + n_warmup - 1
 
         def action(step: int) -> ProfilerAction:
-            return ProfilerAction.WARMUP if step <= last_warmup else ProfilerAction.RECORD
+            is_warmup = n_warmup and step <= last_warmup  # it is asked of step 0 as well, whichever comes first
+            return ProfilerAction.WARMUP if is_warmup else ProfilerAction.RECORD
 
         arguments: dict[str, Any] = {
             "activities": activities,
@@ -67,6 +68,10 @@ class Recorder:
         self._quietly(lambda: self._profiler.export_chrome_trace(str(path)))
         if not _is_whole(path):
             raise OSError("the profiler's export is incomplete; perhaps the disk is full")
+
+    def tree(self) -> Any:
+        """The events as the profiler has put them in order; raises AttributeError where this torch has none."""
+        return self._profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
 
     def _quietly(self, act: Any) -> None:
         self.is_busy = True
