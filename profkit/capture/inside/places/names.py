@@ -23,15 +23,18 @@ _MOST_VARIABLES: Final = 10_000  # of a frame that is looked through (chosen: a 
 _SELF: Final = ("self", "cls")
 
 
-def qualified(seen: Mapping[str, int], called: Sequence[nn.Module]) -> dict[str, str]:
+Held = tuple[str, nn.Module]
+
+
+def qualified(seen: Mapping[str, int], held: Sequence[Held], called: Sequence[nn.Module]) -> dict[str, str]:
     """The qualified name of each module that was seen, by the name that the trace gives it.
 
-    `seen` gives the id of the object for each of those names; `called` are modules that were called from outside any
-    other. A path begins with the variable that holds the outermost module, or with its class. Modules that are found
-    nowhere have no entry.
+    `seen` gives the id of the object for each of those names; `held` are modules with the variables that hold them,
+    `called` those that were called from outside any other. A path begins with the variable that holds the outermost
+    module, or with its class. Modules that are found nowhere have no entry.
     """
     wanted = set(seen.values())
-    roots = [*_variables(), *((type(module).__name__, module) for module in called)]
+    roots = [*held, *((type(module).__name__, module) for module in called)]
     paths = _paths(roots, wanted)
     if wanted - paths.keys():
         others = [(type(module).__name__, module) for module in _outermost_alive(wanted - paths.keys())]
@@ -39,7 +42,7 @@ def qualified(seen: Mapping[str, int], called: Sequence[nn.Module]) -> dict[str,
     return {name: paths[key] for name, key in seen.items() if key in paths}
 
 
-def _paths(roots: Sequence[tuple[str, nn.Module]], wanted: set[int]) -> dict[int, str]:
+def _paths(roots: Sequence[Held], wanted: set[int]) -> dict[int, str]:
     """The paths of the wanted modules: from the root below which most of them are."""
     below: list[dict[int, str]] = []
     done: set[int] = set()
@@ -61,9 +64,9 @@ def _joined(name: str, root: nn.Module, path: str) -> str:
     return ".".join([name, *parts])
 
 
-def _variables() -> list[tuple[str, nn.Module]]:
+def variables() -> list[Held]:
     """The modules that variables of the script's running functions hold, and the attributes of their `self`."""
-    found: list[tuple[str, nn.Module]] = []
+    found: list[Held] = []
     if sys.gettrace() is not None:  # a debugger writes back what it has read of a frame
         return found
     frame: Any = sys._getframe()  # noqa: SLF001
@@ -77,7 +80,7 @@ def _variables() -> list[tuple[str, nn.Module]]:
     return found
 
 
-def _held_by(frame: Any) -> Iterator[tuple[str, nn.Module]]:
+def _held_by(frame: Any) -> Iterator[Held]:
     values = frame.f_locals
     items = list(values.items()) if len(values) <= _MOST_VARIABLES else []
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.version_info < (3, 13):

@@ -24,6 +24,8 @@ from .. import clock, store
 from ..exits import in_backward
 from ..recorder import Recorder
 from ..seen import Seen
+from .frames import Frames
+from .names import qualified, variables
 from .room import Counter, steps_that_fit
 
 _LONG: Final = 20
@@ -68,6 +70,7 @@ class SecondWindow:
         self._recorder: Optional[Recorder] = None  # noqa: UP045 - Python 3.9
         self._marks: list[clock.Mark] = []
         self._called: list[Any] = []
+        self._held: list[Any] = []
         self._callbacks: Any = None
         self._stalled_ns = 0
         self._reason = ""
@@ -142,7 +145,7 @@ class SecondWindow:
             return
         self._reason = self._reason or reason
         self.is_over, self.is_recording = True, False
-        self._called.clear()
+        self._let_go()
         recorder, self._recorder = self._recorder, None
         if threading.get_ident() == self._thread:
             with suppress(Exception):
@@ -173,6 +176,7 @@ class SecondWindow:
         if not self._n_steps:
             self.give_up(f"a step makes {n_calls:,} Python calls, which are too many to record")
             return
+        self._held = variables()  # now: where an exception ends the run its functions are gone
         self._watch_compiler(True)
         self._recorder = Recorder(self._options, first_step=self._step, n_warmup=0)
         self._recorder.start()
@@ -198,10 +202,15 @@ class SecondWindow:
             recorder.export(path)
         self._facts.update(n_steps=len(self._marks) - 1, is_cut=is_cut)
         try:
-            self._found = _found(recorder, self._called)
+            self._found = _found(recorder, self._held, self._called)
         except Exception as error:  # noqa: BLE001 - torch's own tree may be another one: names alone, then
             self._facts["why_no_names"] = raised(error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold none of the script's objects any longer."""
         self._called.clear()
+        self._held.clear()
 
     def _is_safe(self) -> bool:
         return threading.get_ident() == self._thread and not in_backward() and not clock.is_capturing_graph()
@@ -230,9 +239,6 @@ class SecondWindow:
                 store.drop_raw(self._options, self._label)
 
 
-def _found(recorder: Recorder, called: list[Any]) -> dict[str, Any]:
-    from .frames import Frames
-    from .names import qualified
-
+def _found(recorder: Recorder, held: list[Any], called: list[Any]) -> dict[str, Any]:
     frames = Frames.of(recorder.tree())
-    return {"modules": qualified(frames.modules, called), "user_files": frames.files, "call_lines": frames.lines}
+    return {"modules": qualified(frames.modules, held, called), "user_files": frames.files, "call_lines": frames.lines}
