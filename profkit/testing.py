@@ -110,6 +110,12 @@ def span(name: str, start_ns: int, end_ns: int, *, cat: str = "user_annotation",
     return Row(name=name, cat=cat, start_ns=start_ns, end_ns=end_ns, tid=tid)
 
 
+def operator(name: str, start_ns: int, end_ns: int, *, tid: int = HOST_PID, **args: Any) -> Row:
+    """An operator's row; `args` as Kineto writes them, spaces of their names as underscores: `Input_Dims=[[2, 3]]`."""
+    arguments = {key.replace("_", " "): value for key, value in args.items()}
+    return Row(name=name, cat="cpu_op", start_ns=start_ns, end_ns=end_ns, tid=tid, args=arguments)
+
+
 def to_json(
     rows: Iterable[Row], *, layout: str = "kineto", metadata: Mapping[str, Any] | None = None, rank: int | None = None
 ) -> bytes:

@@ -92,13 +92,35 @@ class Collectives(Table, frozen=True, kw_only=True):
 
 
 class CpuOps(Table, frozen=True, kw_only=True):
-    """Host operators (`aten::...`, autograd nodes, legacy profiler rows); `thread` indexes `Trace.threads`."""
+    """Host operators (`aten::...`, autograd nodes, legacy profiler rows); `thread` indexes `Trace.threads`.
+
+    `sequence` is autograd's number, which a forward operator and the backward node it made share (both carry it;
+    `forward_thread` is above 0 on the backward side, and the thread that ran the forward one). `signature` indexes
+    `Trace.signatures`. All three are -1 where the trace does not say.
+    """
 
     start_ns: I64
     end_ns: I64
     name: I32
     thread: I32
     external_id: I64
+    sequence: I64
+    forward_thread: I64
+    signature: I32
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """The recorded arguments of an operator, an entry for each argument of its schema, in that order.
+
+    Sizes and strides are in elements, `()` for what is no tensor and for a scalar; of a list of tensors the entry has
+    a tuple for each. Types are C++ names ("float", "c10::Half", "Scalar", "TensorList"), "" for none. `concrete` is
+    the value of numbers, flags and lists of them as text, else "". Outputs are not recorded.
+    """
+
+    dims: tuple[tuple[Any, ...], ...]
+    types: tuple[str, ...]
+    strides: tuple[tuple[Any, ...], ...] = ()
+    concrete: tuple[str, ...] = ()
 
 
 class RuntimeCalls(Table, frozen=True, kw_only=True):
@@ -114,13 +136,25 @@ class RuntimeCalls(Table, frozen=True, kw_only=True):
 
 
 class Spans(Table, frozen=True, kw_only=True):
-    """Named host ranges: `record_function`, the profiler's own annotations, Python frames, profiler overhead."""
+    """Named host ranges: `record_function`, the profiler's own annotations, profiler overhead."""
 
     start_ns: I64
     end_ns: I64
     name: I32
     kind: I8
     thread: I32
+
+
+class PythonFrames(Spans, frozen=True, kw_only=True):
+    """Calls of Python functions, named `file.py(12): function`, `<built-in ...>` or `nn.Module: Linear_0`.
+
+    `frame_id` is a call's own number and `parent_id` its caller's; `module_id` tells apart the modules of one class.
+    They are -1 where the trace does not say.
+    """
+
+    frame_id: I64
+    parent_id: I64
+    module_id: I64
 
 
 class DeviceSpans(Table, frozen=True, kw_only=True):
@@ -276,7 +310,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     ops: CpuOps
     calls: RuntimeCalls
     spans: Spans
-    python: Spans
+    python: PythonFrames
     overhead: Spans
     waits: Spans
     """Calls of the operating system (nsys only): waits for locks and threads, polls, reads."""
@@ -289,6 +323,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     step_source: str
     window_ns: tuple[int, int]
     warnings: tuple[TraceWarning, ...] = ()
+    signatures: tuple[Signature | None, ...] = ()
+    """The distinct arguments of operators, where shapes were recorded; None for those that cannot be read."""
 
     @property
     def device_indices(self) -> tuple[int, ...]:

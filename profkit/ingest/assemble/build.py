@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.devices import device_work, linked
-from profkit.ingest.assemble.merge import WHAT, Merged, cleaned, code_table, in_time_order
+from profkit.ingest.assemble.merge import WHAT, Merged, cleaned, code_table, in_time_order, untold
+from profkit.ingest.assemble.signatures import decoded
 from profkit.ingest.assemble.steps import find_steps, find_window, without_empty_steps
 from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, MOST_BYTES, MOST_NS, whole
 from profkit.ingest.texts import LONGEST_TEXT, label, trimmed, without_long_texts
 from profkit.model import names
+from profkit.model.arrays import picked
 from profkit.model.trace import (
     CountedWork,
     CpuOps,
@@ -25,6 +27,7 @@ from profkit.model.trace import (
     GpuWork,
     Kind,
     MemoryEvents,
+    PythonFrames,
     RuntimeCalls,
     SpanKind,
     Spans,
@@ -37,7 +40,7 @@ from profkit.redact import redacted, redacted_line, redacted_names, redacted_tex
 from profkit.timeline.collectives import asked_by_name
 
 if TYPE_CHECKING:
-    from profkit.ingest.assemble.raw import RawTrace
+    from profkit.ingest.assemble.raw import Columns, RawTrace
 
 _MOST_ID: Final = 2**31 - 1
 _MOST_SMS: Final = 2**20
@@ -54,6 +57,7 @@ _DTYPES: Final[dict[str, Any]] = {
     "value": np.float64,
     "grid": np.int32,
     "block": np.int32,
+    "signature": np.int32,
 }
 
 
@@ -84,7 +88,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "ops": ops,
         "calls": calls,
         "spans": spans,
-        "python": _spans(merged, "python", warnings),
+        "python": _frames(merged, warnings),
         "overhead": _spans(merged, "overhead", warnings),
         "waits": _spans(merged, "waits", warnings),
         "device_spans": _table(DeviceSpans, merged, "device_spans", warnings),
@@ -92,6 +96,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "memory": _table(MemoryEvents, merged, "memory", warnings),
         "flows": _table(Flows, merged, "flows", warnings),
         "work": _table(CountedWork, merged, "work", warnings),
+        "signatures": decoded(merged.signatures),
     }
     if meta.metadata.get("profkit_is_cut"):
         spans = mapped["spans"] = _without_cut_step(spans, warnings)
@@ -156,6 +161,21 @@ def _spans(merged: Merged, table: str, warnings: list[TraceWarning]) -> Spans:
     return Spans(**in_time_order(cleaned(columns, warnings, WHAT[table])))
 
 
+def _frames(merged: Merged, warnings: list[TraceWarning]) -> PythonFrames:
+    columns = merged.take("python")
+    if not columns:
+        return PythonFrames.none(**_DTYPES)
+    columns["kind"] = np.zeros(columns["name"].size, np.int8)
+    _fill(columns, ("frame_id", "parent_id", "module_id"))
+    return PythonFrames(**in_time_order(cleaned(columns, warnings, WHAT["python"])))
+
+
+def _fill(columns: Columns, optional: tuple[str, ...]) -> None:
+    """Add the columns that the file does not tell."""
+    n = columns["name"].size
+    columns |= {name: untold(n, _DTYPES.get(name, np.int64)) for name in optional if name not in columns}
+
+
 def _calls(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> RuntimeCalls:
     columns = merged.take("calls")
     if not columns:
@@ -170,6 +190,7 @@ def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceW
     if spans and "kind" not in spans:
         spans["kind"] = code_table(spans["name"], strings, names.span_kind_of)[spans["name"]]
     if ops:
+        _fill(ops, ("sequence", "forward_thread", "signature"))
         ops = cleaned(ops, warnings, WHAT["ops"])
         kind = code_table(ops["name"], strings, names.span_kind_of)[ops["name"]]
         moved = kind != SpanKind.OTHER
@@ -177,7 +198,7 @@ def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceW
             extra = {name: ops[name][moved] for name in ("start_ns", "end_ns", "name", "thread")}
             extra["kind"] = kind[moved]
             spans = {name: np.concatenate((spans[name], extra[name])) for name in extra} if spans else extra
-            ops = {name: column[~moved] for name, column in ops.items()}
+            ops = {name: picked(column, ~moved) for name, column in ops.items()}
     return (
         CpuOps(**in_time_order(ops)) if ops else CpuOps.none(**_DTYPES),
         Spans(**in_time_order(cleaned(spans, warnings, WHAT["spans"]))) if spans else Spans.none(**_DTYPES),

@@ -30,6 +30,8 @@ class Merged:
         threads: dict[tuple[str, str], int] = {}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.categories: dict[str, int] = {}
+        self.signatures = sorted({text for batch in batches for text in batch.signatures})
+        signature_codes = {text: code for code, text in enumerate(self.signatures)}
         self.n_events = 0
         self._n_kernels = 0
         self._parts: dict[str, list[Columns]] = {}
@@ -43,12 +45,15 @@ class Merged:
                 self.categories[category] = self.categories.get(category, 0) + count
             string_of = _mapping(batch.strings, codes)
             thread_of = _mapping([_trimmed_thread(thread) for thread in batch.threads], threads)
+            signature_of = _mapping(batch.signatures, signature_codes)
             n_kernels_before = self._n_kernels
             for table, columns in batch.tables.items():
                 if table == "kernels":
                     self._n_kernels += columns["start_ns"].size
                 if table == "collectives":
                     columns["kernel"] = columns["kernel"] + n_kernels_before
+                if "signature" in columns:
+                    columns["signature"] = _linked(columns["signature"], signature_of)
                 self._parts.setdefault(table, []).append(_recoded(columns, string_of, thread_of))
         self.threads = list(threads)
 
@@ -64,7 +69,9 @@ class Merged:
         parts = self._parts.pop(table, [])
         if not parts:
             return {}
-        whole = {name: self._in_range(name, joined([part.pop(name) for part in parts])) for name in list(parts[0])}
+        names = dict.fromkeys(name for part in parts for name in part)
+        n_rows = [len(next(iter(part.values()))) for part in parts]
+        whole = {name: self._in_range(name, joined(_told(parts, name, n_rows))) for name in names}
         return_free_memory(self.n_events)
         return whole
 
@@ -111,12 +118,26 @@ def _recoded(columns: Columns, string_of: NDArray[np.int32], thread_of: NDArray[
         if name == "thread":
             out[name] = thread_of[column]
         elif name in _STRING_COLUMNS and column.size:
-            out[name] = (
-                np.where(column < 0, NO_ROW, string_of[column]).astype(column.dtype) if string_of.size else column
-            )
+            out[name] = _linked(column, string_of)
         else:
             out[name] = column
     return out
+
+
+def _linked(codes: NDArray[np.int32], code_of: NDArray[np.int32]) -> NDArray[np.int32]:
+    return np.where(codes < 0, NO_ROW, code_of[codes]).astype(codes.dtype) if code_of.size else codes
+
+
+def _told(parts: list[Columns], name: str, n_rows: list[int]) -> list[NDArray[Any]]:
+    """A column of each part, taken out of it; -1 for the rows of a part that lacks it."""
+    told = [part.pop(name, None) for part in parts]
+    kind = next(column.dtype for column in told if column is not None)
+    return [untold(n, kind) if column is None else column for column, n in zip(told, n_rows, strict=True)]
+
+
+def untold(n: int, kind: Any) -> NDArray[Any]:
+    """A column that a file does not tell, shape (n,): -1, in the room of one value."""
+    return np.broadcast_to(np.array(NO_ROW, kind), (n,))
 
 
 def sort_order(start_ns: I64, end_ns: I64) -> NDArray[np.intp]:

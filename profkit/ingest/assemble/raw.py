@@ -14,12 +14,15 @@ Columns = dict[str, NDArray[Any]]
 """Column name to values; all columns of one table have one length.
 
 Tables of ranges have `start_ns` and `end_ns` (int64), `name` and `thread` (int32 codes of the batch). Beyond these:
-    spans, python, overhead, waits    none
-    ops                               external_id (int64)
+    spans, overhead, waits            none
+    ops                               external_id (int64); where told: sequence, forward_thread (int64), signature
+                                      (int32 code of `Batch.signatures`)
+    python                            where told: frame_id, parent_id, module_id (int64)
     calls                             external_id, correlation (int64)
     kernels, copies                   no thread, but device, grid, block (int32), is_copy (bool), and
                                       stream, correlation, external_id, n_bytes, graph_node (int64)
--1 is an id or a number that the file does not tell. A batch may lack tables, not columns; `kineto` has further tables.
+-1 is an id or a number that the file does not tell. A batch may lack tables, and columns that it has "where told";
+`kineto` has further tables.
 """
 
 
@@ -32,6 +35,8 @@ class Batch(msgspec.Struct):
     threads: list[tuple[str, str]] = msgspec.field(default_factory=list)
     thread_names: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
     categories: dict[str, int] = msgspec.field(default_factory=dict)
+    signatures: list[tuple[bytes, ...]] = msgspec.field(default_factory=list)
+    """Texts of the arguments of operators, as the file has them: dimensions, types, strides, concrete values."""
 
 
 class RawTrace(msgspec.Struct):

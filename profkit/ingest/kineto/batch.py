@@ -17,6 +17,7 @@ from profkit.ingest.kineto.sparse_columns import (
     flows,
     kernel_collectives,
     operator_collectives,
+    signatures,
     thread_names,
 )
 
@@ -47,6 +48,9 @@ def _columns(groups: Groups) -> Batch:
             batch.tables["collectives"] = kernel_collectives(rows, strings)
         if table == "ops" and COMM_OP in strings:
             batch.tables["comm_ops"] = operator_collectives(rows, strings)
+        if table == "ops":
+            found, batch.signatures = signatures(rows)
+            batch.tables[table] |= found
         if table == "ops" and EMBEDDING in strings and (found := embeddings(rows, strings)):
             batch.tables["work"] = found
     if arrows := flows(groups, threads):

@@ -23,6 +23,7 @@ from profkit.ingest.kineto.fields import (
     starts,
     threads_of,
     times,
+    were_read,
 )
 from profkit.ingest.texts import LONGEST_LABEL
 
@@ -113,7 +114,18 @@ def _nothing_more(rows: list[Event]) -> Columns:
 
 
 def _ops(rows: list[Event]) -> Columns:
-    return {"external_id": external_ids(args_of(rows))}
+    args = args_of(rows)
+    return {"external_id": external_ids(args)} | _told(args, ("sequence", "forward_thread"))
+
+
+def _python(rows: list[Event]) -> Columns:
+    return _told(args_of(rows), ("frame_id", "parent_id", "module_id"))
+
+
+def _told(args: list[Any], names: tuple[str, ...]) -> Columns:
+    """These arguments as whole numbers, without those that no event has."""
+    read = {name: integers(args, name) for name in names} if were_read(args, names[0]) else {}
+    return {name: column for name, column in read.items() if (column != ABSENT).any()}
 
 
 def _calls(rows: list[Event]) -> Columns:
@@ -202,7 +214,7 @@ EXTRACTORS: Final[dict[str, Callable[[list[Event]], Columns]]] = {
     "ops": _ops,
     "calls": _calls,
     "spans": _nothing_more,
-    "python": _nothing_more,
+    "python": _python,
     "overhead": _nothing_more,
     "device_spans": _device_spans,
     "sync_rows": _device_spans,

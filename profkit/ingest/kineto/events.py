@@ -21,6 +21,7 @@ Id = int | str | None
 ABSENT: Final = -1
 
 _ZERO = msgspec.Raw(b"0")
+_NONE = msgspec.Raw(b"")
 
 
 class Args(msgspec.Struct, gc=False):
@@ -42,10 +43,19 @@ class Args(msgspec.Struct, gc=False):
     reserved: Any = msgspec.field(name="Total Reserved", default=ABSENT)
     device_type: Any = msgspec.field(name="Device Type", default=0)
     device_id: Any = msgspec.field(name="Device Id", default=ABSENT)
+    sequence: Any = msgspec.field(name="Sequence number", default=ABSENT)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=ABSENT)
+    frame_id: Any = msgspec.field(name="Python id", default=ABSENT)
+    parent_id: Any = msgspec.field(name="Python parent id", default=ABSENT)
+    module_id: Any = msgspec.field(name="Python module id", default=ABSENT)
+    input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NONE)
+    input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NONE)
+    input_strides: msgspec.Raw = msgspec.field(name="Input Strides", default=_NONE)
+    concrete_inputs: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NONE)
 
 
 class RareArgs(Args, gc=False):
-    """The arguments of metadata rows, collectives, counts and embeddings: decoded only in batches with such rows."""
+    """The arguments of metadata rows, collectives and counts: decoded only in batches with such rows."""
 
     has_collective: ClassVar[bool] = True
     dtype: Any = None
@@ -61,7 +71,6 @@ class RareArgs(Args, gc=False):
     tokens: Any = None
     padded_tokens: Any = None
     samples: Any = None
-    input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))
 
 
 class Event(msgspec.Struct, gc=False):
@@ -147,7 +156,7 @@ def _decode(decoder: Any, array: bytes) -> list[Any]:
 def _needs_rare_arguments(groups: Groups) -> bool:
     if COUNTED in groups or any(ph == "M" for _, ph in groups):
         return True
-    if not {COMM_OP, EMBEDDING}.isdisjoint(map(attrgetter("name"), groups.get(("cpu_op", "X"), ()))):
+    if COMM_OP in map(attrgetter("name"), groups.get(("cpu_op", "X"), ())):
         return True
     kernels = (event for cat in ("kernel", "Kernel") for event in groups.get((cat, "X"), ()))
     return any(event.args is not None and event.args.collective for event in kernels)

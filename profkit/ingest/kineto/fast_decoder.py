@@ -14,34 +14,41 @@ from typing import Any, Final, Literal, Union
 import msgspec
 
 from profkit.ingest.kineto.decimals import FLOAT_STEP_BELOW_HALF_NS
-from profkit.ingest.kineto.events import COMM_OP, EMBEDDING, Groups, Id, RareArgs
+from profkit.ingest.kineto.events import COMM_OP, Groups, Id, RareArgs
 
 _ZERO: Final = msgspec.Raw(b"0")
-_COMM_OP: Final = COMM_OP.encode()
-_EMBEDDING: Final = f'"{EMBEDDING}"'.encode()
-_SHAPES: Final = b'"Input Dims"'
 _FIRST_TS: Final = re.compile(rb'"ts"\s*:\s*([0-9]+)(\.?)')
 _LOOK_BYTES: Final = 4096
 
-_OPERATOR: Final = ("external_id", "old_external_id")
-_CALL: Final = (*_OPERATOR, "correlation")
+_IDS: Final = ("external_id", "old_external_id")
+_CALL: Final = (*_IDS, "correlation")
 _LANE: Final = ("device", "stream")
 _COPY: Final = (*_CALL, *_LANE, "n_bytes", "graph_node")
 _COLLECTIVE: Final = (
     *("collective", "dtype", "in_elements", "out_elements"),
     *("group_size", "group_name", "group_ranks", "seq", "source_rank", "target_rank"),
 )
+_AUTOGRAD: Final = ("sequence", "forward_thread")
+_FRAME: Final = ("frame_id", "parent_id", "module_id")
 _KERNEL: Final = (*_COPY, "grid", "block", *_COLLECTIVE)
 _MEMORY: Final = ("memory_bytes", "allocated", "reserved", "device_type", "device_id")
 _ARGUMENTS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
-    (("cpu_op", "Operator"), _OPERATOR),
-    (("user_annotation", "python_function", "overhead", "Trace"), ()),
+    (("cpu_op", "Operator"), _IDS),
+    (("python_function",), _FRAME),
+    (("user_annotation", "overhead", "Trace"), ()),
     (("cuda_runtime", "cuda_driver", "Runtime"), _CALL),
     (("gpu_user_annotation", "cuda_sync"), _LANE),
     (("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"), _COPY),
     (("kernel", "Kernel"), _KERNEL),
 )
 """The arguments of `events.RareArgs` that the tables of these categories are made from."""
+_OF_OPERATORS: Final = (
+    (b'"Sequence number"', _AUTOGRAD),
+    (b'"Input Dims"', ("input_dims", "input_types", "concrete_inputs")),
+    (b'"Input Strides"', ("input_strides",)),
+    (COMM_OP.encode(), _COLLECTIVE),
+)
+"""Further arguments of operators, read only from batches that hold this text."""
 
 
 class _NoArgs(msgspec.Struct, gc=False):
@@ -84,12 +91,11 @@ class _Arrow(_Usual, gc=False):
 
 
 @cache
-def _decoder(ts_type: type, has_comm_ops: bool, has_embeddings: bool) -> tuple[Any, dict[type, tuple[str, str]]]:
+def _decoder(ts_type: type, of_operators: tuple[str, ...]) -> tuple[Any, dict[type, tuple[str, str]]]:
     """The decoder and, for each of its types, the group as `events.decode_groups` names it."""
     groups: dict[type, tuple[str, str]] = {}
-    of_operators = _OPERATOR + _COLLECTIVE * has_comm_ops + ("input_dims",) * has_embeddings
     for categories, names in _ARGUMENTS:
-        args = _args_of(of_operators if names is _OPERATOR else names)
+        args = _args_of(_IDS + of_operators if names is _IDS else names)
         for category in categories:
             groups[_tagged(category, _Range, ts_type, args)] = (category, "X")
     groups[_tagged("cpu_instant_event", _Instant, ts_type, _args_of(_MEMORY))] = ("cpu_instant_event", "i")
@@ -131,7 +137,8 @@ def _type_of_ts(array: bytes) -> type:
 
 def decode_usual(array: bytes) -> Groups | None:
     """The events of a JSON array by (category, phase) if all are usual, `None` if the general way must look."""
-    decoder, group_of = _decoder(_type_of_ts(array), _COMM_OP in array, _EMBEDDING in array and _SHAPES in array)
+    of_operators = tuple(name for text, names in _OF_OPERATORS if text in array for name in names)
+    decoder, group_of = _decoder(_type_of_ts(array), of_operators)
     try:
         events = decoder.decode(array)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -29,11 +32,28 @@ from profkit.ingest.kineto.fields import (
     starts,
     text_of,
     threads_of,
+    were_read,
 )
 from profkit.ingest.numbers import MOST_STEPS, finite
 from profkit.ingest.texts import LONGEST_LABEL
 
 _EMBEDDED_DIMS: Final = re.compile(rb"\[\s*\[([0-9, ]+)\]\s*,\s*\[([0-9, ]+)\]")  # of its table, of its indices
+_SIGNATURE: Final = ("input_dims", "input_types", "input_strides", "concrete_inputs")
+_NOT_RECORDED: Final = (b"",) * len(_SIGNATURE)
+_WITHOUT_WORK: Final = frozenset(
+    [
+        *("detach", "detach_"),
+        *("aten::alias", "aten::as_strided", "aten::broadcast_to", "aten::chunk", "aten::detach", "aten::detach_"),
+        *("aten::expand", "aten::expand_as", "aten::flatten", "aten::narrow", "aten::permute", "aten::reshape"),
+        *("aten::_reshape_alias", "aten::resolve_conj", "aten::resolve_neg", "aten::select", "aten::slice"),
+        *("aten::split", "aten::squeeze", "aten::t", "aten::transpose", "aten::unbind", "aten::unflatten"),
+        *("aten::_unsafe_view", "aten::unsqueeze", "aten::view", "aten::view_as"),
+        *("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::resize_", "aten::set_"),
+        *("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense", "aten::result_type"),
+        *("aten::lift_fresh", "aten::to"),
+    ]
+)
+"""Operators that make a view or an empty tensor, ask a question, or leave the work to an operator inside them."""
 _COUNTED_KINDS: Final = {f"profkit.{kind}": kind for kind in ("tokens", "padded_tokens", "samples")}
 
 
@@ -123,6 +143,28 @@ def embeddings(rows: list[Event], strings: Codes) -> Columns:
     if not found:
         return {}
     return {"start_ns": starts(found), "name": np.array(names, np.int32), "value": np.array(values, np.float64)}
+
+
+def signatures(rows: list[Event]) -> tuple[Columns, list[tuple[bytes, ...]]]:
+    """Which of the distinct texts of recorded arguments each operator has, and these texts; {} where there are none.
+
+    -1 where none were recorded, and for operators that only look at tensors or make empty ones: half of all rows, and
+    each text costs time.
+    """
+    args = args_of(rows)
+    if not were_read(args, _SIGNATURE[0]):
+        return {}, []
+    codes = Codes({_NOT_RECORDED: 0})
+    places = [place for place, event in enumerate(rows) if event.name not in _WITHOUT_WORK]
+    chosen = [args[place] for place in places]
+    texts = zip(*(_texts(chosen, name) for name in _SIGNATURE), strict=True)
+    code = np.full(len(rows), ABSENT, np.int32)
+    code[places] = np.fromiter(map(codes.__getitem__, texts), np.int32, len(places)) - 1
+    return ({"signature": code}, list(codes)[1:]) if len(codes) > 1 else ({}, [])
+
+
+def _texts(args: list[Any], name: str) -> Iterable[bytes]:
+    return map(bytes, map(attrgetter(name), args)) if were_read(args, name) else repeat(b"", len(args))
 
 
 def _product(sizes: list[bytes]) -> int:
