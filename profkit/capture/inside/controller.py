@@ -22,6 +22,8 @@ from . import clock, store
 from .exits import WaysOut, in_backward
 from .hooks import Hooks
 from .loader import FetchLog
+from .places.frames import found_in
+from .places.names import variables
 from .places.window import SecondWindow
 from .ranges import CopyWatch, make_phase
 from .recorder import Recorder
@@ -281,6 +283,9 @@ class Controller(Listener):
         self._seen.facts["stop_ns"] = stopped_ns - begun_ns
         self._seen.facts["export_ns"] = time.perf_counter_ns() - stopped_ns
         self._seen.facts["is_cut"] = is_cut
+        if self.options.stacks and isinstance(recorder, Recorder):
+            with suppress(Exception):  # torch's own tree may be another one
+                self._seen.facts["found"] = found_in(recorder, variables(), ())
         self._write_facts()
 
     @guarded

@@ -95,7 +95,7 @@ def _finish_second(work: Path, folder: Path, facts: dict[str, Any], *, overwrite
         return
     name = trace[: -len(TRACE_SUFFIX)] + PLACES_SUFFIX
     try:
-        fold = Fold(facts)
+        fold = Fold(facts.get("places_found", {}).get("user_files", ()))
         with files().open_file(raw, follow=False) as source:
             fold.note(iter(lambda: source.read(_CHUNK_BYTES), b""))
         write_trace(raw, work / name, {}, keys=places_level(facts), change=fold.folded)
@@ -184,7 +184,7 @@ def manifest(
     facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
 ) -> dict[str, Any]:
     """What `capture.json` holds; times in ns, keys absent where nothing is known."""
-    dropped = ("fetches", "counters", "command", "capture_id", "modules", "user_files", "call_lines")
+    dropped = ("fetches", "counters", "command", "capture_id", "found", "places_found")
     ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 

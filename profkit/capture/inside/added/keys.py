@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...beside import redact
+
 
 def top_level(facts: dict[str, Any]) -> dict[str, Any]:
     """The keys a capture adds to its trace; times in ns, absent where not known."""
@@ -34,13 +36,14 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_rank": facts.get("rank"),
         "profkit_world_size": facts.get("world_size"),
         "profkit_capture_id": facts.get("capture_id"),
+        **_code(facts.get("found") or {}),
     }
     return {key: value for key, value in keys.items() if value is not None and value != ""}
 
 
 def places_level(facts: dict[str, Any]) -> dict[str, Any]:
     """The same of the trace of a second window, whose times are of no use but to say what it cost."""
-    places, timed = facts.get("places") or {}, top_level({**facts, "profiled": {}, "after": {}})
+    places, timed = facts.get("places") or {}, top_level({**facts, "profiled": {}, "after": {}, "found": {}})
     keys = {
         "profkit_places_of": facts.get("trace"),
         "profkit_first_step": places.get("first_step"),
@@ -48,11 +51,21 @@ def places_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_profiled_step_mean_ns": (places.get("steps") or {}).get("mean_ns"),
         "profkit_places_steps": places.get("n_steps"),
         "profkit_places_stalled_ns": places.get("stalled_ns"),
-        "profkit_modules": facts.get("modules"),
-        "profkit_user_files": facts.get("user_files"),
+        **_code(facts.get("places_found") or {}),
     }
     timed = {key: value for key, value in timed.items() if key not in ("profkit_stop_ns", "profkit_export_ns")}
     return {**timed, **{key: value for key, value in keys.items() if value is not None}}
+
+
+def _code(found: dict[str, Any]) -> dict[str, Any]:
+    """What a recording with Python stacks says of the script's code; the lines' texts without secrets."""
+    texts = {place: redact().redacted_text(text) for place, text in (found.get("texts") or {}).items()}
+    return {
+        "profkit_modules": found.get("modules"),
+        "profkit_user_files": found.get("user_files"),
+        "profkit_call_lines": found.get("calls"),
+        "profkit_source_lines": texts if found else None,
+    }
 
 
 def _mark(command: Any) -> str:

@@ -1,8 +1,8 @@
 """Leaves out of an export the Python calls that name no place: what torch and other libraries call among themselves.
 
-What stays: calls of the script's own functions, of modules, and what the script's functions call directly; each with
-the id of the nearest call around it that stayed, and the line of the script it was made from. The text is cut, not
-parsed: only Python calls are, each alone. Standard library only, Python 3.9 syntax.
+What stays: calls of the script's own functions, of modules, and what the script's functions call directly, each with
+the id of the nearest call around it that stayed. The text is cut, not parsed: only Python calls are, each alone.
+Standard library only, Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, Optional
 
-LINE: Final = "Python call line"
-"""The key of the line, in the file of the nearest call around, that a call was made from."""
 _EVENT: Final = re.compile(rb'\{\s*"ph"\s*:')  # how each begins; in a name its quotes are escaped
 _CALL: Final = re.compile(rb'\{\s*"ph"\s*:\s*"X"\s*,\s*"cat"\s*:\s*"python_function"')
 _ENDED: Final = re.compile(rb"\}\s*,?\s*\Z")
-_FILE: Final = re.compile(r"(.*)\(\d+\): ", re.DOTALL)
+_FRAME: Final = re.compile(r"(?P<file>.*)\(-?\d+\): (?P<function>.*)", re.DOTALL)
+_WRAPPERS: Final = frozenset(("wrapper", "decorate_context", "_use_grad", "_fn", "inner", "compile_wrapper"))
+_WRAPPING: Final = ("torch/", "contextlib.py")
+"""Functions that only call another one, and where they are: what they call stays as well."""
+_MOST_WRAPPERS: Final = 8
 _ADDRESS: Final = re.compile(rb" at 0x[0-9a-f]+")
-_BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 _MODULE: Final = "nn.Module: "
 _ID, _PARENT = "Python id", "Python parent id"
 _PARENT_TEXT: Final = re.compile(rb'"Python parent id"\s*:\s*(?:null|\d+)')
@@ -30,28 +31,22 @@ _AT_ONCE: Final = 4096
 class _Call(NamedTuple):
     parent: Optional[int]  # noqa: UP045 - Python 3.9
     kind: str
-    start: str
 
 
 class Fold:
     """The Python calls of one export that stay: `note` every part of its text, then `folded` gives the text again."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self._user = frozenset(facts.get("user_files") or ())
-        self._lines = {int(start_ns): int(line) for start_ns, line in facts.get("call_lines") or ()}
+    def __init__(self, user_files: Iterable[str]) -> None:
+        self._user = frozenset(user_files)
         self._calls: dict[int, _Call] = {}
-        self._base_ns = 0
 
     def note(self, chunks: Iterable[bytes]) -> None:
         """Go through the text a first time."""
         for piece in _pieces(chunks):
-            if _CALL.match(piece):
-                call = _parsed(piece)
-                if call is not None and len(self._calls) < _MOST_CALLS:
-                    args = call["args"]
-                    self._calls[args[_ID]] = _Call(args[_PARENT], self._kind(call["name"]), call["ts"])
-            elif not self._base_ns and (base := _BASE.search(piece)):
-                self._base_ns = int(base[1])
+            call = _parsed(piece) if _CALL.match(piece) else None
+            if call is not None and len(self._calls) < _MOST_CALLS:
+                args = call["args"]
+                self._calls[args[_ID]] = _Call(args[_PARENT], self._kind(call["name"]))
 
     def folded(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """The text without the calls that are left out; as it is where the script's own files are not known."""
@@ -76,33 +71,35 @@ class Fold:
     def _kind(self, name: str) -> str:
         if name.startswith(_MODULE):
             return "module"
-        file = _FILE.match(name)
-        return "user" if file is not None and file[1] in self._user else "other"
+        frame = _FRAME.match(name)
+        if frame is None:
+            return "other"
+        if frame["file"] in self._user:
+            return "user"
+        return "wrapper" if frame["function"] in _WRAPPERS and frame["file"].startswith(_WRAPPING) else "other"
 
     def _around(self, number: int) -> int | None:
         """The call around one, None where there is none."""
         parent = self._calls[number].parent
         return parent if parent in self._calls else None
 
-    def _is_users(self, number: int | None) -> bool:
-        return number is not None and self._calls[number].kind == "user"
-
     def _stays(self, number: int) -> bool:
-        return self._calls[number].kind != "other" or self._is_users(self._around(number))
+        if self._calls[number].kind in ("user", "module"):
+            return True
+        around = self._around(number)
+        for _ in range(_MOST_WRAPPERS):
+            if around is None or self._calls[around].kind != "wrapper":
+                break
+            around = self._around(around)
+        return around is not None and self._calls[around].kind == "user"
 
     def _told(self, piece: bytes, number: int) -> bytes:
-        """A call with its parent among those that stay, and the line it was made from."""
-        around = parent = self._around(number)
+        """A call with its parent among those that stay."""
+        parent = self._around(number)
         while parent is not None and not self._stays(parent):
             parent = self._around(parent)
         text = b"null" if parent is None else b"%d" % parent
-        line = self._line(number) if self._is_users(around) else 0
-        added = b', "%s": %d' % (LINE.encode(), line) if line else b""
-        return _PARENT_TEXT.sub(b'"Python parent id": ' + text + added, _ADDRESS.sub(b"", piece))
-
-    def _line(self, number: int) -> int:
-        whole, _, part = self._calls[number].start.partition(".")
-        return self._lines.get(self._base_ns + int(whole) * 1000 + int((part + "000")[:3]), 0)
+        return _PARENT_TEXT.sub(b'"Python parent id": ' + text, _ADDRESS.sub(b"", piece))
 
 
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -128,14 +125,9 @@ def _parsed(piece: bytes) -> dict[str, Any] | None:
     end = _ENDED.search(piece)
     text = piece[: end.start() + 1] if end else piece[: piece.rfind(b"}", 0, piece.find(b"]")) + 1]
     try:
-        call: Any = json.loads(text, parse_float=str, parse_int=_number)
-        args, name, start = call["args"], call["name"], str(call["ts"])
+        call: Any = json.loads(text)
+        args, name = call["args"], call["name"]
         is_whole = isinstance(args[_ID], int) and isinstance(args[_PARENT], (int, type(None))) and isinstance(name, str)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    is_time = start.replace(".", "", 1).isdecimal() and start[:1] != "."
-    return {"args": args, "name": name, "ts": start} if is_whole and is_time else None
-
-
-def _number(text: str) -> int:
-    return int(text) if len(text) < 20 else 0
+    return {"args": args, "name": name} if is_whole else None

@@ -30,23 +30,27 @@ class Owners:
     def __init__(self) -> None:
         self._cut = _cut_prefixes()
         self._loaded = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
-        self._own: dict[str, bool] = {}
+        self._own: dict[str, str] = {}
 
     def is_own(self, name: str) -> bool:
         """Whether a file, named as in a trace, is the script's own."""
+        return bool(self.path_of(name))
+
+    def path_of(self, name: str) -> str:
+        """The path of a file, named as in a trace, "" for one that is not the script's own."""
         if name not in self._own:
             self._own[name] = self._find(name)
         return self._own[name]
 
     def own_names(self) -> list[str]:
         """The names asked for that are of the script's own files."""
-        return sorted(name for name, is_own in self._own.items() if is_own)
+        return sorted(name for name, path in self._own.items() if path)
 
-    def _find(self, name: str) -> bool:
+    def _find(self, name: str) -> str:
         if name.startswith("<") or os.path.isabs(name):
-            return is_own_path(name)
+            return name if is_own_path(name) else ""
         paths = [path for path in (prefix + name for prefix in self._cut) if os.path.isfile(path)]
-        return any(map(is_own_path, [path for path in paths if path in self._loaded] or paths))
+        return next(filter(is_own_path, [path for path in paths if path in self._loaded] or paths), "")
 
 
 def is_own_path(path: str) -> bool:

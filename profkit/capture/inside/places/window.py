@@ -24,8 +24,8 @@ from .. import clock, store
 from ..exits import in_backward
 from ..recorder import Recorder
 from ..seen import Seen
-from .frames import Frames
-from .names import qualified, variables
+from .frames import found_in
+from .names import variables
 from .room import Counter, steps_that_fit
 
 _LONG: Final = 20
@@ -169,7 +169,7 @@ class SecondWindow:
             return {}
         steps = clock.summary(clock.durations_ns(self._marks)) if self._facts else {"n": 0}
         facts = {**self._facts, "steps": steps, "stalled_ns": self._stalled_ns}
-        return {"places": {**facts, "reason": self._reason} if self._reason else facts, **self._found}
+        return {"places": {**facts, "reason": self._reason} if self._reason else facts, "places_found": self._found}
 
     def _start(self, n_calls: int) -> None:
         self._n_steps = steps_that_fit(self._n_steps, n_calls)
@@ -202,7 +202,7 @@ class SecondWindow:
             recorder.export(path)
         self._facts.update(n_steps=len(self._marks) - 1, is_cut=is_cut)
         try:
-            self._found = _found(recorder, self._held, self._called)
+            self._found = found_in(recorder, self._held, self._called)
         except Exception as error:  # noqa: BLE001 - torch's own tree may be another one: names alone, then
             self._facts["why_no_names"] = raised(error)
         self._let_go()
@@ -237,8 +237,3 @@ class SecondWindow:
         with suppress(OSError):
             if self.has_begun:
                 store.drop_raw(self._options, self._label)
-
-
-def _found(recorder: Recorder, held: list[Any], called: list[Any]) -> dict[str, Any]:
-    frames = Frames.of(recorder.tree())
-    return {"modules": qualified(frames.modules, held, called), "user_files": frames.files, "call_lines": frames.lines}
