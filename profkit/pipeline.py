@@ -25,6 +25,7 @@ from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.code import shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, in_unprofiled_time
@@ -100,11 +101,23 @@ def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
             result = analyzer.measure(facts)
             if isinstance(result, Skipped):
                 return _Answer(result)
-            return _Answer(result, analyzer.judge(result), (analyzer.present(result),))
+            findings = _placed(analyzer, facts, result, analyzer.judge(result))
+            return _Answer(result, findings, (analyzer.present(result),))
     except InternalError as told:
         if analyzer.name == quality.ANALYZER.name:  # nothing can be said of a capture that nobody checked
             raise
         return _Answer(Skipped(analyzer=analyzer.name, reason=told.message, how_to_get=told.hint), is_fault=True)
+
+
+def _placed(analyzer: Analyzer[Any], facts: Facts, result: Any, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The findings with their places in the user's code, where the trace shows these."""
+    if facts.code is None or not findings:
+        return findings
+    rows = analyzer.rows(facts, result)
+    return tuple(
+        replace(finding, places=shares(facts.code, rows[finding.id])) if finding.id in rows else finding
+        for finding in findings
+    )
 
 
 def _analysed(chosen: Paced) -> Analysed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profkit.analyzers import (
+    code,
     input,  # noqa: A004 - the question's own name
     kernels,
     launches,
@@ -35,5 +36,6 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         precision.ANALYZER,
         operators.ANALYZER,
         streams.ANALYZER,
+        code.ANALYZER,
     )
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
@@ -18,6 +18,7 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import Trace, Traits
 from profkit.shell import CommandLine, recorded, stand_in
 from profkit.timeline import Facts, IdlePlaces
+from profkit.timeline.code import Rows
 from profkit.units import format_fraction
 
 PLACED: Final = 0.2
@@ -30,6 +31,10 @@ def _nothing(_: Any) -> tuple[Finding, ...]:
     return ()
 
 
+def _no_rows(_: Facts, __: Any) -> Mapping[str, Rows]:
+    return {}
+
+
 class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """One question. `measure` may answer that the trace cannot tell; `judge` and `present` see only its result."""
 
@@ -40,6 +45,9 @@ class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     measure: Callable[[Facts], R | Skipped]
     present: Callable[[R], Section]
     judge: Callable[[R], tuple[Finding, ...]] = _nothing
+    rows: Callable[[Facts, R], Mapping[str, Rows]] = _no_rows
+    """What the time of each of its findings consists of, by the finding's id: from that follow the places in the user's
+    code. Asked only where a finding was made and frames were recorded."""
 
 
 class Vendor(StrEnum):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import STARVED
-from profkit.model.arrays import I64, distinct
+from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
+from profkit.timeline.code import Rows
+from profkit.timeline.host import loader_ranges
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
@@ -83,6 +87,17 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         gain_ns=facts.budget.idle_data if facts.main_device is None else facts.main_device.gains.data_ns,
         places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
     )
+
+
+def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
+    """What the waiting threads do meanwhile: where the process makes its batches itself, that is the dataset's code."""
+    spans, code = facts.trace.spans, facts.code
+    if code is None:
+        return {}
+    threads = distinct_codes(spans.thread[loader_ranges(spans, facts.host.threads)[0]]).tolist()
+    waits = facts.cpu.data if facts.main_device is None and facts.cpu is not None else facts.host.loader
+    idle = facts.parts["idle_data"]
+    return {STARVED.id: Rows.of_host(code, threads, waits & idle)}
 
 
 def _is_once_a_step(trace: Trace, start_ns: I64) -> bool:
@@ -220,5 +235,6 @@ ANALYZER = Analyzer(
     needs="DataLoader ranges on the host (written by torch.profiler with CPU activity)",
     measure=measure,
     judge=judge,
+    rows=_rows,
     present=present,
 )

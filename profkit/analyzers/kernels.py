@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile, operators, py_spy_operators
 from profkit.findings.kernels import LAYOUT, UNFUSED
-from profkit.model.arrays import distinct, is_one_of
+from profkit.model.arrays import distinct
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import LAYOUT as LAYOUT_FAMILY
@@ -21,12 +23,11 @@ from profkit.model.names import (
     short_name,
 )
 from profkit.model.table import NO_ROW
-from profkit.model.trace import Kind, SpanKind
+from profkit.model.trace import SpanKind
 from profkit.timeline import Facts
-from profkit.timeline.cpu import training_threads
-from profkit.timeline.host import self_times_ns
-from profkit.timeline.launch_order import LaunchOrder, placed_ns
-from profkit.timeline.steps import step_of
+from profkit.timeline.code import Rows
+from profkit.timeline.launch_order import LaunchOrder
+from profkit.timeline.totals import Work, cpu_work, device_work
 from profkit.units import format_count, format_fraction, format_ns
 
 _MAX_SHOWN = 15
@@ -90,21 +91,9 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.by_family.get(family, 0) for family in families) / self.work_ns if self.work_ns else 0.0
 
 
-class _Work(msgspec.Struct, frozen=True):
-    """Rows of work in start order."""
-
-    name: NDArray[np.int32]
-    lane: NDArray[np.int64]
-    step: NDArray[np.int32]
-    duration_ns: NDArray[np.int64]
-    launch: NDArray[np.int64]
-    """The runtime call of each; empty on a CPU."""
-    is_cpu: bool
-
-
 def measure(facts: Facts) -> Kernels | Skipped:
     """Sum the work by name and family."""
-    work = _cpu_work(facts) if facts.cpu is not None else _device_work(facts)
+    work = cpu_work(facts) if facts.cpu is not None else device_work(facts)
     if work.name.size == 0:
         return Skipped(
             analyzer="kernels",
@@ -137,32 +126,22 @@ def measure(facts: Facts) -> Kernels | Skipped:
     )
 
 
-def _device_work(facts: Facts) -> _Work:
-    main = facts.main_device
-    assert main is not None  # noqa: S101
-    gpu = facts.trace.gpu
-    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
-    low, high = facts.trace.window_ns
-    duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
-    step = step_of(placed_ns(facts.trace, rows), facts.trace.steps)
-    return _Work(gpu.name[rows], gpu.stream[rows], step, np.maximum(duration, 0), gpu.launch_row[rows], is_cpu=False)
+def _rows(facts: Facts, _: Kernels) -> Mapping[str, Rows]:
+    """The work of the families that a finding is about."""
+    work = cpu_work(facts) if facts.cpu is not None else device_work(facts)
+    family = {code: family_of(facts.trace.name(code)) for code in distinct(work.name).tolist()}
+    found = {}
+    for kind, families in ((UNFUSED, MEMORY_FAMILIES), (LAYOUT, (LAYOUT_FAMILY,))):
+        mine = np.isin(work.name, [code for code, name in family.items() if name in families])
+        found[kind.id] = (
+            Rows(thread=work.lane[mine].astype(np.int32), at_ns=work.at_ns[mine], ns=work.duration_ns[mine])
+            if work.is_cpu
+            else Rows.of_calls(facts.trace, work.launch[mine], work.duration_ns[mine])
+        )
+    return found
 
 
-def _cpu_work(facts: Facts) -> _Work:
-    assert facts.cpu is not None  # noqa: S101
-    trace = facts.trace
-    low, high = trace.window_ns
-    ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, training_threads(trace))))
-    own = self_times_ns(ops)
-    keep = (ops.start_ns >= low) & (ops.end_ns <= high) & ~facts.cpu.data.contains(ops.start_ns)
-    own = np.maximum(own - facts.cpu.op_cost_ns, 0)
-    keep &= own > 0
-    step = step_of(ops.start_ns[keep], trace.steps)
-    lane, none = ops.thread[keep].astype(np.int64), np.empty(0, np.int64)
-    return _Work(ops.name[keep], lane, step, own[keep], none, is_cpu=True)
-
-
-def _top(facts: Facts, work: _Work, family: dict[int, str], total: NDArray[np.int64]) -> tuple[KernelUse, ...]:
+def _top(facts: Facts, work: Work, family: dict[int, str], total: NDArray[np.int64]) -> tuple[KernelUse, ...]:
     counts = np.bincount(work.name)
     ranked = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
     main = facts.main_device
@@ -185,7 +164,7 @@ def _top(facts: Facts, work: _Work, family: dict[int, str], total: NDArray[np.in
     )
 
 
-def _operator(facts: Facts, work: _Work, code: int) -> str:
+def _operator(facts: Facts, work: Work, code: int) -> str:
     """The operator that launches most of a kernel's time."""
     if work.is_cpu or facts.op_of_call.size == 0:
         return ""
@@ -199,7 +178,7 @@ def _operator(facts: Facts, work: _Work, code: int) -> str:
     return facts.trace.name(int(time.argmax()))
 
 
-def _fusable_ns(work: _Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
+def _fusable_ns(work: Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:
     """(What fusing could save at most, number of runs).
 
     A run is a stretch of memory-bound work of one step on one stream with nothing else between. Fused, it must still move what its
@@ -392,5 +371,6 @@ ANALYZER = Analyzer(
     needs="kernel rows, or operators on a CPU",
     measure=measure,
     judge=judge,
+    rows=_rows,
     present=present,
 )

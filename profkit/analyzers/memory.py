@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
 from profkit.model.trace import CallKind
 from profkit.timeline import DeviceFacts, Facts, IdlePlaces
+from profkit.timeline.code import Rows
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
@@ -89,6 +91,18 @@ def measure(facts: Facts) -> Memory | Skipped:
         gain_ns=main.gains.allocator_ns,
         places=main.places,
     )
+
+
+def _rows(facts: Facts, _: Memory) -> Mapping[str, Rows]:
+    """The allocator's calls, and the waits inside convolutions that are being tried."""
+    calls, main = facts.trace.calls, facts.main_device
+    if main is None:
+        return {}
+    allocs, trials = facts.calls_in_window(CallKind.ALLOC), _trials(facts, main)[0]
+    return {
+        kind.id: Rows.of_calls(facts.trace, rows, calls.end_ns[rows] - calls.start_ns[rows])
+        for kind, rows in ((PRESSURE, allocs), (WARMUP, trials))
+    }
 
 
 def _trials(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.intp], int, int]:
@@ -247,5 +261,6 @@ ANALYZER = Analyzer(
     needs="runtime calls; memory events for the peaks (profile_memory=True)",
     measure=measure,
     judge=judge,
+    rows=_rows,
     present=present,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -15,7 +16,9 @@ from profkit.model.arrays import I64, median
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import short_name
+from profkit.model.trace import GpuWork
 from profkit.timeline import Facts
+from profkit.timeline.code import Rows
 from profkit.timeline.collectives import UNKNOWN, bytes_of
 from profkit.units import format_bytes, format_fraction, format_ns
 
@@ -91,6 +94,15 @@ def measure(facts: Facts) -> Overlap | Skipped:
         usual_ns=usual_ns,
         idle_wires=_idle_wires(facts, rows, inside),
     )
+
+
+def _rows(facts: Facts, _: Overlap) -> Mapping[str, Rows]:
+    """The operations, with the time of each under no compute; they belong to where they were asked for."""
+    table, rows = facts.communication
+    exposed = facts.parts["comm_exposed"].covered_ns(table.start_ns[rows], table.end_ns[rows])
+    if isinstance(table, GpuWork):
+        return {EXPOSED.id: Rows.of_device(facts.trace, rows, exposed)}
+    return {EXPOSED.id: Rows(thread=table.thread[rows], at_ns=table.start_ns[rows], ns=exposed)}
 
 
 def _idle_wires(facts: Facts, rows: NDArray[np.intp], inside: I64) -> Idle:
@@ -257,5 +269,6 @@ ANALYZER = Analyzer(
     needs="collective kernels (NCCL, RCCL...) or gloo ranges",
     measure=measure,
     judge=judge,
+    rows=_rows,
     present=present,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -11,13 +12,14 @@ import numpy as np
 from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import FALLBACK, MATRIX_RATES, NO_TF32, MatrixRates
-from profkit.model.arrays import is_one_of
+from profkit.model.arrays import distinct_codes, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, family_of, precision_of, short_name
-from profkit.model.trace import Kind
+from profkit.model.trace import Kind, Trace
 from profkit.timeline import Facts
+from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder, Typical
 from profkit.units import format_fraction, format_ns
 
@@ -108,10 +110,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
             by_format[precision] = by_format.get(precision, 0) + int(total[code])
     if not by_format:
         return Skipped(analyzer="precision", reason="no matrix kernels in this trace", how_to_get="nothing to do")
-    full = [code for code, precision in told.items() if precision in _FULL]
-    vectors = [code for code in full if _WITH_VECTOR.search(trace.name(code))]
-    fp32 = [code for code in full if told[code] is Precision.FP32 and code not in vectors]
-    allowable = [code for code in fp32 if family_of(trace.name(code)) != "attention"]
+    full, vectors, fp32, allowable = _in_full(trace, told)
 
     def covered(codes: list[int]) -> Intervals:
         mine = rows[is_one_of(gpu.name[rows], codes)]
@@ -134,6 +133,29 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         rates=_rates(facts, main.device),
         is_for_ampere=any(_FOR_AMPERE.search(trace.name(code)) for code in told),
     )
+
+
+def _in_full(trace: Trace, told: Mapping[int, Precision | None]) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The names in full precision: all, products with a vector, products in fp32, and those that may run in TF32."""
+    full = [code for code, precision in told.items() if precision in _FULL]
+    vectors = [code for code in full if _WITH_VECTOR.search(trace.name(code))]
+    fp32 = [code for code in full if told[code] is Precision.FP32 and code not in vectors]
+    return full, vectors, fp32, [code for code in fp32 if family_of(trace.name(code)) != "attention"]
+
+
+def _rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
+    """The matrix kernels in full precision; for TF32 those that one line allows to run in it."""
+    main, trace, gpu = facts.main_device, facts.trace, facts.trace.gpu
+    if main is None:
+        return {}
+    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
+    told = {int(code): precision_of(trace.name(int(code))) for code in distinct_codes(gpu.name[rows])}
+    full, _, _, allowable = _in_full(trace, told)
+    found = {}
+    for kind, codes in ((FALLBACK, full), (NO_TF32, allowable)):
+        mine = rows[is_one_of(gpu.name[rows], codes)]
+        found[kind.id] = Rows.of_device(trace, mine, gpu.end_ns[mine] - gpu.start_ns[mine])
+    return found
 
 
 def _rates(facts: Facts, device: int) -> MatrixRates | None:
@@ -297,5 +319,6 @@ ANALYZER = Analyzer(
     needs="kernel names",
     measure=measure,
     judge=judge,
+    rows=_rows,
     present=present,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts, IdlePlaces
+from profkit.timeline.code import Rows
 from profkit.timeline.host import blocking_calls
 from profkit.units import format_count, format_fraction, format_ns
 
@@ -67,11 +69,7 @@ def measure(facts: Facts) -> Syncs | Skipped:
             reason="no device to wait for in this trace",
             how_to_get="profile with ProfilerActivity.CUDA on a machine with a GPU",
         )
-    trace = facts.trace
-    low, high = trace.window_ns
-    calls = trace.calls
-    is_waiting = blocking_calls(trace) & (calls.kind != CallKind.ALLOC)
-    rows = np.flatnonzero(is_waiting & (calls.end_ns > low) & (calls.start_ns < high))
+    trace, calls, rows = facts.trace, facts.trace.calls, _waiting(facts)
     duration = calls.end_ns[rows] - calls.start_ns[rows]
     worst = int(rows[duration.argmax()]) if rows.size else -1
     return Syncs(
@@ -87,6 +85,25 @@ def measure(facts: Facts) -> Syncs | Skipped:
         places=main.places,
         worst_share=main.gains.longest_sync_ns / main.gains.sync_ns if main.gains.sync_ns else 0.0,
     )
+
+
+def _waiting(facts: Facts) -> NDArray[np.intp]:
+    """The rows of blocking calls that touch the window, those of the allocator apart."""
+    calls, (low, high) = facts.trace.calls, facts.trace.window_ns
+    is_waiting = blocking_calls(facts.trace) & (calls.kind != CallKind.ALLOC)
+    return np.flatnonzero(is_waiting & (calls.end_ns > low) & (calls.start_ns < high))
+
+
+def _rows(facts: Facts, result: Syncs) -> Mapping[str, Rows]:
+    """The blocking calls: with the idle time behind each, or with its own where most idle time comes later."""
+    calls, rows, main = facts.trace.calls, _waiting(facts), facts.main_device
+    duration = calls.end_ns[rows] - calls.start_ns[rows]
+    if main is None or result.cost_ns < SYNC.limit("at_once") * result.gain_ns:
+        return {SYNC.id: Rows.of_calls(facts.trace, rows, duration)}
+    idle = main.idle.sync
+    last = np.searchsorted(calls.start_ns[rows], idle.start_ns, "right") - 1
+    spent = np.bincount(last[last >= 0], weights=idle.lengths_ns[last >= 0], minlength=rows.size).astype(np.int64)
+    return {SYNC.id: Rows.of_calls(facts.trace, rows, spent)}
 
 
 def _callers(
@@ -215,5 +232,6 @@ ANALYZER = Analyzer(
     needs="runtime calls and device rows",
     measure=measure,
     judge=judge,
+    rows=_rows,
     present=present,
 )

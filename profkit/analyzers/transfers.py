@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -17,7 +18,11 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
+from profkit.timeline.code import Rows
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
+
+_TO_DEVICE: Final = ("HtoD", "HostToDevice")
+_FROM_DEVICE: Final = ("DtoH", "DeviceToHost")
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,19 +64,38 @@ def measure(facts: Facts) -> Transfers | Skipped:
     return Transfers(
         scope=scope_of(facts),
         n_copies=int(rows.size),
-        to_device=_way(facts, rows, work, ("HtoD", "HostToDevice")),
-        from_device=_way(facts, rows, work, ("DtoH", "DeviceToHost")),
+        to_device=_way(facts, rows, work, _TO_DEVICE),
+        from_device=_way(facts, rows, work, _FROM_DEVICE),
         exposed_ns=main.budget.copy_exposed,
         by_name=_by_name(facts, rows),
     )
 
 
+def _rows(facts: Facts, _: Transfers) -> Mapping[str, Rows]:
+    """The copies of each direction, with the time of each under neither compute nor communication."""
+    main, gpu = facts.main_device, facts.trace.gpu
+    if main is None:
+        return {}
+    copies = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COPY]
+    found = {}
+    for kind, spellings in ((TO_DEVICE, _TO_DEVICE), (FROM_DEVICE, _FROM_DEVICE)):
+        rows = copies[np.isin(gpu.name[copies], _spelled(facts, copies, spellings))]
+        exposed = main.activity.copy_exposed.covered_ns(gpu.start_ns[rows], gpu.end_ns[rows])
+        found[kind.id] = Rows.of_device(facts.trace, rows, exposed)
+    return found
+
+
+def _spelled(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> list[int]:
+    """The codes of names that hold one of the spellings."""
+    names = {code: facts.trace.name(code) for code in map(int, distinct(facts.trace.gpu.name[rows]))}
+    return [code for code, name in names.items() if any(spelling in name for spelling in spellings)]
+
+
 def _way(facts: Facts, rows: np.ndarray, work: Intervals, spellings: tuple[str, ...]) -> Way:
     """The copies whose names hold one of the spellings."""
     gpu = facts.trace.gpu
-    names = {code: facts.trace.name(code) for code in map(int, distinct(gpu.name[rows]))}
-    chosen = [code for code, name in names.items() if any(spelling in name for spelling in spellings)]
-    pageable = [code for code in chosen if "Pageable" in names[code]]
+    chosen = _spelled(facts, rows, spellings)
+    pageable = [code for code in chosen if "Pageable" in facts.trace.name(code)]
     mine = rows[np.isin(gpu.name[rows], chosen)]
     copied = Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*facts.trace.window_ns)
     n_bytes = np.maximum(gpu.n_bytes[mine], 0)
@@ -206,5 +230,6 @@ ANALYZER = Analyzer(
     needs="gpu_memcpy rows",
     measure=measure,
     judge=judge,
+    rows=_rows,
     present=present,
 )

@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "run",
     "capture",
     "triage",
+    "where",
     "bench",
     "compare",
     "scaling",

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from profkit.model.code import PlaceShare
 from profkit.shell import CommandLine
 
 
@@ -77,6 +78,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     device: int | None = None
     proof: str = ""
     """How to prove it, where its kind's proof does not fit what was found."""
+    places: tuple[PlaceShare, ...] = ()
+    """The lines of the user's code that cause most of it, the first one most; empty where no frames were recorded."""
 
     def __post_init__(self) -> None:
         if not self.evidence:

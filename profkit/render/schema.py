@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from profkit.errors import UsageError
 
-SCHEMAS: Final = ("triage", "compare", "compare_kernels", "scaling", "kernels")
+SCHEMAS: Final = ("triage", "where", "compare", "compare_kernels", "scaling", "kernels")
 """Names of the documents with a schema."""
 
 
@@ -20,6 +20,8 @@ def schema(name: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if name == "triage":
         _add_sources(document["$defs"]["rank"]["properties"])
+    if name == "where":
+        document["$defs"]["place"] = schema("triage")["$defs"]["place"]
     return document
 
 

@@ -15,6 +15,7 @@ from profkit.model.budget import Budget
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, GpuWork, Kind, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity, device_activity
+from profkit.timeline.code import Code, code_of
 from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
@@ -62,10 +63,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cpu_budget: Budget | None
     op_of_call: NDArray[np.int32]
     """Per runtime call, the row of the innermost operator around it, `NO_ROW` for none; empty without a device."""
+    code: Code | None = None
+    """The lines, functions and modules of the user's code; None where no Python frames were recorded."""
 
     @classmethod
-    def of(cls, trace: Trace) -> Facts:
-        """The facts of a trace."""
+    def of(cls, trace: Trace, code: Code | None = None) -> Facts:
+        """The facts of a trace; `code` is given where its places were recorded apart."""
+        code = code_of(trace) if code is None else code
         if trace.device_indices:
             # first, since it needs the most room beside the trace
             inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
@@ -73,14 +77,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             active = [device_activity(trace, index) for index in trace.device_indices]
             main = _busiest(active)
             devices = tuple(
-                _device(trace, activity, host, index, inside if place == main else None)
+                _device(trace, activity, host, (index, inside, code) if place == main else (index, None, None))
                 for place, (index, activity) in enumerate(zip(trace.device_indices, active, strict=True))
             )
             return_free_memory(trace.meta.n_events)
-            return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside)
+            return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside, code=code)
         host, cpu = host_states(trace), cpu_budget(trace)
-        none = np.empty(0, np.int32)
-        return cls(trace=trace, host=host, devices=(), cpu=cpu, cpu_budget=_cpu_parts(trace, cpu), op_of_call=none)
+        parts, none = _cpu_parts(trace, cpu), np.empty(0, np.int32)
+        return cls(trace=trace, host=host, devices=(), cpu=cpu, cpu_budget=parts, op_of_call=none, code=code)
 
     @property
     def main_device(self) -> DeviceFacts | None:
@@ -174,9 +178,13 @@ def _busiest(devices: Sequence[Activity]) -> int:
 
 
 def _device(
-    trace: Trace, activity: Activity, host: HostStates, device: int, op_of_call: NDArray[np.int32] | None
+    trace: Trace,
+    activity: Activity,
+    host: HostStates,
+    known: tuple[int, NDArray[np.int32] | None, Code | None],
 ) -> DeviceFacts:
-    """The facts of a device; the operators of calls are given for the busiest."""
+    """The facts of a device, by its number; operators of calls and places in the code are given for the busiest."""
+    device, op_of_call, code = known
     queue = launch_queue(trace, activity)
     return_free_memory(trace.meta.n_events)  # what follows needs the most room
     idle = idle_causes(trace, activity, host, queue)
@@ -195,7 +203,7 @@ def _device(
         unasked=unasked(trace, activity, parts["comm_exposed"], host),
         budget=budget,
         gains=gains(trace, activity, host, idle, queue),
-        places=idle_places(trace, activity, idle, queue, op_of_call),
+        places=idle_places(trace, activity, idle, queue, (op_of_call, code)),
     )
 
 

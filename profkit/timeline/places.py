@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,11 +9,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity
+from profkit.timeline.code import Code
 from profkit.timeline.host import enclosing_op
 from profkit.timeline.idle import IdleCauses, ending_rows
 from profkit.timeline.queue import Queue
@@ -22,10 +22,6 @@ from profkit.timeline.queue import Queue
 _MOST_NAMES: Final = 24
 """Names of operations that are looked into, those with most idle time before them. Chosen: twice what is shown."""
 _MOST_SHOWN: Final = 12
-_NOT_THE_USERS: Final = re.compile(
-    r"^(?:torch|triton|numpy)/|^<|^nn\.Module|site-packages/|dist-packages/|/lib/python3|torchinductor"
-)
-"""Python frames below the user's own code: of torch and installed packages, built-in functions, generated code."""
 _LONG_NS: Final = 20_000
 """An operator that may be what a long gap waits for. Chosen: views and shape functions take less."""
 _MOST_CHARS: Final = 48
@@ -44,10 +40,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     span: str
     """The innermost range of the host around its launch, steps apart, where one has most of this idle time."""
     line: str
-    """The innermost Python frame of the user's own around its launch."""
+    """The place in the user's code of its launch."""
     meanwhile: str
-    """What the host is in half-way from the beginning of the gap to that launch: a long operator, the user's Python
-    frame or a range, where one has most of this idle time."""
+    """What the host is in half-way from the beginning of the gap to that launch: a long operator, a place in the user's
+    code or a range, where one has most of this idle time."""
     n_gaps: int
     idle_ns: int
     by_part: Mapping[str, int]
@@ -102,9 +98,16 @@ class IdlePlaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def idle_places(
-    trace: Trace, activity: Activity, idle: IdleCauses, queue: Queue, op_of_call: NDArray[np.int32]
+    trace: Trace,
+    activity: Activity,
+    idle: IdleCauses,
+    queue: Queue,
+    known: tuple[NDArray[np.int32], Code | None],
 ) -> IdlePlaces:
-    """Where one device is idle; gaps between operations that were queued in time are nobody's, and left out."""
+    """Where one device is idle; gaps between operations that were queued in time are nobody's, and left out.
+
+    Known are the operators of calls and, where frames were recorded, the places in the code.
+    """
     gaps = activity.any.gaps(*trace.window_ns)
     long = gaps.lengths_ns > queue.turnaround_ns
     start, end = gaps.start_ns[long], gaps.end_ns[long]
@@ -116,7 +119,8 @@ def idle_places(
     name = np.where(row >= 0, trace.gpu.name[row], -1)
     kept = _of_top_names(name, end - start)
     name, length = name[kept], (end - start)[kept]
-    around = _around(trace, start[kept], row[kept], op_of_call)
+    around = _around(trace, start[kept], row[kept], known)
+    lines = _lines(known[1])
     group, first = _grouped((name, around.op, around.line))
     span, meanwhile = _usual(group, around.span, length), _usual(group, around.meanwhile, length)
     spent = _summed(group, length)
@@ -131,8 +135,8 @@ def idle_places(
                 before=short_name(trace.name(int(name[at]))),
                 op=short_name(trace.name(int(around.op[at])), _MOST_CHARS),
                 span=_shortened(trace.name(int(span[one]))),
-                line=_shortened(trace.name(int(around.line[at]))),
-                meanwhile=_shortened(trace.name(int(meanwhile[one]))),
+                line=lines[int(around.line[at])] if around.line[at] >= 0 else "",
+                meanwhile=_meanwhile(trace, lines, int(meanwhile[one])),
                 n_gaps=int(counts[one]),
                 idle_ns=int(spent[one]),
                 by_part={part: int(each[one]) for part, each in by_part.items()},
@@ -167,12 +171,14 @@ class _Around(msgspec.Struct, frozen=True, kw_only=True):
     op: NDArray[np.int32]
     span: NDArray[np.int32]
     line: NDArray[np.int32]
+    """The number of the function in the user's code."""
     meanwhile: NDArray[np.int32]
+    """A name's code, or a function's number beyond all codes."""
 
 
-def _around(trace: Trace, start: I64, row: NDArray[np.intp], op_of_call: NDArray[np.int32]) -> _Around:
+def _around(trace: Trace, start: I64, row: NDArray[np.intp], known: tuple[NDArray[np.int32], Code | None]) -> _Around:
     """What surrounds the launches of these rows, which end gaps that begin at `start`."""
-    calls = trace.calls
+    calls, (op_of_call, code) = trace.calls, known
     launch = np.where(row >= 0, trace.gpu.launch_row[row], -1)
     linked = np.flatnonzero(launch >= 0)
     call = launch[linked]
@@ -185,11 +191,10 @@ def _around(trace: Trace, start: I64, row: NDArray[np.intp], op_of_call: NDArray
     both = np.concatenate((thread, thread)), np.concatenate((at, middle))
     ops = trace.ops
     long = ops.take(np.flatnonzero(ops.end_ns - ops.start_ns >= _LONG_NS))
-    frames = _own_frames(trace)
     ranges = trace.spans.take(np.flatnonzero(trace.spans.kind != SpanKind.STEP))
-    line, span = _names(frames, enclosing_op(frames, *both)), _names(ranges, enclosing_op(ranges, *both))
+    line, span = _functions(code, *both), _names(ranges, enclosing_op(ranges, *both))
     busy = _names(long, enclosing_op(long, thread, middle))
-    meanwhile = np.where(busy >= 0, busy, np.where(line[n:] >= 0, line[n:], span[n:]))
+    meanwhile = np.where(busy >= 0, busy, np.where(line[n:] >= 0, line[n:] + len(trace.strings), span[n:]))
     meanwhile[at <= start[linked]] = -1  # launched before the gap
     codes = (_names(ops, op_of_call[call]), span[:n], line[:n], meanwhile)
     return _Around(**{key: _spread(each, linked, row.size) for key, each in zip(_KEYS, codes, strict=True)})
@@ -208,11 +213,24 @@ def _spread(codes: NDArray[np.int32], rows: NDArray[np.intp], n: int) -> NDArray
     return out
 
 
-def _own_frames(trace: Trace) -> Spans:
-    """The Python frames of the user's own code."""
-    frames = trace.python
-    own = [code for code in distinct_codes(frames.name).tolist() if not _NOT_THE_USERS.search(trace.name(code))]
-    return frames.take(np.flatnonzero(is_one_of(frames.name, own)))
+def _functions(code: Code | None, thread: NDArray[np.int32], at_ns: I64) -> NDArray[np.int32]:
+    """The number of the function in the user's code at each (thread, time), -1 for none."""
+    if code is None or not code.places:
+        return np.full(at_ns.size, -1, np.int32)
+    place = code.at(thread, at_ns).place
+    return np.where(place >= 0, code.functions[np.maximum(place, 0)], -1).astype(np.int32)
+
+
+def _lines(code: Code | None) -> dict[int, str]:
+    """What the functions are called, by their number."""
+    if code is None:
+        return {}
+    return {int(one): place.name for one, place in zip(code.functions, code.places, strict=True)}
+
+
+def _meanwhile(trace: Trace, lines: Mapping[int, str], code: int) -> str:
+    beyond = code - len(trace.strings)
+    return lines[beyond] if beyond >= 0 else _shortened(trace.name(code))
 
 
 def _grouped(keys: Sequence[NDArray[np.integer[Any]]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -239,10 +257,7 @@ def _usual(group: NDArray[np.intp], codes: NDArray[np.int32], length: I64) -> ND
 
 
 def _shortened(name: str) -> str:
-    """A range, operator or Python frame; of a file the last two parts of its path: `models/net.py(12): forward`."""
-    path, bracket, rest = name.partition("(")
-    if path.endswith(".py"):
-        name = "/".join(path.split("/")[-2:]) + bracket + rest
+    """A range or an operator."""
     return name if len(name) <= _MOST_CHARS else name[: _MOST_CHARS - 3] + "..."
 
 

@@ -1,4 +1,4 @@
-"""How often and how long each name comes: kernels, copies, CUDA and OS calls, ranges and operators."""
+"""The work row by row, and how often and how long each name comes: kernels, copies, calls, ranges, operators."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, is_one_of
 from profkit.model.trace import CpuOps, Kind, RuntimeCalls, Spans, Trace
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.facts import Facts
+from profkit.timeline.host import self_times_ns
+from profkit.timeline.launch_order import placed_ns
+from profkit.timeline.steps import step_of
 
 TABLES: Final = ("kernels", "copies", "calls", "waits", "ranges", "operators")
 
@@ -91,3 +96,44 @@ def _of_names(trace: Trace, names: NDArray[np.int32], duration: I64) -> Iterable
             max_ns=int(mine[-1]),
             stddev_ns=float(np.std(mine.astype(np.float64), ddof=1)) if n > 1 else 0.0,
         )
+
+
+class Work(msgspec.Struct, frozen=True):
+    """Kernels, or on a CPU the operators' own times, inside the window, in start order; shape (n,) each."""
+
+    name: NDArray[np.int32]
+    lane: NDArray[np.int64]
+    step: NDArray[np.int32]
+    duration_ns: NDArray[np.int64]
+    launch: NDArray[np.int64]
+    """The runtime call of each; empty on a CPU."""
+    at_ns: NDArray[np.int64]
+    is_cpu: bool
+
+
+def device_work(facts: Facts) -> Work:
+    """The kernels of the busiest device, in streams."""
+    main = facts.main_device
+    assert main is not None  # noqa: S101
+    gpu = facts.trace.gpu
+    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
+    low, high = facts.trace.window_ns
+    duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
+    step = step_of(placed_ns(facts.trace, rows), facts.trace.steps)
+    launch, at_ns, own = gpu.launch_row[rows], gpu.start_ns[rows], np.maximum(duration, 0)
+    return Work(gpu.name[rows], gpu.stream[rows], step, own, launch, at_ns, is_cpu=False)
+
+
+def cpu_work(facts: Facts) -> Work:
+    """The operators of the training threads, in threads, without what dispatching each costs."""
+    assert facts.cpu is not None  # noqa: S101
+    trace = facts.trace
+    low, high = trace.window_ns
+    ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, training_threads(trace))))
+    own = self_times_ns(ops)
+    keep = (ops.start_ns >= low) & (ops.end_ns <= high) & ~facts.cpu.data.contains(ops.start_ns)
+    own = np.maximum(own - facts.cpu.op_cost_ns, 0)
+    keep &= own > 0
+    step = step_of(ops.start_ns[keep], trace.steps)
+    lane, none = ops.thread[keep].astype(np.int64), np.empty(0, np.int64)
+    return Work(ops.name[keep], lane, step, own[keep], none, ops.start_ns[keep], is_cpu=True)

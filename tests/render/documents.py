@@ -13,6 +13,9 @@ from profkit.compare.kernels.compared import compare_kernels
 from profkit.compare.scaling.study import scale
 from profkit.compare.tables.result_tables import read_table
 from profkit.kernels.assess import assess_all
+from profkit.model.code import CodePlace, ModuleUse, Phase, PlaceShare
+from profkit.model.documents.rank_report import TableView
+from profkit.model.documents.where import PlacesOf, Where
 from profkit.model.kernel import KernelProfile
 from tests.compare.drawn import K, N, compared, job
 from tests.compare.test_bench import found, made_up
@@ -46,6 +49,19 @@ def _compared_kernels(folder: Path) -> Any:
     return compare_kernels([sides[0], other], [sides[1]], sources=([EVIL], [EVIL]), warnings=[EVIL])
 
 
+def _where(folder: Path) -> Any:
+    place = CodePlace(file=f"{EVIL}.py", function=EVIL, line=3, text=EVIL, call=EVIL, module=EVIL, is_generated=True)
+    share = PlaceShare(place=place, phase=Phase.BACKWARD, ns=10, share=0.5, count=3, n_modules=2)
+    use = ModuleUse(name=EVIL, depth=0, n_modules=2, work_ns=9, forward_ns=5, backward_ns=4, n_rows=3, idle_ns=1)
+    subjects = (
+        PlacesOf(kind="finding", name="host.sync", title=EVIL, share=0.2, ns=0, places=(share, share)),
+        PlacesOf(kind="kernel", name=EVIL, title="", share=0.2, ns=5, places=()),
+    )
+    table = TableView(title=EVIL, headers=("module", "n"), units=("text", "count"), rows=((f"  {EVIL}", 3),), note=EVIL)
+    tree = {"modules": (use,), "phase_ns": {"forward": 4}, "tables": (table,)}
+    return Where(source=EVIL, window_ns=100, n_steps=2, subjects=subjects, **tree)
+
+
 def _scaling(folder: Path) -> Any:
     return scale([read_table(study(folder))])
 
@@ -59,6 +75,7 @@ DOCUMENTS: Final[dict[tuple[str, str], Callable[[Path], Any]]] = {
     ("compare", "more overlap"): _comparison,
     ("compare_kernels", "another grid"): _compared_kernels,
     ("kernels", "one launch"): _kernels,
+    ("where", "a finding and a kernel"): _where,
     ("scaling", "a study"): _scaling,
     ("bench", "slower"): _bench,
 }

@@ -57,7 +57,7 @@ def test_a_slow_launcher_is_found_with_its_line() -> None:
     first = found.first(("idle_launch", "idle_host"))
     assert first is not None
     place, share = first
-    assert (place.before, place.op, place.line) == ("written_by_hand", "", "fused/attention.py(33): launch")
+    assert (place.before, place.op, place.line) == ("written_by_hand", "", "launch() (fused/attention.py:33)")
     assert share > 0.9
     assert place.n_gaps == 8
     assert found.outstanding(("idle_launch", "idle_host"), 0.5) == place
@@ -75,7 +75,7 @@ def test_the_advice_is_about_the_launcher_and_not_about_compiling_the_model() ->
     verdict = analyse(trace_of(job(slow_us=2250))).verdict
     assert verdict.bottleneck.value == "overhead-bound"
     assert "written_by_hand" in verdict.fixes[0]
-    assert "fused/attention.py(33): launch" in verdict.fixes[0]
+    assert "launch() (fused/attention.py:33)" in verdict.fixes[0]
     assert not any("torch.compile" in fix for fix in verdict.fixes)
     assert "written_by_hand" in verdict.findings[0].seen("launches.first_place_share").statement
 

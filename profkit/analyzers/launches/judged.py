@@ -5,6 +5,7 @@ from __future__ import annotations
 from profkit.analyzers.base import Analyzer, idle_before, places_table
 from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence, one_place
 from profkit.analyzers.launches.measured import Launches, measure
+from profkit.analyzers.launches.rows import rows_of
 from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.model.budget import HOST_PARTS
@@ -226,5 +227,6 @@ ANALYZER = Analyzer(
     needs="runtime calls and device rows with correlations; operators for a CPU",
     measure=measure,
     judge=judge,
+    rows=rows_of,
     present=present,
 )

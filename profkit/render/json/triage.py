@@ -11,7 +11,7 @@ from profkit.model.documents.report import Report, Verdict
 from profkit.model.finding import Evidence, Finding
 from profkit.render.json.crosscheck import handover_to_dict
 from profkit.render.json.fleet import fleet_to_dict
-from profkit.render.json.values import evidence_to_dict, number, tool_to_dict, written
+from profkit.render.json.values import evidence_to_dict, number, place_to_dict, tool_to_dict, written
 from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.triage/1"
@@ -75,6 +75,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "proof": verdict.proof,
         "rank": verdict.rank,
         "source": verdict.source,
+        "where": next((share.words for finding in verdict.findings[:1] for share in finding.places[:1]), None),
     }
 
 
@@ -92,6 +93,7 @@ def finding_to_dict(finding: Finding) -> dict[str, Any]:
         "fix": finding.fix,
         "next_tools": [tool_to_dict(tool) for tool in finding.next_tools],
         "device": finding.device,
+        "places": [place_to_dict(share) for share in finding.places],
     }
 
 

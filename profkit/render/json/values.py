@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from profkit.model.code import PlaceShare
 from profkit.model.finding import Evidence, NextTool
 
 
@@ -27,3 +28,24 @@ def evidence_to_dict(item: Evidence) -> dict[str, Any]:
 def tool_to_dict(tool: NextTool) -> dict[str, str]:
     """The next capture."""
     return {"name": tool.name, "command": tool.command, "purpose": tool.purpose, "look_for": tool.look_for}
+
+
+def place_to_dict(share: PlaceShare) -> dict[str, Any]:
+    """A place in the user's code and what it has of a time, as plain values."""
+    place = share.place
+    return {
+        "where": place.words,
+        "file": place.file,
+        "function": place.function,
+        "line": place.line or None,
+        "defined": place.defined or None,
+        "text": place.text or None,
+        "call": place.call or None,
+        "module": place.module or None,
+        "n_modules": share.n_modules,
+        "compiled": place.is_generated,
+        "phase": share.phase.word,
+        "ns": share.ns,
+        "share": share.share,
+        "count": share.count,
+    }

@@ -12,7 +12,7 @@ from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Finding, confidence_label
 from profkit.render.words import crosscheck as handover
-from profkit.render.words import fleet
+from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
 from profkit.shell import clean
 from profkit.units import format_ns
@@ -149,6 +149,9 @@ def _findings(report: Report) -> Iterable[str]:
         items = [f"- {escaped(statement)}" for statement in reason.statements]
         yield f"**{escaped(finding.title)}** ({_weight(finding, report)})"
         yield "\n".join(items)
+        if finding.places:
+            yield "Where:"
+            yield "\n".join(f"- {escaped(places.place_line(share).strip())}" for share in finding.places)
     others = [f"- {escaped(finding.title)} ({_weight(finding, report)})" for finding in text.other_findings(report)]
     if others:
         yield "**Also found**"

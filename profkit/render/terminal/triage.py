@@ -13,7 +13,7 @@ from profkit.render.terminal import crosscheck as handover_text
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment
 from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
-from profkit.render.words import fleet
+from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
 from profkit.shell import clean, quoted_path
 from profkit.units import format_fraction, format_ns
@@ -47,6 +47,7 @@ def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[B
     yield _fleet(report, width, is_full=is_full)
     yield _budget(report, rank, width) if rank is not None else []
     yield _why(report, prose, is_full=is_full)
+    yield _where(report, prose, is_full=is_full)
     yield _what_to_do(report, prose)
     if not is_open:
         yield _next_tool(report, prose)
@@ -135,9 +136,20 @@ def _why(report: Report, width: int, *, is_full: bool) -> Block:
     for place, reason in enumerate(reasons):
         if place > 0 and reason.statements:
             block += layout.wrapped("  also  ", _finding_line(reason.finding, report), width, first_style="dim")
-        for statement in reason.statements:
+        where = places.place_sentence(reason.finding) if place > 0 else ""
+        for statement in (*reason.statements, *filter(None, [where])):
             number += 1
             block += layout.wrapped(f"   {number}  ", statement, width, first_style="dim")
+    return block
+
+
+def _where(report: Report, width: int, *, is_full: bool) -> Block:
+    """The lines of the user's code that cause the first finding."""
+    first = next(iter(report.verdict.findings), None)
+    block: Block = []
+    for place, share in enumerate(places.shown_places(first, is_full=is_full) if first is not None else ()):
+        head = layout.label("where") if place == 0 else " " * layout.LABEL_WIDTH
+        block += layout.wrapped(head, places.place_line(share).strip(), width, first_style="label")
     return block
 
 
@@ -315,4 +327,6 @@ def _finding(finding: Finding, report: Report, width: int) -> Block:
         block += layout.wrapped("    - ", f"saves at most {format_ns(finding.recoverable_ns)}{per}", width)
     for item in finding.evidence:
         block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
+    for share in finding.places:
+        block += layout.wrapped("    at ", places.place_line(share).strip(), width)
     return block + layout.wrapped("    -> ", clean(finding.fix), width)

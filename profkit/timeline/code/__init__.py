@@ -1,4 +1,13 @@
-"""Where in the script's code the operators of a trace come from.
+"""Where in the user's code: each operator, call and moment of the host joined with a line, a function and a module.
 
-In: a trace recorded with Python stacks, beside the timed one or the same. Out: places for operators.
+In: a trace recorded with Python stacks. Out: `Code`, and from it `PlaceShare`s, the first of which is the line to look
+at. Begin with `join.code_of`; `frames` nests the frames and tells whose they are, `modules` names the modules, `phases`
+tells forward, backward and optimizer apart, `sums` adds times up by place.
 """
+
+from profkit.timeline.code.code import Code
+from profkit.timeline.code.join import code_of
+from profkit.timeline.code.modules import Module
+from profkit.timeline.code.sums import Rows, shares
+
+__all__ = ["Code", "Module", "Rows", "code_of", "shares"]

@@ -1,0 +1,11 @@
+"""Which module and which line of the user's code the time goes to (docs/where.md).
+
+`tree` sums the work and the idle time by module, `stacks` the host's time by stack of calls, `about` finds the rows of
+one kernel or module by its name. Begin with `tree.measure`.
+"""
+
+from profkit.analyzers.code.about import Subject, rows_about
+from profkit.analyzers.code.stacks import Stacks, folded
+from profkit.analyzers.code.tree import ANALYZER, ModuleTree, measure
+
+__all__ = ["ANALYZER", "ModuleTree", "Stacks", "Subject", "folded", "measure", "rows_about"]

@@ -1,0 +1,230 @@
+"""The module tree: work, kernels and idle time of each module, forward, backward and optimizer apart."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.model.arrays import I64
+from profkit.model.code import ModuleUse, Phase
+from profkit.model.documents.rank_report import Section, TableView
+from profkit.model.finding import Skipped
+from profkit.timeline import Facts
+from profkit.timeline.code import Code, Module, Rows
+from profkit.timeline.host import self_times_ns
+from profkit.timeline.idle import ending_rows
+
+MAX_SHOWN: Final = 40
+"""Modules of the table, those alike as one."""
+_NUMBER: Final = re.compile(r"\[\d+\]|(?<=\.)\d+(?=\.|$)")
+NO_STACKS: Final = "no Python stacks in this trace"
+HOW_TO_GET: Final = "record them: profkit capture --stacks -- python train.py (torch.profiler: with_stack=True)"
+
+
+class ModuleTree(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the work is launched, by module; what no module has is in `phase_ns` only."""
+
+    scope: Scope
+    uses: tuple[ModuleUse, ...]
+    """In the order of a tree, the longest first on each level."""
+    work_ns: int
+    phase_ns: dict[str, int]
+    """All work by phase: forward, backward, optimizer, other."""
+    known_share: float
+    """Share of the work that has a module, a place or a phase of its own."""
+
+
+def measure(facts: Facts) -> ModuleTree | Skipped:
+    """Sum work and idle time by module."""
+    code = facts.code
+    if code is None:
+        return Skipped(analyzer="code", reason=NO_STACKS, how_to_get=HOW_TO_GET)
+    work, idle = work_rows(facts), idle_rows(facts)
+    moments, gaps = _at(code, work), _at(code, idle)
+    total = int(work.ns.sum())
+    by_phase = np.bincount(moments.phase, weights=work.ns, minlength=len(Phase)).astype(np.int64)
+    known = (moments.place >= 0) | (moments.module >= 0) | (moments.phase != Phase.OTHER)
+    return ModuleTree(
+        scope=scope_of(facts),
+        uses=_uses(code.modules, (moments.module, moments.phase, work.ns), (gaps.module, idle.ns)),
+        work_ns=total,
+        phase_ns={phase.word: int(by_phase[phase]) for phase in Phase},
+        known_share=float(work.ns[known].sum() / total) if total else 0.0,
+    )
+
+
+class _Moments(msgspec.Struct, frozen=True):
+    place: NDArray[np.int32]
+    module: NDArray[np.int32]
+    phase: NDArray[np.int8]
+
+
+def _at(code: Code, rows: Rows) -> _Moments:
+    """Where rows are; of unknown threads nowhere."""
+    none = np.full(len(rows), -1, np.int32)
+    place, module, phase = none, none.copy(), np.full(len(rows), Phase.OTHER, np.int8)
+    known = np.flatnonzero(rows.thread >= 0)
+    if known.size:
+        found = code.at(rows.thread[known], rows.at_ns[known])
+        place[known], module[known], phase[known] = found.place, found.module, found.phase
+    return _Moments(place, module, phase)
+
+
+def work_rows(facts: Facts) -> Rows:
+    """The work of the window: device rows by their launch, or on a CPU the operators' own times."""
+    trace, (low, high) = facts.trace, facts.trace.window_ns
+    main = facts.main_device
+    if main is not None:
+        rows = main.activity.rows
+        inside = np.minimum(trace.gpu.end_ns[rows], high) - np.maximum(trace.gpu.start_ns[rows], low)
+        return Rows.of_device(trace, rows, np.maximum(inside, 0))
+    own = self_times_ns(trace.ops)
+    rows = np.flatnonzero((trace.ops.start_ns >= low) & (trace.ops.end_ns <= high) & (own > 0))
+    return Rows.of_ops(trace, rows, own[rows])
+
+
+def idle_rows(facts: Facts) -> Rows:
+    """The idle time of the device by the launch that ends each gap; gaps between queued operations are left out."""
+    trace, main = facts.trace, facts.main_device
+    none: I64 = np.empty(0, np.int64)
+    if main is None:
+        return Rows(thread=none.astype(np.int32), at_ns=none, ns=none)
+    gaps = main.activity.any.gaps(*trace.window_ns)
+    idle = main.idle
+    caused = (idle.launch | idle.host | idle.sync | idle.data) - idle.turnaround
+    row = ending_rows(trace, main.activity, gaps.end_ns)
+    launch = np.where(row >= 0, trace.gpu.launch_row[np.maximum(row, 0)], -1) if len(trace.gpu) else row
+    return Rows.of_calls(trace, launch, caused.covered_ns(gaps.start_ns, gaps.end_ns))
+
+
+def _uses(
+    modules: tuple[Module, ...],
+    work: tuple[NDArray[np.int32], NDArray[np.int8], I64],
+    idle: tuple[NDArray[np.int32], I64],
+) -> tuple[ModuleUse, ...]:
+    """The modules with what is inside each; alike ones as one, in the order of a tree."""
+    module, phase, ns = work
+    mine = module >= 0
+    table = np.zeros((len(modules), 5), np.int64)
+    table[:, 0] = np.bincount(module[mine], weights=ns[mine], minlength=len(modules))
+    for column, one in ((1, Phase.FORWARD), (2, Phase.BACKWARD)):
+        chosen = mine & (phase == one)
+        table[:, column] = np.bincount(module[chosen], weights=ns[chosen], minlength=len(modules))
+    table[:, 3] = np.bincount(module[mine], minlength=len(modules))
+    has = idle[0] >= 0
+    table[:, 4] = np.bincount(idle[0][has], weights=idle[1][has], minlength=len(modules))
+    depth = [_depth(modules, place) for place in range(len(modules))]
+    for place in sorted(range(len(modules)), key=lambda each: -depth[each]):
+        if modules[place].parent >= 0:
+            table[modules[place].parent] += table[place]
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for place in range(len(modules)):
+        alike.setdefault(_path(modules, place), []).append(place)
+    sums = {path: table[places].sum(axis=0) for path, places in alike.items()}
+
+    def order(path: tuple[str, ...]) -> list[tuple[int, str]]:
+        heads = [path[: level + 1] for level in range(len(path))]
+        return [(-int((sums[head][0] + sums[head][4]) if head in sums else 0), head[-1]) for head in heads]
+
+    ranked = sorted(sums, key=order)
+    return tuple(
+        ModuleUse(
+            name=path[-1],
+            depth=len(path) - 1,
+            n_modules=len(alike[path]),
+            work_ns=int(sums[path][0]),
+            forward_ns=int(sums[path][1]),
+            backward_ns=int(sums[path][2]),
+            n_rows=int(sums[path][3]),
+            idle_ns=int(sums[path][4]),
+        )
+        for path in ranked
+        if sums[path].any()
+    )
+
+
+def _depth(modules: tuple[Module, ...], place: int) -> int:
+    depth = 0
+    while (place := modules[place].parent) >= 0:
+        depth += 1
+    return depth
+
+
+def _path(modules: tuple[Module, ...], place: int) -> tuple[str, ...]:
+    """The names of a module and those around it, the outermost first, with `*` for numbers."""
+    path = []
+    while place >= 0:
+        path.append(alike_name(modules[place].name))
+        place = modules[place].parent
+    return tuple(reversed(path))
+
+
+def alike_name(name: str) -> str:
+    """A module's name with `*` for every number that tells it from modules like it."""
+    return _NUMBER.sub(lambda match: "[*]" if match[0].startswith("[") else "*", name)
+
+
+def tree_table(tree: ModuleTree) -> tuple[TableView, ...]:
+    """The tree as a table, of the largest modules; empty without any."""
+    scope = tree.scope
+    largest = sorted(tree.uses, key=lambda use: (use.depth > 0, -(use.work_ns + use.idle_ns)))[:MAX_SHOWN]
+    kept = set(map(id, largest))
+    rows = tuple(
+        (
+            "  " * use.depth + _last(use),
+            use.n_modules,
+            scope.per_step(use.forward_ns),
+            scope.per_step(use.backward_ns),
+            *(() if scope.is_cpu else (scope.per_step(use.idle_ns),)),
+            use.n_rows / scope.n_steps,
+            scope.fraction(use.work_ns),
+        )
+        for use in tree.uses
+        if id(use) in kept
+    )
+    if not rows:
+        return ()
+    what = "operators" if scope.is_cpu else "kernels"
+    idle = () if scope.is_cpu else ("idle before",)
+    return (
+        TableView(
+            title=f"modules ({scope.each})",
+            headers=("module", "n", "forward", "backward", *idle, what, "of window"),
+            units=("text", "count", "ns", "ns", *("ns" for _ in idle), "count", "fraction"),
+            rows=rows,
+            note="" if len(rows) == len(tree.uses) else f"the largest {len(rows)} of {len(tree.uses):,}",
+        ),
+    )
+
+
+def _last(use: ModuleUse) -> str:
+    """The part of a name that its row in the tree shows: the rows above have the rest."""
+    return use.name.rpartition("/")[2] if use.depth else use.name
+
+
+def present(result: ModuleTree) -> Section:
+    """Show the tree."""
+    return Section(
+        analyzer="code",
+        title="modules",
+        values={
+            "work_ns": result.work_ns,
+            "phase_ns": dict(result.phase_ns),
+            "known_share": result.known_share,
+        },
+        tables=tree_table(result),
+    )
+
+
+ANALYZER = Analyzer(
+    name="code",
+    question="which modules and lines does the time go to?",
+    needs="Python stacks (with_stack=True)",
+    measure=measure,
+    present=present,
+)

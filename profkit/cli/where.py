@@ -1,0 +1,176 @@
+"""`profkit where`: the lines, functions and modules of the user's code behind a finding, a kernel or a module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from profkit.cli.shared.numeric import load_numpy
+from profkit.cli.shared.output import FormatChoice, Showing, deliver, format_for, show
+from profkit.cli.shared.progress import ReadingProgress
+from profkit.errors import UnsupportedTraceError, UsageError
+from profkit.findings import KINDS
+
+if TYPE_CHECKING:
+    from profkit.model.documents.where import PlacesOf, Where
+    from profkit.pipeline import Analysed
+
+_FLAMES = (".speedscope.json", ".collapsed")
+"""How names of files end that a flame graph is written into."""
+
+
+class _What(click.ParamType):  # type: ignore[type-arg]
+    name = "what"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """The ids of findings that begin so."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in KINDS if name.startswith(incomplete)]
+
+
+@click.command("where", short_help="The lines and modules of your code behind a finding or a kernel.")
+@click.argument("path", required=False, type=click.Path(allow_dash=True), metavar="[TRACE]")
+@click.argument("what", required=False, type=_What(), metavar="[FINDING|KERNEL|MODULE]")
+@click.option("-f", "--format", "fmt", type=FormatChoice("where"), help="By default, from the suffix of -o.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write it here; x.speedscope.json or x.collapsed: the host's time by stack, for a flame graph.",
+)
+@click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
+@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+def command(
+    path: str | None, what: str | None, fmt: str | None, output: Path | None, lenient: bool, color: bool | None
+) -> int:
+    """Say which lines, functions and modules of your own code a finding, a kernel, an operator or a module comes from.
+
+    TRACE must hold Python stacks (profkit capture --stacks, or torch.profiler with with_stack=True). A kernel, an
+    operator or a module is named by a part of its name. Without one: the places of every finding, and the modules with
+    their time. Without TRACE: the newest capture below this folder.
+
+    torch.profiler records where a function begins, not the line that runs: "step() (train.py:60)" begins in line 60.
+
+    \b
+    Examples:
+      profkit where trace.json.gz                          every finding, and the module tree
+      profkit where trace.json.gz host.sync                which lines wait for the GPU
+      profkit where trace.json.gz gemm                     which lines launch these kernels
+      profkit where trace.json.gz 'Model/Block[*]'         what happens inside these modules
+      profkit where trace.json.gz -f json | jq '.modules[0]'
+      profkit where trace.json.gz -o host.speedscope.json  the host's time for https://www.speedscope.app
+    """
+    load_numpy()
+    if path is None:
+        from profkit.cli.shared.newest import newest_capture
+
+        path = newest_capture()
+    is_flame = output is not None and output.name.endswith(_FLAMES)
+    if is_flame and (fmt or what):
+        raise UsageError(f"{output} takes the stacks of the whole window", hint="leave out -f and what to look at")
+    format_name = "" if is_flame else format_for("where", fmt, output)
+    analysed = _analysed(path, lenient=lenient)
+    if is_flame:
+        assert output is not None  # noqa: S101 - told by its name
+        deliver(_flame(analysed, output, path), output)
+        return 0
+    how = Showing(fmt=format_name, output=output, color=color)
+    show("where", _about(analysed, what) if what else _all(analysed), how, source=path)
+    return 0
+
+
+def _analysed(path: str, *, lenient: bool) -> Analysed:
+    """The trace analysed; raises UnsupportedTraceError where it holds no stacks."""
+    from profkit.analyzers.code.tree import HOW_TO_GET, NO_STACKS
+    from profkit.ingest.discover import find_sources
+    from profkit.ingest.read import read_traces
+    from profkit.pipeline import alone, analyse
+
+    sources = find_sources([path])
+    if len(sources) > 1:
+        raise UsageError(f"{path} holds {len(sources)} traces", hint=f"name one: profkit where {sources[0]}")
+    with ReadingProgress() as progress:
+        for trace in read_traces(sources[0], lenient=lenient, progress=progress):
+            told = alone(analyse(trace))
+            if told.facts.code is not None:
+                return told
+    raise UnsupportedTraceError(f"{sources[0]}: {NO_STACKS}", hint=HOW_TO_GET)
+
+
+def _flame(analysed: Analysed, output: Path, path: str) -> str:
+    from profkit.analyzers.code import folded
+    from profkit.analyzers.code.stacks import collapsed, speedscope
+
+    stacks = folded(analysed.facts)
+    return collapsed(stacks) if output.name.endswith(".collapsed") else speedscope(stacks, Path(path).name)
+
+
+def _all(analysed: Analysed) -> Where:
+    """The places of every finding and the module tree."""
+    from profkit.analyzers.code.tree import ModuleTree, tree_table
+    from profkit.model.documents.where import PlacesOf, Where
+
+    facts = analysed.facts
+    tree = analysed.results.get("code")
+    has_tree = isinstance(tree, ModuleTree)
+    return Where(
+        source=facts.trace.meta.source,
+        window_ns=facts.window_ns,
+        n_steps=facts.n_steps,
+        subjects=tuple(
+            PlacesOf(kind="finding", name=one.id, title=one.title, share=one.fraction, ns=0, places=one.places)
+            for one in analysed.rank.findings
+            if one.places
+        ),
+        modules=tree.uses if has_tree else (),
+        phase_ns=dict(tree.phase_ns) if has_tree else {},
+        tables=tree_table(tree) if has_tree else (),
+    )
+
+
+def _about(analysed: Analysed, what: str) -> Where:
+    """The places of one thing; raises UsageError where the trace has nothing of that name."""
+    from profkit.model.documents.where import PlacesOf, Where
+
+    facts = analysed.facts
+    found = next((one for one in analysed.rank.findings if one.id == what), None)
+    if found is not None:
+        one = PlacesOf(
+            kind="finding", name=found.id, title=found.title, share=found.fraction, ns=0, places=found.places
+        )
+    elif what in KINDS:
+        known = ", ".join(finding.id for finding in analysed.rank.findings) or "nothing"
+        raise UsageError(f"the trace shows no {what}", hint=f"it shows {known}")
+    else:
+        one = _of_name(analysed, what)
+    return Where(source=facts.trace.meta.source, window_ns=facts.window_ns, n_steps=facts.n_steps, subjects=(one,))
+
+
+def _of_name(analysed: Analysed, what: str) -> PlacesOf:
+    from profkit.analyzers.code.about import near, rows_about
+    from profkit.model.documents.where import PlacesOf
+    from profkit.timeline.code import shares
+
+    facts = analysed.facts
+    subject = rows_about(facts, what)
+    if subject is None or facts.code is None:
+        like = ", ".join(near(facts, what))
+        raise UsageError(
+            f"no finding, module, kernel or operator of the trace is called {what!r}",
+            hint=f"did you mean {like}?" if like else "profkit where TRACE lists findings and modules",
+        )
+    total = int(subject.rows.ns.sum())
+    names = subject.names[0] if len(subject.names) == 1 else f"{subject.names[0]} and {len(subject.names) - 1} more"
+    return PlacesOf(
+        kind=subject.kind,
+        name=names,
+        title="",
+        share=min(total / facts.window_ns, 1.0) if facts.window_ns else 0.0,
+        ns=total,
+        places=shares(facts.code, subject.rows, most=12),
+    )

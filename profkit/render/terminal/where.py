@@ -1,0 +1,67 @@
+"""Places in the user's code for a terminal."""
+
+from __future__ import annotations
+
+from profkit.model.documents.where import PlacesOf, Where
+from profkit.render.terminal import layout
+from profkit.render.terminal.layout import MARGIN
+from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.words import places
+from profkit.render.words import triage as text
+from profkit.render.words import where as words
+from profkit.shell import clean
+from profkit.units import format_count, format_ns
+
+_NUMBER_TEXTS = ("ns", "fraction", "count", "bytes")
+
+
+def render(where: Where, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+    """The places as text of at most `width` columns (the terminal's by default)."""
+    columns = columns_of(width)
+    blocks = [_subject(one, columns) for one in where.subjects]
+    return printed([*blocks, *_tree(where, columns), _more(where, columns)], is_colored=is_colored(color))
+
+
+def _subject(one: PlacesOf, width: int) -> Block:
+    prose = min(width, PROSE_WIDTH)
+    block = titled(words.title(one), prose)
+    if not one.places:
+        return block + layout.wrapped("    ", words.no_places(one), prose, style="dim")
+    for share in one.places:
+        block += layout.wrapped("    ", places.place_line(share), width, first_style="")
+        counted = f"{format_ns(share.ns)} in {format_count(share.count)} row{'' if share.count == 1 else 's'}"
+        modules = f", {share.n_modules} modules" if share.n_modules > 1 else ""
+        block += layout.wrapped("             ", counted + modules, width, style="dim")
+    rest = words.unplaced(one)
+    return block + (layout.wrapped("    ", rest, prose, style="dim") if rest else [])
+
+
+def _tree(where: Where, width: int) -> list[Block]:
+    blocks: list[Block] = []
+    for table in where.tables:
+        is_text = [unit not in _NUMBER_TEXTS for unit in table.units]
+        rows = [
+            [
+                _indented(str(value)) if flag else text.cell(value, unit)
+                for value, unit, flag in zip(row, table.units, is_text, strict=True)
+            ]
+            for row in table.rows
+        ]
+        block = [*titled(table.title, width), *layout.table(list(table.headers), rows, is_text, width)]
+        for note in filter(None, (words.phases(where), table.note)):
+            block += layout.wrapped(MARGIN, clean(note), width, style="dim")
+        blocks.append(block)
+    return blocks
+
+
+def _indented(name: str) -> str:
+    """A name with the indent that shows how deep it lies."""
+    bare = name.lstrip(" ")
+    return " " * (len(name) - len(bare)) + clean(bare)
+
+
+def _more(where: Where, width: int) -> Block:
+    prose = min(width, PROSE_WIDTH)
+    block = layout.wrapped(layout.label("read"), clean(where.source), prose, style="dim")
+    entries = [("-f json", ""), ("-o x.speedscope.json (flame graph)", "")]
+    return block + layout.flowed((layout.label("more"), "label"), entries, prose)

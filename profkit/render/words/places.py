@@ -1,0 +1,41 @@
+"""Places in the user's code in a sentence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.model.code import Phase, PlaceShare
+from profkit.model.finding import Finding
+from profkit.shell import clean
+from profkit.units import format_fraction
+
+_ENOUGH: Final = 0.5
+"""Chosen: where the first place has half of a finding's time, it alone is what to look at."""
+_SHOWN: Final = 3
+_PHASES: Final = {Phase.BACKWARD: " (in its backward pass)", Phase.OPTIMIZER: " (the optimizer)"}
+
+
+def place_line(share: PlaceShare) -> str:
+    """`78.0 %  train.py:83 in step(): loss.item()`."""
+    return f"{format_fraction(share.share):>7}  {place_words(share)}"
+
+
+def place_words(share: PlaceShare) -> str:
+    """A place with its module and, where that is not the one its line runs in, its phase."""
+    return clean(share.words + _PHASES.get(share.phase, ""))
+
+
+def shown_places(finding: Finding, *, is_full: bool = False) -> tuple[PlaceShare, ...]:
+    """The places of a finding that are worth a line: one if it has half of the time, else three, or all."""
+    if is_full:
+        return finding.places
+    first = finding.places[:1]
+    return first if first and first[0].share >= _ENOUGH else finding.places[:_SHOWN]
+
+
+def place_sentence(finding: Finding) -> str:
+    """Where most of a finding's time is caused, "" where that is not known."""
+    if not finding.places:
+        return ""
+    first = finding.places[0]
+    return f"{format_fraction(first.share)} of this is {place_words(first)}"

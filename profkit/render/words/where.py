@@ -1,0 +1,42 @@
+"""Sentences on places in the user's code."""
+
+from __future__ import annotations
+
+from profkit.model.documents.where import PlacesOf, Where
+from profkit.shell import clean
+from profkit.units import format_fraction, format_ns
+
+_PHASES = ("forward", "backward", "optimizer", "other")
+HEADERS = ("share", "in the window", "rows", "place")
+
+
+def title(one: PlacesOf) -> str:
+    """What the places are of, and how much of the window that has."""
+    share = f", {format_fraction(one.share)} of the window" if one.share else ""
+    if one.kind == "finding":
+        return clean(f"{one.name}: {one.title}{share}")
+    return clean(f"{one.kind} {one.name}: {format_ns(one.ns)}{share}")
+
+
+def no_places(one: PlacesOf) -> str:
+    """What is said where a thing has no place."""
+    return (
+        "no place is known: the trace shows no Python frame around it"
+        if one.kind != "finding"
+        else "no place in the user's code is known for it"
+    )
+
+
+def unplaced(one: PlacesOf) -> str:
+    """What of it is at places that are not shown or not known, "" where that is little."""
+    rest = 1 - sum(share.share for share in one.places)
+    return f"{format_fraction(rest)} is elsewhere, or where no frame was recorded" if one.places and rest > 0.01 else ""
+
+
+def phases(where: Where) -> str:
+    """How the work divides into phases, "" without any."""
+    total = sum(where.phase_ns.values())
+    if not total:
+        return ""
+    said = [f"{name} {format_fraction(where.phase_ns.get(name, 0) / total)}" for name in _PHASES]
+    return "work: " + ", ".join(said)

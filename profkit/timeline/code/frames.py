@@ -1,0 +1,250 @@
+"""Python frames of a trace: how they nest, whose they are, and which is innermost at a time."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, Bool, distinct_codes, rows_by_value
+from profkit.model.table import NO_ROW
+from profkit.model.trace import PythonFrames, Trace
+
+MODULE: Final = "nn.Module: "
+"""How the name of a frame begins that stands for a call of a module."""
+_FRAME: Final = re.compile(r"^(?P<file>[^<].*?)\((?P<line>-?\d+)\): (?P<function>.+)$", re.DOTALL)
+_GENERATED: Final = re.compile(r"torchinductor_|/torch_compile_debug/")
+_INSTALLED: Final = re.compile(r"site-packages/|dist-packages/|/lib/python3|^<frozen ")
+_IMPORTED: Final = """
+IPython PIL _pytest absl accelerate aiter apex bitsandbytes cv2 datasets debugpy deepspeed diffusers dill
+einops filelock flash_attn flashinfer fsspec functorch huggingface_hub hydra ipykernel jaxtyping joblib
+lightning lightning_fabric loguru matplotlib numpy nvtx omegaconf packaging pandas peft profkit psutil pytest
+pytorch_lightning ray regex safetensors scipy sklearn tensorboard timm tokenizers torch torch_guard torchaudio
+torchdata torchgen torchmetrics torchtext torchvision tornado tqdm traitlets transformers triton
+typing_extensions wandb webdataset xformers yaml zmq
+"""
+_PACKAGES: Final = frozenset(_IMPORTED.split())
+"""Top-level packages that a training script uses and does not edit. Chosen: torch's own and what scripts import most.
+The profiler cuts the folder of `sys.path` off a file's path: an installed package looks like the user's."""
+_STANDARD: Final = """
+asyncio collections compression concurrent ctypes curses dbm email encodings ensurepip html http importlib
+json logging multiprocessing pathlib pydoc_data re sqlite3 string sysconfig tkinter tomllib unittest urllib
+venv wsgiref xml xmlrpc zipfile zoneinfo
+"""
+_STANDARD_FOLDERS: Final = frozenset(_STANDARD.split())
+_WRAPPERS: Final = frozenset(("wrapper", "decorate_context", "_use_grad", "_fn", "inner", "compile_wrapper"))
+"""Functions of torch that only call another one."""
+_BEGUN_NS: Final = 1_000_000
+"""From the first frame on: frames that begin then and lie inside each other were running already. Chosen: on this
+project's captures they begin within 10 us."""
+_MOST_JUMPS: Final = 64
+"""Rounds of pointer doubling: 2^64 levels."""
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """What the name of a Python frame says."""
+
+    file: str
+    line: int
+    function: str
+    is_own: bool
+    """Whether it is the user's own code."""
+    is_generated: bool = False
+    """Whether torch.compile wrote the file."""
+
+
+class Frames(msgspec.Struct, frozen=True, kw_only=True):
+    """The frames of a trace, row by row of `Trace.python`, with what lies around each; `NO_ROW` for none."""
+
+    rows: PythonFrames
+    parent: I64
+    own: I64
+    """The innermost frame of the user's own, itself included."""
+    called: I64
+    """The frame that `own` calls on the way here; `NO_ROW` for an own frame itself."""
+    callee: I64
+    """The same behind torch's wrappers (of `step`, of a module's call): what the user's code calls by name."""
+    module: I64
+    """The innermost frame of a module, itself included."""
+    generated: I64
+    """The innermost frame of a file that torch.compile wrote, itself included."""
+    is_early: Bool
+    """Whether it was already running when the recording of its thread began: its line is then not its definition."""
+    innermost: Mapping[int, tuple[I64, I64]]
+    """Thread to (times at which its innermost frame changes, sorted; the row from each time on)."""
+
+    def at(self, thread: NDArray[np.integer[Any]], at_ns: I64) -> I64:
+        """For each (thread, time): the row of the innermost frame running there, `NO_ROW` for none."""
+        out = np.full(at_ns.size, NO_ROW, np.int64)
+        for code in distinct_codes(thread).tolist():
+            if code not in self.innermost:
+                continue
+            times, row = self.innermost[code]
+            mine = np.flatnonzero(thread == code)
+            place = np.searchsorted(times, at_ns[mine], "right") - 1
+            out[mine] = np.where(place >= 0, row[np.maximum(place, 0)], NO_ROW)
+        return out
+
+
+def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
+    """The frames of a trace with what lies around each, and by code of a name what that name says."""
+    rows = trace.python
+    named = {int(code): read_frame(trace.name(int(code)), trace.meta.metadata) for code in distinct_codes(rows.name)}
+    is_own = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_own])[rows.name]
+    is_made = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_generated])
+    is_module = _marks(trace, [code for code in named if trace.name(code).startswith(MODULE)])
+    by_time, since, is_early = _nested(rows)
+    parent = _by_id(rows, by_time)
+    is_wrapper = _marks(trace, [code for code, frame in named.items() if frame is not None and _wraps(frame)])
+    called = _called(parent, is_own)
+    frames = Frames(
+        rows=rows,
+        parent=parent,
+        own=nearest(is_own, parent),
+        called=called,
+        callee=_called(parent, is_own, is_wrapper[rows.name]),
+        module=nearest(is_module[rows.name], parent),
+        generated=nearest(is_made[rows.name], parent),
+        is_early=is_early,
+        innermost=since,
+    )
+    return frames, {code: frame for code, frame in named.items() if frame is not None}
+
+
+def _called(parent: I64, is_own: Bool, is_wrapper: Bool | None = None) -> I64:
+    """The frame that the innermost own frame calls, on the way to each; wrappers count as part of what they wrap."""
+    caller = parent
+    if is_wrapper is not None and is_wrapper.any():
+        behind = nearest(~is_wrapper, parent)
+        caller = np.where(parent >= 0, behind[np.maximum(parent, 0)], NO_ROW)
+    marked = (caller >= 0) & is_own[np.maximum(caller, 0)]
+    if is_wrapper is not None:
+        marked &= ~is_wrapper
+    called = nearest(marked & ~is_own, parent)
+    called[is_own] = NO_ROW
+    lost = np.flatnonzero(called >= 0)
+    # what another own frame calls, further out
+    outer = nearest(is_own, parent)
+    called[lost[called[lost] < outer[lost]]] = NO_ROW
+    return called
+
+
+def _wraps(frame: Frame) -> bool:
+    """Whether a frame is one of torch's around a function of the user's or of its own."""
+    return frame.function in _WRAPPERS and frame.file.startswith(("torch/", "contextlib.py"))
+
+
+def read_frame(name: str, metadata: Mapping[str, Any]) -> Frame | None:
+    """What a frame's name says; None for a built-in function or a module."""
+    match = _FRAME.match(name)
+    if match is None or name.startswith(MODULE):
+        return None
+    file = match["file"].replace("\\", "/")
+    is_generated = _GENERATED.search(file) is not None
+    return Frame(
+        file=file,
+        line=max(int(match["line"]), 0),
+        function=match["function"],
+        is_own=not is_generated and is_own_file(file, metadata),
+        is_generated=is_generated,
+    )
+
+
+def is_own_file(file: str, metadata: Mapping[str, Any]) -> bool:
+    """Whether a file is the user's: in no installed package and not of the standard library.
+
+    A capture with stacks names the user's files (`profkit_user_files`); else they are told by what they are called.
+    """
+    own = metadata.get("profkit_user_files")
+    if isinstance(own, list) and own:
+        return file in own
+    if _INSTALLED.search(file) or file.startswith("<"):
+        return False
+    head, slash, _ = file.partition("/")
+    if file.startswith("/"):
+        return True
+    stem = head.removesuffix(".py")
+    if stem in _PACKAGES:
+        return False
+    return stem not in (_STANDARD_FOLDERS if slash else sys.stdlib_module_names)
+
+
+def nearest(marked: Bool, parent: I64) -> I64:
+    """For each row the nearest marked one among itself and those around it, `NO_ROW` for none.
+
+    By doubling of pointers: as many rounds as the depth has binary digits.
+    """
+    jump = np.where(marked, np.arange(marked.size), parent)
+    for _ in range(_MOST_JUMPS):
+        open_ = np.flatnonzero(jump >= 0)
+        open_ = open_[~marked[jump[open_]]]
+        if open_.size == 0:
+            return jump
+        jump[open_] = jump[jump[open_]]
+    jump[(jump >= 0) & ~marked[jump]] = NO_ROW  # a circle, which only a made-up file has
+    return jump
+
+
+def _nested(rows: PythonFrames) -> tuple[I64, dict[int, tuple[I64, I64]], Bool]:
+    """By time: the frame around each, when the innermost of a thread changes, and which ran before the recording.
+
+    A frame lies inside the last one begun before it that ends no earlier.
+    """
+    parent, since = np.full(len(rows), NO_ROW, np.int64), {}
+    is_early = np.zeros(len(rows), np.bool_)
+    begin = int(rows.start_ns.min()) if len(rows) else 0
+    for thread, found in rows_by_value(rows.thread):
+        mine = found[np.lexsort((-rows.end_ns[found], rows.start_ns[found]))]
+        start, end = rows.start_ns[mine], rows.end_ns[mine]
+        around = enclosing(end)
+        parent[mine] = np.where(around >= 0, mine[np.maximum(around, 0)], NO_ROW)
+        is_early[mine] = np.logical_and.accumulate(around == np.arange(-1, mine.size - 1))
+        is_early[mine] &= start - begin < _BEGUN_NS
+        since[int(thread)] = _changes(start, end, np.append(mine, NO_ROW), around)
+    return parent, since, is_early
+
+
+def enclosing(end: I64) -> I64:
+    """For ranges by start, the longer first: the place of the last before each that ends no earlier, -1 for none."""
+    before = np.arange(-1, end.size - 1, dtype=np.int64)
+    open_ = np.flatnonzero(before >= 0)
+    while (open_ := open_[end[before[open_]] < end[open_]]).size:
+        before[open_] = before[before[open_]]
+        open_ = open_[before[open_] >= 0]
+    return before
+
+
+def _changes(start: I64, end: I64, row: I64, around: I64) -> tuple[I64, I64]:
+    """When the innermost of nested ranges changes, and its row from then on; at one time the last change holds."""
+    real = np.flatnonzero(end > start)
+    times = np.concatenate((end[real][::-1], start[real]))
+    who = np.concatenate((row[around[real]][::-1], row[:-1][real]))
+    order = np.argsort(times, kind="stable")
+    times, who = times[order], who[order]
+    last = np.append(times[1:] != times[:-1], True)[: times.size]
+    return times[last], who[last]
+
+
+def _by_id(rows: PythonFrames, by_time: I64) -> I64:
+    """The frame around each by the ids that the profiler gave them, where the trace has both; else by time."""
+    ids, parents = rows.frame_id, rows.parent_id
+    if not (parents >= 0).any():
+        return by_time
+    order = np.argsort(ids, kind="stable")
+    place = np.minimum(np.searchsorted(ids[order], parents), order.size - 1)
+    found = order[place]
+    is_known = (parents >= 0) & (ids[found] == parents) & (found != np.arange(order.size))
+    is_known &= rows.start_ns[found] <= rows.start_ns
+    return np.where(is_known, found, by_time)
+
+
+def _marks(trace: Trace, codes: list[int]) -> Bool:
+    """Whether each code of a string is one of these, bool, shape (n_strings,)."""
+    marks = np.zeros(len(trace.strings), np.bool_)
+    marks[codes] = True
+    return marks

@@ -1,0 +1,211 @@
+"""The join: operators of a trace with the Python frames of the same trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, Bool
+from profkit.model.code import CodePlace
+from profkit.model.trace import I32, Trace
+from profkit.timeline.code.code import Code, Joined, in_frames
+from profkit.timeline.code.frames import MODULE, Frame, Frames, frames_of
+from profkit.timeline.code.modules import Module, modules_of
+from profkit.timeline.code.phases import Backward, backward_of, phases_of
+
+_MOST_EARLY: Final = 10_000
+"""Frames that were running when the recording began. Chosen: a made-up file may claim any number."""
+_BUILT_IN: Final = re.compile(r"^<built-in (?:method|function) (?P<name>\S+)(?: of (?P<kind>\S+) object)?")
+_BACKWARD: Final = ("backward()", "Tensor.backward()", "grad()")
+"""What is called to run the backward pass."""
+_NO_CLASS: Final = frozenset(("type", "module", "PyCapsule", "FunctionMeta", "pybind11_type"))
+"""What a built-in method may be "of" that says nothing: a class itself, or a namespace."""
+
+
+def code_of(trace: Trace) -> Code | None:
+    """The places of a trace; None where it holds no Python frames."""
+    if len(trace.python) == 0:
+        return None
+    frames, named = frames_of(trace)
+    modules, module_of_code = modules_of(trace, frames)
+    module = np.where(frames.module >= 0, module_of_code[frames.rows.name[np.maximum(frames.module, 0)]], -1)
+    places, place_of_frame = _places(trace, frames, named, (modules, module))
+    backward = backward_of(trace)
+    joined = Joined(
+        frames=frames,
+        place_of_frame=place_of_frame,
+        module_of_frame=module.astype(np.int32),
+        is_backward=np.array([place.call in _BACKWARD for place in places] or [False], np.bool_),
+        phases=phases_of(trace, backward),
+    )
+    ops = trace.ops
+    seen = in_frames(joined, ops.thread, ops.start_ns)
+    place, inner = seen.place, seen.module
+    _from_forward(trace, joined, backward, (seen.row, place, inner))
+    return Code(
+        places=places,
+        modules=modules,
+        ops=ops,
+        place_of_op=place,
+        module_of_op=inner,
+        phase_of_op=seen.phase,
+        joined=joined,
+    )
+
+
+def _from_forward(trace: Trace, joined: Joined, backward: Backward, seen: tuple[I64, I32, I32]) -> None:
+    """Give operators of the backward pass, in place, what their forward operator has.
+
+    A frame of the user's own inside the node is nearer: a backward written by the user, a hook.
+    """
+    row, place, module = seen
+    ops, frames = trace.ops, joined.frames
+    node = backward.at(ops.thread, ops.start_ns)
+    inside = np.flatnonzero(node >= 0)
+    own = frames.own[np.maximum(row[inside], 0)]
+    begun = ops.start_ns[backward.rows[node[inside]]]
+    is_inner = (row[inside] >= 0) & (own >= 0) & (frames.rows.start_ns[np.maximum(own, 0)] >= begun)
+    forward = backward.forward[node[inside]]
+    chosen = (forward >= 0) & ~is_inner
+    place[inside[chosen]] = place[forward[chosen]]
+    module[inside[chosen]] = module[forward[chosen]]
+    _from_call(trace, joined, place, inside[place[inside] < 0])
+
+
+def _from_call(trace: Trace, joined: Joined, place: I32, lost: NDArray[np.intp]) -> None:
+    """Give operators of the backward pass without a place, in place, that of the call of the backward pass then."""
+    frames = joined.frames
+    for thread in frames.innermost:
+        row = frames.at(np.full(lost.size, thread, np.int32), trace.ops.start_ns[lost])
+        at = np.where(row >= 0, joined.place_of_frame[np.maximum(row, 0)], -1)
+        calls = (at >= 0) & joined.is_backward[np.maximum(at, 0)]
+        place[lost[calls]] = at[calls]
+
+
+def _places(
+    trace: Trace, frames: Frames, named: Mapping[int, Frame], of_modules: tuple[tuple[Module, ...], NDArray[Any]]
+) -> tuple[tuple[CodePlace, ...], I32]:
+    """The distinct places, and per frame its place, -1 outside the user's own code."""
+    modules, module = of_modules
+    own, callee = frames.own, frames.callee
+    name = frames.rows.name
+    line = _call_lines(trace, frames)
+    calls: dict[int, str] = {}
+    called = np.where(callee >= 0, name[np.maximum(callee, 0)], -1)
+    is_made = frames.generated > own
+    function, is_early = _functions(frames, named)
+    keys = np.stack(
+        (
+            np.where(own >= 0, function[np.maximum(own, 0)], -1),
+            np.where(own >= 0, is_early[np.maximum(own, 0)], 0),
+            _alike(trace, called, calls),
+            np.where(frames.called >= 0, line[np.maximum(frames.called, 0)], 0),
+            module,
+            is_made,
+        )
+    ).astype(np.int64)
+    distinct, place = _distinct(keys)
+    texts = trace.meta.metadata.get("profkit_source_lines")
+    said = texts if isinstance(texts, Mapping) else {}
+    places, number = [], np.full(distinct.shape[1], -1, np.int32)
+    for at, (code, early, call, called_line, inner, made) in enumerate(distinct.T.tolist()):
+        if code < 0:
+            continue
+        frame = named[code]
+        number[at] = len(places)
+        text = said.get(f"{frame.file}:{called_line}") if called_line else None
+        places.append(
+            CodePlace(
+                file=frame.file,
+                function=frame.function,
+                defined=0 if early else frame.line,
+                line=called_line,
+                text=text.strip() if isinstance(text, str) else "",
+                call=calls.get(call, ""),
+                module=modules[inner].name if inner >= 0 else "",
+                is_generated=bool(made),
+            )
+        )
+    return tuple(places), number[place]
+
+
+def _distinct(keys: I64) -> tuple[I64, I32]:
+    """The distinct columns of a table, and for each column of it which one it is."""
+    order = np.lexsort(keys)
+    ordered = keys[:, order]
+    is_new = np.ones(order.size, np.bool_)
+    is_new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    place = np.empty(order.size, np.int32)
+    place[order] = np.cumsum(is_new) - 1
+    return ordered[:, is_new], place
+
+
+def _functions(frames: Frames, named: Mapping[int, Frame]) -> tuple[I64, Bool]:
+    """Per frame the code of its name, and whether its line is where it stood when the recording began.
+
+    Such a frame takes the name of the one function of its name in its file that was called later.
+    """
+    code, is_early = frames.rows.name.astype(np.int64), frames.is_early.copy()
+    begun: dict[tuple[str, str], set[int]] = {}
+    for each in np.unique(code[~is_early]).tolist():
+        if each in named:
+            begun.setdefault((named[each].file, named[each].function), set()).add(each)
+    for row in np.flatnonzero(is_early)[:_MOST_EARLY].tolist():
+        frame = named.get(int(code[row]))
+        known = begun.get((frame.file, frame.function), set()) if frame is not None else set()
+        if len(known) == 1:
+            code[row], is_early[row] = next(iter(known)), False
+    return code, is_early
+
+
+def _alike(trace: Trace, called: I64, calls: dict[int, str]) -> I64:
+    """The codes of the names called, with one code for all names that read alike; fills `calls` with how they read."""
+    first: dict[str, int] = {}
+    out = np.arange(len(trace.strings) + 1, dtype=np.int64)
+    out[-1] = -1
+    for code in np.unique(called).tolist():
+        if code >= 0:
+            words = call_words(trace.name(code))
+            out[code] = first.setdefault(words, code)
+            calls[out[code]] = words
+    return out[called]
+
+
+def call_words(name: str) -> str:
+    """What a frame's name calls, as people write it: `Tensor.item()`, `Linear`, `backward()`."""
+    if name.startswith(MODULE):
+        return name.removeprefix(MODULE).rpartition("_")[0] or name.removeprefix(MODULE)
+    match = _BUILT_IN.match(name)
+    if match is not None:
+        kind = match["kind"] or ""
+        return f"{match['name'].rstrip('>')}()" if kind in _NO_CLASS or not kind else f"{kind}.{match['name']}()"
+    function = name.rpartition("): ")[2]
+    return f"{function}()" if function != name else ""
+
+
+def _call_lines(trace: Trace, frames: Frames) -> I64:
+    """Per frame the line that called it, where the capture recorded that (`profkit_call_lines`), else 0.
+
+    Recorded are the time at which each frame began, ns of Unix, and the line of its caller then.
+    """
+    told = trace.meta.metadata.get("profkit_call_lines")
+    out = np.zeros(len(frames.rows), np.int64)
+    if not isinstance(told, Mapping):
+        return out
+    try:
+        at, line = (np.array(told[key], np.int64) for key in ("unix_ns", "line"))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return out
+    if at.ndim != 1 or at.shape != line.shape or at.size == 0:
+        return out
+    order = np.argsort(at, kind="stable")
+    begun = frames.rows.start_ns + trace.origin_unix_ns
+    place = np.minimum(np.searchsorted(at[order], begun), at.size - 1)
+    found = order[place]
+    known = (at[found] == begun) & (line[found] > 0)
+    out[known] = line[found][known]
+    return out

@@ -1,0 +1,122 @@
+"""Forward, backward, optimizer: the phase of a moment of a thread, and the forward operator behind a backward one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, Bool, distinct_codes, rows_by_value
+from profkit.model.code import Phase
+from profkit.model.intervals import Intervals
+from profkit.model.table import NO_ROW
+from profkit.model.trace import SpanKind, Spans, Trace
+from profkit.timeline.host import enclosing_op, nesting
+
+_NODE: Final = "autograd::engine::evaluate_function"
+"""How the operator begins around all that one node of the backward pass does."""
+
+
+class Backward(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of the backward pass, rows of `Trace.ops`, each with its forward operator (`NO_ROW` for none)."""
+
+    rows: I64
+    forward: I64
+    by_thread: Mapping[int, tuple[I64, I64]]
+    """Thread to the start and the place in `rows` of its nodes, those that lie in another one left out."""
+    end_ns: I64
+
+    def at(self, thread: NDArray[np.integer[Any]], at_ns: I64) -> I64:
+        """For each (thread, time): the place in `rows` of the outermost node there, -1 outside the backward pass."""
+        out = np.full(at_ns.size, -1, np.int64)
+        for code in distinct_codes(thread).tolist():
+            if code in self.by_thread:
+                start, place = self.by_thread[code]
+                mine = np.flatnonzero(thread == code)
+                last = np.searchsorted(start, at_ns[mine], "right") - 1
+                node = place[np.maximum(last, 0)]
+                out[mine] = np.where((last >= 0) & (at_ns[mine] < self.end_ns[node]), node, -1)
+        return out
+
+
+def backward_of(trace: Trace) -> Backward:
+    """The backward pass of a trace: its nodes, and by autograd's sequence numbers the forward operators."""
+    ops = trace.ops
+    is_node = np.array([name.startswith(_NODE) for name in trace.strings], np.bool_)
+    rows = np.flatnonzero(is_node[ops.name]) if len(ops) else np.empty(0, np.int64)
+    by_thread = {}
+    for thread, places in rows_by_value(ops.thread[rows]):
+        start, end = ops.start_ns[rows[places]], ops.end_ns[rows[places]]
+        outer = start >= np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]))
+        by_thread[int(thread)] = (start[outer], places[outer].astype(np.int64))
+    return Backward(rows=rows, forward=_forward(trace, rows), by_thread=by_thread, end_ns=ops.end_ns[rows])
+
+
+def _forward(trace: Trace, nodes: I64) -> I64:
+    """The forward operator of each node: the last before it with its sequence number, on the thread it names."""
+    ops, sequence = trace.ops, trace.ops.sequence
+    out = np.full(nodes.size, NO_ROW, np.int64)
+    if nodes.size == 0:
+        return out
+    forward = np.flatnonzero((sequence >= 0) & (ops.forward_thread <= 0))
+    inside = Intervals.of(ops.start_ns[nodes], ops.end_ns[nodes])
+    mine = [*distinct_codes(ops.thread[nodes]).tolist()]
+    again = np.isin(ops.thread[forward], mine) & inside.contains(ops.start_ns[forward])
+    forward = forward[~again]  # what is computed again in the backward pass
+    if forward.size == 0:
+        return out
+    order = np.lexsort((ops.start_ns[forward], sequence[forward]))
+    ordered = sequence[forward[order]]
+    wanted = sequence[nodes]
+    # operators before it that make no node have the number of the next one as well: the last one made it
+    first, last = np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, "right") - 1
+    found, other = forward[order[np.maximum(last, 0)]], forward[order[np.minimum(first, ordered.size - 1)]]
+    is_known = (wanted >= 0) & (first <= last) & (ops.thread[found] == ops.thread[other])
+    is_known &= ops.start_ns[found] < ops.start_ns[nodes]
+    return np.where(is_known, found, NO_ROW)
+
+
+class Phases(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells the phase of a moment."""
+
+    optimizer: Spans
+    backward: Backward
+    forward: Mapping[int, tuple[I64, I64]]
+    """Thread to the start and end of its outermost operators that the backward pass comes back to."""
+
+    def at(self, thread: NDArray[np.integer[Any]], at_ns: I64, *, in_module: Bool) -> NDArray[np.int8]:
+        """The `Phase` of each (thread, time); `in_module` says which lie in a call of a module."""
+        out = np.full(at_ns.size, Phase.OTHER, np.int8)
+        for code in distinct_codes(thread).tolist() if self.forward else ():
+            if code in self.forward:
+                start, end = self.forward[code]
+                mine = np.flatnonzero(thread == code)
+                last = np.searchsorted(start, at_ns[mine], "right") - 1
+                out[mine[(last >= 0) & (at_ns[mine] < end[np.maximum(last, 0)])]] = Phase.FORWARD
+        out[in_module] = Phase.FORWARD
+        if len(self.optimizer):
+            out[enclosing_op(self.optimizer, thread.astype(np.int32), at_ns) >= 0] = Phase.OPTIMIZER
+        out[self.backward.at(thread, at_ns) >= 0] = Phase.BACKWARD
+        return out
+
+
+def phases_of(trace: Trace, backward: Backward) -> Phases:
+    """What tells the phase of a moment of a trace."""
+    ops, spans = trace.ops, trace.spans
+    used = np.unique(backward.forward[backward.forward >= 0])
+    forward = {}
+    if used.size:
+        nested = nesting(ops)
+        tops = nested.order[nested.is_top]
+        for thread, places in rows_by_value(ops.thread[tops]):
+            start = ops.start_ns[tops[places]]
+            mine = used[ops.thread[used] == thread]
+            has = np.zeros(start.size, np.bool_)
+            has[np.searchsorted(start, ops.start_ns[mine], "right") - 1] = True
+            if mine.size:
+                forward[int(thread)] = (start[has], ops.end_ns[tops[places]][has])
+    optimizer = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
+    return Phases(optimizer=optimizer, backward=backward, forward=forward)

@@ -1,0 +1,255 @@
+"""Operators and moments of the host joined with lines, functions and modules of the user's code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profkit.model.code import CodePlace, Phase
+from profkit.testing import Row, span, trace_of
+from profkit.timeline.code import Code, Rows, code_of, shares
+from profkit.timeline.code.frames import is_own_file
+from profkit.timeline.code.join import call_words
+from profkit.timeline.code.modules import pattern
+
+US = 1000
+START = 10**9
+
+
+def frame(name: str, first: int, last: int, *, tid: int = 1000) -> Row:
+    """A Python frame, in us from the start."""
+    return span(name, START + first * US, START + last * US, cat="python_function", tid=tid)
+
+
+def op(name: str, first: int, last: int, *, tid: int = 1000) -> Row:
+    return span(name, START + first * US, START + last * US, cat="cpu_op", tid=tid)
+
+
+def code(*rows: Row, **metadata: object) -> Code:
+    """The code of a trace in which the script runs, and something ended before anything else is called."""
+    begun = (frame("train.py(90): <module>", 0, 5000), frame("torch/profiler/profiler.py(1): start", 1, 2))
+    found = code_of(trace_of([span("ProfilerStep#0", START, START + 5000 * US), *begun, *rows], **metadata))
+    assert found is not None
+    return found
+
+
+def place_at(found: Code, at_us: int) -> CodePlace | None:
+    place = found.at(np.array([0], np.int32), np.array([START + at_us * US]))
+    return found.places[int(place.place[0])] if place.place[0] >= 0 else None
+
+
+def module_at(found: Code, at_us: int) -> str:
+    module = found.at(np.array([0], np.int32), np.array([START + at_us * US])).module
+    return found.modules[int(module[0])].name if module[0] >= 0 else ""
+
+
+def test_a_trace_without_frames_has_no_code() -> None:
+    assert code_of(trace_of([span("ProfilerStep#0", START, START + US), op("aten::mm", 0, 1)])) is None
+
+
+def test_an_operator_is_where_the_innermost_frame_of_the_user_is() -> None:
+    found = code(
+        frame("train.py(12): step", 100, 900),
+        frame("my/model.py(30): attend", 110, 800),
+        frame("torch/nn/functional.py(5): softmax", 120, 700),
+        frame("<built-in method softmax of Tensor object at 0x7f12>", 130, 600),
+        op("aten::softmax", 140, 500),
+        op("aten::add", 850, 860),
+    )
+    inner = found.places[int(found.place_of_op[0])]
+    assert (inner.file, inner.function, inner.defined, inner.line) == ("my/model.py", "attend", 30, 0)
+    assert inner.words == "attend() (my/model.py:30) calling softmax()"
+    assert found.places[int(found.place_of_op[1])].words == "step() (train.py:12)"
+
+
+def test_a_function_that_ran_before_the_recording_has_no_line_of_its_definition() -> None:
+    found = code()
+    place = place_at(found, 3)
+    assert place is not None
+    assert (place.defined, place.name) == (0, "train.py outside functions")
+
+
+def test_it_has_the_line_once_it_is_called_again() -> None:
+    rows = [
+        frame("train.py(44): train", 0, 100),
+        frame("torch/x.py(1): f", 1, 2),
+        frame("train.py(20): train", 200, 300),
+    ]
+    found = code_of(trace_of([span("ProfilerStep#0", START, START + 900 * US), *rows]))
+    assert found is not None
+    assert [place_at(found, at).name for at in (50, 250)] == ["train() (train.py:20)"] * 2  # type: ignore[union-attr]
+
+
+def test_the_line_that_calls_is_known_where_the_capture_recorded_it() -> None:
+    rows = (frame("train.py(12): step", 100, 900), frame("<built-in method item of Tensor object at 0x1>", 200, 300))
+    found = code(
+        *rows,
+        profkit_call_lines={"unix_ns": [START + 200 * US], "line": [83]},
+        profkit_source_lines={"train.py:83": "    total += loss.item()"},
+    )
+    place = place_at(found, 250)
+    assert place is not None
+    assert (place.line, place.words) == (83, "train.py:83 in step(): total += loss.item()")
+
+
+def test_damaged_metadata_of_lines_is_no_metadata() -> None:
+    row = frame("train.py(12): step", 100, 900)
+    for told in ({"unix_ns": [1], "line": []}, {"unix_ns": "x", "line": [1]}, [], {"unix_ns": [1e30], "line": [1]}):
+        place = place_at(code(row, profkit_call_lines=told), 250)
+        assert place is not None
+        assert place.line == 0
+
+
+def test_generated_code_is_said_to_be_compiled() -> None:
+    found = code(
+        frame("train.py(12): step", 100, 900),
+        frame("torch/_dynamo/eval_frame.py(1): _fn", 110, 890),
+        frame("/scratch/torchinductor_me/ab/cab.py(77): call", 120, 880),
+        op("triton_poi_fused_0", 130, 140),
+    )
+    place = found.places[int(found.place_of_op[0])]
+    assert place.is_generated
+    assert place.words == "step() (train.py:12) calling call(), compiled"
+
+
+def test_a_wrapper_of_torch_is_not_what_is_called() -> None:
+    found = code(
+        frame("train.py(12): step", 100, 900),
+        frame("torch/optim/optimizer.py(1): wrapper", 110, 890),
+        frame("torch/optim/adam.py(2): step", 120, 880),
+    )
+    place = place_at(found, 500)
+    assert place is not None
+    assert place.words == "step() (train.py:12) calling step()"
+
+
+def test_an_annotation_that_outlives_its_frame_changes_nothing() -> None:
+    found = code(
+        frame("train.py(12): step", 100, 900),
+        frame("torch/autograd/profiler.py(3): __enter__", 110, 120),
+        span("forward", START + 115 * US, START + 800 * US),
+        op("aten::mm", 300, 400),
+    )
+    assert found.places[int(found.place_of_op[0])].words == "step() (train.py:12)"
+
+
+@pytest.mark.parametrize(
+    ("file", "is_own"),
+    [
+        ("train.py", True),
+        ("my/project/data.py", True),
+        ("/home/me/train.py", True),
+        ("logger/tools.py", True),
+        ("torch/nn/functional.py", False),
+        ("logging/__init__.py", False),
+        ("typing.py", False),
+        ("/usr/lib/python3.12/random.py", False),
+        ("/opt/venv/lib/python3.12/site-packages/foo/bar.py", False),
+        ("transformers/models/gpt2/modeling_gpt2.py", False),
+        ("<frozen importlib._bootstrap>", False),
+    ],
+)
+def test_whose_a_file_is(file: str, is_own: bool) -> None:
+    assert is_own_file(file, {}) == is_own
+
+
+def test_the_capture_knows_which_files_are_the_users() -> None:
+    assert not is_own_file("vllm/worker.py", {"profkit_user_files": ["train.py"]})
+    assert is_own_file("timm/train.py", {"profkit_user_files": ["timm/train.py"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("<built-in method item of Tensor object at 0x7f>", "Tensor.item()"),
+        ("<built-in method mm of type object at 0x7f>", "mm()"),
+        ("<built-in function linear>", "linear()"),
+        ("nn.Module: Linear_3", "Linear"),
+        ("torch/_tensor.py(1): backward", "backward()"),
+    ],
+)
+def test_calls_read_as_people_write_them(name: str, words: str) -> None:
+    assert call_words(name) == words
+
+
+def model(first: int) -> list[Row]:
+    """A model of two blocks, each with two linear layers."""
+    rows = [frame("nn.Module: Model_0", first, first + 100), frame("net.py(9): forward", first + 1, first + 99)]
+    for block in range(2):
+        at = first + 2 + 40 * block
+        rows += [frame(f"nn.Module: Block_{block}", at, at + 40)]
+        for layer in range(2):
+            name = f"nn.Module: Linear_{2 * block + layer}"
+            rows += [frame(name, at + 1 + 10 * layer, at + 10 + 10 * layer)]
+            rows += [op("aten::linear", at + 2 + 10 * layer, at + 9 + 10 * layer)]
+    return rows
+
+
+def test_modules_have_paths_of_their_classes() -> None:
+    found = code(*model(200), *model(400))
+    names = [found.modules[one].name for one in found.module_of_op.tolist()]
+    assert (
+        names
+        == ["Model/Block[0]/Linear[0]", "Model/Block[0]/Linear[1]"]
+        + [
+            "Model/Block[1]/Linear[0]",
+            "Model/Block[1]/Linear[1]",
+        ]
+        + names[:4]
+    )
+    assert set(found.phase_of_op.tolist()) == {Phase.FORWARD}
+    assert found.places[int(found.place_of_op[0])].function == "forward"
+
+
+def test_modules_have_qualified_names_where_the_capture_recorded_them() -> None:
+    found = code(*model(200), profkit_modules={"Linear_2": "model.blocks.1.first"})
+    assert module_at(found, 245 + 2) == "model.blocks.1.first"
+
+
+def test_a_module_called_again_without_its_root_keeps_its_path() -> None:
+    again = [frame("nn.Module: Linear_2", 700, 720), op("aten::linear", 705, 710)]
+    found = code(*model(200), *again)
+    assert found.modules[int(found.module_of_op[-1])].name == "Model/Block[1]/Linear[0]"
+
+
+def test_modules_inside_each_other_in_a_circle_are_no_endless_path() -> None:
+    found = code(
+        frame("nn.Module: A_0", 100, 200),
+        frame("nn.Module: B_0", 110, 190),
+        frame("nn.Module: B_0", 300, 400),
+        frame("nn.Module: A_0", 310, 390),
+    )
+    assert len(found.modules) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        (["a.0.x", "a.1.x"], "a.*.x"),
+        (["M/B[0]/L", "M/B[1]/L"], "M/B[*]/L"),
+        (["M/B[0]", "M/B[1]/L"], "M/B[*]"),
+        (["a.0.x"], "a.0.x"),
+        (["a", "b"], ""),
+    ],
+)
+def test_what_modules_have_in_common(names: list[str], common: str) -> None:
+    assert pattern(names) == common
+
+
+def test_shares_add_up_by_line_whatever_the_module() -> None:
+    found = code(*model(200))
+    rows = Rows(
+        thread=np.array([0, 0, 0, 0, -1], np.int32),
+        at_ns=START + US * np.array([206, 216, 246, 256, 0]),
+        ns=np.array([10, 20, 30, 20, 20]),
+    )
+    (one,) = shares(found, rows)
+    assert (one.ns, one.share, one.count, one.n_modules) == (80, 0.8, 4, 4)
+    assert one.place.module == "Model/Block[*]/Linear[*]"
+    assert one.words == "forward() (net.py:9) calling Block, in Model/Block[*]/Linear[*]"
+    assert one.phase is Phase.FORWARD
+
+
+def test_nothing_has_no_share() -> None:
+    none = np.empty(0, np.int64)
+    assert shares(code(), Rows(thread=none.astype(np.int32), at_ns=none, ns=none)) == ()
