@@ -25,7 +25,7 @@ from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.code import shares
+from profkit.timeline.code import Code, carried, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, in_unprofiled_time
@@ -82,7 +82,8 @@ def analyse(
     if step_range is not None:
         trace = narrowed(trace, step_range)
     with blamed("analysing it", trace.meta.source):
-        return _analysed(paced(trace) if is_alone else Paced(trace))
+        code = carried(trace)  # by the steps that its host marked
+        return _analysed(paced(trace) if is_alone else Paced(trace), code)
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -120,9 +121,9 @@ def _placed(analyzer: Analyzer[Any], facts: Facts, result: Any, findings: tuple[
     )
 
 
-def _analysed(chosen: Paced) -> Analysed:
+def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     trace = chosen.trace
-    facts = Facts.of(trace)
+    facts = Facts.of(trace, code)
     answers = {name: _answer(analyzer, facts) for name, analyzer in ANALYZERS.items()}
     skipped = tuple(answer.result for answer in answers.values() if isinstance(answer.result, Skipped))
     found = {name: answer.result for name, answer in answers.items() if not isinstance(answer.result, Skipped)}

@@ -95,7 +95,7 @@ def _analysed(path: str, *, lenient: bool) -> Analysed:
     if len(sources) > 1:
         raise UsageError(f"{path} holds {len(sources)} traces", hint=f"name one: profkit where {sources[0]}")
     with ReadingProgress() as progress:
-        for trace in read_traces(sources[0], lenient=lenient, progress=progress):
+        for trace in read_traces(sources[0], lenient=lenient, progress=progress, again=True):
             told = alone(analyse(trace))
             if told.facts.code is not None:
                 return told

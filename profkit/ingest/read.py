@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profkit.errors import each_blamed
 from profkit.ingest.discover import is_url
 from profkit.ingest.kind import How
+from profkit.ingest.second import with_second
 from profkit.ingest.sources import SUFFIXES, source_of
 from profkit.redact import shown_url
 
@@ -27,18 +28,20 @@ def read_traces(
     jobs: int = 1,
     progress: Progress | None = None,
     meanwhile: Callable[[], object] | None = None,
+    again: bool = False,
 ) -> Iterator[Trace]:
     """The traces of a source, in the order of ranks; raises TraceError and MissingCapabilityError.
 
     `lenient`, `jobs` and `meanwhile` are for JSON (see `read_trace`). An nsys report is exported first, into a
-    temporary folder, where nsys is there.
+    temporary folder, where nsys is there. `again` reads what a capture recorded once more beside it (`Trace.again`).
     """
     how = How(source=source, lenient=lenient, jobs=jobs, progress=progress, meanwhile=meanwhile)
     if is_url(source):
         yield from _read_remote(source, how)
         return
     path = Path(source)
-    yield from source_of(path, source).read(path, how)
+    for trace in source_of(path, source).read(path, how):
+        yield with_second(trace) if again else trace
 
 
 def _read_remote(url: str, how: How) -> Iterator[Trace]:

@@ -37,6 +37,10 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
     first: I64
     last: I64
+    step_of: I64
+    """For each step of the timed trace the place of the step it was matched with, -1 for none, shape (n_steps,)."""
+    n_in_steps: int
+    """The operators of the timed trace that lie in steps."""
 
     @property
     def rows(self) -> I64:
@@ -45,32 +49,43 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float:
-        """The part of the operators that are certainly matched, 0 of none."""
-        return float((self.rows >= 0).mean()) if self.first.size else 0.0
+        """The part of the operators in steps that are certainly matched, 0 of none."""
+        return float((self.rows >= 0).sum()) / self.n_in_steps if self.n_in_steps else 0.0
 
 
 def match_ops(timed: Trace, other: Trace) -> Match:
     """The operators of a timed trace in another trace of the same process; those outside steps have none."""
-    first, last = np.full(timed.ops.start_ns.size, -1, np.int64), np.full(timed.ops.start_ns.size, -1, np.int64)
+    first, last = np.full(len(timed.ops), -1, np.int64), np.full(len(timed.ops), -1, np.int64)
     names, other_names = _common_names(timed, other)
     others = [dict(_by_thread(other, rows)) for rows in _in_steps(other)]
-    budget = _Budget()
-    for rows in _in_steps(timed):
-        for thread, mine in _by_thread(timed, rows):
-            candidates = sorted(
-                (step[thread] for step in others if thread in step), key=lambda theirs: abs(theirs.size - mine.size)
-            )
-            best, n_best = None, 0
-            for theirs in candidates:
-                early, late = _aligned(names[mine], other_names[theirs], budget)
-                n_certain = int(((early == late) & (early >= 0)).sum())
-                if best is None or n_certain > n_best:
-                    best, n_best = (_picked(theirs, early), _picked(theirs, late)), n_certain
-                if n_best == mine.size:
-                    break
-            if best is not None:
-                first[mine], last[mine] = best
-    return Match(first=first, last=last)
+    sizes = [sum(rows.size for rows in step.values()) for step in others]
+    step_of, n_in_steps, budget = np.full(len(timed.steps), -1, np.int64), 0, _Budget()
+    for number, rows in enumerate(_in_steps(timed)):
+        mine = dict(_by_thread(timed, rows))
+        n_best, n_in_steps = 0, n_in_steps + rows.size
+        for place in sorted(range(len(others)), key=lambda place: abs(sizes[place] - rows.size)):
+            early, late = _of_step(mine, others[place], (names, other_names), budget)
+            n_certain = int(((early == late) & (early >= 0)).sum())
+            if n_certain > n_best:
+                first[rows], last[rows] = early, late
+                step_of[number], n_best = place, n_certain
+            if n_best == rows.size:
+                break
+    return Match(first=first, last=last, step_of=step_of, n_in_steps=n_in_steps)
+
+
+def _of_step(
+    mine: dict[tuple[str, str], I64], theirs: dict[tuple[str, str], I64], names: tuple[I64, I64], budget: _Budget
+) -> tuple[I64, I64]:
+    """For the operators of a step, in the order of their rows, those of another step: early and late."""
+    n_rows = sum(rows.size for rows in mine.values())
+    low = min((int(rows[0]) for rows in mine.values()), default=0)
+    early, late = np.full(n_rows, -1, np.int64), np.full(n_rows, -1, np.int64)
+    for thread, rows in mine.items():
+        if thread in theirs:
+            first, last = _aligned(names[0][rows], names[1][theirs[thread]], budget)
+            early[rows - low], late[rows - low] = _picked(theirs[thread], first), _picked(theirs[thread], last)
+    return early, late
 
 
 class _Budget:
