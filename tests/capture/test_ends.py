@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import signal
 import subprocess
@@ -140,7 +141,9 @@ def test_a_secret_on_the_command_line_stays_out_of_every_file(tmp_path):
     assert secret not in (tmp_path / "out" / "capture.json").read_text()
     assert secret not in str(trace(tmp_path / "out"))
     assert "[redacted]" in manifest(tmp_path / "out")["command"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["capture.json", "rank0.pt.trace.json.gz"]
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"capture.json", "rank0.pt.trace.json.gz", "rank0.places.json.gz"}
+    assert secret not in gzip.decompress((tmp_path / "out" / "rank0.places.json.gz").read_bytes()).decode()
 
 
 def test_a_thread_that_ends_inside_the_window_leaves_no_profiler_behind(tmp_path):

@@ -85,6 +85,19 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[TableView, ...] = ()
 
 
+class Again(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that a capture recorded once more, after the timed ones and with Python stacks: where places are from."""
+
+    source: str
+    n_steps: int
+    mean_step_ns: int
+    """None of the report's times; 0 where it is not known."""
+    stalled_ns: int
+    """What the script waited for their recording beside the steps themselves."""
+    matched: float
+    """The part of the timed steps' operators that were found in them, 0-1."""
+
+
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's measurements."""
 
@@ -106,3 +119,4 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the source says it was recorded with; anybody may have written it there."""
     is_command_used: bool = False
     """Whether the next commands name the user's command: it was typed, or this user's own capture recorded it."""
+    again: Again | None = None

@@ -43,7 +43,10 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
 
 
 def _origin(report: Report, rank: RankReport | None) -> Iterable[str]:
-    return () if rank is None else (text.origin(report, rank), *text.recorded_lines(rank))
+    if rank is None:
+        return ()
+    again = text.again_line(rank)
+    return (text.origin(report, rank), *text.recorded_lines(rank), *([f"lines from {again}"] if again else []))
 
 
 def escaped(raw: str) -> str:

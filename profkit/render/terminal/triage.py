@@ -262,6 +262,8 @@ def _more(report: Report, width: int, *, verbose: bool) -> Block:
     if rank is not None:
         block += layout.wrapped(layout.label("read"), text.origin(report, rank), prose, style="dim")
         block += _listed("recorded", text.recorded_lines(rank), prose, style="dim")
+        if again := text.again_line(rank):
+            block += layout.wrapped(layout.label("lines from"), again, prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
     entries += [] if verbose else [("-v (all tables)", "")]

@@ -296,3 +296,18 @@ def recorded_lines(rank: RankReport) -> tuple[str, ...]:
     shown = command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]}..."
     said = stand_in(rank.recorded_command, rank.world_size).text
     return f"the file gives this command: {shown}", f"the commands above say {said}: put yours there with --command"
+
+
+def again_line(rank: RankReport) -> str:
+    """Where lines and modules are from, and what that cost; "" where no steps were recorded once more."""
+    again = rank.again
+    if again is None:
+        return ""
+    source = source_name(again.source)
+    if not again.matched:
+        return f"none: the operators of the steps in {source} are not those of the timed steps"
+    steps = f"{again.n_steps} later step{'s' * (again.n_steps != 1)} with Python stacks"
+    took = f" ({format_ns(again.mean_step_ns)} each)" if again.mean_step_ns else ""
+    waited = f"the script waited {format_ns(again.stalled_ns)} more for them; " if again.stalled_ns else ""
+    found = f"{format_fraction(again.matched)} of the timed operators found there"
+    return f"{source}: {steps}{took}, which no time above is from; {waited}{found}"
