@@ -25,7 +25,7 @@ from profkit.model.trace import Trace
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.code import shares
+from profkit.timeline.code import Code, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, in_unprofiled_time
@@ -70,9 +70,14 @@ def alone(analysed: Analysed) -> Analysed:
 
 
 def analyse(
-    trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None, is_alone: bool = True
+    trace: Trace,
+    *,
+    step_range: tuple[int, int] | None = None,
+    command: str | None = None,
+    is_alone: bool = True,
+    code: Code | None = None,
 ) -> Analysed:
-    """Everything that is known of one trace.
+    """Everything that is known of one trace; `code` is given where its places were recorded apart.
 
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
     One of many ranks (not `is_alone`) keeps the steps that its host marked: by these it is matched with the others.
@@ -82,7 +87,7 @@ def analyse(
     if step_range is not None:
         trace = narrowed(trace, step_range)
     with blamed("analysing it", trace.meta.source):
-        return _analysed(paced(trace) if is_alone else Paced(trace))
+        return _analysed(paced(trace) if is_alone else Paced(trace), code)
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -120,9 +125,9 @@ def _placed(analyzer: Analyzer[Any], facts: Facts, result: Any, findings: tuple[
     )
 
 
-def _analysed(chosen: Paced) -> Analysed:
+def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     trace = chosen.trace
-    facts = Facts.of(trace)
+    facts = Facts.of(trace, code)
     answers = {name: _answer(analyzer, facts) for name, analyzer in ANALYZERS.items()}
     skipped = tuple(answer.result for answer in answers.values() if isinstance(answer.result, Skipped))
     found = {name: answer.result for name, answer in answers.items() if not isinstance(answer.result, Skipped)}

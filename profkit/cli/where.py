@@ -107,6 +107,8 @@ def _flame(analysed: Analysed, output: Path, path: str) -> str:
     from profkit.analyzers.code.stacks import collapsed, speedscope
 
     stacks = folded(analysed.facts)
+    if not stacks:
+        raise UnsupportedTraceError(f"{path} holds no frames of its own", hint="give the trace with the stacks")
     return collapsed(stacks) if output.name.endswith(".collapsed") else speedscope(stacks, Path(path).name)
 
 

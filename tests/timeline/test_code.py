@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profkit.model.code import CodePlace, Phase
+from profkit.model.intervals import Intervals
 from profkit.testing import Row, span, trace_of
 from profkit.timeline.code import Code, Rows, code_of, shares
 from profkit.timeline.code.frames import is_own_file
@@ -246,3 +250,41 @@ def test_shares_add_up_by_line_whatever_the_module() -> None:
 def test_nothing_has_no_share() -> None:
     none = np.empty(0, np.int64)
     assert shares(code(), Rows(thread=none.astype(np.int32), at_ns=none, ns=none)) == ()
+
+
+@given(
+    frames=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(-1, 20)), max_size=20),
+    ops=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10)), min_size=1, max_size=8),
+    has_ids=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_frames_are_the_innermost_one_runs(
+    frames: list[tuple[int, int, int]], ops: list[tuple[int, int]], has_ids: bool
+) -> None:
+    names = ("train.py(1): f", "torch/x.py(2): g", "nn.Module: A_0", "nn.Module: B_1", "<built-in function h>", "x")
+    rows = [op("aten::mm", first, first + length) for first, length in ops]
+    for number, (first, length, parent) in enumerate(frames):
+        row = frame(names[number % len(names)], first, first + length)
+        ids = {"Python id": number, "Python parent id": None if parent < 0 else parent}
+        rows.append(replace(row, args=ids) if has_ids else row)
+    found = code_of(trace_of([span("ProfilerStep#0", START, START + 99 * US), *rows]))
+    if found is None:
+        assert not frames
+        return
+    assert found.joined is not None
+    assert found.place_of_op.max() < len(found.places)
+    at = START + US * np.arange(0, 95)
+    inner = found.joined.frames.at(np.zeros(at.size, np.int32), at)
+    table = found.joined.frames.rows
+    runs = inner >= 0
+    assert (table.start_ns[inner[runs]] <= at[runs]).all()
+    assert (table.end_ns[inner[runs]] > at[runs]).all()
+    starts = {int(start) for start, end in zip(table.start_ns, table.end_ns, strict=True) if end > start}
+    assert all(row >= 0 for row, time in zip(inner.tolist(), at.tolist(), strict=True) if time in starts)
+    pieces, lengths = found.during(0, Intervals.pairs([(START, START + 90 * US)]))
+    assert int(lengths.sum()) == 90 * US
+    assert (np.diff(pieces) >= 0).all()
+
+
+def test_a_line_number_that_no_file_has_is_no_frame() -> None:
+    assert place_at(code(frame(f"train.py({'9' * 5000}): f", 100, 200)), 150) is not None

@@ -122,9 +122,10 @@ def _uses(
     for place in sorted(range(len(modules)), key=lambda each: -depth[each]):
         if modules[place].parent >= 0:
             table[modules[place].parent] += table[place]
+    names = [alike_name(module.name) for module in modules]
     alike: dict[tuple[str, ...], list[int]] = {}
     for place in range(len(modules)):
-        alike.setdefault(_path(modules, place), []).append(place)
+        alike.setdefault(_path(modules, names, place), []).append(place)
     sums = {path: table[places].sum(axis=0) for path, places in alike.items()}
 
     def order(path: tuple[str, ...]) -> list[tuple[int, str]]:
@@ -155,11 +156,11 @@ def _depth(modules: tuple[Module, ...], place: int) -> int:
     return depth
 
 
-def _path(modules: tuple[Module, ...], place: int) -> tuple[str, ...]:
-    """The names of a module and those around it, the outermost first, with `*` for numbers."""
+def _path(modules: tuple[Module, ...], names: list[str], place: int) -> tuple[str, ...]:
+    """The names of a module and those around it, the outermost first."""
     path = []
     while place >= 0:
-        path.append(alike_name(modules[place].name))
+        path.append(names[place])
         place = modules[place].parent
     return tuple(reversed(path))
 

@@ -17,7 +17,7 @@ from profkit.model.trace import PythonFrames, Trace
 
 MODULE: Final = "nn.Module: "
 """How the name of a frame begins that stands for a call of a module."""
-_FRAME: Final = re.compile(r"^(?P<file>[^<].*?)\((?P<line>-?\d+)\): (?P<function>.+)$", re.DOTALL)
+_FRAME: Final = re.compile(r"^(?P<file>[^<].*?)\((?P<line>-?\d{1,9})\): (?P<function>.+)$", re.DOTALL)
 _GENERATED: Final = re.compile(r"torchinductor_|/torch_compile_debug/")
 _INSTALLED: Final = re.compile(r"site-packages/|dist-packages/|/lib/python3|^<frozen ")
 _IMPORTED: Final = """
@@ -42,6 +42,7 @@ _WRAPPERS: Final = frozenset(("wrapper", "decorate_context", "_use_grad", "_fn",
 _BEGUN_NS: Final = 1_000_000
 """From the first frame on: frames that begin then and lie inside each other were running already. Chosen: on this
 project's captures they begin within 10 us."""
+_NO_CHANGES: Final = (np.empty(0, np.int64), np.empty(0, np.int64))
 _MOST_JUMPS: Final = 64
 """Rounds of pointer doubling: 2^64 levels."""
 
@@ -82,9 +83,9 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
         """For each (thread, time): the row of the innermost frame running there, `NO_ROW` for none."""
         out = np.full(at_ns.size, NO_ROW, np.int64)
         for code in distinct_codes(thread).tolist():
-            if code not in self.innermost:
+            times, row = self.innermost.get(code, _NO_CHANGES)
+            if times.size == 0:
                 continue
-            times, row = self.innermost[code]
             mine = np.flatnonzero(thread == code)
             place = np.searchsorted(times, at_ns[mine], "right") - 1
             out[mine] = np.where(place >= 0, row[np.maximum(place, 0)], NO_ROW)
