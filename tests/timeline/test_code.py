@@ -116,6 +116,29 @@ def test_generated_code_is_said_to_be_compiled() -> None:
     assert place.words == "step() (train.py:12) calling call(), compiled"
 
 
+def test_of_a_packages_module_the_packages_function_is_named_too() -> None:
+    found = code(
+        frame("train.py(12): step", 100, 900),
+        frame("nn.Module: GPT2Attention_0", 110, 890),
+        frame("transformers/models/gpt2/modeling_gpt2.py(198): _attn", 120, 880),
+        frame("torch/nn/functional.py(5): softmax", 130, 870),
+        op("aten::softmax", 140, 150),
+    )
+    place = found.places[int(found.place_of_op[0])]
+    assert place.words == "step() (train.py:12) calling GPT2Attention, by _attn() (gpt2/modeling_gpt2.py:198)"
+
+
+def test_of_a_function_that_a_package_runs_in_ones_own_module_only_the_own_one_is_named() -> None:
+    found = code(
+        frame("nn.Module: Net_0", 100, 900),
+        frame("net.py(12): forward", 110, 890),
+        frame("einops/einops.py(5): rearrange", 120, 880),
+        op("aten::reshape", 140, 150),
+    )
+    place = found.places[int(found.place_of_op[0])]
+    assert place.words == "forward() (net.py:12) calling rearrange()"
+
+
 def test_a_wrapper_of_torch_is_not_what_is_called() -> None:
     found = code(
         frame("train.py(12): step", 100, 900),

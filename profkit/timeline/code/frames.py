@@ -39,6 +39,11 @@ venv wsgiref xml xmlrpc zipfile zoneinfo
 _STANDARD_FOLDERS: Final = frozenset(_STANDARD.split())
 _WRAPPERS: Final = frozenset(("wrapper", "decorate_context", "_use_grad", "_fn", "inner", "compile_wrapper"))
 """Functions of torch that only call another one."""
+_TORCH: Final = frozenset(("torch", "triton", "functorch", "torchgen", "profkit", "numpy", "typing_extensions"))
+_OF_TORCH: Final = re.compile(
+    r"/lib/python3[^/]*/(?!(?:site|dist)-packages)|-packages/(?:torch|triton|functorch|numpy)/"
+)
+"""Files of the standard library and of torch, by their whole paths."""
 _BEGUN_NS: Final = 1_000_000
 """From the first frame on: frames that begin then and lie inside each other were running already. Chosen: on this
 project's captures they begin within 10 us."""
@@ -72,6 +77,8 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
     """The same behind torch's wrappers (of `step`, of a module's call): what the user's code calls by name."""
     module: I64
     """The innermost frame of a module, itself included."""
+    library: I64
+    """The innermost frame of an installed package other than torch, itself included."""
     generated: I64
     """The innermost frame of a file that torch.compile wrote, itself included."""
     is_early: Bool
@@ -98,6 +105,7 @@ def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
     named = {int(code): read_frame(trace.name(int(code)), trace.meta.metadata) for code in distinct_codes(rows.name)}
     is_own = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_own])[rows.name]
     is_made = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_generated])
+    is_library = _marks(trace, [code for code, frame in named.items() if frame is not None and _is_library(frame)])
     is_module = _marks(trace, [code for code in named if trace.name(code).startswith(MODULE)])
     by_time, since, is_early = _nested(rows)
     parent = _by_id(rows, by_time)
@@ -110,6 +118,7 @@ def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
         called=_called(parent, is_own, own),
         callee=_called(parent, is_own, own, is_wrapper[rows.name]),
         module=nearest(is_module[rows.name], parent),
+        library=nearest(is_library[rows.name], parent),
         generated=nearest(is_made[rows.name], parent),
         is_early=is_early,
         innermost=since,
@@ -127,6 +136,16 @@ def _called(parent: I64, is_own: Bool, own: I64, is_wrapper: Bool | None = None)
     called = nearest(marked, parent)
     called[is_own | (called < own)] = NO_ROW  # what another own frame calls, further out
     return called
+
+
+def _is_library(frame: Frame) -> bool:
+    """Whether a frame is of an installed package that is not torch itself."""
+    if frame.is_own or frame.is_generated or frame.file.startswith("<"):
+        return False
+    head, slash, _ = frame.file.partition("/")
+    stem = head.removesuffix(".py")
+    is_standard = stem in _STANDARD_FOLDERS if slash else stem in sys.stdlib_module_names
+    return not is_standard and stem not in _TORCH and not _OF_TORCH.search(frame.file)
 
 
 def _wraps(frame: Frame) -> bool:
