@@ -74,9 +74,14 @@ def alone(analysed: Analysed) -> Analysed:
 
 
 def analyse(
-    trace: Trace, *, step_range: tuple[int, int] | None = None, command: str | None = None, is_alone: bool = True
+    trace: Trace,
+    *,
+    step_range: tuple[int, int] | None = None,
+    command: str | None = None,
+    is_alone: bool = True,
+    code: Code | None = None,
 ) -> Analysed:
-    """Everything that is known of one trace.
+    """Everything that is known of one trace; `code` is given where its places were recorded apart.
 
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
     One of many ranks (not `is_alone`) keeps the steps that its host marked: by these it is matched with the others.
@@ -92,7 +97,7 @@ def analyse(
             hint=f"profkit triage on {clean(timed)}, which lies beside it, shows both",
         )
     with blamed("analysing it", trace.meta.source):
-        code = carried(trace)  # by the steps that its host marked
+        code = carried(trace) if code is None else code  # by the steps that the host marked
         return _analysed(paced(trace) if is_alone else Paced(trace), code)
 
 

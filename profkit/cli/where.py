@@ -14,6 +14,7 @@ from profkit.errors import UnsupportedTraceError, UsageError
 from profkit.findings import KINDS
 
 if TYPE_CHECKING:
+    from profkit.analyzers.code.tree import ModuleTree
     from profkit.model.documents.where import PlacesOf, Where
     from profkit.pipeline import Analysed
 
@@ -107,6 +108,8 @@ def _flame(analysed: Analysed, output: Path, path: str) -> str:
     from profkit.analyzers.code.stacks import collapsed, speedscope
 
     stacks = folded(analysed.facts)
+    if not stacks:
+        raise UnsupportedTraceError(f"{path} holds no frames of its own", hint="give the trace with the stacks")
     return collapsed(stacks) if output.name.endswith(".collapsed") else speedscope(stacks, Path(path).name)
 
 
@@ -118,19 +121,34 @@ def _all(analysed: Analysed) -> Where:
     facts = analysed.facts
     tree = analysed.results.get("code")
     has_tree = isinstance(tree, ModuleTree)
+    work = _work(tree) if has_tree else ()
     return Where(
         source=facts.trace.meta.source,
         window_ns=facts.window_ns,
         n_steps=facts.n_steps,
-        subjects=tuple(
-            PlacesOf(kind="finding", name=one.id, title=one.title, share=one.fraction, ns=0, places=one.places)
-            for one in analysed.rank.findings
-            if one.places
+        subjects=(
+            *(
+                PlacesOf(kind="finding", name=one.id, title=one.title, share=one.fraction, ns=0, places=one.places)
+                for one in analysed.rank.findings
+                if one.places
+            ),
+            *work,
         ),
         modules=tree.uses if has_tree else (),
         phase_ns=dict(tree.phase_ns) if has_tree else {},
         tables=tree_table(tree) if has_tree else (),
     )
+
+
+def _work(tree: ModuleTree) -> tuple[PlacesOf, ...]:
+    """All kernels, or on a CPU all operators, by line."""
+    from profkit.model.documents.where import PlacesOf
+
+    if not tree.places:
+        return ()
+    name = "all operators" if tree.scope.is_cpu else "all kernels and copies"
+    share = min(tree.scope.fraction(tree.work_ns), 1.0)
+    return (PlacesOf(kind="work", name=name, title="", share=share, ns=tree.work_ns, places=tree.places[:5]),)
 
 
 def _about(analysed: Analysed, what: str) -> Where:

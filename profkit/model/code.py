@@ -45,8 +45,10 @@ class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
     """What it calls: `Tensor.item()`, `Linear`, `backward()`."""
     module: str = ""
     """The innermost module around it: its qualified name, else its path of classes."""
+    library: str = ""
+    """The innermost function of an installed package other than torch, where that package has the module."""
     is_generated: bool = False
-    """Whether the file was written by a compiler (TorchInductor), not by the user."""
+    """Whether it runs in code that torch.compile wrote."""
 
     @property
     def short_file(self) -> str:
@@ -69,7 +71,8 @@ class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """The place with the line's text, or the call made there."""
         said = f": {_cut(self.text)}" if self.text else f" calling {_cut(self.call)}" if self.call else ""
-        return self.name + said + (", compiled" if self.is_generated else "")
+        made = f", by {self.library}" if self.library else ""
+        return self.name + said + made + (", compiled" if self.is_generated else "")
 
 
 def _cut(text: str) -> str:

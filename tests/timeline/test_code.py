@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profkit.model.code import CodePlace, Phase
+from profkit.model.intervals import Intervals
 from profkit.testing import Row, span, trace_of
 from profkit.timeline.code import Code, Rows, code_of, shares
 from profkit.timeline.code.frames import is_own_file
@@ -112,6 +116,29 @@ def test_generated_code_is_said_to_be_compiled() -> None:
     assert place.words == "step() (train.py:12) calling call(), compiled"
 
 
+def test_of_a_packages_module_the_packages_function_is_named_too() -> None:
+    found = code(
+        frame("train.py(12): step", 100, 900),
+        frame("nn.Module: GPT2Attention_0", 110, 890),
+        frame("transformers/models/gpt2/modeling_gpt2.py(198): _attn", 120, 880),
+        frame("torch/nn/functional.py(5): softmax", 130, 870),
+        op("aten::softmax", 140, 150),
+    )
+    place = found.places[int(found.place_of_op[0])]
+    assert place.words == "step() (train.py:12) calling GPT2Attention, by _attn() (gpt2/modeling_gpt2.py:198)"
+
+
+def test_of_a_function_that_a_package_runs_in_ones_own_module_only_the_own_one_is_named() -> None:
+    found = code(
+        frame("nn.Module: Net_0", 100, 900),
+        frame("net.py(12): forward", 110, 890),
+        frame("einops/einops.py(5): rearrange", 120, 880),
+        op("aten::reshape", 140, 150),
+    )
+    place = found.places[int(found.place_of_op[0])]
+    assert place.words == "forward() (net.py:12) calling rearrange()"
+
+
 def test_a_wrapper_of_torch_is_not_what_is_called() -> None:
     found = code(
         frame("train.py(12): step", 100, 900),
@@ -188,15 +215,9 @@ def model(first: int) -> list[Row]:
 def test_modules_have_paths_of_their_classes() -> None:
     found = code(*model(200), *model(400))
     names = [found.modules[one].name for one in found.module_of_op.tolist()]
-    assert (
-        names
-        == ["Model/Block[0]/Linear[0]", "Model/Block[0]/Linear[1]"]
-        + [
-            "Model/Block[1]/Linear[0]",
-            "Model/Block[1]/Linear[1]",
-        ]
-        + names[:4]
-    )
+    assert names[:2] == ["Model/Block[0]/Linear[0]", "Model/Block[0]/Linear[1]"]
+    assert names[2:4] == ["Model/Block[1]/Linear[0]", "Model/Block[1]/Linear[1]"]
+    assert names[4:] == names[:4]
     assert set(found.phase_of_op.tolist()) == {Phase.FORWARD}
     assert found.places[int(found.place_of_op[0])].function == "forward"
 
@@ -253,3 +274,41 @@ def test_shares_add_up_by_line_whatever_the_module() -> None:
 def test_nothing_has_no_share() -> None:
     none = np.empty(0, np.int64)
     assert shares(code(), Rows(thread=none.astype(np.int32), at_ns=none, ns=none)) == ()
+
+
+@given(
+    frames=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(-1, 20)), max_size=20),
+    ops=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10)), min_size=1, max_size=8),
+    has_ids=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_frames_are_the_innermost_one_runs(
+    frames: list[tuple[int, int, int]], ops: list[tuple[int, int]], has_ids: bool
+) -> None:
+    names = ("train.py(1): f", "torch/x.py(2): g", "nn.Module: A_0", "nn.Module: B_1", "<built-in function h>", "x")
+    rows = [op("aten::mm", first, first + length) for first, length in ops]
+    for number, (first, length, parent) in enumerate(frames):
+        row = frame(names[number % len(names)], first, first + length)
+        ids = {"Python id": number, "Python parent id": None if parent < 0 else parent}
+        rows.append(replace(row, args=ids) if has_ids else row)
+    found = code_of(trace_of([span("ProfilerStep#0", START, START + 99 * US), *rows]))
+    if found is None:
+        assert not frames
+        return
+    assert found.joined is not None
+    assert found.place_of_op.max() < len(found.places)
+    at = START + US * np.arange(0, 95)
+    inner = found.joined.frames.at(np.zeros(at.size, np.int32), at)
+    table = found.joined.frames.rows
+    runs = inner >= 0
+    assert (table.start_ns[inner[runs]] <= at[runs]).all()
+    assert (table.end_ns[inner[runs]] > at[runs]).all()
+    starts = {int(start) for start, end in zip(table.start_ns, table.end_ns, strict=True) if end > start}
+    assert all(row >= 0 for row, time in zip(inner.tolist(), at.tolist(), strict=True) if time in starts)
+    pieces, lengths = found.during(0, Intervals.pairs([(START, START + 90 * US)]))
+    assert int(lengths.sum()) == 90 * US
+    assert (np.diff(pieces) >= 0).all()
+
+
+def test_a_line_number_that_no_file_has_is_no_frame() -> None:
+    assert place_at(code(frame(f"train.py({'9' * 5000}): f", 100, 200)), 150) is not None

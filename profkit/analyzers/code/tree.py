@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.model.arrays import I64
-from profkit.model.code import ModuleUse, Phase
+from profkit.model.code import ModuleUse, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Skipped
 from profkit.timeline import Facts
-from profkit.timeline.code import Code, Module, Rows
+from profkit.timeline.code import Code, Module, Rows, shares
 from profkit.timeline.host import self_times_ns
 from profkit.timeline.idle import ending_rows
 
 MAX_SHOWN: Final = 40
 """Modules of the table, those alike as one."""
+MAX_LINES: Final = 10
 _NUMBER: Final = re.compile(r"\[\d+\]|(?<=\.)\d+(?=\.|$)")
 NO_STACKS: Final = "no Python stacks in this trace"
 HOW_TO_GET: Final = "record them: profkit capture --stacks -- python train.py (torch.profiler: with_stack=True)"
@@ -37,6 +38,8 @@ class ModuleTree(msgspec.Struct, frozen=True, kw_only=True):
     """All work by phase: forward, backward, optimizer, other."""
     known_share: float
     """Share of the work that has a module, a place or a phase of its own."""
+    places: tuple[PlaceShare, ...] = ()
+    """The lines with most of the work."""
 
 
 def measure(facts: Facts) -> ModuleTree | Skipped:
@@ -55,6 +58,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
         work_ns=total,
         phase_ns={phase.word: int(by_phase[phase]) for phase in Phase},
         known_share=float(work.ns[known].sum() / total) if total else 0.0,
+        places=shares(code, work, MAX_LINES),
     )
 
 
@@ -122,9 +126,10 @@ def _uses(
     for place in sorted(range(len(modules)), key=lambda each: -depth[each]):
         if modules[place].parent >= 0:
             table[modules[place].parent] += table[place]
+    names = [alike_name(module.name) for module in modules]
     alike: dict[tuple[str, ...], list[int]] = {}
     for place in range(len(modules)):
-        alike.setdefault(_path(modules, place), []).append(place)
+        alike.setdefault(_path(modules, names, place), []).append(place)
     sums = {path: table[places].sum(axis=0) for path, places in alike.items()}
 
     def order(path: tuple[str, ...]) -> list[tuple[int, str]]:
@@ -155,11 +160,11 @@ def _depth(modules: tuple[Module, ...], place: int) -> int:
     return depth
 
 
-def _path(modules: tuple[Module, ...], place: int) -> tuple[str, ...]:
-    """The names of a module and those around it, the outermost first, with `*` for numbers."""
+def _path(modules: tuple[Module, ...], names: list[str], place: int) -> tuple[str, ...]:
+    """The names of a module and those around it, the outermost first."""
     path = []
     while place >= 0:
-        path.append(alike_name(modules[place].name))
+        path.append(names[place])
         place = modules[place].parent
     return tuple(reversed(path))
 
@@ -202,6 +207,22 @@ def tree_table(tree: ModuleTree) -> tuple[TableView, ...]:
     )
 
 
+def _lines_table(tree: ModuleTree) -> tuple[TableView, ...]:
+    """The lines with most of the work; empty without any."""
+    what = "operator" if tree.scope.is_cpu else "kernel"
+    rows = tuple((one.place.words, one.place.module, one.phase.word, one.ns, one.share) for one in tree.places)
+    if not rows:
+        return ()
+    return (
+        TableView(
+            title=f"lines by {what} time",
+            headers=("line", "module", "mostly", "time", "share"),
+            units=("text", "text", "text", "ns", "fraction"),
+            rows=rows,
+        ),
+    )
+
+
 def _last(use: ModuleUse) -> str:
     """The part of a name that its row in the tree shows: the rows above have the rest."""
     return use.name.rpartition("/")[2] if use.depth else use.name
@@ -217,7 +238,7 @@ def present(result: ModuleTree) -> Section:
             "phase_ns": dict(result.phase_ns),
             "known_share": result.known_share,
         },
-        tables=tree_table(result),
+        tables=(*_lines_table(result), *tree_table(result)),
     )
 
 

@@ -95,7 +95,8 @@ def _finish_second(work: Path, folder: Path, facts: dict[str, Any], *, overwrite
         return
     name = trace[: -len(TRACE_SUFFIX)] + PLACES_SUFFIX
     try:
-        fold = Fold(facts.get("places_found", {}).get("user_files", ()))
+        found = facts.get("places_found") or {}
+        fold = Fold(found.get("user_files") or (), found.get("package_files") or ())
         with files().open_file(raw, follow=False) as source:
             fold.note(iter(lambda: source.read(_CHUNK_BYTES), b""))
         write_trace(raw, work / name, {}, keys=places_level(facts), change=fold.folded)

@@ -12,7 +12,7 @@ class PlacesOf(msgspec.Struct, frozen=True, kw_only=True):
     """The places of one thing."""
 
     kind: str
-    """"finding", "module", "kernel" or "operator"."""
+    """"finding", "work" (all of it), "module", "kernel" or "operator"."""
     name: str
     """The id of a finding; else the names that the words asked for are part of."""
     title: str

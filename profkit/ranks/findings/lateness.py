@@ -13,7 +13,7 @@ from profkit.analyzers.tools import py_spy_loader, system_timeline
 from profkit.findings.stragglers import LATE_RANK, LATE_WORDS, UNRECORDED
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.joint_lateness import for_all, recoverable_ns, waiting_for, waiting_words
-from profkit.ranks.findings.late_cause import cause_evidence, is_slow, is_unrecorded, part_of_delay
+from profkit.ranks.findings.late_cause import cause_evidence, is_slow, is_unrecorded, own_finding, part_of_delay
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
@@ -58,7 +58,8 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
     fraction = joint.fraction(recoverable)
     waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
     why = UNRECORDED if is_unrecorded(straggler, waits, joint) else LATE_WORDS[straggler.phase].one
-    return LATE_RANK.found(
+    own = own_finding(straggler, waits, joint)
+    found = LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,
         recoverable_ns=joint.per_step(recoverable),
@@ -68,6 +69,7 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
+    return found if own is None else replace(found, places=own.places)
 
 
 def _other(waits: GroupWaits, rank: int) -> int:

@@ -43,6 +43,7 @@ def place_to_dict(share: PlaceShare) -> dict[str, Any]:
         "call": place.call or None,
         "module": place.module or None,
         "n_modules": share.n_modules,
+        "library": place.library or None,
         "compiled": place.is_generated,
         "phase": share.phase.word,
         "ns": share.ns,

@@ -266,6 +266,8 @@ def _more(report: Report, width: int, *, verbose: bool) -> Block:
             block += layout.wrapped(layout.label("lines from"), again, prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
+    if rank is not None and any(finding.places for finding in report.findings):
+        entries.append((f"profkit where {quoted_path(rank.source)}", ""))
     entries += [] if verbose else [("-v (all tables)", "")]
     entries += [("-f json", ""), ("-o report.md", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, prose)

@@ -15,7 +15,8 @@ def title(one: PlacesOf) -> str:
     share = f", {format_fraction(one.share)} of the window" if one.share else ""
     if one.kind == "finding":
         return clean(f"{one.name}: {one.title}{share}")
-    return clean(f"{one.kind} {one.name}: {format_ns(one.ns)}{share}")
+    kind = "" if one.kind == "work" else f"{one.kind} "
+    return clean(f"{kind}{one.name}: {format_ns(one.ns)}{share}")
 
 
 def no_places(one: PlacesOf) -> str:

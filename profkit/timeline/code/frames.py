@@ -17,7 +17,7 @@ from profkit.model.trace import PythonFrames, Trace
 
 MODULE: Final = "nn.Module: "
 """How the name of a frame begins that stands for a call of a module."""
-_FRAME: Final = re.compile(r"^(?P<file>[^<].*?)\((?P<line>-?\d+)\): (?P<function>.+)$", re.DOTALL)
+_FRAME: Final = re.compile(r"^(?P<file>[^<].*?)\((?P<line>-?\d{1,9})\): (?P<function>.+)$", re.DOTALL)
 _GENERATED: Final = re.compile(r"torchinductor_|/torch_compile_debug/")
 _INSTALLED: Final = re.compile(r"site-packages/|dist-packages/|/lib/python3|^<frozen ")
 _IMPORTED: Final = """
@@ -39,9 +39,15 @@ venv wsgiref xml xmlrpc zipfile zoneinfo
 _STANDARD_FOLDERS: Final = frozenset(_STANDARD.split())
 _WRAPPERS: Final = frozenset(("wrapper", "decorate_context", "_use_grad", "_fn", "inner", "compile_wrapper"))
 """Functions of torch that only call another one."""
+_TORCH: Final = frozenset(("torch", "triton", "functorch", "torchgen", "profkit", "numpy", "typing_extensions"))
+_OF_TORCH: Final = re.compile(
+    r"/lib/python3[^/]*/(?!(?:site|dist)-packages)|-packages/(?:torch|triton|functorch|numpy)/"
+)
+"""Files of the standard library and of torch, by their whole paths."""
 _BEGUN_NS: Final = 1_000_000
 """From the first frame on: frames that begin then and lie inside each other were running already. Chosen: on this
 project's captures they begin within 10 us."""
+_NO_CHANGES: Final = (np.empty(0, np.int64), np.empty(0, np.int64))
 _MOST_JUMPS: Final = 64
 """Rounds of pointer doubling: 2^64 levels."""
 
@@ -71,6 +77,8 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
     """The same behind torch's wrappers (of `step`, of a module's call): what the user's code calls by name."""
     module: I64
     """The innermost frame of a module, itself included."""
+    library: I64
+    """The innermost frame of an installed package other than torch, itself included."""
     generated: I64
     """The innermost frame of a file that torch.compile wrote, itself included."""
     is_early: Bool
@@ -82,9 +90,9 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
         """For each (thread, time): the row of the innermost frame running there, `NO_ROW` for none."""
         out = np.full(at_ns.size, NO_ROW, np.int64)
         for code in distinct_codes(thread).tolist():
-            if code not in self.innermost:
+            times, row = self.innermost.get(code, _NO_CHANGES)
+            if times.size == 0:
                 continue
-            times, row = self.innermost[code]
             mine = np.flatnonzero(thread == code)
             place = np.searchsorted(times, at_ns[mine], "right") - 1
             out[mine] = np.where(place >= 0, row[np.maximum(place, 0)], NO_ROW)
@@ -97,18 +105,20 @@ def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
     named = {int(code): read_frame(trace.name(int(code)), trace.meta.metadata) for code in distinct_codes(rows.name)}
     is_own = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_own])[rows.name]
     is_made = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_generated])
+    is_library = _marks(trace, [code for code, frame in named.items() if frame is not None and _is_library(frame)])
     is_module = _marks(trace, [code for code in named if trace.name(code).startswith(MODULE)])
     by_time, since, is_early = _nested(rows)
     parent = _by_id(rows, by_time)
     is_wrapper = _marks(trace, [code for code, frame in named.items() if frame is not None and _wraps(frame)])
-    called = _called(parent, is_own)
+    own = nearest(is_own, parent)
     frames = Frames(
         rows=rows,
         parent=parent,
-        own=nearest(is_own, parent),
-        called=called,
-        callee=_called(parent, is_own, is_wrapper[rows.name]),
+        own=own,
+        called=_called(parent, is_own, own),
+        callee=_called(parent, is_own, own, is_wrapper[rows.name]),
         module=nearest(is_module[rows.name], parent),
+        library=nearest(is_library[rows.name], parent),
         generated=nearest(is_made[rows.name], parent),
         is_early=is_early,
         innermost=since,
@@ -116,22 +126,26 @@ def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
     return frames, {code: frame for code, frame in named.items() if frame is not None}
 
 
-def _called(parent: I64, is_own: Bool, is_wrapper: Bool | None = None) -> I64:
+def _called(parent: I64, is_own: Bool, own: I64, is_wrapper: Bool | None = None) -> I64:
     """The frame that the innermost own frame calls, on the way to each; wrappers count as part of what they wrap."""
-    caller = parent
-    if is_wrapper is not None and is_wrapper.any():
-        behind = nearest(~is_wrapper, parent)
-        caller = np.where(parent >= 0, behind[np.maximum(parent, 0)], NO_ROW)
-    marked = (caller >= 0) & is_own[np.maximum(caller, 0)]
+    caller, marked = parent, ~is_own
     if is_wrapper is not None:
+        caller = np.where(parent >= 0, nearest(~is_wrapper, parent)[np.maximum(parent, 0)], NO_ROW)
         marked &= ~is_wrapper
-    called = nearest(marked & ~is_own, parent)
-    called[is_own] = NO_ROW
-    lost = np.flatnonzero(called >= 0)
-    # what another own frame calls, further out
-    outer = nearest(is_own, parent)
-    called[lost[called[lost] < outer[lost]]] = NO_ROW
+    marked &= (caller >= 0) & is_own[np.maximum(caller, 0)]
+    called = nearest(marked, parent)
+    called[is_own | (called < own)] = NO_ROW  # what another own frame calls, further out
     return called
+
+
+def _is_library(frame: Frame) -> bool:
+    """Whether a frame is of an installed package that is not torch itself."""
+    if frame.is_own or frame.is_generated or frame.file.startswith("<"):
+        return False
+    head, slash, _ = frame.file.partition("/")
+    stem = head.removesuffix(".py")
+    is_standard = stem in _STANDARD_FOLDERS if slash else stem in sys.stdlib_module_names
+    return not is_standard and stem not in _TORCH and not _OF_TORCH.search(frame.file)
 
 
 def _wraps(frame: Frame) -> bool:
@@ -180,13 +194,17 @@ def nearest(marked: Bool, parent: I64) -> I64:
     By doubling of pointers: as many rounds as the depth has binary digits.
     """
     jump = np.where(marked, np.arange(marked.size), parent)
+    if not marked.any():
+        jump[:] = NO_ROW
+        return jump
+    open_ = np.flatnonzero(jump >= 0)
     for _ in range(_MOST_JUMPS):
-        open_ = np.flatnonzero(jump >= 0)
         open_ = open_[~marked[jump[open_]]]
         if open_.size == 0:
             return jump
         jump[open_] = jump[jump[open_]]
-    jump[(jump >= 0) & ~marked[jump]] = NO_ROW  # a circle, which only a made-up file has
+        open_ = open_[jump[open_] >= 0]
+    jump[open_] = NO_ROW  # a circle, which only a made-up file has
     return jump
 
 
@@ -199,7 +217,9 @@ def _nested(rows: PythonFrames) -> tuple[I64, dict[int, tuple[I64, I64]], Bool]:
     is_early = np.zeros(len(rows), np.bool_)
     begin = int(rows.start_ns.min()) if len(rows) else 0
     for thread, found in rows_by_value(rows.thread):
-        mine = found[np.lexsort((-rows.end_ns[found], rows.start_ns[found]))]
+        start, end = rows.start_ns[found], rows.end_ns[found]
+        is_later, is_inner = start[1:] > start[:-1], (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
+        mine = found if (is_later | is_inner).all() else found[np.lexsort((-end, start))]
         start, end = rows.start_ns[mine], rows.end_ns[mine]
         around = enclosing(end)
         parent[mine] = np.where(around >= 0, mine[np.maximum(around, 0)], NO_ROW)

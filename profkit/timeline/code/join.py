@@ -97,6 +97,7 @@ def _places(
     calls: dict[int, str] = {}
     called = np.where(callee >= 0, name[np.maximum(callee, 0)], -1)
     is_made = frames.generated > own
+    is_theirs = (frames.module > own) & (frames.library > frames.module)
     function, is_early = _functions(frames, named)
     keys = np.stack(
         (
@@ -106,13 +107,14 @@ def _places(
             np.where(frames.called >= 0, line[np.maximum(frames.called, 0)], 0),
             module,
             is_made,
+            np.where(is_theirs, name[np.maximum(frames.library, 0)], -1),
         )
     ).astype(np.int64)
     distinct, place = _distinct(keys)
     texts = trace.meta.metadata.get("profkit_source_lines")
     said = texts if isinstance(texts, Mapping) else {}
     places, number = [], np.full(distinct.shape[1], -1, np.int32)
-    for at, (code, early, call, called_line, inner, made) in enumerate(distinct.T.tolist()):
+    for at, (code, early, call, called_line, inner, made, library) in enumerate(distinct.T.tolist()):
         if code < 0:
             continue
         frame = named[code]
@@ -127,10 +129,15 @@ def _places(
                 text=text.strip() if isinstance(text, str) else "",
                 call=calls.get(call, ""),
                 module=modules[inner].name if inner >= 0 else "",
+                library=_library(named[library]) if library >= 0 else "",
                 is_generated=bool(made),
             )
         )
     return tuple(places), number[place]
+
+
+def _library(frame: Frame) -> str:
+    return CodePlace(file=frame.file, function=frame.function, defined=frame.line).name
 
 
 def _distinct(keys: I64) -> tuple[I64, I32]:

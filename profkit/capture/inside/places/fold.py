@@ -1,7 +1,7 @@
 """Leaves out of an export the Python calls that name no place: what torch and other libraries call among themselves.
 
-What stays: calls of the script's own functions, of modules, and what the script's functions call directly, each with
-the id of the nearest call around it that stayed. The text is cut, not parsed: only Python calls are, each alone.
+What stays: calls of the script's own functions, of modules and of packages that models come from, and what the
+script's functions call directly, each with the id of the nearest call around it that stayed. The text is cut, not parsed: only Python calls are, each alone.
 Standard library only, Python 3.9 syntax.
 """
 
@@ -36,8 +36,8 @@ class _Call(NamedTuple):
 class Fold:
     """The Python calls of one export that stay: `note` every part of its text, then `folded` gives the text again."""
 
-    def __init__(self, user_files: Iterable[str]) -> None:
-        self._user = frozenset(user_files)
+    def __init__(self, user_files: Iterable[str], package_files: Iterable[str] = ()) -> None:
+        self._user, self._packages = frozenset(user_files), frozenset(package_files)
         self._calls: dict[int, _Call] = {}
 
     def note(self, chunks: Iterable[bytes]) -> None:
@@ -76,6 +76,8 @@ class Fold:
             return "other"
         if frame["file"] in self._user:
             return "user"
+        if frame["file"] in self._packages:
+            return "package"
         return "wrapper" if frame["function"] in _WRAPPERS and frame["file"].startswith(_WRAPPING) else "other"
 
     def _around(self, number: int) -> int | None:
@@ -84,7 +86,7 @@ class Fold:
         return parent if parent in self._calls else None
 
     def _stays(self, number: int) -> bool:
-        if self._calls[number].kind in ("user", "module"):
+        if self._calls[number].kind in ("user", "module", "package"):
             return True
         around = self._around(number)
         for _ in range(_MOST_WRAPPERS):

@@ -26,6 +26,7 @@ class Frames:
     """The Python calls of a recording.
 
     `modules` has the id of each module by its name in the trace, `files` the names there of the script's own files,
+    `package_files` those of packages that models come from,
     `calls` when each call began that was made from one of those (`unix_ns`) and the `line` it was made from, `texts`
     what stands in such a line, by "file:line".
     """
@@ -33,6 +34,7 @@ class Frames:
     def __init__(self) -> None:
         self.modules: dict[str, int] = {}
         self.files: list[str] = []
+        self.package_files: list[str] = []
         self.calls: dict[str, list[int]] = {"unix_ns": [], "line": []}
         self.texts: dict[str, str] = {}
 
@@ -55,7 +57,7 @@ class Frames:
                     found.modules[event.name.replace(_MODULE, "", 1)] = int(fields.module.self_ptr)
             if kind is call or kind is c_call:
                 found._called(event.start_time_ns, fields.caller, owners)
-        found.files = owners.own_names()
+        found.files, found.package_files = owners.own_names(), owners.package_names()
         return found
 
     def _called(self, unix_ns: int, caller: Any, owners: Owners) -> None:
@@ -74,4 +76,5 @@ def found_in(recorder: Recorder, held: Sequence[Held], called: Sequence[Module])
     """What a recording with stacks says of the script's code, as plain values; raises where torch's tree is another."""
     frames = Frames.of(recorder.tree())
     modules = qualified(frames.modules, held, called)
-    return {"modules": modules, "user_files": frames.files, "calls": frames.calls, "texts": frames.texts}
+    files = {"user_files": frames.files, "package_files": frames.package_files}
+    return {"modules": modules, **files, "calls": frames.calls, "texts": frames.texts}

@@ -8,6 +8,7 @@ traced process: standard library and torch only.
 from __future__ import annotations
 
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -22,6 +23,8 @@ _PACKAGES: Final = ("site-packages", "dist-packages")
 _TYPED_IN: Final = ("<stdin>", "<ipython-input")
 _GIVEN: Final = "<string>"
 _GENERATED: Final = "torchinductor_"
+_BELOW: Final = frozenset(("torch", "triton", "functorch", "torchgen", "numpy", "typing_extensions", "profkit"))
+"""Packages that models are built on: what they call among themselves names no place."""
 
 
 class Owners:
@@ -31,6 +34,7 @@ class Owners:
         self._cut = _cut_prefixes()
         self._loaded = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         self._own: dict[str, str] = {}
+        self._packages: set[str] = set()
 
     def is_own(self, name: str) -> bool:
         """Whether a file, named as in a trace, is the script's own."""
@@ -46,11 +50,28 @@ class Owners:
         """The names asked for that are of the script's own files."""
         return sorted(name for name, path in self._own.items() if path)
 
+    def package_names(self) -> list[str]:
+        """The names asked for that are of files of packages built on torch, or that torch.compile has written."""
+        return sorted(self._packages)
+
     def _find(self, name: str) -> str:
         if name.startswith("<") or os.path.isabs(name):
-            return name if is_own_path(name) else ""
-        paths = [path for path in (prefix + name for prefix in self._cut) if os.path.isfile(path)]
-        return next(filter(is_own_path, [path for path in paths if path in self._loaded] or paths), "")
+            paths = [name]
+        else:
+            paths = [path for path in (prefix + name for prefix in self._cut) if os.path.isfile(path)]
+            paths = [path for path in paths if path in self._loaded] or paths
+        own = next(filter(is_own_path, paths), "")
+        if not own and any(map(_is_of_package, paths)):
+            self._packages.add(name)
+        return own
+
+
+def _is_of_package(path: str) -> bool:
+    """Whether a file that is not the script's own may name a place all the same: of a model's package, or generated."""
+    if _GENERATED in path:
+        return True
+    inside = re.split(r"[\\/](?:site|dist)-packages[\\/]", path)
+    return len(inside) > 1 and re.split(r"[\\/.]", inside[-1])[0] not in _BELOW
 
 
 def is_own_path(path: str) -> bool:
