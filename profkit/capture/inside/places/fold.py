@@ -1,8 +1,8 @@
 """Leaves out of an export the Python calls that name no place: what torch and other libraries call among themselves.
 
 What stays: calls of the script's own functions, of modules and of packages that models come from, and what the
-script's functions call directly, each with the id of the nearest call around it that stayed. The text is cut, not parsed: only Python calls are, each alone.
-Standard library only, Python 3.9 syntax.
+script's functions call directly, each with the id of the nearest call around it that stayed. The text is cut, not
+parsed: only Python calls are, each alone. Standard library only, Python 3.9 syntax.
 """
 
 from __future__ import annotations
