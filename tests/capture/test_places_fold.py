@@ -69,10 +69,6 @@ def test_all_stays_where_the_scripts_files_are_not_known():
 
 def test_the_last_event_keeps_what_follows_it_and_odd_calls_stay():
     odd = Row(name="torch/x.py(1): f", cat="python_function", start_ns=0, end_ns=1, args={"Python id": "7"})
-    assert (
-        "torch/x.py(1): f" in folded([ROWS[1], Row(name="a", cat="cpu_op", start_ns=0, end_ns=1), call("x", 8, 99)])
-        or True
-    )
     fold = Fold(["train.py"])
     text = to_json([ROWS[1], odd, ROWS[0]], metadata=HEAD)
     fold.note([text])
@@ -117,9 +113,10 @@ def test_files_are_told_by_where_they_lie(tmp_path, monkeypatch):
     monkeypatch.setattr(owners, "_cut_prefixes", lambda: prefixes)
     found = owners.Owners()
     assert found.path_of("mine.py") == str(tmp_path / "project" / "mine.py")
-    others = ["gpt2/model.py", "json/__init__.py", "<frozen os>", "<string>", "gone.py", "/tmp/torchinductor_me/a/b.py"]
+    generated = str(tmp_path / "torchinductor_me" / "a" / "b.py")
+    others = ["gpt2/model.py", "json/__init__.py", "<frozen os>", "<string>", "gone.py", generated]
     assert [found.is_own(name) for name in others] == [False] * len(others)
     assert found.own_names() == ["mine.py"]
-    assert found.package_names() == ["/tmp/torchinductor_me/a/b.py", "gpt2/model.py"]
+    assert found.package_names() == sorted([generated, "gpt2/model.py"])
     assert owners.is_own_path("<stdin>")
     assert not owners.is_own_path(owners.__file__), "profkit's own"
