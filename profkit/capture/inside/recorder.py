@@ -98,7 +98,7 @@ def called_lines(profiler: profile) -> dict[str, Any]:
     line: list[int] = []
     texts: dict[str, str] = {}
     places: dict[str, str] = {}
-    events = list(profiler.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
+    events = list(profiler.profiler.kineto_results.experimental_event_tree())
     while events:
         event = events.pop()
         events += event.children

@@ -113,7 +113,8 @@ def _places(
     distinct, place = _distinct(keys)
     texts = trace.meta.metadata.get("profkit_source_lines")
     said = texts if isinstance(texts, Mapping) else {}
-    places, number = [], np.full(distinct.shape[1], -1, np.int32)
+    places: list[CodePlace] = []
+    number = np.full(distinct.shape[1], -1, np.int32)
     for at, (code, early, call, called_line, inner, made, library) in enumerate(distinct.T.tolist()):
         if code < 0:
             continue
