@@ -119,9 +119,8 @@ def _all(analysed: Analysed) -> Where:
     from profkit.model.documents.where import PlacesOf, Where
 
     facts = analysed.facts
-    tree = analysed.results.get("code")
-    has_tree = isinstance(tree, ModuleTree)
-    work = _work(tree) if has_tree else ()
+    measured = analysed.results.get("code")
+    tree = measured if isinstance(measured, ModuleTree) else None
     return Where(
         source=facts.trace.meta.source,
         window_ns=facts.window_ns,
@@ -132,11 +131,11 @@ def _all(analysed: Analysed) -> Where:
                 for one in analysed.rank.findings
                 if one.places
             ),
-            *work,
+            *(() if tree is None else _work(tree)),
         ),
-        modules=tree.uses if has_tree else (),
-        phase_ns=dict(tree.phase_ns) if has_tree else {},
-        tables=tree_table(tree) if has_tree else (),
+        modules=() if tree is None else tree.uses,
+        phase_ns={} if tree is None else dict(tree.phase_ns),
+        tables=() if tree is None else tree_table(tree),
     )
 
 

@@ -96,6 +96,30 @@ def test_the_line_that_calls_is_known_where_the_capture_recorded_it() -> None:
     assert (place.line, place.words) == (83, "train.py:83 in step(): total += loss.item()")
 
 
+def test_two_calls_in_one_nanosecond_have_no_line() -> None:
+    rows = (frame("train.py(12): step", 100, 900), frame("<built-in method item of Tensor object at 0x1>", 200, 300))
+    found = code(*rows, profkit_call_lines={"unix_ns": [START + 200 * US] * 2, "line": [83, 84]})
+    place = place_at(found, 250)
+    assert place is not None
+    assert place.line == 0
+
+
+def test_what_autograds_thread_does_between_its_nodes_is_where_the_backward_pass_is_called() -> None:
+    found = code(
+        frame("train.py(12): step", 100, 900),
+        frame("torch/_tensor.py(5): backward", 110, 800),
+        op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 200, 210, tid=7),
+    )
+    (thread,) = found.ops.thread.tolist()
+    moments = found.at(np.array([thread] * 3, np.int32), START + US * np.array([205, 300, 850]))
+    assert [found.places[one].words if one >= 0 else "" for one in moments.place.tolist()] == [
+        "step() (train.py:12) calling backward()",
+        "step() (train.py:12) calling backward()",
+        "",
+    ]
+    assert moments.phase.tolist() == [Phase.BACKWARD, Phase.BACKWARD, Phase.OTHER]
+
+
 def test_damaged_metadata_of_lines_is_no_metadata() -> None:
     row = frame("train.py(12): step", 100, 900)
     for told in ({"unix_ns": [1], "line": []}, {"unix_ns": "x", "line": [1]}, [], {"unix_ns": [1e30], "line": [1]}):

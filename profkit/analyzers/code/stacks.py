@@ -42,16 +42,13 @@ def folded(facts: Facts) -> tuple[Stacks, ...]:
         spent = Intervals.pairs([(low, high)]).covered_ns(since, np.append(since[1:], since[-1:]))
         kept = (row != NO_ROW) & (spent > 0)
         total = np.bincount(paths[row[kept]], weights=spent[kept]).astype(np.int64)
-        used = np.flatnonzero(total)
-        if used.size:
+        by_words: dict[tuple[str, ...], int] = {}  # modules of one class read alike
+        for one in np.flatnonzero(total).tolist():
+            by_words[names[one]] = by_words.get(names[one], 0) + int(total[one])
+        if by_words:
             of = trace.threads[thread]
-            out.append(
-                Stacks(
-                    thread=of.name or f"thread {of.tid}",
-                    stacks=tuple(names[one] for one in used.tolist()),
-                    ns=tuple(total[used].tolist()),
-                )
-            )
+            name = of.name or f"thread {of.tid}"
+            out.append(Stacks(thread=name, stacks=tuple(by_words), ns=tuple(by_words.values())))
     return tuple(out)
 
 

@@ -71,7 +71,7 @@ class Recorder:
 
     def tree(self) -> Any:
         """The events as the profiler has put them in order; raises AttributeError where this torch has none."""
-        return self._profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
+        return self._profiler.profiler.kineto_results.experimental_event_tree()
 
     def _quietly(self, act: Any) -> None:
         self.is_busy = True

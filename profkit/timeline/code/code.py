@@ -139,11 +139,14 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
         deeper = (own >= 0) & (seen.row >= 0)
         if has_ops:
             deeper &= (op < 0) | (frames.rows.start_ns[np.maximum(own, 0)] >= self.ops.start_ns[inside])
-        return Moments(
-            place=np.where(deeper | (op < 0), seen.place, place),
-            module=np.where(deeper | (op < 0), seen.module, module),
-            phase=np.where(op < 0, seen.phase, phase),
-        )
+        place = np.where(deeper | (op < 0), seen.place, place)
+        phase = np.where(op < 0, seen.phase, phase)
+        bare = np.array([code not in frames.innermost for code in range(int(thread.max(initial=0)) + 1)], np.bool_)
+        lost = np.flatnonzero((place < 0) & bare[np.maximum(thread, 0)])
+        if lost.size:  # autograd's threads work for the one that called the backward pass
+            place[lost] = calling_backward(self.joined, at_ns[lost])
+            phase[lost[place[lost] >= 0]] = Phase.BACKWARD
+        return Moments(place=place, module=np.where(deeper | (op < 0), seen.module, module), phase=phase)
 
     def during(self, thread: int, times: Intervals) -> tuple[I64, I64]:
         """The times of a thread cut where its frames and operators change: a time in each piece and its length, ns."""
@@ -172,6 +175,17 @@ def _or_beside(
         found = beside.at(thread[~has_op], at_ns[~has_op])
         place[~has_op], module[~has_op], phase[~has_op] = found.place, found.module, found.phase
     return Moments(place=place.astype(np.int32), module=module.astype(np.int32), phase=phase.astype(np.int8))
+
+
+def calling_backward(joined: Joined, at_ns: I64) -> I32:
+    """The place that calls the backward pass at each time, on whichever thread; `NO_PLACE` for none."""
+    out = np.full(at_ns.size, NO_PLACE, np.int32)
+    for thread in joined.frames.innermost:
+        row = joined.frames.at(np.full(at_ns.size, thread, np.int32), at_ns)
+        place = np.where(row >= 0, joined.place_of_frame[np.maximum(row, 0)], NO_PLACE)
+        calls = (place >= 0) & joined.is_backward[np.maximum(place, 0)]
+        out[calls] = place[calls]
+    return out
 
 
 class InFrames(msgspec.Struct, frozen=True, kw_only=True):

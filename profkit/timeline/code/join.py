@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, Bool
 from profkit.model.code import CodePlace
 from profkit.model.trace import I32, Trace
-from profkit.timeline.code.code import Code, Joined, in_frames
+from profkit.timeline.code.code import Code, Joined, calling_backward, in_frames
 from profkit.timeline.code.frames import MODULE, Frame, Frames, frames_of
 from profkit.timeline.code.modules import Module, modules_of
 from profkit.timeline.code.phases import Backward, backward_of, phases_of
@@ -73,17 +73,8 @@ def _from_forward(trace: Trace, joined: Joined, backward: Backward, seen: tuple[
     chosen = (forward >= 0) & ~is_inner
     place[inside[chosen]] = place[forward[chosen]]
     module[inside[chosen]] = module[forward[chosen]]
-    _from_call(trace, joined, place, inside[place[inside] < 0])
-
-
-def _from_call(trace: Trace, joined: Joined, place: I32, lost: NDArray[np.intp]) -> None:
-    """Give operators of the backward pass without a place, in place, that of the call of the backward pass then."""
-    frames = joined.frames
-    for thread in frames.innermost:
-        row = frames.at(np.full(lost.size, thread, np.int32), trace.ops.start_ns[lost])
-        at = np.where(row >= 0, joined.place_of_frame[np.maximum(row, 0)], -1)
-        calls = (at >= 0) & joined.is_backward[np.maximum(at, 0)]
-        place[lost[calls]] = at[calls]
+    lost = inside[place[inside] < 0]
+    place[lost] = calling_backward(joined, ops.start_ns[lost])
 
 
 def _places(
@@ -113,7 +104,8 @@ def _places(
     distinct, place = _distinct(keys)
     texts = trace.meta.metadata.get("profkit_source_lines")
     said = texts if isinstance(texts, Mapping) else {}
-    places, number = [], np.full(distinct.shape[1], -1, np.int32)
+    places: list[CodePlace] = []
+    number = np.full(distinct.shape[1], -1, np.int32)
     for at, (code, early, call, called_line, inner, made, library) in enumerate(distinct.T.tolist()):
         if code < 0:
             continue
@@ -209,7 +201,9 @@ def _call_lines(trace: Trace, frames: Frames) -> I64:
         return out
     if at.ndim != 1 or at.shape != line.shape or at.size == 0:
         return out
-    order = np.argsort(at, kind="stable")
+    order = np.lexsort((line, at))
+    twice = np.flatnonzero((at[order[1:]] == at[order[:-1]]) & (line[order[1:]] != line[order[:-1]]))
+    line[order[np.concatenate((twice, twice + 1))]] = 0  # one call inside another, both begun in one nanosecond
     begun = frames.rows.start_ns + trace.origin_unix_ns
     place = np.minimum(np.searchsorted(at[order], begun), at.size - 1)
     found = order[place]

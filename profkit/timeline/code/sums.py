@@ -55,14 +55,10 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     def of_host(cls, code: Code, threads: Iterable[int], times: Intervals) -> Self:
         """Times of threads, each cut where the thread goes from one frame or operator to the next."""
         pieces = [(thread, *code.during(thread, times)) for thread in threads]
-        none: I64 = np.empty(0, np.int64)
-        return cls(
-            thread=np.concatenate([np.full(at.size, thread, np.int32) for thread, at, _ in pieces] or [none]).astype(
-                np.int32
-            ),
-            at_ns=np.concatenate([at for _, at, _ in pieces] or [none]),
-            ns=np.concatenate([length for _, _, length in pieces] or [none]),
-        )
+        at: list[I64] = [np.empty(0, np.int64), *(each for _, each, _ in pieces)]
+        ns: list[I64] = [np.empty(0, np.int64), *(each for _, _, each in pieces)]
+        thread = np.repeat(np.array([-1, *(each for each, _, _ in pieces)], np.int32), [each.size for each in at])
+        return cls(thread=thread, at_ns=np.concatenate(at), ns=np.concatenate(ns))
 
     def __len__(self) -> int:
         return int(self.ns.size)

@@ -1,0 +1,119 @@
+"""`profkit where`: asked for a finding, a kernel, a module or nothing; and of a trace that cannot answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from profkit.cli import group
+from profkit.errors import ProfkitError
+from profkit.testing import Row, kernel, span, to_json
+from tests.analyzers.test_places_of_findings import Job, backward, slow
+
+
+@pytest.fixture(name="trace")
+def _trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.json"
+    path.write_bytes(to_json(Job().steps(backward).rows))
+    return path
+
+
+def where(*words: object) -> Result:
+    return CliRunner().invoke(group, ["where", *map(str, words)], standalone_mode=False)
+
+
+def test_without_a_name_it_prints_findings_work_and_modules(trace: Path) -> None:
+    text = where(trace).output
+    assert "kernel.unfused" in text
+    assert "forward() (net.py:6)" in text
+    assert "all kernels and copies" in text
+    assert "Linear[*]" in text
+
+
+def test_one_finding_has_its_places(trace: Path) -> None:
+    document = json.loads(where(trace, "kernel.unfused", "-f", "json").output)
+    (subject,) = document["subjects"]
+    assert (subject["kind"], subject["name"]) == ("finding", "kernel.unfused")
+    first = subject["places"][0]
+    assert (first["file"], first["function"], first["defined"], first["line"]) == ("net.py", "forward", 6, None)
+    assert (first["module"], first["phase"]) == ("Linear[1]", "backward")
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "name"),
+    [
+        ("Linear[1]", "module", "Linear[*]"),
+        ("linear", "module", "Linear[*]"),
+        ("elementwise", "kernel", "vectorized_elementwise_kernel"),
+        ("aten::mul", "operator", "aten::mul"),
+    ],
+)
+def test_kernels_operators_and_modules_are_found_by_a_part_of_their_names(
+    trace: Path, asked: str, kind: str, name: str
+) -> None:
+    (subject,) = json.loads(where(trace, asked, "-f", "json").output)["subjects"]
+    assert (subject["kind"], subject["name"]) == (kind, name)
+    assert subject["places"]
+
+
+def test_a_module_has_what_runs_inside_it_alone(trace: Path) -> None:
+    (one,) = json.loads(where(trace, "Linear[1]", "-f", "json").output)["subjects"]
+    (both,) = json.loads(where(trace, "Linear[*]", "-f", "json").output)["subjects"]
+    assert 0 < one["ns"] < both["ns"]
+    assert {place["module"] for place in one["places"]} == {"Linear[1]"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"), [("gemn", "no finding, module"), ("host.sync", "the trace shows no host.sync")]
+)
+def test_what_is_not_there_is_said(trace: Path, asked: str, said: str) -> None:
+    with pytest.raises(ProfkitError, match=said):
+        raise_of(where(trace, asked))
+
+
+def raise_of(result: Result) -> None:
+    assert result.exception is not None
+    raise result.exception
+
+
+def test_a_trace_without_stacks_names_the_capture_that_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(to_json(Job(has_stacks=False).steps(slow).rows))
+    with pytest.raises(ProfkitError, match="no Python stacks") as told:
+        raise_of(where(path))
+    assert told.value.hint is not None
+    assert "profkit capture --stacks" in told.value.hint
+
+
+def test_the_hosts_time_is_written_for_flame_graphs(trace: Path, tmp_path: Path) -> None:
+    assert where(trace, "-o", tmp_path / "x.collapsed").exit_code == 0
+    lines = (tmp_path / "x.collapsed").read_text().splitlines()
+    stacks = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
+    step = "train.py(99): <module>;train.py(10): step"
+    assert stacks[f"{step};Linear;net.py(5): forward"] == 6 * 48
+    assert sum(stacks.values()) == 6000
+    assert where(trace, "-o", tmp_path / "x.speedscope.json").exit_code == 0
+    document = json.loads((tmp_path / "x.speedscope.json").read_text())
+    (profile,) = document["profiles"]
+    assert sum(profile["weights"]) == profile["endValue"] == 6000 * 1000
+    names = [frame["name"] for frame in document["shared"]["frames"]]
+    assert {names[place] for stack in profile["samples"] for place in stack} == set(names)
+
+
+def test_a_name_from_a_trace_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+    bad = "\x1b[31m\u202e"
+    rows: list[Row] = [
+        span("ProfilerStep#0", 10**9, 2 * 10**9),
+        span(f"train{bad}.py(1): f{bad}", 10**9, 2 * 10**9, cat="python_function"),
+        span(f"nn.Module: A{bad}_0", 10**9, 2 * 10**9, cat="python_function"),
+        Row(name="cudaLaunchKernel", cat="cuda_runtime", start_ns=10**9, end_ns=10**9 + 9, args={"correlation": 1}),
+        kernel("k", 10**9 + 99, 19 * 10**8, correlation=1),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_bytes(to_json(rows))
+    text = where(path).output
+    assert "\x1b" not in text
+    assert "\u202e" not in text
