@@ -59,7 +59,8 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
         low, high = self.at_ns[np.maximum(after - 1, 0)], self.at_ns[np.minimum(after, self.at_ns.size - 1)]
         n_lost = np.searchsorted(self.lost_ns, high) - np.searchsorted(self.lost_ns, low)
         there = np.interp(at_ns, self.at_ns, self.other_ns).astype(np.int64)
-        return np.where(inside & (n_lost == 0), there, -1)
+        known: I64 = np.where(inside & (n_lost == 0), there, -1)
+        return known
 
     def changes(self, other_ns: I64) -> I64:
         """Times of the other window as times of this thread, where they lie in the stretch."""
@@ -146,7 +147,8 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
         if lost.size:  # autograd's threads work for the one that called the backward pass
             place[lost] = calling_backward(self.joined, at_ns[lost])
             phase[lost[place[lost] >= 0]] = Phase.BACKWARD
-        return Moments(place=place, module=np.where(deeper | (op < 0), seen.module, module), phase=phase)
+        module = np.where(deeper | (op < 0), seen.module, module)
+        return Moments(place=place, module=module, phase=phase.astype(np.int8))
 
     def during(self, thread: int, times: Intervals) -> tuple[I64, I64]:
         """The times of a thread cut where its frames and operators change: a time in each piece and its length, ns."""
