@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profkit.errors import ProfkitError, blamed
 from profkit.ingest.discover import is_url
 from profkit.ingest.numbers import rank_in_name
-from profkit.ingest.second import second_beside
+from profkit.ingest.read import second_beside
 from profkit.model.documents.report import Failure
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome, failure_of, outcomes_of
