@@ -5,9 +5,9 @@ at. Begin with `join.code_of`; `frames` nests the frames and tells whose they ar
 tells forward, backward and optimizer apart, `sums` adds times up by place.
 """
 
-from profkit.timeline.code.code import Code
+from profkit.timeline.code.code import Code, places_before
 from profkit.timeline.code.join import code_of
 from profkit.timeline.code.modules import Module
 from profkit.timeline.code.sums import Rows, shares
 
-__all__ = ["Code", "Module", "Rows", "code_of", "shares"]
+__all__ = ["Code", "Module", "Rows", "code_of", "places_before", "shares"]

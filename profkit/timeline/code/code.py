@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, distinct_codes
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, CpuOps
@@ -56,7 +56,10 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     phase_of_op: I8
     """Per operator its `Phase`."""
     joined: Joined | None = None
-    """None where the frames are another trace's: only operators have places then."""
+    """None where the frames are another trace's: only operators have places then, and what lies between them."""
+    before_op: I32 | None = None
+    """Where the frames are another trace's: per operator the place of what its thread does before it
+    (`places_before`)."""
 
     @property
     def functions(self) -> I32:
@@ -70,11 +73,14 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
         inside = np.maximum(op, 0)
         none = np.full(at_ns.size, -1, np.int32)
         has_ops = len(self.ops) > 0
-        place = np.where(op >= 0, self.place_of_op[inside], -1).astype(np.int32) if has_ops else none
+        place = np.where(op >= 0, self.place_of_op[inside], -1).astype(np.int32) if has_ops else none.copy()
         module = np.where(op >= 0, self.module_of_op[inside], -1).astype(np.int32) if has_ops else none
-        phase = np.where(op >= 0, self.phase_of_op[inside], Phase.OTHER).astype(np.int8) if has_ops else none
+        told = self.phase_of_op[inside] if has_ops else np.zeros(at_ns.size, np.int8)
+        phase = np.where(op >= 0, told, Phase.OTHER).astype(np.int8)
         if self.joined is None:
-            return Moments(place=place, module=module, phase=phase.astype(np.int8))
+            between = np.flatnonzero(op < 0)
+            place[between] = self._before(thread[between], at_ns[between])
+            return Moments(place=place, module=module, phase=phase)
         seen = in_frames(self.joined, thread, at_ns)
         frames = self.joined.frames
         # a frame inside the operator knows better than the operator, and where there is none, it alone knows
@@ -91,6 +97,18 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
             phase[lost[place[lost] >= 0]] = Phase.BACKWARD
         return Moments(place=place, module=np.where(deeper | (op < 0), seen.module, module), phase=phase)
 
+    def _before(self, thread: NDArray[np.integer[Any]], at_ns: I64) -> I32:
+        """Of moments outside operators the place of what comes before the next one."""
+        out = np.full(at_ns.size, NO_PLACE, np.int32)
+        if self.before_op is None:
+            return out
+        for code in distinct_codes(thread).tolist():
+            rows, mine = np.flatnonzero(self.ops.thread == code), np.flatnonzero(thread == code)
+            following = np.searchsorted(self.ops.start_ns[rows], at_ns[mine])
+            has = following < rows.size
+            out[mine[has]] = self.before_op[rows[following[has]]]
+        return out
+
     def during(self, thread: int, times: Intervals) -> tuple[I64, I64]:
         """The times of a thread cut where its frames and operators change: a time in each piece and its length, ns."""
         edges = [times.start_ns]
@@ -102,6 +120,31 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
         length = times.covered_ns(start, np.append(start[1:], np.iinfo(np.int64).max // 2))
         kept = length > 0
         return start[kept], length[kept]
+
+
+def places_before(code: Code) -> I32:
+    """Per operator the place that has most of the time since its thread left the operators before it.
+
+    `NO_PLACE` for those inside others, which nothing comes before. The code must be of a trace with its own frames.
+    """
+    out = np.full(len(code.ops), NO_PLACE, np.int32)
+    for thread, (since, _) in code.joined.frames.innermost.items() if code.joined is not None else ():
+        rows = np.flatnonzero(code.ops.thread == thread)
+        if rows.size == 0 or since.size == 0:
+            continue
+        start, end = code.ops.start_ns[rows], code.ops.end_ns[rows]
+        gaps = Intervals.of(start, end).gaps(min(int(since[0]), int(start[0])), int(end.max()))
+        at, ns = code.during(thread, gaps)
+        place = code.at(np.full(at.size, thread, np.int32), at).place
+        gap = np.searchsorted(gaps.start_ns, at, "right") - 1
+        keys, part = np.unique(gap * (len(code.places) + 1) + place + 1, return_inverse=True)
+        spent = np.bincount(part.reshape(-1), weights=ns, minlength=keys.size)
+        order = np.argsort(spent, kind="stable")  # what comes last holds: that with most time
+        of_gap, best = np.divmod(keys[order], len(code.places) + 1)
+        most = np.full(len(gaps), NO_PLACE, np.int32)
+        most[of_gap] = best - 1
+        out[rows[np.searchsorted(start, gaps.end_ns)]] = most
+    return out
 
 
 def calling_backward(joined: Joined, at_ns: I64) -> I32:
