@@ -117,3 +117,14 @@ def test_a_name_from_a_trace_does_nothing_to_a_terminal(tmp_path: Path) -> None:
     text = where(path).output
     assert "\x1b" not in text
     assert "\u202e" not in text
+
+
+def test_the_report_names_the_first_place_of_its_first_finding_and_where_to_find_more(trace: Path) -> None:
+    text = CliRunner().invoke(group, ["triage", str(trace)], standalone_mode=False).output
+    joined = " ".join(text.split())
+    assert "% of this time is in forward() (net.py:6), in Linear[1] (in its backward pass)" in joined
+    assert "profkit where" in joined
+    document = CliRunner().invoke(group, ["triage", str(trace), "-f", "json"], standalone_mode=False).output
+    assert json.loads(document)["verdict"]["where"] == "forward() (net.py:6), in Linear[1]"
+    written = CliRunner().invoke(group, ["triage", str(trace), "-f", "markdown"], standalone_mode=False).output
+    assert "forward() (net.py:6)" in written

@@ -87,7 +87,7 @@ def command(
 
 def _analysed(path: str, *, lenient: bool) -> Analysed:
     """The trace analysed; raises UnsupportedTraceError where it holds no stacks."""
-    from profkit.analyzers.code.tree import HOW_TO_GET, NO_STACKS
+    from profkit.analyzers.code.tree import HOW_TO_GET, NO_STACKS, no_stacks
     from profkit.ingest.discover import find_sources
     from profkit.ingest.read import read_traces
     from profkit.pipeline import alone, analyse
@@ -95,12 +95,14 @@ def _analysed(path: str, *, lenient: bool) -> Analysed:
     sources = find_sources([path])
     if len(sources) > 1:
         raise UsageError(f"{path} holds {len(sources)} traces", hint=f"name one: profkit where {sources[0]}")
+    why = NO_STACKS
     with ReadingProgress() as progress:
         for trace in read_traces(sources[0], lenient=lenient, progress=progress, again=True):
+            why = no_stacks(trace)
             told = alone(analyse(trace))
             if told.facts.code is not None:
                 return told
-    raise UnsupportedTraceError(f"{sources[0]}: {NO_STACKS}", hint=HOW_TO_GET)
+    raise UnsupportedTraceError(f"{sources[0]}: {why}", hint=HOW_TO_GET)
 
 
 def _flame(analysed: Analysed, output: Path, path: str) -> str:

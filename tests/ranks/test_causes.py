@@ -46,6 +46,22 @@ def test_slow_transfers_are_bandwidth(tmp_path):
     assert finding.next_tools[0].command == "all_reduce_perf -b 1M -e 1G -f 2 -g 4"
 
 
+def with_stacks(document: dict) -> None:
+    for event in list(document["traceEvents"]):
+        if "DataLoader" in event["name"]:
+            frame = {"cat": "python_function", "name": "data.py(20): __getitem__", "args": {}}
+            document["traceEvents"].append({**event, **frame})
+
+
+def test_a_late_rank_names_the_line_of_what_makes_it_late(tmp_path):
+    folder = job_of(tmp_path, late_us={2: 6_000})
+    for rank in range(N_RANKS):
+        edited(rank_file(folder, rank), with_stacks)
+    late = found(profkit.triage([str(folder)]), "straggler.rank")
+    assert late.rank == 2
+    assert late.places[0].place.name == "__getitem__() (data.py:20)"
+
+
 def saves_a_checkpoint(document: dict) -> None:
     for event in document["traceEvents"]:
         if "DataLoader" in event["name"]:

@@ -14,6 +14,7 @@ from profkit.model.arrays import I64
 from profkit.model.code import ModuleUse, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Skipped
+from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Code, Module, Rows, shares
 from profkit.timeline.host import self_times_ns
@@ -24,7 +25,12 @@ MAX_SHOWN: Final = 40
 MAX_LINES: Final = 10
 _NUMBER: Final = re.compile(r"\[\d+\]|(?<=\.)\d+(?=\.|$)")
 NO_STACKS: Final = "no Python stacks in this trace"
-HOW_TO_GET: Final = "record them: profkit capture --stacks -- python train.py (torch.profiler: with_stack=True)"
+HOW_TO_GET: Final = "record them: profkit capture -- python train.py (torch.profiler: with_stack=True)"
+
+
+def no_stacks(trace: Trace) -> str:
+    """Why a trace shows no places: without frames it may still say that stacks were asked for."""
+    return "it says that stacks were recorded, but holds no Python frames" if trace.meta.has_stacks else NO_STACKS
 
 
 class ModuleTree(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +52,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     """Sum work and idle time by module."""
     code = facts.code
     if code is None:
-        return Skipped(analyzer="code", reason=NO_STACKS, how_to_get=HOW_TO_GET)
+        return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
     work, idle = work_rows(facts), idle_rows(facts)
     moments, gaps = _at(code, work), _at(code, idle)
     total = int(work.ns.sum())

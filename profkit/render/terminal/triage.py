@@ -146,10 +146,11 @@ def _why(report: Report, width: int, *, is_full: bool) -> Block:
 def _where(report: Report, width: int, *, is_full: bool) -> Block:
     """The lines of the user's code that cause the first finding."""
     first = next(iter(report.verdict.findings), None)
-    block: Block = []
-    for place, share in enumerate(places.shown_places(first, is_full=is_full) if first is not None else ()):
-        head = layout.label("where") if place == 0 else " " * layout.LABEL_WIDTH
-        block += layout.wrapped(head, places.place_line(share).strip(), width, first_style="label")
+    if first is None or not first.places:
+        return []
+    block = layout.wrapped(layout.label("where"), places.place_sentence(first), width, first_style="label")
+    for share in places.shown_places(first, is_full=is_full)[1:]:
+        block += layout.wrapped(" " * layout.LABEL_WIDTH, places.place_line(share).strip(), width)
     return block
 
 

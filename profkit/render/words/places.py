@@ -38,4 +38,4 @@ def place_sentence(finding: Finding) -> str:
     if not finding.places:
         return ""
     first = finding.places[0]
-    return f"{format_fraction(first.share)} of this is {place_words(first)}"
+    return f"{format_fraction(first.share)} of this time is in {place_words(first)}"

@@ -128,9 +128,10 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
         inside = np.maximum(op, 0)
         none = np.full(at_ns.size, -1, np.int32)
         has_ops = len(self.ops) > 0
-        place = np.where(op >= 0, self.place_of_op[inside], -1).astype(np.int32) if has_ops else none
+        place = np.where(op >= 0, self.place_of_op[inside], -1).astype(np.int32) if has_ops else none.copy()
         module = np.where(op >= 0, self.module_of_op[inside], -1).astype(np.int32) if has_ops else none
-        phase = np.where(op >= 0, self.phase_of_op[inside], Phase.OTHER).astype(np.int8) if has_ops else none
+        told = self.phase_of_op[inside] if has_ops else np.zeros(at_ns.size, np.int8)
+        phase = np.where(op >= 0, told, Phase.OTHER).astype(np.int8)
         if self.joined is None:
             return _or_beside(self.beside, (thread, at_ns, op >= 0), (place, module, phase))
         seen = in_frames(self.joined, thread, at_ns)

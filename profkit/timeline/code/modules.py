@@ -87,7 +87,7 @@ def _named(parts: list[tuple[str, int]], around: list[int], qualified: Mapping[A
             own[place] = kind if len(places) == 1 else f"{kind}[{count}]"
     names: list[str] = []
     for place, (kind, number) in enumerate(parts):
-        told = qualified.get(f"{kind}_{number}")
+        told = qualified.get(f"{kind}_{number}", qualified.get(f"{MODULE}{kind}_{number}"))
         path, at = [own[place]], around[place]
         while at >= 0:
             path.append(own[at])
