@@ -43,7 +43,7 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
 
 
 def _origin(report: Report, rank: RankReport | None) -> Iterable[str]:
-    return () if rank is None else (text.origin(report, rank), *text.recorded_lines(rank))
+    return () if rank is None else tuple(filter(None, (text.origin(report, rank), text.recorded_sentence(rank))))
 
 
 def escaped(raw: str) -> str:
