@@ -23,7 +23,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh fuzz drawn-ranks simulated mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
+.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,11 @@ test: $(STAMP) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' go
 
 afresh: $(STAMP) ## the tests that capture jobs on this machine and judge them, with three seeds each: some four minutes
 	@echo '==> afresh: one after the other'
-	@env -u PYTHONDONTWRITEBYTECODE PROFKIT_SEEDS=3 $(VENV) -m pytest -m afresh $(ARGS) $(TESTS)
+	@env -u PYTHONDONTWRITEBYTECODE PROFKIT_SEEDS=3 PROFKIT_IN_FULL=1 $(VENV) -m pytest -m afresh $(ARGS) $(TESTS)
+
+full: $(STAMP) ## all cases of the tests of which make test tries a sample (compiled steps, trainers, error rates): minutes
+	@echo '==> full: two processes'
+	@env -u PYTHONDONTWRITEBYTECODE PROFKIT_IN_FULL=1 $(VENV) -m pytest -n 2 --dist worksteal -m sampled $(ARGS) $(TESTS)
 
 fuzz: $(STAMP) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
 	@echo '==> fuzz: finds go to out/fuzz'

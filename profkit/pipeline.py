@@ -163,6 +163,7 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
         warnings=tuple(warning.message for warning in trace.warnings),
         findings=capped(findings, cap),
         skipped=skipped,
+        unprofiled_step_ns=trace.meta.unprofiled_step_ns,
         recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
         is_command_used=bool(trace.meta.command),
         again=_again(trace, facts),
@@ -263,14 +264,18 @@ def _turnaround_fraction(facts: Facts) -> float:
 
 
 def _notes(facts: Facts) -> tuple[str, ...]:
-    """Say what other devices do while the one that is judged idles, and which communication holds nothing up."""
+    """Say what of the window is no usual step, what other devices do, and which communication holds nothing up."""
+    return (*steps.notes(facts), *_of_devices(facts))
+
+
+def _of_devices(facts: Facts) -> tuple[str, ...]:
     main = facts.main_device
     if main is None:
         return ()
     unasked = main.unasked.total_ns / facts.window_ns if facts.window_ns else 0.0
     said = (
-        f"for {format_fraction(unasked)} of the window, communication runs alone because the host had not launched the"
-        " next kernel: there, neither host nor communication alone is the limit"
+        f"for {format_fraction(unasked)} of the window communication runs alone, and the host had not launched the next"
+        " kernel: neither alone is the limit there"
     )
     return (*((said,) if unasked >= UNASKED else ()), *_other_devices(facts, main))
 

@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED_TRACES = ROOT.parent / "shared" / "data" / "kineto"
 
 
+IN_FULL = bool(os.environ.get("PROFKIT_IN_FULL"))
+"""Whether a test marked `sampled` tries all its cases (`make full`) rather than the cheap ones (`make test`)."""
 CAPTURES_AFRESH = 3
 
 

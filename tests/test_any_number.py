@@ -117,7 +117,7 @@ def refused_well(error: ProfkitError, name: str) -> None:
     assert name in error.message
 
 
-FILES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FILES = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FILES

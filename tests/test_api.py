@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import profkit
 from profkit.errors import TraceNotFoundError, UsageError
+from tests.calling import profkit as called
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = ROOT / "traces" / "baseline_cpu.pt.trace.json.gz"
@@ -36,9 +36,7 @@ def test_what_names_no_file_is_refused(given):
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "profkit", *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(line, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    return called(*arguments, cwd=cwd)
 
 
 def captured(folder: Path, *, name: str = "rank0.pt.trace.json.gz", at_s: int) -> None:

@@ -11,20 +11,27 @@ import pytest
 
 from profkit.cli import COMMANDS
 from profkit.testing import span, to_json
+from tests.calling import profkit
 from tests.conftest import ROOT
 
 OVERHEAD = ROOT / "traces" / "overhead_cpu.pt.trace.json.gz"
 DATA = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
 
 
-def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run profkit in a process of its own."""
+def started(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run profkit in a process of its own, as a shell does."""
     command = [sys.executable, "-m", "profkit", *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, check=False, cwd=ROOT)
 
 
+def run(*arguments: object) -> subprocess.CompletedProcess[bytes]:
+    """Run profkit in a process that is forked rather than started."""
+    done = profkit(*arguments)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.encode(), done.stderr.encode())
+
+
 def test_triage_prints_the_verdict_first() -> None:
-    done = run("triage", OVERHEAD)
+    done = started("triage", OVERHEAD)
     assert done.returncode == 0
     assert done.stderr == b""
     first = next(line for line in done.stdout.decode().splitlines() if line.strip())
@@ -38,7 +45,7 @@ def test_json_goes_to_stdout_alone() -> None:
 
 
 def test_standard_input() -> None:
-    done = run("triage", "-", "-f", "json", stdin=DATA.read_bytes())
+    done = started("triage", "-", "-f", "json", stdin=DATA.read_bytes())
     document = json.loads(done.stdout)
     assert document["verdict"]["bottleneck"] == "data-bound"
     assert document["ranks"][0]["source"] == "standard input"
@@ -54,7 +61,7 @@ def test_the_suffix_of_the_output_picks_the_format(tmp_path: Path) -> None:
 
 
 def test_fail_on() -> None:
-    assert run("triage", DATA, "--fail-on", "high").returncode == 1
+    assert started("triage", DATA, "--fail-on", "high").returncode == 1
     assert run("triage", ROOT / "traces" / "baseline_cpu.pt.trace.json.gz", "--fail-on", "high").returncode == 0
 
 

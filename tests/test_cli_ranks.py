@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.calling import profkit
 from tests.conftest import ROOT
 from tests.ranks.jobs import job_of, rank_file
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "profkit", "triage", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return profkit("triage", *arguments)
 
 
 @pytest.fixture
@@ -145,10 +145,7 @@ def with_root() -> dict[str, str]:
 
 
 def test_findings_across_ranks_are_explained():
-    done = subprocess.run(
-        [sys.executable, "-m", "profkit", "explain", "straggler.rank"],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+    done = profkit("explain", "straggler.rank")
     assert done.stdout.startswith("straggler.rank: all ranks wait for one late rank")
     assert "experiment that proves it" in done.stdout
 

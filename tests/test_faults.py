@@ -19,6 +19,7 @@ from profkit.ranks.run import fleet_report as together
 from profkit.render.json.triage import report_to_dict
 from profkit.render.schema import schema
 from profkit.testing import draw, kernel, launch, span, to_json
+from tests.calling import profkit
 from tests.conftest import ROOT
 
 DATA = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
@@ -197,13 +198,7 @@ def test_an_output_that_cannot_be_written_is_one_line():
 def test_a_traceback_holds_no_escapes(text, tmp_path):
     path = tmp_path / "bad\x1b[31m\u202e.json"
     path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "profkit", "triage", str(path), "-v"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    done = profkit("triage", path, "-v")
     assert done.returncode == 3
     assert "Traceback" in done.stderr
     assert "\x1b" not in done.stderr
@@ -240,8 +235,7 @@ def test_a_fault_with_v_ends_with_its_line():
 @pytest.mark.parametrize("words", [["explain", "a"], ["triage", "--steps", "0:1"]])
 def test_a_usage_error_holds_no_escapes_and_forges_no_line(words):
     bad = "b\x1b]52;c;eA==\x07\x9b2J\u202e\r\nprofkit: all is well"
-    call = [sys.executable, "-m", "profkit", *words, bad]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = profkit(*words, bad)
     assert done.returncode in {2, 3}
     assert [char for char in done.stderr if not char.isprintable() and char != "\n"] == []
     assert "\nprofkit: all is well" not in done.stderr

@@ -15,8 +15,12 @@ from msgspec.structs import replace
 
 from profkit.ingest.kineto.reader import read_trace
 from profkit.timeline.activity import device_activity
+from tests.conftest import IN_FULL
 
-pytestmark = [pytest.mark.hta, pytest.mark.shared]
+pytestmark = [
+    *(pytest.mark.hta, pytest.mark.shared, pytest.mark.sampled),
+    pytest.mark.skipif(not IN_FULL, reason="HTA takes four seconds a trace: make full"),
+]
 
 # one device, no cuda_sync rows, streams above 0, integer or nanosecond timestamps: HTA's home ground
 NAMES = (

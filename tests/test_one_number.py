@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from profkit.api import triage
 from profkit.capture.lines import told
 from profkit.findings import kind_of, shown_share
+from profkit.findings.tokens import PADDING
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
@@ -22,7 +24,9 @@ from profkit.testing import span, trace_of
 from profkit.units import format_fraction, format_ns
 from tests.analyzers.test_findings import Job, healthy, launch_bound, starved, synchronising
 
-TRACES = sorted((Path(__file__).parent.parent / "traces").rglob("*.json.gz"))
+HERE = Path(__file__).parent.parent / "traces"
+TRACES = sorted(HERE.rglob("*.json.gz"))
+FOLDERS = [folder for folder in sorted(HERE.iterdir()) if len(list(folder.glob("*.json.gz"))) > 1]
 PERCENT = re.compile(r"([\d.]+) %")
 MS = 1_000_000
 REPLAYED = ("host.launch_bound", "input.starved", "memory.pressure")
@@ -98,6 +102,48 @@ def test_traces_of_the_repository_say_each_number_once(path: Path) -> None:
     assert_one_number(triage([str(path)]))
 
 
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_many_ranks_say_each_number_once(folder: Path) -> None:
+    report = triage([str(folder)])
+    assert_one_number_of_ranks(report)
+
+
+def assert_one_number_of_ranks(report: Report) -> None:
+    """The report of many ranks says each number once: a share of all ranks is not the bar's, which is one rank's."""
+    verdict, fleet = report.verdict, report.fleet
+    assert fleet is not None
+    assert verdict.step_ns is not None
+    for finding in verdict.findings:
+        first = finding.measure
+        if (said := re.search(r"([\d.]+ %) of the window\)", first.statement)) is not None:
+            assert said[1] == words.share_of(finding, report), first.statement
+    if (said := re.search(r"([\d.]+ %) of the window$", verdict.headline)) is not None:
+        assert said[1] == words.share_of(verdict.findings[0], report)
+    page = terminal.render(report, width=200, color=False)
+    saved = set(re.findall(r"saves at most ([\d.]+ \w+)", page))
+    assert saved <= {format_ns(verdict.recoverable_ns)}
+    cvs = [rank.steps.cv for rank in report.ranks if rank.steps.cv is not None]
+    assert f"varies by {format_fraction(statistics.median(cvs))}" in page  # of all ranks, as the step is
+    if (said := re.search(r"waits longest waits ([\d.]+) ms", page)) is not None:
+        assert said[1].startswith(f"{max(row.wait_ns or 0 for row in fleet.rows) / MS:.1f}")
+    _assert_rate(report, page)
+
+
+def _assert_rate(report: Report, page: str) -> None:
+    """Tokens per second times the step that is printed are the tokens of a step."""
+    said = re.search(r"([\d,]+) of [\d,]+ computed tokens are real: ([\d,]+) real tokens per second", page)
+    if said is None:
+        assert not any(finding.id == PADDING.id for finding in report.verdict.findings)
+        return
+    tokens, rate = (int(number.replace(",", "")) for number in said.groups())
+    n_steps = report.ranks[0].steps.n
+    assert report.verdict.step_ns is not None
+    assert rate == pytest.approx(tokens / n_steps / report.verdict.step_ns * 1e9, rel=1e-3)
+
+
+PROFILED = "profkit_profiled_step_mean_ns"
+
+
 @pytest.mark.parametrize("job", [healthy, launch_bound, starved, synchronising])
 def test_drawn_traces_say_each_number_once(job: Callable[[], Job]) -> None:
     rank, verdict = triage_trace(job().trace())
@@ -121,7 +167,14 @@ def test_the_capture_and_its_triage_say_one_cost_of_the_profiler(tmp_path: Path)
     assert "100 ms a step before, 112 ms profiled (1.12x)" in line
     rows = [span(f"ProfilerStep#{k}", k * 113 * MS, (k + 1) * 113 * MS) for k in range(5)]
     rows += [span("aten::mm", k * 113 * MS, k * 113 * MS + MS, cat="cpu_op") for k in range(5)]
-    means = {"profkit_unprofiled_step_mean_ns": 100 * MS, "profkit_profiled_step_mean_ns": 112 * MS}
+    means = {"profkit_unprofiled_step_mean_ns": 100 * MS, PROFILED: 112 * MS}
     rank, _ = triage_trace(trace_of(rows, **means))
     (cost,) = [check for check in rank.checks if check.id == "profiler.cost"]
     assert cost.message.startswith("the profiler makes the steps 1.12x as long")
+    assert "112 ms for 100 ms by the clock of the capture" in cost.message, "the trace's steps take 113 ms"
+    (cost,) = [
+        check
+        for check in triage_trace(trace_of(rows, **means | {PROFILED: 113 * MS}))[0].checks
+        if check.id == "profiler.cost"
+    ]
+    assert "clock" not in cost.message

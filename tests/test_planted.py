@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from profkit.ingest.kineto.reader import read_trace
 from profkit.ingest.ncu.reader import read_profiles
 from profkit.render import formats_of
 from profkit.testing import kernel, launch, span, to_json
-from tests.conftest import ROOT
+from tests.calling import profkit
 from tests.test_secrets import HEX, SHAPES, TEXTS, VALUES, drawn, three
 
 ORDINARY = "an ordinary annotation"
@@ -147,8 +146,7 @@ def test_errors_that_quote_a_file_quote_none(secret: str, tmp_path: Path, capsys
 )
 def test_errors_that_quote_arguments_quote_none(words: list[str]) -> None:
     secret = three("flag")[2]
-    command = [sys.executable, "-m", "profkit", *(word.format(secret) for word in words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = profkit(*(word.format(secret) for word in words))
     assert done.returncode == 2
     assert "token=[redacted]" in done.stderr
     assert leaks(done.stdout + done.stderr) == set()

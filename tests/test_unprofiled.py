@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import re
+
+import jsonschema
 import pytest
 
+from profkit.api import triage
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.pipeline import analyse, triage_trace
 from profkit.render.json.triage import report_to_dict
+from profkit.render.schema import schema
 from profkit.render.words.triage import step_sentence
 from profkit.testing import kernel, launch, span, trace_of
+from tests.conftest import ROOT
 
 MS = 1_000_000
 
@@ -115,3 +122,35 @@ def test_a_wait_for_data_lasts_as_long_without_the_profiler():
     assert plain == pytest.approx(recorded)
     assert plain > 9
     assert short == pytest.approx(12 - 8, rel=0.01), "the device works 8 of 12 ms"
+
+
+RANKS = ROOT / "traces" / "ddp_weak_ws2"
+
+
+def test_ranks_have_the_step_without_the_profiler_beside_the_recorded_one():
+    report = triage(RANKS)
+    verdict = report.verdict
+    assert (verdict.step_ns, verdict.recorded_step_ns) == (pytest.approx(59.3 * MS, rel=0.01), None)
+    assert verdict.unprofiled_step_ns in {rank.unprofiled_step_ns for rank in report.ranks} == {44_096_650, 44_452_238}
+    assert step_sentence(report).startswith("Step 59.3 ms (11 steps recorded, 44.5 ms without the profiler, varies by")
+    (said,) = [line for line in verdict.caveats if "in recorded time (59.3 ms per step)" in line]
+    assert "without the profiler a step takes 44.5 ms" in said
+    document = report_to_dict(report)
+    jsonschema.Draft202012Validator(schema("triage")).validate(document)
+    assert document["verdict"]["unprofiled_step_ns"] == 44_452_238
+    assert document["ranks"][0]["unprofiled_step_ns"] == 44_096_650
+
+
+@pytest.mark.parametrize("change", ["unknown on one rank", "nearly as long"])
+def test_ranks_whose_unprofiled_steps_are_not_known_or_no_shorter_are_as_recorded(change, tmp_path):
+    for rank in (0, 1):
+        name = f"rank{rank}.pt.trace.json.gz"
+        text = gzip.decompress((RANKS / name).read_bytes()).decode()
+        if change == "nearly as long":
+            text = re.sub(r'(?<="profkit_unprofiled_step_mean_ns": )\d+', str(58 * MS), text)
+        elif rank:
+            text = re.sub(r'"profkit_unprofiled_step_(mean_)?ns": \d+, ', "", text)
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+    report = triage(tmp_path)
+    assert report.verdict.unprofiled_step_ns is None
+    assert "without the profiler" not in step_sentence(report)

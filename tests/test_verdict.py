@@ -12,7 +12,7 @@ from profkit.model.budget import NO_TIME, words
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import Evidence
 from profkit.pipeline import analyse, triage_trace
-from profkit.testing import kernel, launch, span, trace_of
+from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.verdict import CHEAPER_WORK, LEAVE_IT, decide
 from tests.analyzers.test_findings import Job, starved
 
@@ -92,6 +92,22 @@ def test_without_an_operator_in_the_step_there_is_no_verdict():
     rank, verdict = triage_trace(trace_of(rows))
     assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
     assert {check.id for check in rank.checks if not check.ok} == {"operators.none"}
+    assert verdict.next_tool.purpose == "record the operators as well"
+
+
+def test_the_next_capture_is_for_the_device_where_its_kernels_are_lost():
+    """Of ten launches a step one has its kernel."""
+    rows = []
+    for number in range(8):
+        start = number * 10 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
+        rows.append(kernel("gemm", start + 5000, start + 9000, correlation=number * 10 + 1))
+        for place in range(10):
+            at = start + place * MS
+            rows.append(launch(at, at + 2000, correlation=number * 10 + place + 1))
+    _, verdict = triage_trace(trace_of(rows))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert verdict.next_tool.purpose == "record what runs on the device as well"
 
 
 def gathers(longest_ns: int, n_steps: int):
@@ -128,7 +144,7 @@ def test_a_second_cause_nearly_as_large_takes_from_the_confidence(comm_us, left)
     for start in job.starts:
         job.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, start + 4000, "user_annotation")
         job.work(NCCL, start + 4010, start + 4010 + comm_us, stream=20)
-        job.work("ampere_bf16_s16816gemm_bf16", start + 4010 + comm_us, start + 8000, issued=start + 4020)
+        job.work("ampere_bf16_s16816gemm_bf16", start + 4010 + comm_us, start + 9990, issued=start + 4020)
     _, verdict = triage_trace(job.trace())
     causes = {finding.id: finding for finding in verdict.findings}
     assert verdict.bottleneck is Bottleneck.DATA
@@ -143,7 +159,9 @@ def test_a_small_cause_says_why_its_confidence_is_lower(share, is_said):
     data, comm = round(share * window), round((0.7 - share) * window)
     budget = replace(NO_TIME, window_ns=window, compute=window - data - comm, comm_exposed=comm, idle_data=data)
     evidence = Evidence(statement="it waits", metric="m", value=1.0, unit="ns")
-    found = STARVED.found(fraction=share, confidence=0.9, recoverable_ns=data, evidence=(evidence,), fix="f")
+    found = STARVED.found(
+        fraction=share, confidence=0.9, recoverable_ns=round(share * (case.step_ns or 0)), evidence=(evidence,), fix="f"
+    )
     verdict = decide(replace(case, budget=budget, findings=(found,)))
     assert verdict.bottleneck is Bottleneck.DATA
     assert any("less certain that it is the bottleneck" in one for one in verdict.caveats) == is_said
@@ -180,3 +198,21 @@ def test_the_advice_for_idle_time_before_copies_is_about_the_copies():
     found = next(one for one in triage_trace(job.trace())[0].findings if one.id == "host.launch_bound")
     assert found.fix.startswith("avoid the copies: the GPU waits")
     assert "CUDA graph" not in found.fix
+
+
+def test_the_larger_saving_comes_first_not_the_larger_part_of_the_bar() -> None:
+    """26 us a step: 14 of loading, mostly under a kernel, 12 of launching; without one of them, the other remains."""
+    n = 6
+    steps = "".join(f"{step}" + "." * 25 for step in range(n))
+    gpu = "".join(("K" if step else ".") * 9 + ".......k....k...." for step in range(n))
+    main = "".join("W" * 14 + ".L....L...." + ("L" if step < n - 1 else ".") for step in range(n))
+    ops = ("." * 14 + "O" * 11 + ".") * n
+    analysed = analyse(draw(f"steps | {steps}\ngpu s7 | {gpu}\nmain | {main}\nmain | {ops}"))
+    first, second = analysed.verdict.findings[:2]
+    assert (first.id, second.id) == ("input.starved", "host.launch_bound")
+    assert first.fraction < second.fraction
+    assert analysed.verdict.bottleneck is Bottleneck.DATA
+    assert (first.recoverable_ns, second.recoverable_ns) == (
+        pytest.approx(14_000, abs=500),
+        pytest.approx(12_000, abs=700),
+    )

@@ -207,9 +207,10 @@ def _fix(result: InputWaits) -> str:
             f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well (decode"
             " once, cache)"
         )
+    on_gpu = "" if result.scope.is_cpu else ", GPU decoding"
     return (
-        "use more workers if cores are free, or make batches cheaper: cached decoding, larger sequential reads, GPU decoding;"
-        " a higher prefetch_factor helps only where some batches take longer than others"
+        "use more workers if cores are free, or make batches cheaper: cached decoding, larger sequential reads"
+        f"{on_gpu}; a higher prefetch_factor helps only where some batches take longer than others"
     )
 
 

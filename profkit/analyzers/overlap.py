@@ -20,6 +20,7 @@ from profkit.model.trace import GpuWork
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.collectives import UNKNOWN, bytes_of
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_fraction, format_ns
 
 WORTH_SAYING = 0.01
@@ -58,12 +59,19 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     exposed_ns: int
     unasked_ns: int
     """The part of `exposed_ns` that holds nothing up: the host had not launched the next compute."""
+    hideable_ns: int
+    """The most of the rest that overlap could hide: in each step no more than the compute without communication."""
     compute_ns: int
     top: tuple[tuple[str, int, int], ...]
     longest_ns: int
     """The longest single operation, and the median of the others of its name (0 where fewer than three are there)."""
     usual_ns: int
     idle_wires: Idle
+
+    @property
+    def blocking_ns(self) -> int:
+        """What is exposed and holds something up: without any communication, the window is so much shorter at most."""
+        return self.exposed_ns - self.unasked_ns
 
 
 def measure(facts: Facts) -> Overlap | Skipped:
@@ -88,6 +96,7 @@ def measure(facts: Facts) -> Overlap | Skipped:
         hidden_ns=(busy.comm & busy.compute).total_ns,
         exposed_ns=facts.budget.comm_exposed,
         unasked_ns=main.unasked.total_ns if main is not None else 0,
+        hideable_ns=_hideable_ns(facts),
         compute_ns=facts.budget.compute,
         top=by_name(facts.trace, names, inside)[:_MAX_SHOWN],
         longest_ns=longest_ns,
@@ -103,6 +112,18 @@ def _rows(facts: Facts, _: Overlap) -> Mapping[str, Rows]:
     if isinstance(table, GpuWork):
         return {EXPOSED.id: Rows.of_device(facts.trace, rows, exposed)}
     return {EXPOSED.id: Rows(thread=table.thread[rows], at_ns=table.start_ns[rows], ns=exposed)}
+
+
+def _hideable_ns(facts: Facts) -> int:
+    """Exposed communication that delays something, in each step no more of it than compute that hides none yet."""
+    busy, main = facts.busy, facts.main_device
+    blocking = facts.parts["comm_exposed"]
+    blocking = blocking - main.unasked if main is not None else blocking
+    low, high = facts.trace.window_ns
+    begin, _ = edges(steps_in_window(facts.trace))
+    cuts = np.concatenate(([low], begin[(begin > low) & (begin < high)], [high]))
+    each = (taken.covered_ns(cuts[:-1], cuts[1:]) for taken in (blocking, busy.compute - busy.comm))
+    return int(np.minimum(*each).sum())
 
 
 def _idle_wires(facts: Facts, rows: NDArray[np.intp], inside: I64) -> Idle:
@@ -131,7 +152,6 @@ def _longest(codes: np.ndarray, durations: np.ndarray) -> tuple[int, int]:
 def judge(result: Overlap) -> tuple[Finding, ...]:
     """`comm.exposed` where communication stands alone."""
     scope = result.scope
-    blocking_ns = result.exposed_ns - result.unasked_ns
     fraction = scope.fraction(result.exposed_ns)
     if fraction < EXPOSED.limit("window"):
         return ()
@@ -141,7 +161,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
     return (
         EXPOSED.found(
             confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
-            recoverable_ns=scope.per_step(result.exposed_ns),
+            recoverable_ns=scope.per_step(result.blocking_ns),
             fraction=fraction,
             evidence=(
                 Evidence(
@@ -162,15 +182,32 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
                 *_waits(result),
                 Evidence(
                     statement="one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
-                    f" between 0 and {format_ns(scope.per_step(blocking_ns))} {scope.each}",
+                    f" between 0 and {format_ns(scope.per_step(result.blocking_ns))} {scope.each}",
                     metric="comm.recoverable_interval_ns",
-                    value=float(scope.per_step(blocking_ns)),
+                    value=float(scope.per_step(result.blocking_ns)),
                     unit="ns",
                 ),
+                *_hideable(result),
             ),
             fix=_WAITS_FIX if _is_waiting(result) else _FIX,
             proof=_WAITS_PROOF if _is_waiting(result) else "",
             next_tools=(_all_ranks(scope),),
+        ),
+    )
+
+
+def _hideable(result: Overlap) -> tuple[Evidence, ...]:
+    """What overlap alone can save, where the compute is too short to hide all of it."""
+    scope = result.scope
+    if result.hideable_ns >= result.blocking_ns * (1 - WORTH_SAYING):
+        return ()
+    return (
+        Evidence(
+            statement=f"overlap alone saves at most {format_ns(scope.per_step(result.hideable_ns))} {scope.each}: there is no"
+            " more compute to hide communication under. More takes fewer bytes, or less waiting for other ranks",
+            metric="comm.hideable_ns",
+            value=float(scope.per_step(result.hideable_ns)),
+            unit="ns",
         ),
     )
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
+from profkit.analyzers.base import Analyzer, Scope, idle_before, sampled_evidence, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.host import SYNC
 from profkit.model.budget import HOST_PARTS
@@ -19,6 +19,7 @@ from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
 from profkit.timeline.host import blocking_calls
+from profkit.timeline.totals import Sampled, waiting_samples
 from profkit.units import format_count, format_fraction, format_ns
 
 _MAX_SHOWN = 8
@@ -56,6 +57,8 @@ class Syncs(msgspec.Struct, frozen=True, kw_only=True):
     longest_span_ns: tuple[int, int]
     places: IdlePlaces
     """Where the device is idle."""
+    samples: tuple[Sampled, ...]
+    """CPU samples of the launching threads while the device waits for a launch."""
     worst_share: float
     """Share of `gain_ns` that the longest call alone has: near 1 for a single event."""
 
@@ -83,6 +86,7 @@ def measure(facts: Facts) -> Syncs | Skipped:
         callers=_callers(trace, rows, facts.op_of_call[rows], duration),
         longest_span_ns=(int(calls.start_ns[worst]), int(calls.end_ns[worst])) if worst >= 0 else (0, 0),
         places=main.places,
+        samples=waiting_samples(facts),
         worst_share=main.gains.longest_sync_ns / main.gains.sync_ns if main.gains.sync_ns else 0.0,
     )
 
@@ -110,15 +114,16 @@ def _callers(
     trace: Trace, rows: NDArray[np.intp], op: NDArray[np.int32], duration: NDArray[np.int64]
 ) -> tuple[tuple[str, str, int, int], ...]:
     op_name = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)] if len(trace.ops) else -1, -1)
-    pairs, place = np.unique(np.stack((trace.calls.name[rows], op_name)), axis=1, return_inverse=True)
+    n_names = int(op_name.max(initial=-1)) + 2
+    pairs, place = np.unique(trace.calls.name[rows].astype(np.int64) * n_names + op_name + 1, return_inverse=True)
     place = place.reshape(-1)
-    counts = np.bincount(place, minlength=pairs.shape[1])
-    total = np.bincount(place, weights=duration, minlength=pairs.shape[1])
+    counts = np.bincount(place, minlength=pairs.size)
+    total = np.bincount(place, weights=duration, minlength=pairs.size)
     order = np.argsort(-total, kind="stable")[:_MAX_SHOWN]
     return tuple(
         (
-            trace.name(int(pairs[0, index])),
-            trace.name(int(pairs[1, index])) or "outside operators",
+            trace.name(int(pairs[index]) // n_names),
+            trace.name(int(pairs[index]) % n_names - 1) or "outside operators",
             int(counts[index]),
             int(total[index]),
         )
@@ -196,7 +201,11 @@ def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:
             )
         )
     parts = ("idle_sync",) if result.cost_ns >= SYNC.limit("at_once") * result.gain_ns else ("idle_sync", *HOST_PARTS)
-    return (*evidence, *idle_before(result.places, scope, *parts))
+    return (
+        *evidence,
+        *idle_before(result.places, scope, *parts),
+        *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
+    )
 
 
 def present(result: Syncs) -> Section:

@@ -52,7 +52,7 @@ def py_spy_loader(command: CommandLine) -> NextTool:
     return NextTool(
         name="py-spy",
         line=command.under("py-spy record --subprocesses --duration 30 --output loader.svg"),
-        purpose="what does the loader do while the step waits: decode, read or wait for locks?",
+        purpose="does the loader decode, read or wait for locks?",
         look_for="wide frames below Dataset.__getitem__ and collate: read() means storage, numpy or PIL means CPU",
     )
 
@@ -89,7 +89,8 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
         line = scope.command.under("rocprofv3 --sys-trace --output-format pftrace -d profkit_rocprof")
         return NextTool(name="rocprofv3", line=line, purpose=purpose, look_for=look_for)
     whole = ("--whole",) if scope.is_cpu else _whole(scope)  # without CUDA nothing opens nsys' capture range
-    also = "waits,python" if scope.traits.is_system_wide else "waits"
+    # what a CPU computes on, samples alone show; where nsys has been, Python's own stacks are worth more
+    also = "waits,python" if scope.traits.is_system_wide else "waits,samples" if scope.is_cpu else "waits"
     line = scope.command.under("profkit nsys", *whole, "--also", also)
     return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
 

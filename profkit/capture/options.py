@@ -6,6 +6,7 @@ This file runs in the traced process too: standard library only, Python 3.9 synt
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -25,9 +26,15 @@ DEFAULT_WARMUP: Final = 1
 DEFAULT_STEPS: Final = 5
 DEFAULT_STACK_STEPS: Final = 2
 """Recorded once more with Python stacks (chosen: one could be odd, and each costs seconds of a large model's run)."""
-STEPS_OF_RANKS: Final = ((250_000_000, 20), (1_000_000_000, 10))
-"""Of one of several ranks: up to this step time (ns) so many steps are recorded. Late ranks are told from 20
-collectives on, and a step has one at least; to write a window of many seconds would stall the job (chosen)."""
+ENOUGH_COLLECTIVES: Final = 20
+"""Late ranks are told from so many matched collectives on (`matched` in profkit/findings/communication.py)..."""
+LEAST_STEPS_OF_RANKS: Final = 6
+"""...and tested over steps from so many on (`MIN_STEPS` in profkit/ranks/measure/permutation_test.py)."""
+SHORT_STEP_NS: Final = 250_000_000
+STEPS_OF_SHORT: Final = 20
+"""Steps recorded of one of several ranks whose steps are no longer than that, 5 s in all (chosen: more tell more)."""
+LONGEST_WINDOW_NS: Final = 60_000_000_000
+"""What the steps of one of several ranks may take together where nothing was asked for, but for the least (chosen)."""
 MAX_WAIT_STEPS: Final = 32
 """Steps that profkit adds by itself at most, to let the loader's queue run dry (chosen)."""
 
@@ -130,9 +137,27 @@ def why_too_few(seen: int, window: Window, *, least: int) -> str:
     return f"{said}; {' '.join(fits)} would fit"
 
 
-def steps_of_ranks(step_ns: int) -> int:
-    """The steps to record of one of several ranks whose steps take so long, if nothing else was asked for."""
-    return next((count for most_ns, count in STEPS_OF_RANKS if step_ns <= most_ns), DEFAULT_STEPS)
+def steps_of_ranks(step_ns: int, n_collectives: float | None) -> int:
+    """The steps to record of one of several ranks, if nothing else was asked for.
+
+    Its steps take so long, and have so many collectives of one process group; None where these were not counted: then
+    one.
+    """
+    if step_ns <= SHORT_STEP_NS:
+        return STEPS_OF_SHORT
+    needed = math.ceil(ENOUGH_COLLECTIVES / max(n_collectives or 1.0, 1.0))
+    return max(LEAST_STEPS_OF_RANKS, min(needed, LONGEST_WINDOW_NS // step_ns))
+
+
+def why_steps_of_ranks(steps: int, n_ranks: int, n_collectives: float | None) -> str:
+    """Say why so many steps are recorded of each rank, and how to have enough where they may be too few."""
+    if n_collectives is None:
+        return f"chosen for {n_ranks} ranks"
+    said = f"chosen for {n_ranks} ranks with {n_collectives:.3g} collective{'s' * (n_collectives != 1)} a step"
+    if steps * n_collectives >= ENOUGH_COLLECTIVES or n_collectives <= 0:
+        return said
+    needed = math.ceil(ENOUGH_COLLECTIVES / n_collectives)
+    return f"{said}; late ranks are told from {ENOUGH_COLLECTIVES} on, which --steps {needed} would record"
 
 
 def _whole(count: int, burst: int) -> int:

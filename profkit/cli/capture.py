@@ -28,7 +28,9 @@ def window_options(function: Any) -> Any:
             "--warmup", type=click.IntRange(1), help="Steps that warm up the profiler (1, or the loader's queue)."
         ),
         click.option(
-            "--steps", type=click.IntRange(1), help="Steps recorded (5, or whole rounds of the loader's workers)."
+            "--steps",
+            type=click.IntRange(1),
+            help="Steps recorded (5; whole rounds of the loader's workers; of ranks, for 20 collectives).",
         ),
         click.option(
             "--shapes",

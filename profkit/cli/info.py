@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +14,7 @@ from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.stretch import Stretch
 from profkit.errors import UsageError
 from profkit.model.finding import Skipped
-from profkit.shell import clean
+from profkit.shell import clean, line_of, path_word
 from profkit.units import format_bytes, format_fraction, format_ns
 
 if TYPE_CHECKING:
@@ -32,16 +34,21 @@ if TYPE_CHECKING:
 @click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
 def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, lenient: bool) -> None:
     """Say what a trace or an nsys export holds (events, devices, steps, options of the profiler), whether the capture
-    is sound, and which analyses it can feed; for the others, what is missing and how to get it.
+    is sound, and which analyses it can feed; for the others, what is missing and how to get it. Of a folder: the
+    captures, traces, exports and kernel profiles in it, a line each, and the command that reads each.
 
     \b
     Examples:
       profkit info trace.json.gz
+      profkit info runs/                                      what lies in a folder
       profkit info profile.sqlite --stats                     totals, medians and spread by name, as nsys stats has them
       profkit info profile.sqlite --stats --between 2s:2.5s   of half a second
     """
     if between is not None and not stats:
         raise UsageError("--between chooses what --stats counts", hint="profkit info TRACE --stats --between 2s:2.5s")
+    if path != "-" and os.path.isdir(path):  # noqa: PTH112 - no error for a long name
+        _tell_folder(Path(path), fmt, is_asked_more=stats or lenient)
+        return
     load_numpy()
     from profkit.ingest.read import read_traces
 
@@ -54,6 +61,22 @@ def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, l
         click.echo(json.dumps(contents[0] if len(contents) == 1 else contents, indent=1))
         return
     click.echo("\n\n".join(map(_as_text, contents)))
+
+
+def _tell_folder(folder: Path, fmt: str, *, is_asked_more: bool) -> None:
+    """Print what lies in a folder; raises UsageError where more is asked than a folder has."""
+    from msgspec.structs import asdict
+
+    from profkit.cli.shared.contents import contents, lines
+
+    entries = contents(folder)
+    if is_asked_more:
+        hint = line_of("profkit info", path_word(entries[0].path), "--stats").text
+        raise UsageError(f"{folder} is a folder: --stats and --lenient are for one trace", hint=hint)
+    if fmt == "json":
+        click.echo(json.dumps({"source": str(folder), "entries": [asdict(one) for one in entries]}, indent=1))
+        return
+    click.echo("\n".join(lines(folder, entries)))
 
 
 def describe(trace: Trace) -> dict[str, Any]:
@@ -121,12 +144,16 @@ def _stats(trace: Trace, between: tuple[int, int] | None) -> dict[str, Any]:
     """The totals of each name by table, as plain values, and the stretch that they are of."""
     from msgspec.structs import asdict
 
-    from profkit.timeline.totals import totals
+    from profkit.model.intervals import Intervals
+    from profkit.timeline.totals import first_ns, sampled, totals
 
     found = totals(trace, between)
+    first = first_ns(trace)
+    during = None if between is None else Intervals.pairs([(first + between[0], first + between[1])])
     return {
         "stats_between_ns": None if between is None else list(between),
         "stats": {table: [asdict(one) for one in found.get(table, ())] for table in _STATS},
+        "cpu_samples": [asdict(one) for one in sampled(trace, during=during)],
     }
 
 
@@ -151,7 +178,22 @@ def _stats_lines(contents: dict[str, Any]) -> list[str]:
             lines.append(f"  {format_fraction(one['share']):>7}{one['n']:>10,}{times}  {shown(one['name'])}")
         if len(names) > _MOST_NAMES:
             lines.append(f"  and {len(names) - _MOST_NAMES:,} more names: -f json")
-    return lines or ["", f"nothing{of}"]
+    return (lines + _sample_lines(contents["cpu_samples"], of)) or ["", f"nothing{of}"]
+
+
+def _sample_lines(samples: list[dict[str, Any]], of: str) -> list[str]:
+    """The functions in which CPU samples found the threads, the most first."""
+    from profkit.timeline.totals import Sampled
+
+    if not samples:
+        return []
+    lines = ["", f"CPU samples: functions that ran{of}", f"  {'share':>7}{'samples':>10}  thread, function"]
+    for one in (Sampled(**each) for each in samples[:_MOST_NAMES]):
+        caller = f", called from {one.caller}" if one.caller not in {"", one.words} else ""
+        lines.append(f"  {format_fraction(one.share):>7}{one.n:>10,}  {clean(f'{one.thread}: {one.words}{caller}')}")
+    if len(samples) > _MOST_NAMES:
+        lines.append(f"  and {len(samples) - _MOST_NAMES:,} more functions: -f json")
+    return lines
 
 
 _TABLES = (
@@ -166,6 +208,7 @@ _TABLES = (
     "sync_rows",
     "memory",
     "flows",
+    "samples",
 )
 
 

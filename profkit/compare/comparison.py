@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair
 from profkit.compare.captures.readings import readings
-from profkit.compare.captures.sides import Run, Side, shared_work
+from profkit.compare.captures.sides import Run, Side, alike, shared_work
 from profkit.compare.captures.waterfall import account, per_step, waterfall
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
@@ -42,30 +42,31 @@ def compare(
     baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
 ) -> Comparison:
     """The comparison of two sides of traces."""
-    sides = baseline, candidate
+    stepped = tuple(side.name for side in (baseline, candidate) if all(trace.has_steps for trace in side.traces))
+    baseline, candidate = sides = alike(baseline, candidate)
     is_unprofiled = all(run.has_unprofiled for side in sides for run in side.runs)
-    kinds = {trace.has_steps for side in sides for trace in side.traces}
-    kind = shared_work(sides) if kinds == {True} or is_unprofiled else ""
-    unit = "ns/step" if kinds == {True} or is_unprofiled else "ns/window"
+    has_steps = baseline.traces[0].has_steps
+    kind = shared_work(sides) if has_steps or is_unprofiled else ""
+    unit = "ns/step" if has_steps or is_unprofiled else "ns/window"
     samples = [_sample(side, unit, is_unprofiled=is_unprofiled) for side in sides]
     if kind:
         samples = [_throughput(side, sample, kind) for side, sample in zip(sides, samples, strict=True)]
-    pair = _pair(baseline, candidate) if len(kinds) == 1 else None
-    why = readings(pair) if pair is not None and _same_kind_of_device(sides) else ()
+    pair = _pair(baseline, candidate)
+    why = readings(pair) if _same_kind_of_device(sides) else ()
     metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
-    metric = f"{kind} per second" if kind else metric
+    metric = f"{kind} per second{' (unprofiled)' if is_unprofiled else ''}" if kind else metric
     judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
-    against = "" if kind else _not_comparable(why, pair) or _too_little(sides)
-    windows = held(pair) if pair is not None and unit == "ns/window" and not against else None
+    against = "" if kind else _not_comparable(why) or _too_little(sides)
+    windows = None if unit != "ns/window" or against else held(pair, stepped=stepped[0] if len(stepped) == 1 else "")
     if windows is not None and not (windows.is_same or windows.is_fused):
         judgement = _unproven(judgement, *samples)
     return Comparison(
         judgement=_withheld(judgement, against) if against else judgement,
         baseline=_report(baseline, samples[0]),
         candidate=_report(candidate, samples[1]),
-        waterfall=pair.waterfall if pair is not None else None,
-        compute=pair.compute if pair is not None else None,
-        comm=pair.comm if pair is not None and (pair.comm.baseline_ns or pair.comm.candidate_ns) else None,
+        waterfall=pair.waterfall,
+        compute=pair.compute,
+        comm=pair.comm if pair.comm.baseline_ns or pair.comm.candidate_ns else None,
         findings=_findings(*sides),
         readings=why,
         unlike=tuple(_unlike(*sides)),
@@ -129,12 +130,12 @@ def _too_little(sides: tuple[Side, Side]) -> str:
     return next(f"{side.name}: {messages[0]}" for side, messages in zip(sides, told, strict=True) if messages)
 
 
-def _not_comparable(why: tuple[Finding, ...], pair: Pair | None) -> str:
+def _not_comparable(why: tuple[Finding, ...]) -> str:
     """Why the two means are of different things, "" where they are not."""
     work = next((item for item in why if item.id == WORK_CHANGED.id), None)
     if work is not None:
         return f"{work.title} ({work.seen('compare.time_per_work_ratio').statement})"
-    return "" if pair is not None else "steps were found on one side only: a step and a window cannot be compared"
+    return ""
 
 
 def _unproven(judgement: Judgement, baseline: Sample, candidate: Sample) -> Judgement:
@@ -174,7 +175,7 @@ def _report(side: Side, sample: Sample) -> SideReport:
         sources=tuple(trace.report.source for trace in traces),
         n_runs=len(side.runs),
         n_traces=len(traces),
-        n_steps=sum(trace.report.steps.n for trace in traces),
+        n_steps=sum(trace.report.steps.n for trace in traces) if traces[0].has_steps else 0,
         device=_usual(trace.device.name for trace in traces),
         is_cpu=traces[0].is_cpu,
         bottleneck=_usual(run.bottleneck for run in side.runs),
@@ -273,15 +274,19 @@ def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: b
         what = "step times" if has_steps else "times"
         yield f"{what} were taken with the profiler on; profkit capture also times steps without it"
     if any(len({trace.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
-        what = "slowest rank's step" if has_steps else "longest window of all ranks"
-        yield f"the first line is of the {what}; all other numbers, also those in tables, are means over ranks"
+        what = "the slowest rank's step" if has_steps else "the longest window"
+        yield f"first line: {what}; all else: means over ranks"
     if sides[0].traces[0].is_cpu:
-        yield "CPU trace: dispatch cost is estimated, not measured"
+        yield "CPU trace: dispatch is estimated"
 
 
 def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
-    """The checks of captures that fail, each once a side, once for both where they say the same."""
+    """The checks of captures that fail, each once a side, once for both where they say the same.
+
+    Of many ranks they never do: there each is said once, with the message of the first rank that fails.
+    """
     said: dict[str, list[str]] = {}
+    places: dict[str, list[tuple[str, str, str]]] = {}
     for side in sides:
         failed: dict[str, list[str]] = {}
         for trace in side.traces:
@@ -289,11 +294,17 @@ def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
                 if not check.ok:
                     failed.setdefault(check.id, []).append(check.message)
         for check_id, messages in failed.items():
-            on = "" if len(side.traces) == 1 else f" on {len(messages)} of {len(side.traces)} traces"
-            one = " (one of them)" if len(set(messages)) > 1 else ""
-            said.setdefault(f"check {check_id} fails{on}{one}: {messages[0]}", []).append(side.name)
+            if len(side.traces) == 1:
+                said.setdefault(f"check {check_id} fails: {messages[0]}", []).append(side.name)
+            else:
+                on = f"{len(messages)} of {len(side.traces)}"
+                one = ", one of them: " if len(set(messages)) > 1 else ": "
+                places.setdefault(check_id, []).append((side.name, on, one + messages[0]))
     for text, names in said.items():
         yield f"{'both sides' if len(names) > 1 else names[0]}: {text}"
+    for check_id, found in places.items():
+        where = " and ".join(f"{on} traces of {name}" for name, on, _ in found)
+        yield f"check {check_id} fails on {where}{found[0][2]}"
 
 
 def _of_one_recording(sides: tuple[Side, Side]) -> Iterable[str]:

@@ -26,6 +26,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[float, float]
     products: tuple[float, float]
     """Kernels or operators that multiply matrices: matmul, attention, convolution."""
+    stepped: str = ""
+    """The side that alone has steps, "" where none has."""
 
     @property
     def is_same(self) -> bool:
@@ -39,17 +41,21 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def caveat(self) -> str:
-        """What this does to the comparison, "" where the windows hold the same operations."""
+        """What this does to the comparison, "" where no steps were found and the windows hold the same operations."""
+        found = f"steps were found in {self.stepped} only" if self.stepped else "no steps were found"
         if self.is_same:
-            return ""
+            return (
+                f"{found}, so the recorded windows are compared; they hold as many operations" if self.stepped else ""
+            )
         held = f"they hold {_moved(self.operations, 'operations')}, {_moved(self.products, 'products of matrices')}"
         so = "the same work in other kernels" if self.is_fused else "whether that is the same work is not recorded"
-        return f"no steps were found, so the recorded windows are compared: {held}: {so}"
+        return f"{found}, so the recorded windows are compared: {held}: {so}"
 
 
-def held(pair: Pair) -> Held:
-    """What the windows hold."""
-    return Held(operations=pair.rates(lambda trace: trace.counts.operators), products=pair.rates(_n_products))
+def held(pair: Pair, *, stepped: str = "") -> Held:
+    """What the windows hold; `stepped` is the side that alone has steps."""
+    operations = pair.rates(lambda trace: trace.counts.operators)
+    return Held(operations=operations, products=pair.rates(_n_products), stepped=stepped)
 
 
 def _is_same(counts: tuple[float, float]) -> bool:

@@ -93,7 +93,7 @@ def _refused(first: Portrait, second: Portrait, why: str, found: Match | None) -
 def _same_job(first: Portrait) -> NextTool:
     return NextTool(
         name="nsys",
-        line=first.scope.command.under("profkit nsys"),
+        line=first.scope.command.under("profkit nsys", *(("--whole",) if first.scope.is_cpu else ())),
         purpose="record the same job in the same way with the other tool",
         look_for="the same batch size, device and number of ranks; steps are marked by profkit",
     )

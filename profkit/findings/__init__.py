@@ -51,11 +51,12 @@ def kind_of(finding_id: str) -> FindingKind:
     return KINDS[finding_id]
 
 
-def shown_share(finding: Finding, budget: Budget) -> float:
-    """A finding's share of the window (0-1) as it is printed: of parts of the budget, as the bar has them."""
-    part = kind_of(finding.id).part
-    return (
-        finding.fraction
-        if part is None
-        else budget.shown(*part.budget, total_ns=round(finding.fraction * budget.window_ns))
-    )
+def shown_share(finding: Finding, budget: Budget | None) -> float:
+    """A finding's share of the window (0-1) as it is printed: of parts of the budget, as the bar has them.
+
+    `budget` is None where the finding is on all ranks: the bar is that of one rank, which has another share.
+    """
+    part = None if budget is None else kind_of(finding.id).part
+    if budget is None or part is None:
+        return finding.fraction
+    return budget.shown(*part.budget, total_ns=round(finding.fraction * budget.window_ns))

@@ -25,7 +25,8 @@ EXPOSED: Final = FindingKind(
     alone_caveat="one rank alone cannot separate waiting for a late peer from transfer",
     meaning="Collectives run while no compute kernel does. That is an upper bound of what communication costs: part of it is waiting for a late rank, and an exposed collective does not always delay something.",
     measured="The union of communication (by kernel name or collective arguments, never by stream) without compute;"
-    " what this rank can save leaves out the time in which the host, outside blocking calls, had not launched the next compute."
+    " what a fix saves at most leaves out the time in which the host, outside blocking calls, had not launched the next compute."
+    " Overlap alone hides no more of it than each step has compute without communication."
     " On a CPU: gloo ranges of background threads without operators.",
     thresholds={
         "window": Threshold(
@@ -61,6 +62,7 @@ EXPOSED: Final = FindingKind(
         "pipeline bubbles: send/receive kernels that spin",
     ),
     proof="Halve the bytes for some steps (with DDP a bf16 compression hook, or no_sync()). If the exposed time falls in proportion, it is transfer; else the ranks wait for each other.",
+    proof_on_cpu="Leave out every second exchange (with DDP no_sync(), as in gradient accumulation). If the exposed time per step halves, it is transfer; else the ranks wait for each other.",
     fixes=(
         "triage all ranks to find the late one",
         "bucket size, prefetch, accumulation",
@@ -116,6 +118,7 @@ BANDWIDTH: Final = FindingKind(
         "compute under the collective slows both: profkit compare with overlap off",
     ),
     proof="Halve the bytes (bf16 compression hook): exposed transfer must fall in proportion.",
+    proof_on_cpu="Leave out every second exchange (with DDP no_sync(), as in gradient accumulation): exposed transfer per step must halve. To compress the bytes would take time of the same cores.",
     fixes=(
         "fewer bytes, larger buckets, gradient accumulation",
         "overlap with backward",

@@ -105,7 +105,7 @@ LATE_RANK: Final = FindingKind(
         "a rank held up by another group's late rank is not blamed: its own work does not explain it",
         "wrong clocks: then waits from clocks and waits from durations disagree, and the report says so",
     ),
-    proof="Swap the data shards of the late rank and a peer: if the delay moves, the data is the cause. Swap their hosts: if it moves, the host is. Or give the late rank one cached batch.",
+    proof="Swap the late rank's shards with a peer's: if the delay moves, the data is the cause. Swap hosts: if it moves, the host is.",
     fixes=(
         "data: as many workers, shards and storage as the peers",
         "host: affinity, other processes, garbage collection",

@@ -40,11 +40,11 @@ TOKEN_SKEW: Final = FindingKind(
         "samples of equal length that take different time, or images of different size: token counts do not show these",
         "padding: ranks with equal padded tokens do not wait for each other, even if their real tokens differ",
     ),
-    proof="Give every rank the same batch: the waiting must disappear, and the step become shorter by the time shown.",
+    proof="Give every rank the same batch: the waiting must disappear.",
     fixes=(
-        "make batches by a budget of tokens, not by a number of samples",
-        "sort by length within a window, and spread the lengths over ranks",
-        "pack sequences to equal length; cap outliers",
+        "make batches by tokens, not by samples",
+        "sort by length and spread the lengths over ranks",
+        "pack sequences to equal length",
     ),
 )
 
@@ -62,8 +62,8 @@ PADDING: Final = FindingKind(
     proof="Run the same samples packed or sorted by length: real tokens per second must rise by up to 1 / (1 - waste),"
     " with attention beyond it (measured once at 39.5 % waste: x1.71 where that ratio is x1.65).",
     fixes=(
-        "make batches of samples with similar length (bucketing)",
-        "pack several samples into one sequence, with attention kept apart",
-        "set a budget of padded tokens per batch",
+        "make batches of similar length",
+        "pack samples (attention kept apart)",
+        "cap padded tokens per batch",
     ),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from profkit.model.trace import CallKind, Kind, SpanKind
@@ -19,6 +20,8 @@ def _folded(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 # Names come from strangers: no pattern here may take more than time in proportion to a name, whatever it holds. A bare
 # `a\w*b` would: it looks for b anew behind each a, to the end. What may lie between is bounded: `a\w{0,200}b`.
+# Where each alternative begins with a letter, `re` skips to one of those letters, five times as fast: `\bword` is
+# written `w(?<!\ww)ord`.
 #
 # Anchored where a bare word would also match compute kernels: "dispatch" alone is in cub's DispatchReduceByKey,
 # "SyncBN" and "fused_dma_gemm" are compute, "hipblaslt" is not "hip communication".
@@ -128,19 +131,19 @@ _NOISE: Final = _folded(
 )
 # What stands around a matrix kernel and is none: gathering of split sums, changes of layout, tables of offsets.
 _AROUND_MATMUL: Final = _folded(
-    r"^triton_(?:poi|red|per)_|splitKreduce|ReduceSplitK|convertTensor|im2col|compute\w{0,200}Offsets|kernel_helper_stage",
+    r"t(?<!(?s:.)t)riton_(?:poi|red|per)_|splitKreduce|ReduceSplitK|convertTensor|im2col|compute\w{0,200}Offsets|kernel_helper_stage",
 )
 _ATTENTION: Final = (
-    r"(?<!cache_)flash(?!infer)|fmha|attention|attn|sdpa|softmax_?dropout_?mm"
+    r"f(?<!cache_f)lash(?!infer)|fmha|attention|attn|sdpa|softmax_?dropout_?mm"
     r"|flashinfer[^(<]{0,200}(?:prefill|decode|mla)"
 )
 _CONVOLUTION: Final = (
-    r"convol|conv\d?d|conv_|AsmConv|OpenConv|scudnn|\dcudnn_|fprop|wgrad|dgrad|winograd|implicit_?gemm|fft2d"
+    r"convol|conv\d?d|conv_|AsmConv|OpenConv|scudnn|c(?<=\dc)udnn_|fprop|wgrad|dgrad|winograd|implicit_?gemm|fft2d"
     r"|igemm_(?:fwd|bwd|wrw)|im2col|col2im|cask_\w{0,200}cudnn|cudnn::cnn"
 )
 _MATMUL: Final = _folded(
-    r"gemm|gemv|cutlass|xmma|\bwgrad|dgrad|fprop|convolve|\bconv\d?d?_|scudnn|\dcudnn_|cudnn[^(]{0,200}conv|nvjet|Cijk_"
-    rf"|(?<!ga)mma_|winograd|ck::.{0, 200}conv|{_ATTENTION}",
+    r"gemm|gemv|cutlass|xmma|w(?<!\ww)grad|dgrad|fprop|convolve|c(?<!\wc)onv\d?d?_|scudnn|c(?<=\dc)udnn_|cudnn[^(]{0,200}conv|nvjet|Cijk_"
+    rf"|m(?<!gam)ma_|winograd|ck::.{0, 200}conv|{_ATTENTION}",
 )
 # Tensile and hipBLASLt: Cijk_<index>_<index>_<types>; cublas from CUDA 12: nvjet_[sm100_]<types>.
 _TENSILE: Final = r"Cijk_[^_]+_[^_]+_"
@@ -169,20 +172,20 @@ LAYOUT: Final = "layout"
 """The family of kernels that only bring a tensor from one order of channels to the other, for a convolution."""
 
 _FAMILIES: Final = (
-    (LAYOUT, _folded(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose_\d")),  # cuDNN's; MIOpen's
+    (LAYOUT, _folded(r"nchw_?to_?nhwc|nhwc_?to_?nchw|b(?<!(?s:.)b)atched_transpose_\d")),  # cuDNN's; MIOpen's
     ("attention", _folded(_ATTENTION)),
     ("convolution", _folded(_CONVOLUTION)),
     (
         "matmul",
         _folded(
-            r"gemm|gemv|cutlass|xmma|nvjet|Cijk_|matmul|::mm\b|addmm|bmm|baddbmm|(?<![a-z])linear(?!1d)|splitKreduce"
+            r"gemm|gemv|cutlass|xmma|nvjet|Cijk_|matmul|::mm\b|addmm|bmm|baddbmm|l(?<![a-z]l)inear(?!1d)|splitKreduce"
             r"|triton_tem|triton_mm",
         ),
     ),
-    ("norm", _folded(r"norm|RowwiseMoments|GammaBeta|\bbn_[fb]w_")),
+    ("norm", _folded(r"norm|RowwiseMoments|GammaBeta|b(?<!\wb)n_[fb]w_")),
     ("softmax", _folded(r"softmax|nll_loss|cross_entropy")),
-    ("optimizer", _folded(r"multi_tensor|fused_adam|_foreach|adamw?_|fused_sgd|\blamb_")),
-    ("embedding", _folded(r"embedding|index|(?:check|permute)_indices|gather|scatter")),
+    ("optimizer", _folded(r"multi_tensor|fused_adam|_foreach|adamw?_|fused_sgd|l(?<!\wl)amb_")),
+    ("embedding", _folded(r"embedding|index|check_indices|permute_indices|gather|scatter")),
     ("reduction", _folded(r"reduce(?!d_)|sum|mean|cub::|scan|sort|topk|triton_red|triton_per")),
     (
         "elementwise",
@@ -285,6 +288,7 @@ WHOLE_GRAPH: Final = "CUDA graph "
 _BRACKETS: Final = re.compile(r"[<>(]|[^<>(]+")
 
 
+@lru_cache(maxsize=1024)  # asked of each kernel by all who count its launches
 def function_name(name: str) -> str:
     """A kernel's bare function name: no return type, namespaces, template arguments, parameters.
 

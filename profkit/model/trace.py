@@ -187,6 +187,20 @@ class Flows(Table, frozen=True, kw_only=True):
     is_start: I8
 
 
+class CpuSamples(Table, frozen=True, kw_only=True):
+    """Moments at which a host thread ran on a CPU (nsys only, where it sampled); codes are -1 where that is not known.
+
+    `name` is the function that ran and `module` the file that holds it; `caller` is the innermost function of the
+    program's own around it, or itself: not of the C library, the driver or Python's interpreter.
+    """
+
+    start_ns: I64
+    thread: I32
+    name: I32
+    module: I32
+    caller: I32
+
+
 EMBEDDED: Final = "embedding "
 
 
@@ -318,6 +332,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     sync_rows: DeviceSpans
     memory: MemoryEvents
     flows: Flows
+    samples: CpuSamples
     work: CountedWork
     steps: tuple[Step, ...]
     step_source: str

@@ -91,11 +91,15 @@ def _innermost(start: I64, end: I64, at_ns: I64) -> NDArray[np.intp]:
     if start.size == 0:
         return place
     parent = _parents(start, end)
+    climbing = np.flatnonzero(place >= 0)
     for _ in range(256):  # climb from the latest that started to the first that has not ended
-        outside = (place >= 0) & (end[np.maximum(place, 0)] <= at_ns)
-        if not outside.any():
+        here = place[climbing]
+        is_outside = end[here] <= at_ns[climbing]
+        climbing = climbing[is_outside]
+        if climbing.size == 0:
             break
-        place = np.where(outside, parent[np.maximum(place, 0)], place)
+        place[climbing] = above = parent[here[is_outside]]
+        climbing = climbing[above >= 0]
     return place
 
 

@@ -113,7 +113,7 @@ def idle_places(
     start, end = gaps.start_ns[long], gaps.end_ns[long]
     if start.size == 0:
         return IdlePlaces()
-    causes = {part: cause.covered_ns(start, end) for part, cause in _parts(idle).items() if cause}
+    causes = {part: _inside_ns(cause, gaps)[long] for part, cause in _parts(idle).items() if cause}
     total = {part: int(spent.sum()) for part, spent in causes.items()}
     row = ending_rows(trace, activity, end)
     name = np.where(row >= 0, trace.gpu.name[row], -1)
@@ -143,6 +143,12 @@ def idle_places(
             )
         )
     return IdlePlaces(places=tuple(places), total_ns=total, n_gaps=int(start.size))
+
+
+def _inside_ns(cause: Intervals, gaps: Intervals) -> I64:
+    """How much of each gap a cause has: each of its intervals lies in one gap, since between two the device works."""
+    gap = np.searchsorted(gaps.start_ns, cause.start_ns, "right") - 1
+    return np.bincount(gap, weights=cause.lengths_ns, minlength=len(gaps)).astype(np.int64)
 
 
 def _parts(idle: IdleCauses) -> dict[str, Intervals]:
@@ -235,7 +241,7 @@ def _meanwhile(trace: Trace, lines: Mapping[int, str], code: int) -> str:
 
 def _grouped(keys: Sequence[NDArray[np.integer[Any]]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The number of each row's group, those with equal keys, and the first row of each group."""
-    order = np.lexsort(keys)
+    order = np.argsort(_as_one(keys), kind="stable")
     is_new = np.zeros(order.size, np.bool_)
     is_new[0] = True
     for key in keys:
@@ -244,6 +250,14 @@ def _grouped(keys: Sequence[NDArray[np.integer[Any]]]) -> tuple[NDArray[np.intp]
     group = np.empty(order.size, np.intp)
     group[order] = np.cumsum(is_new) - 1
     return group, order[is_new]
+
+
+def _as_one(keys: Sequence[NDArray[np.integer[Any]]]) -> I64:
+    """One key for several (from -1 on), the last the most significant: tables of names leave room in 64 bits."""
+    one = np.zeros(keys[0].size, np.int64)
+    for key in reversed(keys):
+        one = one * (int(key.max(initial=-1)) + 2) + key + 1
+    return one
 
 
 def _usual(group: NDArray[np.intp], codes: NDArray[np.int32], length: I64) -> NDArray[np.int32]:

@@ -37,23 +37,27 @@ def superseding(
 
 
 def ranked_causes(findings: Sequence[Finding]) -> list[Finding]:
-    """The causes, the largest expected gain first; of two on the same time the one that names what to change."""
+    """The causes, the largest expected saving first; of two on the same time the one that names what to change."""
     named = [finding for finding in findings if kind_of(finding.id).bottleneck is not None]
     standing = [
         _with_joined(finding, named)
         for finding in named
         if superseding(finding, findings, Way.JOINED, Way.BEHIND) is None
     ]
-    return sorted(standing, key=_order)
+    return sorted(standing, key=order)
 
 
-def _order(finding: Finding) -> float:
-    return -finding.fraction * finding.confidence
+def order(finding: Finding) -> tuple[float, float]:
+    """Its place among findings, the least first: by what a fix saves at most, as the ceiling says, times how sure.
+
+    Not by its part of the bar, which is where time goes, not what a change gives.
+    """
+    return -finding.recoverable_ns * finding.confidence, -finding.fraction * finding.confidence
 
 
 def led_by(lead: Finding | None, others: Iterable[Finding]) -> list[Finding]:
-    """The finding of the headline, then the others: what removing each gives, times how sure, the largest first."""
-    rest = sorted(others, key=lambda one: (-one.recoverable_ns * one.confidence, _order(one)))
+    """The finding of the headline, then the others, the largest expected saving first."""
+    rest = sorted(others, key=order)
     return rest if lead is None else [lead, *(one for one in rest if one is not lead)]
 
 
@@ -72,5 +76,5 @@ def put_first(causes: Sequence[Finding]) -> Sequence[Finding]:
     ahead = [cause for cause in causes if superseding(top, [cause], Way.SECOND) is not None]
     if not ahead or top.fraction >= kind.limit("headline"):
         return causes
-    first = min(ahead, key=_order)
+    first = min(ahead, key=order)
     return causes if first.fraction < kind.limit("window") else [first, *(one for one in causes if one is not first)]

@@ -60,7 +60,7 @@ def decide(case: Case) -> Verdict:
     is_mostly_work = case.budget.fraction("compute") >= NEARLY_ALL_WORK
     # lateness is tested against chance, not by share alone
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
-    if top is not None and top.fraction >= DOMINANT and (is_late or not is_mostly_work):
+    if top is not None and _weight(case, top) >= DOMINANT and (is_late or not is_mostly_work):
         return _bound(case, compete.put_first(causes))
     if case.budget.fraction("compute") >= MOSTLY_WORK:
         beside = next((one for one in causes if one.fraction >= _LEAST_BESIDE_PEERS.get(one.id, 1)), None)
@@ -87,14 +87,20 @@ def _starting(case: Case, top: Finding | None) -> Finding | None:
     )
 
 
+def _weight(case: Case, finding: Finding) -> float:
+    """Share (0-1) of the step that a cause has or that a fix saves at most, the larger: debts are paid elsewhere."""
+    whole_ns = case.step_ns or case.budget.window_ns
+    return max(finding.fraction, finding.recoverable_ns / whole_ns if whole_ns else 0.0)
+
+
 _SMALL: Final = "the largest cause has less than {} of the window: it is less certain that it is the bottleneck"
 
 
 def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     top, kind = causes[0], kind_of(causes[0].id)
-    close = len(causes) > 1 and causes[1].fraction >= 0.8 * top.fraction
+    close = len(causes) > 1 and causes[1].recoverable_ns >= 0.8 * top.recoverable_ns
     # what is measured against peers is as true where it is small
-    is_sure = top.fraction >= DOMINANT or top.id in _LEAST_BESIDE_PEERS
+    is_sure = _weight(case, top) >= DOMINANT or top.id in _LEAST_BESIDE_PEERS
     confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6)
     if case.budget.fraction("compute") >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
@@ -128,7 +134,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     compute, said = case.budget.fraction("compute"), format_fraction(case.budget.shown("compute"))
     work = shown.of_work(case)
     weighty = [f for f in (*work, *causes) if f.severity in (Severity.HIGH, Severity.MEDIUM)]
-    weighty.sort(key=lambda f: -f.fraction * f.confidence)
+    weighty.sort(key=compete.order)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     top = weighty[0] if weighty else None
     listed = compete.led_by(top or next(iter(work), None), (*work, *causes))

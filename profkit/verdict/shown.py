@@ -50,7 +50,8 @@ def headline(case: Case, top: Finding) -> str:
     """The largest cause with its share; of a late rank alone, for the others wait longer than a fix saves."""
     if kind_of(top.id).bottleneck is Bottleneck.STRAGGLER:
         return top.title
-    return f"{top.title}: {format_fraction(shown_share(top, case.budget))} of the window"
+    share = shown_share(top, case.budget if case.is_alone else None)
+    return f"{top.title}: {format_fraction(share)} of the window"
 
 
 def ceiling(case: Case, top: Finding) -> float | None:
@@ -85,14 +86,19 @@ def largest_part(budget: Budget) -> str:
 
 def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
     """What one should know before believing the verdict."""
-    said = [*case.failed_checks, *case.notes]
+    of = (
+        "" if case.is_alone or case.rank is None else f"on rank {case.rank}: "
+    )  # of all ranks' other numbers are others
+    said = [*case.failed_checks, *(of + note for note in case.notes)]
     if case.turnaround_fraction >= MANY_GAPS:
         share = format_fraction(case.turnaround_fraction)
-        said.append(f"{share} of the window is gaps between operations that were queued in time: many short kernels")
+        said.append(
+            f"{of}{share} of the window is gaps between operations that were queued in time: many short kernels"
+        )
     if case.is_cpu:
-        said.append("CPU trace: dispatch cost is estimated, not measured")
-        if top is not None:  # measured: analyses/data_removal
-            said.append("on CPUs the real gain can differ from this estimate")
+        # What a fix gives on crowded cores was measured: analyses/data_removal.
+        gain = "" if top is None else ", and the real gain can differ"
+        said.append(f"CPU trace: dispatch is estimated{gain}")
     if case.step_ns is None:
         said.append("no steps found: all numbers are for the whole recorded window")
     if top is not None and case.is_alone and kind_of(top.id).alone_caveat:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.input import InputWaits, judge, measure
+from profkit.analyzers.input import ONCE, InputWaits, judge, measure
 from profkit.timeline import Facts
 from tests.analyzers.test_findings import Job
 
@@ -54,6 +54,14 @@ def test_waits_of_several_lengths_are_a_range_and_the_step_that_stands_out_is_na
     (finding,) = judge(found)
     assert finding.evidence[1].statement == "each step waits once, 100 us to 500 us"
     assert "the step that waits longest has 60.0 % of all waiting" in finding.evidence[2].statement
+
+
+@pytest.mark.parametrize(("share", "n_steps", "is_once"), [(0.8, 3, True), (0.799, 3, False), (0.8, 2, False)])
+def test_waiting_of_one_step_from_four_fifths_on_is_once(share: float, n_steps: int, is_once: bool) -> None:
+    found = waiting()
+    (finding,) = judge(replace(found, top_step_share=share, scope=replace(found.scope, n_steps=n_steps)))
+    assert finding.title.endswith(ONCE) == is_once
+    assert finding.confidence == (0.5 if is_once else 0.9)
 
 
 def test_waits_in_some_steps_only_are_counted() -> None:

@@ -78,6 +78,20 @@ def test_the_launch_to_profile_is_the_one_that_has_the_time():
     assert (found.top[0].typical_launch, found.top[0].typical_ns) == (2, 900 * US)
 
 
+def test_launches_are_named_of_the_hottest_kernel_and_of_the_hottest_that_memory_limits():
+    """Of twelve launches: the fourth CONVOLUTION, the third MUL; of the others a next tool names none."""
+    lengths = {CONVOLUTION: (99, 99, 99, 900), "some_kernel": (50, 50, 50, 700), MUL: (40, 40, 500, 40)}
+    rows = []
+    for number, (name, length) in enumerate(((name, of[k]) for k in range(4) for name, of in lengths.items()), 1):
+        at = 10**9 + 1_000 * US * number
+        rows += [launch(at, at + 2 * US, correlation=number)]
+        rows.append(kernel(name, at + 5 * US, at + (5 + length) * US, correlation=number))
+    found = measure(Facts.of(trace_of(rows)))
+    assert isinstance(found, Kernels)
+    launches = {use.name: (use.typical_launch, use.typical_ns // US) for use in found.top}
+    assert launches == {CONVOLUTION: (3, 900), "some_kernel": (None, 0), MUL: (2, 500)}
+
+
 NHWC = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>(Params)"
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16"
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from profkit.analyzers.memory import judge, measure
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, kernel, launch, span, trace_of
+from profkit.timeline import Facts
 
 BASE = 10**9
 US = 1000
@@ -110,3 +113,18 @@ def test_a_short_trace_of_a_steady_job_is_no_first_pass(job, is_refused):
 def test_a_step_chosen_by_hand_is_set_against_the_others(of, is_refused):
     rank, _ = triage_trace(allocating(steps=8, of=tuple(of)), step_range=(2, 3))
     assert ("steps.first_pass" in {check.id for check in rank.checks if not check.ok}) == is_refused
+
+
+@pytest.mark.parametrize(
+    ("peak", "capacity", "said"),
+    [
+        (30 * 10**9, 40 * 10**9, "30.0 GB of 40.0 GB reserved at peak; reserved memory shrank 2 times"),
+        (30 * 10**9, None, "30.0 GB reserved at peak; reserved memory shrank 2 times"),
+        (None, None, ""),
+    ],
+)
+def test_reserved_memory_is_said_where_the_trace_has_it(peak, capacity, said):
+    measured = measure(Facts.of(allocating(steps=6, of=tuple(range(6)))))
+    (finding,) = judge(replace(measured, peak_reserved_bytes=peak, capacity_bytes=capacity, n_reserved_drops=2))
+    assert said in [*(one.statement for one in finding.evidence), ""]
+    assert ("memory.peak_reserved_bytes" in {one.metric for one in finding.evidence}) == bool(said)

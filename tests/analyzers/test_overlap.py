@@ -119,3 +119,46 @@ def test_the_library_is_called_as_the_device_calls_it() -> None:
         rank, _ = triage_trace(reduced(16, 393, hip=hip))
         found = next(one for one in rank.findings if one.id == "comm.exposed")
         assert found.next_tools[0].look_for.startswith(name)
+
+
+def hidden_at_most(picture: str) -> tuple[int, float | None]:
+    """(What a fix saves at most, what overlap alone saves, if said) in the window, us."""
+    facts = Facts.of(draw(picture))
+    (finding,) = judge(measure(facts))
+    said = [item.value / US for item in finding.evidence if item.metric == "comm.hideable_ns"]
+    return finding.recoverable_ns * facts.n_steps // US, said[0] * facts.n_steps if said else None
+
+
+def test_overlap_hides_no_more_than_the_compute_that_there_is() -> None:
+    assert hidden_at_most("""
+        steps   | 0...................
+        gpu s7  | ....KKKK............
+        gpu s20 | ......NNNNNNNNNNNN..
+    """) == (10, 2)  # two of four us of compute hide some already
+
+
+def test_compute_of_one_step_hides_no_communication_of_another() -> None:
+    assert hidden_at_most("""
+        steps   | 0...............1...............
+        gpu s7  | KK..............KKKKKKKKKKKK....
+        gpu s20 | ....NNNNNNNNNN..............NNN.
+    """) == (13, 5)
+
+
+def test_overlap_that_can_hide_all_is_not_set_apart() -> None:
+    assert hidden_at_most("""
+        steps   | 0...................
+        gpu s7  | KKKKKKKKKK..........
+        gpu s20 | ..........NNNNNNNN..
+    """) == (8, None)
+
+
+def test_communication_under_which_the_host_was_late_is_no_saving() -> None:
+    # without the collective, the host would launch the second kernel at 14 all the same
+    assert hidden_at_most("""
+        steps   | 0.......................
+        gpu s7  | .KKKKKKKK.......KKKKKKKK
+        gpu s20 | .........NNNNNNN........
+        main    | L.L...........L.........
+        main    | ...OOOOOOOOOOO..........
+    """) == (2, None)

@@ -139,9 +139,15 @@ def test_launches_that_waits_make_late_are_not_blamed_on_the_host(late: float, f
     (sync,) = judge(replace(found_in(HELD_THEN_LATE), worst_share=0.0))
     assert sync.fraction == pytest.approx(0.34, abs=0.01)
     bound = LAUNCH_BOUND.found(
-        fraction=late, confidence=0.85, recoverable_ns=1, evidence=sync.evidence, fix="", severity=sync.severity
+        fraction=late,
+        confidence=0.85,
+        recoverable_ns=round(late * 10**6),
+        evidence=sync.evidence,
+        fix="",
+        severity=sync.severity,
     )
-    assert ranked_causes([bound, sync])[0].id == first
+    held = replace(sync, recoverable_ns=round(sync.fraction * 10**6))
+    assert ranked_causes([bound, held])[0].id == first
 
 
 def test_spread_idle_time_is_called_spread() -> None:
@@ -179,3 +185,29 @@ def test_the_advice_is_about_the_calls_that_take_the_time(
     (finding,) = judge(replace(found, scope=scope, gain_ns=50 * US, worst_share=0.3, callers=callers, blocked_ns=100))
     assert finding.fix.startswith(fix)
     assert ("; " in finding.fix) == ("; " in fix)
+
+
+@pytest.mark.parametrize(
+    ("host_us", "kernel_us", "first"),
+    [
+        (12, 4, "host.launch_bound"),  # without the waits, the host's 12 us of 17 still set the pace
+        (5, 11, "host.sync"),  # without the waits, the host is ahead: it was late because it was held
+    ],
+)
+def test_of_waits_and_late_launches_the_one_without_which_more_is_saved_leads(
+    host_us: int, kernel_us: int, first: str
+) -> None:
+    n = 12
+    each = host_us + kernel_us + 1
+    gpu = ("." * (host_us + 1) + "K" * kernel_us) * n
+    main = ("." * host_us + "L" + "S" * kernel_us) * n
+    ops = ("O" * host_us + "." * (each - host_us)) * n
+    steps = "".join(f"{step}" + "." * (3 * each - 1) for step in range(n // 3))
+    analysed = analyse(draw(f"steps | {steps}\ngpu s7 | {gpu}\nmain | {main}\nmain | {ops}"))
+    main_device = analysed.facts.main_device
+    assert main_device is not None
+    # three times a step: the shorter of both is hidden without the waits, all of the host's without its work
+    gains = main_device.gains
+    assert gains.sync_ns == pytest.approx(n * min(host_us, kernel_us) * US, rel=0.35)
+    assert gains.host_ns == pytest.approx(n * host_us * US, rel=0.35)
+    assert analysed.verdict.findings[0].id == first

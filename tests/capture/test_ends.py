@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import signal
 import subprocess
@@ -12,7 +11,7 @@ import time
 import pytest
 
 from profkit.api import triage
-from tests.capture.running import ENVIRONMENT, ROOT, SCRIPTS, capture, manifest, names, run, trace
+from tests.capture.running import ENVIRONMENT, ROOT, SCRIPTS, capture, names, run, trace
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.torch
 PLAIN = str(SCRIPTS / "plain.py")
 
 
-@pytest.mark.parametrize(("end", "code"), [("raise", 1), ("exit", 3), ("sigterm", -signal.SIGTERM)])
+@pytest.mark.parametrize(("end", "code"), [("raise", 1), ("sigterm", -signal.SIGTERM)])
 def test_an_early_end_keeps_its_code_and_what_was_recorded(end, code, tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", end)
     assert (done.code, done.out) == (code, "")
@@ -131,26 +130,3 @@ def test_another_sitecustomize_is_run_and_sys_path_is_as_before(tmp_path):
     done = capture(tmp_path / "out", sys.executable, "-c", script, "a", PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert done.out == expected.out
     assert done.out.startswith("theirs")
-
-
-def test_a_secret_on_the_command_line_stays_out_of_every_file(tmp_path):
-    secret = "hf_" + "a1B2" * 8
-    line = (PLAIN, "30", "0", f"--token={secret}")
-    done = capture(tmp_path / "out", sys.executable, *line)
-    assert done.code == 0
-    assert secret not in (tmp_path / "out" / "capture.json").read_text()
-    assert secret not in str(trace(tmp_path / "out"))
-    assert "[redacted]" in manifest(tmp_path / "out")["command"]
-    written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"capture.json", "rank0.pt.trace.json.gz", "rank0.places.json.gz"}
-    assert secret not in gzip.decompress((tmp_path / "out" / "rank0.places.json.gz").read_bytes()).decode()
-
-
-def test_a_thread_that_ends_inside_the_window_leaves_no_profiler_behind(tmp_path):
-    script = (ROOT / "tests" / "capture" / "users" / "threaded.py").read_text().replace("range(40)", "range(17)")
-    script = script.replace("import torch\n", "from tests.capture import no_dynamo\nimport torch\n", 1)
-    (tmp_path / "short.py").write_text(script)
-    plain = run(sys.executable, str(tmp_path / "short.py"))
-    done = capture(tmp_path / "out", sys.executable, str(tmp_path / "short.py"))
-    assert (done.code, done.out) == (0, plain.out), done.err
-    assert trace(tmp_path / "out")["profkit_is_cut"] is True

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.capture.running import capture, trace
+from tests.capture.running import capture, manifest, trace
 from tests.test_secrets import MIXED, SHAPES, TEXTS, VALUES, drawn, is_gone
 
 pytest.importorskip("torch")
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.torch
 
 RANGES = ("bearer header", "password in a connection URL", "exported", "azure sas", "flag")
 TRAINING = """
+from tests.capture import no_dynamo
 import json, os, sys, torch
 ranges, metadata = json.load(open(os.environ["RANGES_FILE"]))
 model = torch.nn.Linear(4, 1)
@@ -81,7 +82,9 @@ def test_no_planted_secret_is_left_behind(tmp_path):
         left = {path: path.read_bytes() for path in Path(temporary).rglob("*") if path.is_file()}
     assert (done.code, done.out) == (1, "done\n"), done.err
     left |= {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and given not in path.parents}
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["capture.json", "rank0.pt.trace.json.gz"]
     assert {"capture.json", "rank0.pt.trace.json.gz"} <= {path.name for path in left}
+    assert "[redacted]" in manifest(tmp_path / "out")["command"]
     content = trace(tmp_path / "out")
     found = [event["name"] for event in content["traceEvents"] if event.get("cat") == "user_annotation"]
     assert sum("[redacted]" in name for name in found) == 5 * len(ranges)

@@ -18,6 +18,7 @@ from profkit.capture.tools.ncu import MOST_NAMED, NO_COLLECTIVES, target_of
 from profkit.capture.tools.nsight import counters_are_closed
 from profkit.errors import UsageError
 from profkit.testing import kernel, launch, span, to_json
+from tests.calling import profkit
 from tests.capture.running import ROOT
 from tests.special import within
 
@@ -73,10 +74,7 @@ class Machine:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PATH": f"{self.bin}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "profkit", *words]
-        return subprocess.run(
-            command, env=env, cwd=self.folder, capture_output=True, text=True, check=False, timeout=60
-        )
+        return profkit(*words, cwd=self.folder, env=env)
 
     def calls(self, name: str) -> list[list[str]]:
         lines = [json.loads(line) for line in self.calls_file.read_text().splitlines()]
@@ -126,6 +124,14 @@ def test_nsys_of_every_age_gets_what_it_knows(machine, version):
     assert (done.returncode, done.stdout) == (3, "job --lr 3\n")
     assert f"profkit triage {out}/profile.sqlite" in done.stderr
     assert ("they hold the environment with its secrets" in done.stderr) == (version == "2020.3")
+
+
+@pytest.mark.parametrize(("version", "sampled"), [("2020.3", "cpu"), ("2026.1", "process-tree")])
+def test_cpu_samples_are_asked_for_in_the_words_of_the_version(machine, version, sampled):
+    machine.install("nsys", version)
+    machine.run("nsys", "-o", "out", "--also", "waits,samples", "--", "job", "0")
+    run, _ = machine.calls("nsys")
+    assert run[1:4] == ["--trace=cuda,nvtx,osrt", f"--sample={sampled}", "--cpuctxsw=process-tree"]
 
 
 @pytest.mark.parametrize("version", NCU)
@@ -438,7 +444,7 @@ def test_a_command_that_anybody_may_have_written_is_shown_and_not_repeated(machi
     assert not [command for command in commands if "rm" in command.split()]
     shown = machine.run("triage", "t.json").stdout
     shown = " ".join(shown.split())
-    assert "the file gives this command: rm -r data - the commands above say python train.py: put yours" in shown
+    assert "recorded with rm -r data (says the file); --command puts yours in place of train.py" in shown
 
 
 AS_ON_CUDA = """

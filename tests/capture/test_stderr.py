@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profkit.capture.runner import SITE
-from tests.capture.running import ROOT, run
+from tests.capture.running import ROOT, run, run_forked
 
 SECRET = "hf_" + "a1B2" * 8
 BAD = f"\\x1b]52;c;eA==\\x07 token={SECRET} \\u202e"
@@ -73,11 +73,12 @@ def test_a_script_without_stderr_runs_as_it_would(closes, version, tmp_path):
 
 
 FAILING = """
-import sys
+import os, sys
 import torch
 from profkit.capture.inside import inject
 from profkit.capture.options import Options
 {odd}
+os.chdir(sys.argv[1])
 controller = inject.begin(Options(folder="out", capture_id="1" * 32))
 def fails(*_): raise {error}
 controller._finder.optimizer_stepped = fails
@@ -87,40 +88,62 @@ print(controller.stage, controller.reason)
 """
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("error", [f'RuntimeError("{BAD}")', "Odd", f'type("{BAD}", (ValueError,), {{}})("x")'])
-@pytest.mark.parametrize("before", ["", "sys.stderr = None", "sys.stderr.close()"])
-def test_a_failure_of_the_capture_is_a_harmless_line(error, before, tmp_path):
-    pytest.importorskip("torch")
-    script = FAILING.format(odd=ODD, error=error, before=before)
-    done = run(sys.executable, "-c", script, cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert done.out.startswith("done the capture failed, but the script runs on (")
-    assert_harmless(done.out + done.err)
-    assert done.out.count("\n") == 1
-    assert done.err.count("profkit: the capture failed") == (not before)
+ERRORS = {"text": f'RuntimeError("{BAD}")', "no text": "Odd", "odd type": f'type("{BAD}", (ValueError,), {{}})("x")'}
+BEFORE = {"open": "pass", "none": "sys.stderr = None", "closed": "sys.stderr.close()"}
+"""What has become of stderr."""
 
 
 SESSION = """
-import sys
+import os, sys
 import torch
 from profkit.capture import session
 from profkit.capture import lines
 lines.told = lambda facts, folder: ["rank 0: {bad}\\n  out/{bad}.gz"]
+os.chdir(sys.argv[1])
 with session("out"):
     {before}
 print(7)
 """
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("before", ["pass", "sys.stderr = None"])
-def test_what_a_session_tells_is_harmless_lines(before, tmp_path):
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """How each of those scripts ended, in a process of its own: torch is imported once for them."""
     pytest.importorskip("torch")
-    done = run(sys.executable, "-c", SESSION.format(bad=BAD, before=before), cwd=tmp_path)
+    folder = tmp_path_factory.mktemp("stderr")
+    scripts = {
+        (error, before): FAILING.format(odd=ODD, error=ERRORS[error], before=BEFORE[before])
+        for error in ERRORS
+        for before in BEFORE
+    }
+    scripts |= {before: SESSION.format(bad=BAD, before=BEFORE[before]) for before in ("open", "none")}
+    calls = []
+    for number, script in enumerate(scripts.values()):
+        (folder / str(number)).mkdir()
+        (folder / f"{number}.py").write_text(script)
+        calls.append((str(folder / f"{number}.py"), str(folder / str(number))))
+    return dict(zip(scripts, run_forked(folder / "ran", calls), strict=True))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_failure_of_the_capture_is_a_harmless_line(error, before, ended):
+    done = ended[error, before]
+    assert done.code == 0, done.err
+    assert done.out.startswith("done the capture failed, but the script runs on (")
+    assert_harmless(done.out + done.err)
+    assert done.out.count("\n") == 1
+    assert done.err.count("profkit: the capture failed") == (before == "open")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("before", ["open", "none"])
+def test_what_a_session_tells_is_harmless_lines(before, ended):
+    done = ended[before]
     assert (done.code, done.out) == (0, "7\n"), done.err
     assert_harmless(done.err)
-    if before == "pass":
+    if before == "open":
         head, below = done.err.splitlines()
         assert head.startswith("profkit: rank 0: ?]52;c;eA==? token=[redacted]")
         assert below.startswith("  out/?]52")

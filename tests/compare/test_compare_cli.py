@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -24,6 +23,7 @@ from profkit.render.schema import schema
 from profkit.render.terminal import compare as terminal
 from profkit.render.words.compare import finding_sentences
 from profkit.testing import span, to_json
+from tests.calling import profkit
 from tests.compare.drawn import LOADER, K, N, compared, host, job
 from tests.conftest import ROOT
 from tests.golden import PAIRS, comparison_renderings
@@ -33,8 +33,7 @@ WORKERS2 = ROOT / "traces" / "data_workers2_cpu.pt.trace.json.gz"
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "profkit", "compare", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, check=False, cwd=ROOT, text=True)
+    return profkit("compare", *arguments)
 
 
 def call(*arguments: object) -> int:
@@ -234,7 +233,7 @@ def test_the_first_line_says_whose_step_it_is_and_the_table_that_its_steps_are_p
     told = page(*sides)
     assert "unprofiled step: 500 -> 400 us/step" in told
     assert "what happened in these two captures, per profiled step (one run each)" in told
-    assert "the first line is of the slowest rank's step; all other numbers, also those in tables, are means" in told
+    assert "first line: the slowest rank's step; all else: means over ranks" in told
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
@@ -339,6 +338,5 @@ def test_a_table_of_many_arms_is_asked_about(tmp_path):
 
 
 def test_the_schema_is_printed():
-    line = [sys.executable, "-m", "profkit", "schema", "compare"]
-    printed = json.loads(subprocess.run(line, capture_output=True, check=True, cwd=ROOT).stdout)
+    printed = json.loads(profkit("schema", "compare").stdout)
     assert printed["properties"]["schema"]["const"] == compare_json.SCHEMA_ID

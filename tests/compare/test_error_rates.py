@@ -21,9 +21,11 @@ from analyses.error_rates.simulate import (
 )
 from profkit.compare.bench.interleaved import Design, looks
 from profkit.compare.stats.judge import Answer
+from tests.conftest import IN_FULL
 
 SESSIONS = 600
 STEADY = Machine()
+RUNS = (3, 4, 8, 16) if IN_FULL else (3, 8)
 DRIFTING = Machine(drift=0.05)
 
 
@@ -32,14 +34,16 @@ def is_kept(rate: float, n_sessions: int, limit: float = 0.05) -> bool:
     return stats.binomtest(round(rate * n_sessions), n_sessions, limit, alternative="greater").pvalue > 0.001
 
 
-@pytest.mark.parametrize("n", [3, 4, 8, 16])
+@pytest.mark.sampled
+@pytest.mark.parametrize("n", RUNS)
 def test_false_alarms_with_steps_that_are_alike(n: int) -> None:
     changes = judge_all(sessions(SESSIONS, n, STEADY), is_blocked=False)
     assert is_kept(alarms(changes), SESSIONS)
     assert 0.93 <= coverage(changes, 0) <= 0.98
 
 
-@pytest.mark.parametrize("n", [3, 4, 8, 16])
+@pytest.mark.sampled
+@pytest.mark.parametrize("n", RUNS)
 def test_false_alarms_on_a_drifting_machine_with_interleaved_runs(n: int) -> None:
     changes = judge_all(sessions(SESSIONS, n, DRIFTING), is_blocked=True)
     assert is_kept(alarms(changes), SESSIONS)
@@ -54,7 +58,8 @@ def test_without_their_blocks_drifting_runs_cost_power_not_truth() -> None:
     assert coverage(free, 0.03) > 0.97
 
 
-@pytest.mark.parametrize(("n", "effect"), [(4, 0.04), (8, 0.04), (8, 0.5), (16, 0.02)])
+@pytest.mark.sampled
+@pytest.mark.parametrize(("n", "effect"), [(4, 0.04), (8, 0.5), *([(8, 0.04), (16, 0.02)] if IN_FULL else [])])
 def test_coverage_of_intervals_where_something_changed(n: int, effect: float) -> None:
     changes = judge_all(sessions(SESSIONS, n, STEADY, effect=effect), is_blocked=False)
     assert 0.93 <= coverage(changes, effect) <= 0.98
@@ -95,7 +100,8 @@ def test_equivalence_is_seldom_claimed_of_a_change_at_the_margin() -> None:
     assert sum(change.answer is Answer.EQUIVALENT for change in same) > 190
 
 
-@pytest.mark.parametrize("machine", [STEADY, DRIFTING])
+@pytest.mark.sampled
+@pytest.mark.parametrize("machine", [STEADY, DRIFTING] if IN_FULL else [DRIFTING])
 def test_an_early_end_keeps_the_error_rate(machine: Machine) -> None:
     design = Design(n_blocks=8, stops_early=True, margin=0.001)
     found, used = early_alarms(200, design, machine)

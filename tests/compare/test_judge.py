@@ -15,6 +15,7 @@ from scipy import stats
 from profkit.compare.stats.inference import batch_means_error, paired, permutation_p, welch
 from profkit.compare.stats.judge import Answer, Judgement, Sample, judge
 from tests.conftest import ROOT
+from tests.special import within
 
 SEED = ROOT.parent / "shared" / "data" / "seeds" / "fsdp_study"
 # The seed's facts: tokens/s of four runs on 8 GPUs without and with forward prefetch.
@@ -230,6 +231,20 @@ def test_the_runs_that_would_settle_it() -> None:
         return (stats.t.ppf(0.975, df) + stats.t.ppf(0.8, df)) * math.sqrt(sum(spread) / n)
 
     assert detectable(change.runs_to_settle) <= effect < detectable(change.runs_to_settle - 1)
+
+
+@pytest.mark.parametrize("after", [(10, 11, 12, 13), (13 + 1e-9, 12, 11, 10)], ids=["no change", "next to none"])
+def test_no_number_of_runs_is_named_that_nobody_makes(after: tuple[float, ...]) -> None:
+    """With a margin of 0 % the smallest change counts, and a change of nothing takes endless runs to see."""
+    change = within(20, lambda: judge(times(10, 11, 12, 13), times(*after), margin=0.0))
+    assert isinstance(change, Judgement), change
+    assert (change.answer, change.runs_to_settle) == (Answer.INCONCLUSIVE, None)
+    assert change.sentence.endswith("or more")
+
+
+def test_runs_that_are_equal_are_neither_faster_nor_slower() -> None:
+    change = judge(times(10), times(10), margin=0.0)
+    assert "+0.0 %: no change in this pair; unproven" in change.sentence
 
 
 @pytest.mark.parametrize(

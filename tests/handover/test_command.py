@@ -23,7 +23,7 @@ from profkit.ingest.sources import source_of
 from profkit.pipeline import analyse
 from profkit.render.schema import schema
 from profkit.testing import to_json
-from tests.conftest import ROOT
+from tests.conftest import IN_FULL, ROOT
 from tests.handover.jobs import BLOCK, Job, Launch, Profile, exported, ncu_csv
 from tests.ingest.nsys_files import Export
 
@@ -284,14 +284,18 @@ class TestRealFiles:
     def resnet(self) -> str:
         return str(min((SHARED / "kineto" / "kineto-tb-samples" / "resnet50_num_workers_0").glob("769c3e*")))
 
-    @pytest.mark.parametrize("export", ["train_before_h100x2", "torch_infer_nvtx", "cupy_nvtx", "torch_tiny"])
+    @pytest.mark.sampled
+    @pytest.mark.parametrize(
+        "export", ["train_before_h100x2", *(["torch_infer_nvtx", "cupy_nvtx", "torch_tiny"] if IN_FULL else [])]
+    )
     def test_exports_of_other_jobs_are_refused(self, export):
         (path,) = (SHARED / "nsys").glob(f"*{export}*")
         told = triaged(self.resnet(), str(path))["handover"]
         assert told["status"] == "refused"
         assert [line["parts"] for line in told["timelines"]] == [[]]
 
-    @pytest.mark.parametrize("name", ["T4_cc7.5.csv", "GB200_cc10.0.log", "A100_cc8.0.txt"])
+    @pytest.mark.sampled
+    @pytest.mark.parametrize("name", ["T4_cc7.5.csv", *(["GB200_cc10.0.log", "A100_cc8.0.txt"] if IN_FULL else [])])
     def test_profiles_of_other_kernels_are_refused(self, name):
         (path,) = (SHARED / "ncu").glob(f"*{name}")
         told = triaged(self.resnet(), str(path))["handover"]

@@ -31,6 +31,10 @@ TABLES = {
     "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT, globalTid INTEGER,"
     " endGlobalTid INTEGER, textId INTEGER, domainId INTEGER",
     "OSRT_API": "start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, nameId INTEGER NOT NULL",
+    "COMPOSITE_EVENTS": "id INTEGER NOT NULL PRIMARY KEY, start INTEGER NOT NULL, cpu INTEGER, threadState INTEGER,"
+    " globalTid INTEGER, cpuCycles INTEGER NOT NULL",
+    "SAMPLING_CALLCHAINS": "id INTEGER NOT NULL, symbol INTEGER, module INTEGER, kernelMode INTEGER, thumbCode INTEGER,"
+    " unresolved INTEGER, specialEntry INTEGER, originalIP INTEGER, unwindMethod INTEGER, stackDepth INTEGER NOT NULL",
     "ThreadNames": "nameId INTEGER, priority INTEGER, globalTid INTEGER",
     "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
     "META_DATA_CAPTURE": "name TEXT, value TEXT",
@@ -119,6 +123,23 @@ class Export:
             "domainId": 0,
         }
         self.add("NVTX_EVENTS", **row)
+
+    def sample(
+        self, at: int, *frames: tuple[str | None, str], pid: int = RANK0, tid: int | None = None, state: int = 1
+    ) -> None:
+        """Add a CPU sample; `frames` are (function, module) from the innermost out, None where there is no symbol."""
+        id_ = len(self.rows.get("COMPOSITE_EVENTS", ())) + 1
+        owner = global_tid(pid, tid)
+        self.add("COMPOSITE_EVENTS", id=id_, start=at, cpu=0, threadState=state, globalTid=owner, cpuCycles=1)
+        for depth, (function, module) in enumerate(frames):
+            self.add(
+                "SAMPLING_CALLCHAINS",
+                id=id_,
+                symbol=self.string("0x7cfa361805c1" if function is None else function),
+                module=self.string(module),
+                unresolved=int(function is None),
+                stackDepth=depth,
+            )
 
     def _next(self) -> int:
         self._correlation += 1

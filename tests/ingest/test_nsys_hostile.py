@@ -15,6 +15,7 @@ import pytest
 from profkit.errors import ProfkitError, TraceFormatError, UnsupportedTraceError
 from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces
+from tests.calling import profkit
 from tests.conftest import ROOT
 from tests.ingest.nsys_files import Export, global_tid, training
 
@@ -194,7 +195,7 @@ def test_text_that_is_no_utf8_and_control_characters(tmp_path: Path) -> None:
     path = training().write(tmp_path / "x.sqlite", sql=sql)
     (trace,) = read_traces(str(path))
     assert {trace.name(int(code)) for code in trace.gpu.name} == {"\ufffd\x1b[31m\ufffd"}
-    done = _profkit("triage", str(path), "-v")
+    done = profkit("triage", str(path), "-v")
     assert "\x1b" not in done.stdout + done.stderr
 
 
@@ -339,7 +340,7 @@ def test_a_read_only_file_in_a_read_only_folder(tmp_path: Path) -> None:
 def test_the_command_line_says_one_line_and_leaves_with_3(tmp_path: Path) -> None:
     path = training().write(tmp_path / "x.sqlite", without=[KERNEL], sql=[f"CREATE VIEW {KERNEL} AS SELECT 1"])
     for command in ("triage", "info"):
-        done = _profkit(command, str(path))
+        done = profkit(command, str(path))
         assert done.returncode == 3
         assert done.stdout == ""
         said, hint = done.stderr.splitlines()
@@ -354,9 +355,3 @@ def test_the_command_line_says_one_line_and_leaves_with_3(tmp_path: Path) -> Non
     )
     assert piped.returncode == 3
     assert b"profkit triage reads those, by their path" in piped.stderr
-
-
-def _profkit(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "profkit", *arguments], capture_output=True, text=True, check=False, cwd=ROOT
-    )

@@ -96,6 +96,23 @@ def test_every_row_that_its_provenance_counts_arrives(path: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("path", FILES, ids=_id)
+def test_cpu_samples_agree_with_sql(path: Path, tmp_path: Path) -> None:
+    """As many as nsys took of processes with kernels, and as many without a symbol for the innermost frame."""
+    plain = _plain(path, tmp_path)
+    if not {"COMPOSITE_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"} <= _tables(plain):
+        pytest.skip("no CPU samples, or no kernels")
+    told = _select(
+        plain,
+        "SELECT count(*), sum(ifnull(c.unresolved, 0) != 0 OR s.value LIKE '[%') FROM COMPOSITE_EVENTS e"
+        " LEFT JOIN SAMPLING_CALLCHAINS c ON c.id = e.id AND c.stackDepth = 0 LEFT JOIN StringIds s ON s.id = c.symbol"
+        " WHERE e.threadState IN (0, 1)"
+        " AND e.globalTid >> 24 IN (SELECT globalPid >> 24 FROM CUPTI_ACTIVITY_KIND_KERNEL)",
+    )
+    found = [trace.samples for trace in read_traces(str(plain))]
+    assert told == [(sum(map(len, found)), sum(int((samples.name < 0).sum()) for samples in found))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=_id)
 def test_kernel_totals_agree_with_sql(path: Path, tmp_path: Path) -> None:
     """The SQL of NVIDIA's own cuda_gpu_kern_sum: count and time by demangled name."""
     plain = _plain(path, tmp_path)

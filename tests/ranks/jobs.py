@@ -11,8 +11,8 @@ from bench.simulated import Job, write_all
 
 
 def job_of(folder: Path, *, n_ranks: int = 4, late_us: dict[int, int] | None = None, **more) -> Path:
-    """Write a job of 40 kernels a step, give its folder."""
-    write_all(Job(n_ranks=n_ranks, n_kernels=40, late_us=late_us or {}, **more), folder)
+    """Write a job, of 40 kernels a step where nothing else is said; give its folder."""
+    write_all(Job(n_ranks=n_ranks, late_us=late_us or {}, **{"n_kernels": 40, **more}), folder)
     return folder
 
 

@@ -32,7 +32,7 @@ def test_ranks_late_in_turn_are_skew_and_nobodys_fault(tmp_path):
     exposed = [row.wait_ns for row in report.fleet.rows]
     assert min(exposed) <= skew.recoverable_ns <= 1.5 * max(exposed)
     assert metric(skew, "comm.wait_fraction") > 0.5
-    assert "comm.exposed on ranks 0-3: split across ranks" in report.fleet.explained[0]
+    assert "exposed communication of ranks 0-3: the table of ranks splits it" in report.fleet.explained[0]
 
 
 def test_slow_transfers_are_bandwidth(tmp_path):
@@ -146,8 +146,8 @@ def test_skew_that_follows_the_tokens_is_told_by_them(tmp_path):
     report = profkit.triage([str(folder)])
     skew = found(report, "token.skew")
     assert metric(skew, "tokens.correlation") > 0.9
-    assert report.fleet.explained[0].startswith("comm.skew")
-    assert "waiting follows token counts" in report.fleet.explained[0]
+    assert report.fleet.explained[0].startswith("the rank that waits longest waits ")
+    assert "it follows token counts" in report.fleet.explained[0]
 
 
 def test_one_rank_may_have_three_times_the_mean_and_more(tmp_path):

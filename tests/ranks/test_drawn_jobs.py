@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conftest import IN_FULL
 from tests.ranks.drawn_jobs import CAUSES, MATERIAL, drawn, tried
+
+N_SEEDS = 2 if IN_FULL else 1
 
 
 def seeds_of(cause: str, n: int) -> list[int]:
@@ -12,12 +15,14 @@ def seeds_of(cause: str, n: int) -> list[int]:
     return [seed for seed in range(100) if drawn(seed).cause == cause][:n]
 
 
-@pytest.mark.parametrize("seed", [seed for cause in CAUSES for seed in seeds_of(cause, 2)])
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", [seed for cause in CAUSES for seed in seeds_of(cause, N_SEEDS)])
 def test_the_right_rank_and_cause_where_it_costs_a_twentieth_of_the_step(seed):
     _, share, said = tried(seed)
     assert said == "right" or share < MATERIAL
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", range(N_SEEDS))
 def test_no_rank_of_a_healthy_job_is_named(seed):
     assert tried(seed, is_healthy=True)[2] == "right"

@@ -83,7 +83,7 @@ def test_victims_are_not_counted_again(late_job):
     assert {item.rank for item in report.findings if item.id == "comm.exposed"} == {2}  # its own transfer
     assert "comm.skew" not in ids(report)
     said = " ".join(report.fleet.explained)
-    assert "comm.exposed on ranks 0-1, 3" in said
+    assert "exposed communication of ranks 0-1, 3" in said
     assert "waiting for rank 2" in said
     assert "data" not in " ".join(report.verdict.ruled_out)
 
@@ -252,7 +252,7 @@ def test_many_healthy_ranks_share_a_row(tmp_path, n_ranks, n_rows):
 
 
 def test_hundred_ranks_fit_a_screen(tmp_path):
-    report = triaged(job_of(tmp_path, n_ranks=100, late_us={40: 6_000}, n_steps=10))
+    report = triaged(job_of(tmp_path, n_ranks=100, late_us={40: 6_000}, n_steps=10, n_kernels=8))
     text = terminal.render(report, width=80, color=False)
     lines = text.splitlines()
     commands = [line for line in lines if line.startswith("    ") and "--" in line]

@@ -19,7 +19,7 @@ from profkit.ranks.measure.waits import split
 from profkit.ranks.reduce.summary import summarise
 from profkit.timeline import Facts
 from tests.capture.running import ENVIRONMENT
-from tests.conftest import ROOT
+from tests.conftest import IN_FULL, ROOT
 from workloads.rank_cases import CASES
 
 HEALTHY = [case for case in CASES if case.n_ranks > 1 and case.study == "ddp" and case.category != "fault"]
@@ -110,6 +110,8 @@ def test_a_straggler_captured_afresh_is_named(tmp_path: Path):
 
 
 @pytest.mark.afresh
+@pytest.mark.sampled
+@pytest.mark.skipif(not IN_FULL, reason="takes a quarter of a minute: make afresh, make full")
 @pytest.mark.torch
 def test_healthy_ranks_captured_afresh_are_not_blamed(tmp_path: Path):
     pytest.importorskip("torch")

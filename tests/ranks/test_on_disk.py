@@ -47,6 +47,23 @@ def test_two_ranks_that_are_as_late_as_each_other_are_the_verdict(tmp_path, phas
     assert "if ranks 1, 3 were as fast as their peers" in said(first)
 
 
+@pytest.mark.parametrize(
+    ("phase", "name", "longer_ms"), [("device", "ampere_sgemm_64x64_nt", 4), ("work", "flash_fwd_kernel", 6)]
+)
+def test_a_rank_late_by_its_compute_names_the_kernel_that_takes_longer(tmp_path, phase, name, longer_ms):
+    """Half as long again: of 8 ms of products 4 ms; or 6 ms of a kernel that the other ranks do not run."""
+    report = report_on(tmp_path, Job(slow={1: 6 * MS}, phase=phase))
+    longer = found(report, "straggler.rank").seen("straggler.kernel_excess_ns")
+    assert longer.value == pytest.approx(12 * longer_ms * MS, rel=0.01)
+    assert longer.statement == f"{name} takes {longer_ms}.00 ms per step longer here than on the median rank"
+
+
+def test_a_rank_late_by_its_loader_has_no_kernel_that_takes_longer(tmp_path):
+    report = report_on(tmp_path, Job(slow={1: 6 * MS}))
+    metrics = {evidence.metric for evidence in found(report, "straggler.rank").evidence}
+    assert "straggler.kernel_excess_ns" not in metrics
+
+
 def test_the_ceiling_is_that_of_the_prediction_beside_it(tmp_path):
     report = report_on(tmp_path, Job(slow={1: 6 * MS, 3: 6 * MS}))
     prediction = report.fleet.prediction
@@ -98,9 +115,7 @@ def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
     assert late(report) == []
     skew = found(report, "comm.skew")
     assert skew.title == "ranks wait, mostly for rank 1, which is not a proven straggler"
-    assert "of the delay, but is not a proven straggler: rank 1 is latest in total, but that may be chance" in said(
-        skew
-    )
+    assert "of the delay; it is not proven to be late: rank 1 is latest in total, but that may be chance" in said(skew)
     assert "20 steps or more on every rank" in skew.next_tools[0].look_for
 
 
@@ -313,7 +328,7 @@ def test_of_two_groups_with_the_same_ranks_each_has_a_reason_of_its_own(tmp_path
     report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
     skew = found(report, "comm.skew")
     assert "group second of 4 ranks" in said(skew)
-    assert "is not a proven straggler: rank 2 is latest in total, but that may be chance" in said(skew)
+    assert "is not proven to be late: rank 2 is latest in total, but that may be chance" in said(skew)
 
 
 def _late_in_a_group_each(rank: int, groups: tuple[Group, Group, Group]) -> Iterator[Op]:
@@ -336,7 +351,7 @@ def test_waiting_is_explained_by_the_late_ranks_of_one_group_which_is_named(tmp_
     programs_by_rank = {rank: _late_in_a_group_each(rank, groups) for rank in range(4)}
     report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
     assert sorted(late(report)) == [1, 3]
-    assert report.fleet.explained[0].endswith(": rank 1 caused 100.0 % of the delay in group w of 4 ranks")
+    assert report.fleet.explained[0].endswith("; rank 1 causes 100.0 % of the delay in group w of 4 ranks")
 
 
 def test_a_range_that_covers_little_of_rank_0s_lateness_is_not_said_to_cover_it(tmp_path):

@@ -12,6 +12,7 @@ from profkit.ranks.measure.replay import MAX_ERROR, Counterfactual, ReplayRefusa
 from profkit.ranks.measure.stragglers import find_stragglers
 from profkit.ranks.measure.waits import split
 from profkit.ranks.reduce.records import PHASES
+from profkit.units import format_fraction
 from tests.ranks.overlap import Overlap, run
 from tests.ranks.simulate import MS, US, Job, simulate, without
 
@@ -94,7 +95,7 @@ def test_a_replay_that_misses_the_step_says_nothing():
     found = replayed(ranks)
     assert isinstance(found, ReplayRefusal)
     assert found.error_fraction > MAX_ERROR
-    assert f"by {found.error_fraction:.1%}, more than 3%" in found.reason
+    assert f"by {format_fraction(found.error_fraction)}, more than {format_fraction(MAX_ERROR)}" in found.reason
 
 
 def test_an_order_that_cannot_be_is_refused():

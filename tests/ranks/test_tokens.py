@@ -93,7 +93,7 @@ def test_equal_tokens_are_no_skew():
     found = skew_of(job(np.full((12, 4), 1024)))
     assert not found.is_found
     assert found.skew_fraction == 0.0
-    assert "0.0% more than the mean" in found.reason
+    assert "0.0 % more than the mean" in found.reason
     assert found.recoverable_ns == 0
 
 
@@ -147,7 +147,7 @@ def test_padding_waste():
 def test_little_padding_is_no_finding():
     found = padding_waste(job(np.full((12, 2), 1000), padded=np.full((12, 2), 1006)))
     assert not found.is_found
-    assert "0.6%" in found.reason
+    assert "0.6 %" in found.reason
 
 
 def test_padding_that_cannot_be_known():

@@ -23,6 +23,8 @@ class Machine:
         self.rows: list[Row] = []
         self.is_recording = False
         self.n = 0
+        self.at_ns: dict[int, tuple[int, int]] = {}
+        """From when to when each operation ran on the device, by the number of its launch."""
         self.began_ns = ORIGIN_NS
 
     def run(self) -> None:
@@ -96,6 +98,7 @@ class Machine:
         if item.what == "copy":
             self.host_ns = max(self.host_ns, end + 2_000)
         self.n += 1
+        self.at_ns[self.n] = start, end
         is_copy = item.what == "copy" or item.name == "aten::copy_"
         call = "cudaMemcpyAsync" if is_copy or item.what == "item" else "cudaLaunchKernel"
         self.write(launch(at, self.host_ns, correlation=self.n, name=call))

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.conftest import IN_FULL  # noqa: E402
 from workloads import ddp  # noqa: E402
 from workloads.ddp import MODES, Doses, read_doses  # noqa: E402
 from workloads.rank_steps import RankSteps, figures, slowest, spread_ns  # noqa: E402
@@ -85,6 +86,8 @@ def test_a_run_that_times_nothing_is_a_usage_error(capsys):
     assert "leaves no step to time" in capsys.readouterr().err
 
 
+@pytest.mark.sampled
+@pytest.mark.skipif(not IN_FULL, reason="as many processes as the straggler of tests/ranks/test_labs.py: make full")
 def test_two_ranks_take_different_samples_and_share_what_they_learn(on_two_ranks):
     """Half the batch on each of two ranks has the mean loss over both."""
     row = json.loads(on_two_ranks("workloads.ddp", "--mode=comm", "--extra-mb=0.5", *TINY))

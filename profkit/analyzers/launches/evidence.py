@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profkit.analyzers.base import idle_before
+from profkit.analyzers.base import idle_before, sampled_evidence
 from profkit.analyzers.launches.measured import Launches
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.budget import HOST_PARTS, label
@@ -40,6 +40,7 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             span_ns=result.longest_gap_ns,
         ),
         *idle_before(result.places, scope, *HOST_PARTS),
+        *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
         Evidence(
             statement=f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
             f" the GPU was idle{floor}",
@@ -128,4 +129,5 @@ def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             unit="fraction",
         ),
         *_os_evidence(result),
+        *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
     )

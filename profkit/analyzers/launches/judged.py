@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profkit.analyzers.base import Analyzer, idle_before, places_table
+from profkit.analyzers.base import Analyzer, idle_before, places_table, sampled_evidence
 from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence, one_place
 from profkit.analyzers.launches.measured import Launches, measure
 from profkit.analyzers.launches.rows import rows_of
@@ -16,6 +16,7 @@ from profkit.units import format_fraction, format_ns
 
 # Chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one.
 _EVENT_NS = 1_000_000
+_MOST_SAMPLED = 8  # chosen: rows of a table that is read
 _WAIT_FIX = (
     "find what the training thread waits for, a file, a lock or another process, and fetch or start that earlier"
 )
@@ -178,6 +179,7 @@ def _stall(result: Launches, late: int, fraction: float) -> Finding:
                 span_ns=result.longest_gap_ns,
             ),
             *idle_before(result.places, result.scope, *HOST_PARTS, "idle_sync"),
+            *sampled_evidence(result.samples, is_cpu=result.scope.is_cpu),
         ),
         fix="record steady steps (wait 10, warm up 5, record 12): a stall that recurs is real",
     )
@@ -203,8 +205,26 @@ def present(result: Launches) -> Section:
             "each_step_share": result.each_step_share,
             **({} if result.scope.is_cpu else {"turnaround_ns": result.turnaround_ns}),
             "op_cost_ns": result.op_cost_ns,
+            **({"n_samples": sum(one.n for one in result.samples)} if result.samples else {}),
         },
-        tables=(*places_table(result.places), *_top_operators(result)),
+        tables=(*places_table(result.places), *_top_operators(result), *_sampled(result)),
+    )
+
+
+def _sampled(result: Launches) -> tuple[TableView, ...]:
+    if not result.samples:
+        return ()
+    return (
+        TableView(
+            title="CPU samples " + ("between operators" if result.scope.is_cpu else "while the GPU waits for a launch"),
+            headers=("thread", "function", "called from", "samples", "share"),
+            units=("text", "text", "text", "count", "fraction"),
+            rows=tuple(
+                (one.thread, one.words, one.caller if one.caller != one.words else "", one.n, one.share)
+                for one in result.samples[:_MOST_SAMPLED]
+            ),
+            note="A thread is sampled only while it runs on a CPU, not while it waits.",
+        ),
     )
 
 

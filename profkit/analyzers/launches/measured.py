@@ -16,6 +16,7 @@ from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import os_waits
 from profkit.timeline.steps import edges, steps_in_window
+from profkit.timeline.totals import Sampled, waiting_samples
 
 _ALIKE: Final = 0.5
 """Chosen: stretches of one cause differ by less from step to step, a start-up from what follows it by more."""
@@ -67,6 +68,9 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Where the device is idle."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """(call of the operating system, ns) of the launching threads in `host_idle_ns`."""
+
+    samples: tuple[Sampled, ...] = ()
+    """CPU samples of the launching threads while the device waits for a launch; on a CPU, between operators."""
 
     @property
     def waits_for_system(self) -> bool:
@@ -122,6 +126,7 @@ def _measure_device(facts: Facts) -> Launches:
         all_gain_ns=main.gains.all_host_ns,
         places=main.places,
         os_waits=os_waits(trace, facts.host.threads, main.idle.host),
+        samples=waiting_samples(facts),
     )
 
 
@@ -155,6 +160,7 @@ def _measure_cpu(facts: Facts) -> Launches:
         top_operators=(),
         op_cost_ns=cpu.op_cost_ns,
         os_waits=os_waits(facts.trace, training_threads(facts.trace), between - cpu.dispatch),
+        samples=waiting_samples(facts),
     )
 
 

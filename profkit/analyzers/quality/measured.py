@@ -41,6 +41,11 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     n_steps_marked: int
     lag_floor_ns: int | None
     perturbation: float | None
+    step_ns: int | None
+    plain_ns: int | None
+    """The mean unprofiled step, by the capture's clock."""
+    profiled_ns: int | None
+    """The mean recorded step, by the same clock."""
     n_damage: int
     whole_graph_fraction: float | None
     """Of the window, in CUDA graphs whose kernels were not recorded; None where there are none."""
@@ -88,6 +93,9 @@ def measure(facts: Facts) -> Quality:
         n_steps_marked=len(steps_in_window(trace)) if is_marked else 0,
         lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
         perturbation=_perturbation(facts),
+        step_ns=facts.step_ns,
+        plain_ns=trace.meta.unprofiled_step_ns,
+        profiled_ns=trace.meta.profiled_step_ns,
         n_damage=warnings.get("trace.truncated", 0) + warnings.get("events.unreadable", 0),
         whole_graph_fraction=_whole_graphs(trace, main) if main is not None else None,
         overhead_fraction=_overhead(trace, main) if main is not None and len(trace.overhead) else None,

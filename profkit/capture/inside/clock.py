@@ -19,7 +19,7 @@ class Mark:
     """A step boundary: the old step ended at `ended_ns`, the new one began at `began_ns`, after profkit's own work.
 
     Times are of `time.perf_counter_ns`; `ended` and `began` are CUDA events, `None` where CUDA is not in use. `n_loads`
-    counts the batches fetched until then.
+    counts the batches fetched until then, `collectives` the collectives of each process group.
     """
 
     ended_ns: int
@@ -27,6 +27,7 @@ class Mark:
     ended: Any = None
     began: Any = None
     n_loads: int = 0
+    collectives: tuple[int, ...] = ()
 
 
 def cuda_in_use() -> bool:
@@ -50,9 +51,39 @@ def recorded_event() -> Any:
 
 def begun(ended_ns: int, ended: Any, n_loads: int) -> Mark:
     """The mark of a boundary whose old step ended then; its new step begins now."""
+    counts = collectives()
     return Mark(
-        ended_ns=ended_ns, began_ns=time.perf_counter_ns(), ended=ended, began=recorded_event(), n_loads=n_loads
+        ended_ns=ended_ns,
+        began_ns=time.perf_counter_ns(),
+        ended=ended,
+        began=recorded_event(),
+        n_loads=n_loads,
+        collectives=counts,
     )
+
+
+def collectives() -> tuple[int, ...]:
+    """How many collectives this process has begun in each process group, () where that cannot be told.
+
+    The groups count them to find ranks that have lost step; to ask communicates nothing.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return ()
+    world = getattr(torch.distributed.distributed_c10d, "_world", None)
+    try:
+        return tuple(int(group._get_sequence_number_for_group()) for group in world.pg_map)  # type: ignore[union-attr] # noqa: SLF001
+    except Exception:  # noqa: BLE001 - a backend without the number, or another torch: then it is not known
+        return ()
+
+
+def collectives_per_step(marks: Sequence[Mark]) -> float | None:
+    """The mean number of collectives in a step between marks, of the group that has most; None where not counted."""
+    if len(marks) < 2 or not marks[0].collectives:
+        return None
+    first, last = marks[0].collectives, marks[-1].collectives
+    if len(first) != len(last):
+        return None  # a group was made, or taken down
+    return max(end - begin for begin, end in zip(first, last)) / (len(marks) - 1)  # noqa: B905 - Python 3.9
 
 
 def fetches(marks: Sequence[Mark]) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Optional, TypeVar
 
-from ..options import Options, Window, steps_of_ranks, why_too_few
+from ..options import Options, Window, steps_of_ranks, why_steps_of_ranks, why_too_few
 from . import clock, store
 from .exits import in_backward
 from .steps import MIN_CALLS, StepFinder
@@ -82,8 +82,10 @@ def enough_for_ranks(window: Window, options: Options, seen: Seen) -> Window:
     if n_ranks == 1 or options.steps:
         return window
     step_ns = clock.summary(clock.durations_ns(seen.times["baseline"]))["median_ns"]
-    seen.facts["why_steps"] = f"chosen for {n_ranks} ranks"
-    return replace(window, steps=store.agreed(options, "steps", max(window.steps, steps_of_ranks(step_ns))))
+    n_collectives = clock.collectives_per_step(seen.times["baseline"])
+    steps = store.agreed(options, "steps", max(window.steps, steps_of_ranks(step_ns, n_collectives)))
+    seen.facts["why_steps"] = why_steps_of_ranks(steps, n_ranks, n_collectives)
+    return replace(window, steps=steps)
 
 
 def why_none(finder: StepFinder, seen: Seen, window: Window) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ EXPORT_HELP: Final = ("export", "--help")
 REPORTS: Final = ("*.nsys-rep", "*.qdrep")
 ALSO: Final = {
     "waits": "what the host waits for in the operating system (osrt)",
+    "samples": "which functions the CPUs run, by sampling with call chains: needs perf_event_paranoid <= 2",
     "python": "Python stacks by sampling, and who holds the GIL",
     "operators": "torch's operators as ranges (autograd-nvtx): heavy",
     "graphs": "each kernel of a CUDA graph, not the graph as one: heavy",
@@ -22,6 +24,10 @@ ALSO: Final = {
 }
 """What one may ask for beside kernels, copies, CUDA calls and ranges."""
 _TRACED: Final = {"waits": "osrt", "python": "python-gil", "libraries": "cublas,cudnn"}
+_OLD_SAMPLING: Final = re.compile(r"'cpu'\s+or\s+'none'")
+"""In the help before 2021, where the samples of the job's own processes are called "cpu"."""
+_SWITCHES: Final = {"none": "none", "process-tree": "process-tree", "cpu": "process-tree"}
+"""Thread switches by how CPUs are sampled."""
 
 
 def nsys_line(
@@ -30,11 +36,13 @@ def nsys_line(
     """The flags of `nsys profile`; `target` is the report without its suffix, `is_whole` takes the whole run."""
     more = [_TRACED[name] for name in ALSO if name in also and name in _TRACED]
     traced = trace or ",".join(["cuda", "nvtx", *(name for name in more if name != "python-gil" or tool.names(name))])
+    sampled = "none" if "samples" not in also else "cpu" if _OLD_SAMPLING.search(tool.text) else "process-tree"
+    why = "as asked" if "samples" in also else "no CPU sampling: it needs permissions and costs time"
     graphs = "node" if "graphs" in also else "graph"
     wishes = [
         wish("what is recorded (the default depends on the version)", f"--trace={traced}"),
-        wish("no CPU sampling: it needs permissions and costs time", "--sample=none"),
-        wish("no thread switches, for the same reason", "--cpuctxsw=none"),
+        wish(why, f"--sample={sampled}"),
+        wish("thread switches as CPU samples: nsys takes both or neither", f"--cpuctxsw={_SWITCHES[sampled]}"),
         *(() if is_whole else _WINDOW),
         wish("the job goes on when the recording ends (the default is SIGTERM)", "--kill=none"),
         wish("do not wait for processes that the job leaves behind (loader workers, wandb)", "--wait=primary"),

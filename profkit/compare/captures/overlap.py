@@ -120,7 +120,7 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
     if kernels is not None:
         causes.append(kernels)
     stretched = stretch(*pair.collectives)
-    if stretched is not None and _counts(pair, stretched):
+    if stretched is not None and _counts(pair, stretched) and _longer_ns(pair) > 0:
         causes.append(_stretched(pair, stretched))
     if pair.fraction(overlap.busy[0]) >= BOUGHT_NOTHING.limit("busy_link"):
         causes.append(_busy_link(pair, overlap))
@@ -135,9 +135,9 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
         f"more communication is hidden, but {bought} of that shortens the step",
         fraction=pair.fraction(more_hidden_ns),
         evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
-        fix="send fewer bytes (lower-precision collectives, HSDP, reshard_after_forward=False if memory allows)"
-        + ("" if pair.is_cpu else " or use fewer NCCL channels (NCCL_MAX_CTAS)")
-        + "; another schedule cannot beat the bound above",
+        fix="send fewer bytes: lower precision, HSDP, reshard_after_forward=False (needs more memory)"
+        + ("" if pair.is_cpu else "; or use fewer NCCL channels (NCCL_MAX_CTAS)")
+        + "; no schedule beats the bound above",
         confidence=0.7 if known else 0.5,
     )
 
@@ -168,13 +168,17 @@ def _kernels_slowed(pair: Pair) -> Evidence | None:
     )
 
 
+def _longer_ns(pair: Pair) -> int:
+    """What the collectives of both sides take longer, as the table of collectives has it, ns per step."""
+    return sum(row.by_duration_ns for row in (*pair.comm.rows, pair.comm.rest))
+
+
 def _stretched(pair: Pair, stretched: Slowdown) -> Evidence:
     has_ranks = pair.baseline.waits_ns is not None and pair.candidate.waits_ns is not None
-    who = "profkit triage on all ranks of each side tells which" if has_ranks else "one rank cannot tell which"
+    who = "profkit triage of each side tells which" if has_ranks else "one rank cannot tell which"
     return Evidence(
-        statement=f"the same collectives take {stretched.factor:.2f}x as long ({stretched.n_rows:,} of them,"
-        f" by their medians), which costs {format_ns(stretched.cost_ns)} {pair.per}: contention or waiting for a peer;"
-        f" {who}",
+        statement=f"the same collectives take {stretched.factor:.2f}x as long (median of {stretched.n_rows:,}), in all"
+        f" {format_ns(_longer_ns(pair))} {pair.per} longer: contention or waiting for a peer; {who}",
         metric="compare.stretch_factor",
         value=stretched.factor,
         unit="ratio",

@@ -139,7 +139,7 @@ def _slower(pair: Pair) -> Finding | None:
                 unit="ratio",
             ),
             Evidence(
-                statement=f"that is {format_signed_ns(change.cost_ns)} {pair.per}",
+                statement=f"these rows changed by {format_signed_ns(change.cost_ns)} {pair.per}",
                 metric="compare.same_work_change_ns",
                 value=change.cost_ns,
                 unit="ns",

@@ -134,6 +134,21 @@ def shared_work(sides: Iterable[Side]) -> str:
     return next((kind for kind in KINDS if all(run.work.get(kind, 0) > 0 for run in runs)), "")
 
 
+def alike(baseline: Side, candidate: Side) -> tuple[Side, Side]:
+    """The sides as they can be set against each other: by steps where every trace has some, else by windows."""
+    sides = baseline, candidate
+    if len({trace.has_steps for side in sides for trace in side.traces}) == 1:
+        return sides
+    return _by_windows(baseline), _by_windows(candidate)
+
+
+def _by_windows(side: Side) -> Side:
+    def whole(run: Run) -> Run:
+        return replace(run, traces=tuple(replace(trace, n_steps=1, has_steps=False) for trace in run.traces))
+
+    return replace(side, runs=tuple(map(whole, side.runs)))
+
+
 def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progress: Progress | None = None) -> Side:
     """A side read from traces, folders and capture folders; raises the last error if nothing can be read.
 

@@ -22,9 +22,17 @@ def decomposed(series: Series, traces: Mapping[int, Sequence[RankReport]]) -> tu
         ranks = traces.get(point.gpus)
         growth = _work_per_gpu(series, point) / _work_per_gpu(series, series.base)
         one = decompose(base, ranks, work_growth=growth) if ranks is not None else None
-        if one is not None:
+        if ranks is not None and one is not None:
             efficiency, parts = one
-            found.append(Decomposition(base_gpus=series.base.gpus, gpus=point.gpus, efficiency=efficiency, parts=parts))
+            found.append(
+                Decomposition(
+                    base_gpus=series.base.gpus,
+                    gpus=point.gpus,
+                    efficiency=efficiency,
+                    parts=parts,
+                    is_cpu=all(device.kind == "cpu" for rank in ranks for device in rank.devices),
+                )
+            )
     return tuple(found)
 
 

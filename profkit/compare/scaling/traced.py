@@ -45,7 +45,9 @@ def traced_table(source: str, runs: Sequence[Run]) -> tuple[ResultTable, Mapping
                 labels=(),
             )
         )
-    return ResultTable(source=source, metric=STEP, rows=tuple(rows), warnings=()), traces
+    is_cpu = any(trace.is_cpu for run in runs for trace in run.traces)
+    warnings = ("CPU processes are counted as GPUs; they share the cores",) if is_cpu else ()
+    return ResultTable(source=source, metric=STEP, rows=tuple(rows), warnings=warnings), traces
 
 
 def _world_size(run: Run) -> int:

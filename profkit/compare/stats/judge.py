@@ -37,6 +37,11 @@ MIN_RUNS: Final = 3
 _MIN_PERMUTED: Final = 4
 _MAX_PERMUTED: Final = 5
 _SMALL_CHANGE: Final = math.log(1.05)
+_MOST_SPREAD: Final = 100
+"""Spread of the runs over the change to be seen, up to which the runs that would see it are counted (chosen).
+
+Beyond it they are more than 100,000 a side.
+"""
 
 
 def judge(
@@ -183,7 +188,12 @@ def _answer(on_logs: Estimate, *, is_seen: bool, higher_is_better: bool, limits:
     return Answer.IMPROVED if (on_logs.difference > 0) == higher_is_better else Answer.REGRESSED
 
 
-def _runs_to_settle(on_logs: Estimate, arms: _Arms, margin: float, alpha: float) -> int:
-    """The runs per side that see the effect found, or the margin if that is larger; more than there were."""
+def _runs_to_settle(on_logs: Estimate, arms: _Arms, margin: float, alpha: float) -> int | None:
+    """The runs per side that see the effect found, or the margin if that is larger; more than there were.
+
+    None where the spread hides it from any number of runs that is made.
+    """
     target = max(abs(on_logs.difference), math.log1p(margin))
+    if math.sqrt(on_logs.variance) > _MOST_SPREAD * target:
+        return None
     return max(on_logs.runs_to_detect(target, alpha), max(arms.n) + 1, MIN_RUNS)

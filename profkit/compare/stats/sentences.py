@@ -55,6 +55,8 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
     if change.answer is not Answer.INCONCLUSIVE:
         return seen
     sees = f"these runs can show changes of {format_effect(change.minimum_detectable_effect)} or more"
+    if change.runs_to_settle is None:
+        return f"{seen}; {sees}"
     target = max(abs(change.ratio - 1), change.margin)
     more = f"{change.runs_to_settle} {'blocks' if _is_blocked(change) else 'runs each'}"
     return f"{seen}; {sees}; {more} would show {format_fraction(target)}"
@@ -73,6 +75,8 @@ def _seen(change: Judgement, words: tuple[str, str] | None = None) -> str:
     where = "in this pair" if max(change.n) == 1 else "in these runs"
     if abs(change.effect) < change.margin:
         return f"no change beyond {format_fraction(change.margin)} {where}"
+    if not change.effect:
+        return f"no change {where}"
     is_speed = change.unit.startswith("ns") or change.unit.endswith("/s")
     words = words or (("faster", "slower") if is_speed else ("better", "worse"))
     factor = max(change.ratio, 1 / change.ratio)

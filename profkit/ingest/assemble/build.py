@@ -21,6 +21,7 @@ from profkit.model.arrays import picked
 from profkit.model.trace import (
     CountedWork,
     CpuOps,
+    CpuSamples,
     Device,
     DeviceSpans,
     Flows,
@@ -54,6 +55,8 @@ _DTYPES: Final[dict[str, Any]] = {
     "kind": np.int8,
     "is_start": np.int8,
     "is_copy": np.bool_,
+    "module": np.int32,
+    "caller": np.int32,
     "value": np.float64,
     "grid": np.int32,
     "block": np.int32,
@@ -95,6 +98,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "sync_rows": _table(DeviceSpans, merged, "sync_rows", warnings),
         "memory": _table(MemoryEvents, merged, "memory", warnings),
         "flows": _table(Flows, merged, "flows", warnings),
+        "samples": _table(CpuSamples, merged, "samples", warnings),
         "work": _table(CountedWork, merged, "work", warnings),
         "signatures": decoded(merged.signatures),
     }

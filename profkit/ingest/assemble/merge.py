@@ -109,7 +109,7 @@ def _mapping(values: list[Any], codes: dict[Any, int]) -> NDArray[np.int32]:
     return np.array([codes.setdefault(value, len(codes)) for value in values], np.int32)
 
 
-_STRING_COLUMNS: Final = {"name", "collective", "dtype", "group_name", "group_ranks"}
+_STRING_COLUMNS: Final = {"name", "module", "caller", "collective", "dtype", "group_name", "group_ranks"}
 
 
 def _recoded(columns: Columns, string_of: NDArray[np.int32], thread_of: NDArray[np.int32]) -> Columns:
@@ -198,6 +198,7 @@ WHAT: Final = {
     "sync_rows": "synchronisation rows",
     "memory": "memory events",
     "flows": "arrows",
+    "samples": "CPU samples",
     "work": "counters of steps",
 }
 

@@ -15,6 +15,7 @@ Columns = dict[str, NDArray[Any]]
 
 Tables of ranges have `start_ns` and `end_ns` (int64), `name` and `thread` (int32 codes of the batch). Beyond these:
     spans, overhead, waits            none
+    samples                           no end_ns, but module, caller (int32)
     ops                               external_id (int64); where told: sequence, forward_thread (int64), signature
                                       (int32 code of `Batch.signatures`)
     python                            where told: frame_id, parent_id, module_id (int64)

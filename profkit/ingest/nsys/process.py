@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Process, Rows
+from profkit.ingest.nsys.samples import Samples
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
 from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_LOST, traits
 from profkit.model.arrays import constant
@@ -47,6 +48,9 @@ class Export(msgspec.Struct):
     texts: dict[int, str] = msgspec.field(default_factory=dict)
     n_unnamed: dict[int, int] = msgspec.field(default_factory=dict)
     """Kernels whose name the file does not hold, by process."""
+    samples: Samples | None = None
+    sample_words: list[str] = msgspec.field(default_factory=list)
+    """What the columns of CPU samples stand for."""
     thread_names: dict[int, int] = msgspec.field(default_factory=dict)
     """Ids of StringIds, by globalTid."""
 
@@ -70,6 +74,7 @@ def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
         (table, part) for table, label in _labels(export).items() for part in _named(process, table, label, codes)
     ]
     tables += _operators_and_spans(process, export, codes)
+    tables += _samples(process, export, codes)
     threads, thread_names = _number_threads([part for _, part in tables if "thread" in part], export)
     strings = list(codes)
     batches = [Batch(tables={table: part}, strings=strings, threads=threads) for table, part in tables]
@@ -168,6 +173,17 @@ def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]
         if table == "ops":
             columns["external_id"] = constant(_NO_ID, columns.pop("kind").size)
     return tables
+
+
+def _samples(process: Process, export: Export, codes: dict[str, int]) -> list[tuple[str, Columns]]:
+    """The CPU samples, their words coded."""
+    words = export.sample_words
+    for part in process.parts("samples"):
+        for column in ("name", "module", "caller"):
+            part[column] = _coded(
+                part[column], lambda word: codes.setdefault(words[word], len(codes)) if word >= 0 else -1, {}
+            )
+    return [("samples", part) for part in process.parts("samples")]
 
 
 def _number_threads(parts: list[Columns], export: Export) -> tuple[list[tuple[str, str]], dict[tuple[str, str], str]]:

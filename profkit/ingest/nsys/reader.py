@@ -21,6 +21,7 @@ from profkit.ingest.nsys.host import launching_processes, marked_processes, read
 from profkit.ingest.nsys.nvtx import range_kind_of
 from profkit.ingest.nsys.process import NO_DEVICE, Export, raw_trace
 from profkit.ingest.nsys.rows import TABLES, UNNAMED, Rows
+from profkit.ingest.nsys.samples import CHAINS, add_samples, read_samples, texts_of
 from profkit.ingest.nsys.session import pid_of, read_session, text_of
 from profkit.ingest.nsys.sqlite import Database, opened
 from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_CPU, RECAPTURE_LOST
@@ -78,7 +79,7 @@ def _read(database: Database, path: Path) -> Export:
     source = database.source
     if not any(database.has(table) for table in (*TABLES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU")):
         raise _no_export(database, path)
-    database.expect(TABLES)
+    database.expect((*TABLES, CHAINS))
     session = read_session(database)
     rows = Rows()
     read_device_rows(database, rows)
@@ -90,9 +91,13 @@ def _read(database: Database, path: Path) -> Export:
     rows.keep(set(devices))
     read_host_rows(database, rows, wanted=set(devices))
     export = Export(source, path.stat().st_size, session, rows, devices, n_left_out=len(idle), recapture=recapture)
+    export.samples = read_samples(database, rows, set(devices))
     export.thread_names = read_thread_names(database, rows)
     export.texts = _texts(database, _ids(export))
     export.n_unnamed = _unnamed(export)
+    if export.samples is not None:
+        export.sample_words = add_samples(export.samples, rows, export.texts)
+        export.samples = None
     if recapture == RECAPTURE_CPU:
         _keep_training(export)
     return export
@@ -143,7 +148,7 @@ def _no_kernels(database: Database) -> UnsupportedTraceError:
 
 def _ids(export: Export) -> set[int]:
     """The ids of StringIds that rows and threads refer to: a file holds many more (symbols, paths, output)."""
-    ids = set(export.thread_names.values())
+    ids = set(export.thread_names.values()) | (texts_of(export.samples) if export.samples is not None else set())
     for process in export.rows.processes.values():
         for table in ("kernels", "calls", "waits", "overhead", "ranges"):
             for part in process.parts(table):

@@ -40,6 +40,7 @@ TABLES: Final = {
     "OSRT_API": "osrt",
     "CUPTI_ACTIVITY_KIND_OVERHEAD": "overhead",
     "PROFILER_OVERHEAD": "overhead",
+    "COMPOSITE_EVENTS": "cpu_sample",
 }
 """The tables that are read, with the category their rows are counted under."""
 
@@ -81,8 +82,11 @@ class Rows(msgspec.Struct):
     """Tables that were not read, and why."""
 
     def add(self, table: str, category: str, owner: I64, columns: Columns) -> None:
-        """Add rows to the processes they belong to, `owner` being their globalTid or globalPid."""
-        backward = columns["end_ns"] < columns["start_ns"]
+        """Add rows to the processes they belong to, `owner` being their globalTid or globalPid.
+
+        Rows without an end are moments.
+        """
+        backward = columns.get("end_ns", columns["start_ns"]) < columns["start_ns"]
         if backward.any():  # never seen in an export; what lasts less than nothing is no row
             backward &= columns["end_ns"] != NO_END
             self.n_reversed += int(backward.sum())

@@ -180,7 +180,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     are shown `change` and `change_interval`, of which minus is less. `ratio` is candidate over baseline. `interval` has
     level 1 - alpha. `p_value` is of `test`. `n` counts runs (blocks, where `test` is paired) per side.
     `minimum_detectable_effect` is what this design sees in four of five repetitions; `runs_to_settle` is how many runs
-    per side would see the larger of effect and margin so often, None where it is settled or no spread is known.
+    per side would see the larger of effect and margin so often, None where it is settled, no spread is known or no
+    number of runs that is made would see it.
     `method_note` says what a reader who checks needs to know.
     """
 

@@ -115,6 +115,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     findings: tuple[Finding, ...]
     skipped: tuple[Skipped, ...]
+    unprofiled_step_ns: int | None = None
+    """The mean step without the profiler, where the capture timed some."""
     recorded_command: str = ""
     """What the source says it was recorded with; anybody may have written it there."""
     is_command_used: bool = False

@@ -49,6 +49,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     source: str = ""
     recorded_step_ns: int | None = None  # the mean recorded step, where `step_ns` is one without the profiler
+    unprofiled_step_ns: int | None = None
+    """Of many ranks, where the profiler slows `step_ns`, a recorded step: a typical rank's step without it."""
     proof: str = ""  # the experiment that would prove it, "" where none is known
 
 

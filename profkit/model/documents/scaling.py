@@ -113,6 +113,8 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     efficiency: float
     parts: tuple[Share, ...]
+    is_cpu: bool = False
+    """Whether the ranks are processes on CPUs, whose parts have words of their own."""
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):

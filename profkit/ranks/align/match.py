@@ -22,6 +22,7 @@ from profkit.ranks.align.p2p_match import point_to_point
 from profkit.ranks.align.sequence_alignment import Pairing, paired
 from profkit.ranks.reduce.collective_kinds import POINT_TO_POINT, CollectiveKind, is_synchronising
 from profkit.ranks.reduce.records import Group, RankSummary
+from profkit.units import format_fraction
 
 _MIN_AGREEING: Final = 0.9
 """Share of instances whose sizes agree, below which the sequence numbers are not believed, and of those in which ranks
@@ -91,7 +92,7 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
         return [_match(group, sequences, Method.SEQ, by_seq.place)], []
     note = "" if group.name else "the trace names no process groups: all its collectives are treated as one group"
     if by_seq is not None:
-        note = f"sequence numbers pair equal sizes in only {by_seq.agreeing:.0%} of cases: not used"
+        note = f"sequence numbers pair equal sizes in only {format_fraction(by_seq.agreeing)} of cases: not used"
     checked = _by_ends(columns)
     good = [place for place, pairing in enumerate(checked) if pairing.is_checked]
     if len(good) > 1:
@@ -149,7 +150,8 @@ def _unchecked(group: Group, sequences: Mapping[int, _Sequence], note: str) -> t
         return [], [Refusal(group=group, ranks=ranks, reason=reason, n_rows=n_rows)]
     together = _together_fraction(place, columns)
     if together < _MIN_TOGETHER:
-        reason = f"matched by {method.value}, only {together:.0%} would overlap in time: not the same collectives"
+        share = format_fraction(together)
+        reason = f"matched by {method.value}, only {share} would overlap in time: not the same collectives"
         return [], [Refusal(group=group, ranks=ranks, reason=reason, n_rows=n_rows)]
     return [_match(group, sequences, method, place, note)], []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import recapture, system_timeline
+from profkit.analyzers.tools import operators, recapture, system_timeline
 from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
@@ -63,9 +63,9 @@ def _alike(n_alike: int) -> str:
 def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: int) -> Evidence:
     return Evidence(
         statement=(
-            f"{group_name(limit.group, len(waits.ranks))}{_alike(n_alike)}: {limit.n_instances:,} collectives,"
-            f" {format_ns(joint.per_step(limit.wait_ns))} of waiting for the last rank and"
-            f" {format_ns(joint.per_step(limit.transfer_ns))} of transfer {joint.per}"
+            f"{limit.n_instances:,} collectives of {group_name(limit.group, len(waits.ranks))}{_alike(n_alike)}: a rank"
+            f" waits up to {format_ns(joint.per_step(limit.wait_ns))} and transfers up to"
+            f" {format_ns(joint.per_step(limit.transfer_ns))} {joint.per}, including what compute hides"
         ),
         metric="comm.wait_fraction",
         value=limit.wait_fraction,
@@ -89,7 +89,8 @@ def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
-    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3]) or "none"
+    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3])
+    awaited = f"others wait for {last} of" if last else "no rank is last by its own work in"
     chiefly = mostly(waits)
     return SKEW.found(
         title="" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler",
@@ -109,7 +110,7 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             ),
             _split(limit, waits, joint, n_alike),
             Evidence(
-                statement=f"the ranks that caused the waiting: {last}, of {limit.n_instances:,} collectives",
+                statement=f"{awaited} {limit.n_instances:,} collectives",
                 metric="comm.n_instances",
                 value=float(limit.n_instances),
                 unit="count",
@@ -117,8 +118,8 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             *_not_a_straggler(chiefly, waits, joint),
             *_not_tokens(joint),
         ),
-        fix="give all ranks the same work in every step: batches of equal tokens, no work on some ranks only, garbage"
-        " collection at the same step",
+        fix=f"give all ranks the same work in every step: {'' if _is_equal(joint) else 'equal tokens, '}no work on"
+        " some ranks only, garbage collection at the same step",
         next_tools=(_skew_tool(chiefly, scope),),
     )
 
@@ -139,7 +140,7 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
     # by identity: two groups may be of the same ranks
     reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
     yield Evidence(
-        statement=f"rank {rank} has {format_fraction(share)} of the delay, but is not a proven straggler: {reason}",
+        statement=f"rank {rank} has {format_fraction(share)} of the delay; it is not proven to be late: {reason}",
         metric="comm.largest_share",
         value=share,
         unit="fraction",
@@ -149,16 +150,20 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
 
 def _skew_tool(rank: int | None, scope: Scope) -> NextTool:
     if rank is None:
-        return system_timeline(scope, "why does the late rank change?", "gaps before the late rank's calls")
+        return system_timeline(scope, "why does the late rank change?", "what the last rank does before its collective")
     return recapture(
         scope, f"record more steps of all ranks: is rank {rank} late by chance?", "20 steps or more on every rank"
     )
 
 
+def _is_equal(joint: Joint) -> bool:
+    return isinstance(joint.token_skew, TokenSkew) and joint.token_skew.is_equal
+
+
 def _not_tokens(joint: Joint) -> Iterable[Evidence]:
-    """Why tokens, where they were counted, are not the cause."""
+    """Why tokens, where they were counted and differ, are not the cause."""
     skew = joint.token_skew
-    if isinstance(skew, TokenSkew) and not skew.is_found:
+    if isinstance(skew, TokenSkew) and not skew.is_found and not skew.is_equal:
         yield Evidence(
             statement=f"token counts do not explain it: {skew.reason}",
             metric="tokens.skew_fraction",
@@ -247,9 +252,9 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
                 unit="ns",
             ),
         ),
-        fix="a metric or a loss: reduce it every n-th step, asynchronously, or together with others; gradients: they"
-        " are reduced twice",
+        fix="if it reduces a metric or a loss: do so every n-th step or asynchronously; if it reduces gradients: drop"
+        " it, they are reduced twice",
         next_tools=(
-            system_timeline(scope, "which line of the script issues it?", "the Python frame that calls the collective"),
+            operators(scope, "which line of the script issues it?", "the Python frame around it", flags="--stacks"),
         ),
     )

@@ -65,7 +65,7 @@ def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(_evidence(straggler, waits, joint)),
-        fix=_fix(straggler),
+        fix=_fix(straggler, is_cpu=scope.is_cpu),
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
@@ -154,14 +154,17 @@ def _main_phase(straggler: Straggler) -> str:
     return straggler.phase or PHASES[int(np.argmax(straggler.phase_excess_ns))]
 
 
-def _fix(straggler: Straggler) -> str:
+def _fix(straggler: Straggler, *, is_cpu: bool) -> str:
     """The way out, without the rank's number: of two late ranks it is said once."""
     if straggler.phase == "data":
         return "give the late rank what its peers have: the same number of loader workers, shard size and storage"
     if straggler.phase == "compute":
+        if is_cpu and is_slow(straggler):
+            return "the late rank's cores are slow: check their clocks and what else runs on them, or replace the node"
         if is_slow(straggler):
             return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"
-        return "the late rank has more work, not a slower device: balance its share (tokens, lengths, layers, experts)"
+        slower = "slower cores" if is_cpu else "a slower device"
+        return f"the late rank has more work, not {slower}: balance its share (tokens, lengths, layers, experts)"
     if straggler.phase == "copy":
         return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
     if straggler.phase == "device":
@@ -172,7 +175,7 @@ def _fix(straggler: Straggler) -> str:
     if straggler.phase == "host":
         return (
             "check what else that rank's CPU is doing: logging, checkpoints, garbage collection, other processes;"
-            " pin it to cores of its device's socket"
+            + (" pin each rank to cores of its own" if is_cpu else " pin it to cores of its device's socket")
         )
     return "compare the late rank with a peer: no phase explains half of the delay"
 

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.findings import kind_of
+from profkit.findings.capture import COST
 from profkit.findings.communication import EXPOSED
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
@@ -25,6 +26,7 @@ from profkit.ranks.findings.unsplit import unsplit, unsplit_proof
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.peer_totals import budget_of
 from profkit.ranks.measure.stragglers import Stragglers
+from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.units import format_fraction, format_ns, format_numbers
 from profkit.verdict import decide, of_mean_step, ruled_out
@@ -84,7 +86,38 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
             late=budget_of(its.report),
         )
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
+    verdict = _beside_unprofiled(verdict, joint, usual)
+    if verdict.bottleneck is not Bottleneck.INCONCLUSIVE:
+        verdict = replace(verdict, ruled_out=(*verdict.ruled_out, *_equal_tokens(joint)))
     return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+
+
+def _beside_unprofiled(verdict: Verdict, joint: Joint, usual: Outcome) -> Verdict:
+    """The verdict, in recorded time, with the step that a typical rank takes without the profiler, if that is shorter.
+
+    Said where every rank has timed its own: one that ran without a profiler throughout waits for those that had one.
+    """
+    plain_ns = usual.report.unprofiled_step_ns
+    is_known = all(outcome.report.unprofiled_step_ns for outcome in joint.outcomes)
+    if verdict.step_ns is None or plain_ns is None or not is_known:
+        return verdict
+    if verdict.step_ns <= (1 + COST.allows.value) * plain_ns:
+        return verdict
+    gains = ", what a fix saves and the ceiling are" if verdict.recoverable_ns else " is"
+    said = (
+        f"the step{gains} in recorded time ({format_ns(verdict.step_ns)} per step): without the profiler a step takes"
+        f" {format_ns(plain_ns)}"
+    )
+    less = ", and a fix may save less of it" if verdict.recoverable_ns else ""
+    return replace(verdict, unprofiled_step_ns=plain_ns, caveats=(said + less, *verdict.caveats))
+
+
+def _equal_tokens(joint: Joint) -> tuple[str, ...]:
+    """Unequal tokens as something that is ruled out, where they were counted and are equal."""
+    skew = joint.token_skew
+    if not isinstance(skew, TokenSkew) or not skew.is_equal:
+        return ()
+    return (f"unequal tokens ({format_fraction(skew.skew_fraction)} above the mean)",)
 
 
 def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
@@ -137,9 +170,9 @@ def _without_shadows(
         why = (
             _explained(max((one for one in explaining if _share(one) >= CONTAINED), key=_excess_ns), joint)
             if by.rank is not None
-            else f"waiting follows token counts: {by.seen('tokens.correlation').statement}"
+            else f"it follows token counts: {by.seen('tokens.correlation').statement}"
         )
-        said.append(f"{finding.id} ({format_fraction(finding.fraction)}): {why}")
+        said.append(f"{finding.measure.statement}; {why}")
     return kept, said
 
 
@@ -156,7 +189,8 @@ def _explained(answer: Stragglers, joint: Joint) -> str:
     late = sorted(item.rank for item in (*answer.named, *answer.hidden))
     n_members = next(len(waits.ranks) for waits in joint.waits if waits.group == answer.group)
     where = f" in {group_name(answer.group, n_members)}" if len(joint.waits) > 1 else ""
-    return f"{_ranks(late)} caused {format_fraction(_share(answer))} of the delay{where}"
+    verb = "causes" if len(late) == 1 else "cause"
+    return f"{_ranks(late)} {verb} {format_fraction(_share(answer))} of the delay{where}"
 
 
 def _without_victims(
@@ -166,7 +200,7 @@ def _without_victims(
     late: list[int] = sorted({finding.rank for finding in across if finding.rank is not None})
     waiting = {row.ranks[0]: _wait_share(row) for row in rows}
     kept: list[Finding] = []
-    victims: list[int] = []
+    waits_for_late: list[int] = []
     split: list[int] = []
 
     def explained(one: Finding, other: Finding) -> float:
@@ -178,19 +212,20 @@ def _without_victims(
         for finding in outcome.report.findings:
             by = superseding(finding, across, Way.SAID_ONCE, explains=explained)
             if by is not None:
-                (split if by.rank is None else victims).append(rank)
+                (split if by.rank is None else waits_for_late).append(rank)
             elif finding.id == EXPOSED.id and late and rank not in late and waiting[rank] > 0:
+                waits_for_late.append(rank)
                 kept.append(_without_waiting(finding, waiting[rank], late))
             else:
                 kept.append(finding)
     said = []
-    if victims:
-        shares = [waiting[rank] for rank in victims]
+    if waits_for_late:
+        shares = [waiting[rank] for rank in waits_for_late]
         low, high = format_fraction(min(shares)), format_fraction(max(shares))
         between = low if low == high else f"{low} to {high}"
-        said.append(f"comm.exposed on {_ranks(victims)}: {between} of it is waiting for {_ranks(late)}")
+        said.append(f"exposed communication of {_ranks(waits_for_late)}: {between} of it is waiting for {_ranks(late)}")
     if split:
-        said.append(f"comm.exposed on {_ranks(split)}: split across ranks into waiting and transfer")
+        said.append(f"exposed communication of {_ranks(split)}: the table of ranks splits it into waiting and transfer")
     return kept, said
 
 
@@ -236,7 +271,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
         spread = [found[o.summary.rank].fraction if o.summary.rank in found else 0.0 for o in joint.outcomes]
         gains = [_gain_ns(joint, o, found[o.summary.rank]) if o.summary.rank in found else 0 for o in joint.outcomes]
         shown = found.get(usual.summary.rank) or next(iter(found.values()))
-        shown = unsplit(shown, joint) if name == EXPOSED.id else shown
+        shown = unsplit(shown, joint) if name == EXPOSED.id else _said_of_rank(shown)
         seen = Evidence(
             statement=f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
             metric=f"{name}.n_ranks",
@@ -255,6 +290,14 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
             )
         )
     return out
+
+
+def _said_of_rank(finding: Finding) -> Finding:
+    """A rank's finding whose first reason says of which rank its number is: that of all ranks is another."""
+    if finding.rank is None or kind_of(finding.id).bottleneck is None:
+        return finding
+    first = replace(finding.measure, statement=f"on rank {finding.rank}: {finding.measure.statement}")
+    return replace(finding, evidence=(first, *finding.evidence[1:]))
 
 
 def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:

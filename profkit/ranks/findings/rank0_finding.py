@@ -20,6 +20,13 @@ _NAMED: Final = 0.85
 _UNNAMED: Final = 0.7
 """Chosen: lateness at barriers says when rank 0 is busy, not with what."""
 _NAME_WIDTH: Final = 40
+_FIX: Final = "make it rarer or asynchronous, split it among the ranks, or drop the barrier after it"
+
+
+def _at_barriers(straggler: Straggler, part: str) -> str:
+    """Where rank 0 is late: of all its delay, or at barriers alone, where that alone is more than chance."""
+    where = "; elsewhere its delay may be chance" if straggler.is_at_barriers else f": {part} arises there"
+    return f"the others wait for rank 0 at barriers{where}"
 
 
 def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Scope, *, confidence: float) -> Finding:
@@ -37,14 +44,14 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
         Evidence(
             statement=f"{names} {verb} on rank 0 only; this explains {part}"
             if is_named
-            else f"the others wait for rank 0 at barriers: {part} arises there",
+            else _at_barriers(straggler, part),
             metric="rank0.covered_fraction",
             value=covered,
             unit="fraction",
             expected=f">= {RANK0.thresholds['covered'].shown}",
         ),
         Evidence(
-            statement=f"{'without that work' if is_named else 'if rank 0 came with the others'} the job saves at most"
+            statement=f"{'without that work' if is_named else 'if rank 0 comes with the others,'} the job saves at most"
             f" {format_ns(joint.saved_ns(recoverable))} {joint.per}",
             metric="rank0.recoverable_ns",
             value=float(recoverable),
@@ -57,7 +64,7 @@ def rank0_finding(straggler: Straggler, alone: OnlyWork, joint: Joint, scope: Sc
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(evidence),
-        fix="make it asynchronous or less frequent, split it among the ranks, or remove the barrier after it",
+        fix=_FIX if is_named else f"name rank 0's work with torch.profiler.record_function; then {_FIX}",
         next_tools=(
             system_timeline(
                 scope, "what does rank 0 do alone?", "rank 0's main thread between its last two collectives"

@@ -57,7 +57,7 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
             ),
             Evidence(
                 statement=(
-                    f"ranks with more tokens wait less: Spearman {skew.correlation:.2f} within steps, p ="
+                    f"ranks with more tokens wait less: Spearman {-skew.correlation:.2f} within steps, p ="
                     f" {skew.p_value:.2g}; {turns}"
                 ),
                 metric="tokens.correlation",
@@ -84,16 +84,15 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
 def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
     fraction = _share(joint, waste.recoverable_ns)
     return PADDING.found(
-        title=f"{format_fraction(waste.waste_fraction)} of the tokens computed are padding",
+        title=f"{format_fraction(waste.waste_fraction)} of computed tokens are padding",
         confidence=_sure(joint, 0.85),
         recoverable_ns=waste.recoverable_ns,
         fraction=fraction,
         evidence=(
             Evidence(
                 statement=(
-                    f"{format_count(waste.tokens)} of {format_count(waste.padded_tokens)} computed tokens are real in"
-                    f" {waste.n_steps} steps: {format_count(round(waste.tokens_per_s))} real tokens per second,"
-                    f" {format_count(round(waste.padded_tokens_per_s))} computed"
+                    f"{format_count(waste.tokens)} of {format_count(waste.padded_tokens)} computed tokens are real:"
+                    f" {format_count(round(waste.tokens_per_s))} real tokens per second"
                 ),
                 metric="padding.waste_fraction",
                 value=waste.waste_fraction,
@@ -102,8 +101,9 @@ def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
             ),
             Evidence(
                 statement=(
-                    f"the rank with the most compute spends {format_ns(waste.compute_ns)} per step on it; without"
-                    f" padding it would save {format_ns(waste.recoverable_ns)}, if compute grows with tokens"
+                    f"the rank that computes longest in a step takes {format_ns(waste.compute_ns)} for it (mean of"
+                    f" {waste.n_steps} steps); without padding it saves {format_ns(waste.recoverable_ns)}, if compute"
+                    " grows with tokens"
                 ),
                 metric="padding.recoverable_ns",
                 value=float(waste.recoverable_ns),
@@ -120,6 +120,6 @@ def _equal_batches(scope: Scope) -> NextTool:
     return NextTool(
         name="profkit bench",
         line=line_of("profkit bench -n 8 --", *words, "--vs", *words),
-        purpose="measure the gain: add the change that makes lengths equal to the second command",
-        look_for="real tokens per second, not steps per second: padding changes what a step is",
+        purpose="make lengths equal in the second command",
+        look_for="real tokens per second: padding changes what a step is",
     )

@@ -26,6 +26,7 @@ from profkit.ranks.measure.replay_graph import Graph, Places, graph_of
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.windows import steps_in_common
 from profkit.ranks.reduce.records import PHASES, RankSummary
+from profkit.units import format_fraction
 
 MAX_ERROR: Final = 0.03
 """Error of the replay of the job as it was, above which it says nothing (docs/sources.md, rule 20)."""
@@ -82,7 +83,8 @@ def counterfactual(
     observed = np.array([line.window_ns / len(line.summary.steps) for line in graph.ranks])
     error = float((np.abs(as_it_was - observed) / observed).max())
     if error > MAX_ERROR:
-        reason = f"the replay of the unchanged job misses its step time by {error:.1%}, more than {MAX_ERROR:.0%}"
+        missed = f"by {format_fraction(error)}, more than {format_fraction(MAX_ERROR)}"
+        reason = f"the replay of the unchanged job misses its step time {missed}"
         return ReplayRefusal(reason=reason, error_fraction=error)
     cuts = _cuts(graph, matching, _phases_of(stragglers))
     least = _steps_ns(graph, cuts)

@@ -30,6 +30,7 @@ from profkit.ranks.measure.permutation_test import (
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import PHASES, Group, RankSummary
+from profkit.units import format_fraction, format_ns
 
 _AS_LATE: Final = 0.5
 """Lateness, as a share of the latest rank's, from which a rank is named although it nearly always comes before that
@@ -235,8 +236,8 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
     least = LATE_RANK.limit("effect_of_two" if len(waits.ranks) == 2 else "effect")
     if found.effect_fraction < least:
         return _held_up(waits, least) or (
-            f"no rank is later than the others by {least:.0%} of the time: rank {found.rank} is by"
-            f" {found.effect_fraction:.1%}"
+            f"no rank is later than the others by {format_fraction(least)} of the time: rank {found.rank} is by"
+            f" {format_fraction(found.effect_fraction)}"
         )
     if found.p_value >= LATE_RANK.limit("p") and not found.is_gross:
         return (
@@ -246,7 +247,7 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
     if found.explained_fraction < LATE_RANK.limit("own_work"):
         return (
             f"rank {found.rank} is late, but its own work since its last collective explains only"
-            f" {max(found.explained_fraction, 0):.0%} of it: something else held it up"
+            f" {format_fraction(max(found.explained_fraction, 0))} of it: something else held it up"
         )
     free = late_free.sum(axis=0)
     if free[waits.ranks.index(found.rank)] < LATE_RANK.limit("agreed") * found.lateness_ns:
@@ -262,8 +263,8 @@ def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
     if not is_cpu or found.phase != "compute" or found.effect_fraction >= least:
         return ""
     return (
-        f"rank {found.rank} computes longer, by {found.effect_fraction:.1%} of the time: on a CPU, other work on its"
-        f" core can cause that, so the threshold is {least:.0%}"
+        f"rank {found.rank} computes longer, by {format_fraction(found.effect_fraction)} of the time: on a CPU, other"
+        f" work on its core can cause that, so the threshold is {format_fraction(least)}"
     )
 
 
@@ -276,7 +277,7 @@ def _held_up(waits: GroupWaits, least: float) -> str:
         return ""
     return (
         f"rank {waits.ranks[column]} is late, but its own work since its last collective explains only"
-        f" {max(own, 0) / int(late[column]):.0%} of it: something else held it up"
+        f" {format_fraction(max(own, 0) / int(late[column]))} of it: something else held it up"
     )
 
 
@@ -289,6 +290,6 @@ def _limits(waits: GroupWaits) -> tuple[str, ...]:
         limits.append("too few common collectives to align the clocks: delays are taken from durations alone")
     if waits.is_disputed:
         limits.append(
-            f"waits from clocks and waits from durations differ by {waits.disagreement_ns / 1000:.0f} us (median)"
+            f"waits from clocks and waits from durations differ by {format_ns(waits.disagreement_ns)} (median)"
         )
     return tuple(limits)

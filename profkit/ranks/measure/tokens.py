@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.findings.tokens import PADDING, TOKEN_SKEW
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, median
 from profkit.model.finding import Skipped
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import RankSummary
 from profkit.ranks.reduce.work_counts import HOW_TO_COUNT, Level, StepTokens, of_steps, step_tokens
+from profkit.units import format_fraction
 
 Float = NDArray[np.float64]
 
@@ -50,6 +51,11 @@ class TokenSkew(msgspec.Struct, frozen=True, kw_only=True):
     def is_found(self) -> bool:
         """Whether the finding holds."""
         return not self.reason
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all ranks have as many tokens as makes no difference: unequal ones are ruled out then."""
+        return self.n_steps >= TOKEN_SKEW.limit("steps") and self.skew_fraction < TOKEN_SKEW.limit("skew")
 
     @property
     def is_rotating(self) -> bool:
@@ -129,9 +135,14 @@ def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
     waste = 1 - real / padded
     compute = of_steps(counts.number, summaries, lambda summary: summary.steps.phase_ns[:, 1])
     needed = compute * counts.tokens / np.maximum(counts.padded_tokens, 1)
-    spent_ns = int(counts.step_ns.max(axis=1).sum())
+    # The median rank's steps, as the step time of many ranks is: the product of rate and step is a step's tokens.
+    spent_ns = median(counts.step_ns.sum(axis=0))
     least = PADDING.limit("waste")
-    reason = "" if waste >= least else f"{waste:.1%} of the tokens are padding: less than {least:.0%}"
+    reason = (
+        ""
+        if waste >= least
+        else f"{format_fraction(waste)} of the tokens are padding: less than {format_fraction(least)}"
+    )
     return PaddingWaste(
         reason=reason,
         waste_fraction=waste,
@@ -236,9 +247,12 @@ def _with_reason(skew: TokenSkew) -> TokenSkew:
     if skew.n_steps < TOKEN_SKEW.limit("steps"):
         reason = f"{skew.n_steps} steps have counts and collectives; {TOKEN_SKEW.limit('steps'):g} are needed"
     elif skew.skew_fraction < least:
-        reason = f"the rank with most tokens has {skew.skew_fraction:.1%} more than the mean: less than {least:.0%}"
+        reason = (
+            f"the rank with the most tokens has {format_fraction(skew.skew_fraction)} more than the mean: less than"
+            f" {format_fraction(least)}"
+        )
     elif not skew.correlation >= related:
-        reason = f"ranks with more tokens do not wait less: Spearman {skew.correlation:.2f}, below {related}"
+        reason = f"ranks with more tokens do not wait less: Spearman {-skew.correlation:.2f}, not below {-related}"
     elif skew.p_value >= TOKEN_SKEW.limit("p"):
         reason = f"the link of tokens and waiting may be chance: p = {skew.p_value:.2g} in {skew.n_steps} steps"
     return replace(skew, reason=reason)

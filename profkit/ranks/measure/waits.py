@@ -103,6 +103,14 @@ class GroupWaits(Aligned, frozen=True, kw_only=True):
         return max((median(column) for column in there if column.size), default=0)
 
     @property
+    def disputed_fraction(self) -> float:
+        """How far the two estimates are apart in all, as a share of the waiting; 0 without clocks."""
+        waited = int(self.wait_ns[self.present].sum())
+        if not self.uses_clocks or waited == 0:
+            return 0.0
+        return int(np.abs(self.wait_ns - self.free_wait_ns)[self.present].sum()) / waited
+
+    @property
     def is_disputed(self) -> bool:
         """Whether the estimates differ by more than a fifth of the median wait: distrust the clocks then."""
         if not self.present.any():

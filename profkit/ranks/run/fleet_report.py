@@ -34,10 +34,13 @@ from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import Group
 from profkit.ranks.run import report_tables as rows
 from profkit.shell import typed
-from profkit.units import format_ns, format_numbers
+from profkit.units import format_fraction, format_numbers
 
 MAX_GAPS: Final = 2
 """Groups of which it is said what their ranks' windows lack; of more it is the same reason."""
+_DISPUTED: Final = 0.1
+"""Of all waiting, from which it is said that clocks and durations disagree: below, the waits that are shown stand.
+Chosen."""
 
 
 def report_of(outcomes: Sequence[Outcome], failures: Iterable[Failure], options: Options) -> Report:
@@ -212,10 +215,9 @@ def _limits(joint: Joint, fleet: Fleet) -> Iterable[str]:
         yield "no collective is matched across ranks: which rank waits for which is unknown"
     yield from fleet.refusals
     yield from islice(gaps(joint.matching), MAX_GAPS)
-    disputed = [waits for waits in joint.waits if waits.is_disputed]
-    if disputed:
-        worst = max(waits.disagreement_ns for waits in disputed)
-        yield (f"waits from clocks and from durations differ by {format_ns(worst)} (median): the clocks may be wrong")
+    disputed = [waits.disputed_fraction for waits in joint.waits if waits.is_disputed]
+    if max(disputed, default=0) >= _DISPUTED:
+        yield f"clocks may be wrong: durations give waits that differ by {format_fraction(max(disputed))}"
     for answer in joint.stragglers:
         if answer.barrier_note:
             yield answer.barrier_note

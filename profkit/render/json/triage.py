@@ -64,6 +64,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "headline": verdict.headline,
         "step_ns": verdict.step_ns,
         "recorded_step_ns": verdict.recorded_step_ns,
+        "unprofiled_step_ns": verdict.unprofiled_step_ns,
         "recoverable_ns": verdict.recoverable_ns,
         "speedup_ceiling": number(verdict.speedup_ceiling),
         "next_tool": tool_to_dict(verdict.next_tool),
@@ -135,6 +136,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
         "devices": [_device(device, high - low) for device in rank.devices],
         "sections": [_section(section) for section in rank.sections],
         "warnings": list(rank.warnings),
+        "unprofiled_step_ns": rank.unprofiled_step_ns,
         "recorded_command": rank.recorded_command or None,
         "recorded_again": None if rank.again is None else _again(rank.again),
     }

@@ -28,7 +28,7 @@ def _series(series: Series) -> Iterable[str]:
         yield _list([f"{clue.bearing.value}: {clue.statement}" for clue in series.clues])
     parts = words.decomposition_rows(series.decompositions)
     if parts:
-        yield _table(("GPUs", "part of log E", "share"), parts)
+        yield _table(words.PART_HEADERS, parts)
     if series.honest:
         yield "**Honest base**"
         yield _list(series.honest)

@@ -46,7 +46,8 @@ def _origin(report: Report, rank: RankReport | None) -> Iterable[str]:
     if rank is None:
         return ()
     again = text.again_line(rank)
-    return (text.origin(report, rank), *text.recorded_lines(rank), *([f"lines from {again}"] if again else []))
+    said = (text.origin(report, rank), text.recorded_sentence(rank), f"lines from {again}" if again else "")
+    return tuple(filter(None, said))
 
 
 def escaped(raw: str) -> str:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from profkit.model.documents.comparison import Account, Comparison
 from profkit.model.finding import Finding
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line
-from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, columns_of, is_colored, printed, titled
 from profkit.render.words import compare as words
 from profkit.shell import clean
 
 _STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 _MAX_READINGS: Final = 3
-_MAX_WORKS: Final = 6
 _MIN_WORK: Final = 0.01  # of the step; chosen: smaller changes of a kernel wait for -v
 _SIDES: Final = ("baseline", "candidate")
 _BAR_ROOM: Final = 24
@@ -31,22 +32,51 @@ def render(
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every reading, kernel and collective.
     """
     columns = columns_of(width)
-    return printed(_blocks(comparison, columns, is_full=verbose), is_colored=is_colored(color))
+    blocks: list[Block] = []
+    for room in (_FULL,) if verbose else _ROOMS:
+        blocks = list(_blocks(comparison, columns, room))
+        if sum(len(block) + 1 for block in blocks if block) <= SCREEN:
+            break
+    return printed(blocks, is_colored=is_colored(color))
 
 
-def _blocks(comparison: Comparison, width: int, *, is_full: bool) -> Iterable[Block]:
-    prose = min(width, PROSE_WIDTH)
+class _Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What a comparison has room for: all there is (`is_full`), or what helps most, in less and less of it."""
+
+    is_full: bool = False
+    n_works: int = 6
+    """Rows of each table of work; the others share one."""
+    n_evidence: int | None = None
+    """Reasons for each reading after the first."""
+    n_sides: int | None = None
+    """Rows of what each side is and did."""
+
+
+_FULL: Final = _Room(is_full=True)
+_ROOMS: Final = (
+    _Room(),
+    _Room(n_works=3),
+    _Room(n_works=3, n_sides=2),
+    _Room(n_works=3, n_sides=2, n_evidence=1),
+    _Room(n_works=1, n_sides=2, n_evidence=1),
+    _Room(n_works=0, n_sides=2, n_evidence=1),
+)
+"""From the most to the least: what is left out first is needed least. The rest is under `-v` and in JSON."""
+
+
+def _blocks(comparison: Comparison, width: int, room: _Room) -> Iterable[Block]:
+    prose, is_full = min(width, PROSE_WIDTH), room.is_full
     yield _answer(comparison, prose)
     if comparison.configurations:
         rows = words.configuration_rows(comparison)
         yield layout.table(words.CONFIGURATION_HEADERS, rows, [True, True, False, False, False], width)
     yield _next(comparison, prose)
-    yield _why(comparison, prose, is_full=is_full)
+    yield _why(comparison, prose, room)
     yield _waterfall(comparison, width)
-    yield _sides(comparison, width)
+    yield _sides(comparison, width, room)
     for title, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
         if account is not None:
-            yield _works(comparison, title, account, width, is_full=is_full)
+            yield _works(comparison, title, account, width, room)
     yield _notes(comparison, prose)
     yield _more(comparison, prose, is_full=is_full)
 
@@ -64,16 +94,16 @@ def _next(comparison: Comparison, width: int) -> Block:
     return [((layout.label("next"), "label"), (command, "command"))] if command else []
 
 
-def _why(comparison: Comparison, width: int, *, is_full: bool) -> Block:
-    readings = comparison.readings if is_full else comparison.readings[:_MAX_READINGS]
+def _why(comparison: Comparison, width: int, room: _Room) -> Block:
+    readings = comparison.readings if room.is_full else comparison.readings[:_MAX_READINGS]
     if not readings:
         return []
     block = titled("why" if comparison.waterfall is not None else "what we saw", width)
     for number, reading in enumerate(readings, 1):
         block += layout.wrapped(f"   {number}  ", _reading_line(reading), width, first_style="dim", style="strong")
-        for item in reading.evidence:
+        for item in reading.evidence[: None if number == 1 else room.n_evidence]:
             block += layout.wrapped("      - ", clean(item.statement), width, first_style="dim")
-        if is_full or number == 1:
+        if room.is_full or number == 1:
             block += layout.wrapped("      -> ", clean(reading.fix), width, first_style="dim")
     hidden = len(comparison.readings) - len(readings)
     return block + ([((f"{MARGIN}and {hidden} more: -v", "dim"),)] if hidden else [])
@@ -108,18 +138,18 @@ def _drawn(change_ns: int, largest_ns: int, room: int, glyph: str, style: str) -
     return (MARGIN + " " * (half - left) + glyph * left, style), ("|", "dim"), (glyph * right, style)
 
 
-def _sides(comparison: Comparison, width: int) -> Block:
-    rows = words.side_rows(comparison)
+def _sides(comparison: Comparison, width: int, room: _Room) -> Block:
+    rows = words.side_rows(comparison)[: room.n_sides]
     if not rows or comparison.waterfall is None:
         return []
     return layout.table(("", "baseline", "candidate"), rows, [True, True, True], width)
 
 
-def _works(comparison: Comparison, title: str, account: Account, width: int, *, is_full: bool) -> Block:
+def _works(comparison: Comparison, title: str, account: Account, width: int, room: _Room) -> Block:
     """The works that moved the step by a percent or more; the sum closes on the change of busy time."""
     step = comparison.waterfall.baseline_ns if comparison.waterfall is not None else 0
     n_rows = sum(abs(row.delta_ns) >= _MIN_WORK * step and row.delta_ns != 0 for row in account.rows)
-    n_rows = len(account.rows) if is_full else min(n_rows, _MAX_WORKS)
+    n_rows = len(account.rows) if room.is_full else min(n_rows, room.n_works)
     if n_rows == 0:
         return []
     name = "operators" if comparison.baseline.is_cpu and title == "kernels" else title
@@ -150,6 +180,6 @@ def _more(comparison: Comparison, width: int, *, is_full: bool) -> Block:
         head = layout.label(name if name in _SIDES else "read")
         block += layout.wrapped(head, said, width, style="dim") if read else []
     entries = [(f"profkit explain {comparison.readings[0].id}", "")] if comparison.readings else []
-    entries += [] if is_full else [("-v (all)", "")]
+    entries += [] if is_full else [("-v", "")]
     entries += [("-f json", ""), ("-o report.md", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, width)

@@ -38,6 +38,8 @@ _STYLES: Final = {
     "command": "bold cyan",
 }
 _MIN_WIDTH: Final = 40
+SCREEN: Final = 50
+"""Lines that a report takes by default, where what it cannot do without allows it."""
 PROSE_WIDTH: Final = 110
 """Columns beyond which running text is not read well."""
 

@@ -50,7 +50,7 @@ def _decompositions(series: Series, width: int) -> Block:
     rows = words.decomposition_rows(series.decompositions)
     if not rows:
         return []
-    return layout.table(("GPUs", "part of log E", "share"), rows, [True, True, False], width)
+    return layout.table(words.PART_HEADERS, rows, [True, True, False], width)
 
 
 def _instead(series: Series, width: int) -> Block:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+import msgspec
 
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS
 from profkit.model.documents.rank_report import DeviceReport, RankReport, TableView
@@ -12,7 +14,7 @@ from profkit.model.finding import Finding, confidence_label
 from profkit.render.terminal import crosscheck as handover_text
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment
-from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, columns_of, is_colored, printed, titled
 from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
 from profkit.shell import clean, quoted_path
@@ -28,31 +30,63 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every table, check and warning.
     """
     columns = columns_of(width)
-    blocks = [*_headline_blocks(report, columns, is_full=verbose)]
     if verbose:
-        blocks += _detail_blocks(report, columns)
-    blocks.append(_more(report, columns, verbose=verbose))
+        blocks = [*_headline_blocks(report, columns, _FULL), *_detail_blocks(report, columns)]
+        blocks.append(_more(report, columns, _FULL))
+    else:
+        blocks = _on_a_screen(report, columns)
     return printed(blocks, is_colored=is_colored(color))
 
 
-def _headline_blocks(report: Report, width: int, *, is_full: bool) -> Iterable[Block]:
+class _Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What a report has room for: all there is (`is_full`), or what helps most, in less and less of it."""
+
+    is_full: bool = False
+    n_findings: int | None = None
+    """Findings of the verdict with their reasons and fixes; the others are named under "also found"."""
+    has_recorded: bool = True
+    has_ruled_out: bool = True
+
+
+_FULL: Final = _Room(is_full=True)
+_ROOMS: Final = (
+    _Room(),
+    _Room(has_recorded=False),
+    _Room(n_findings=2, has_recorded=False),
+    _Room(n_findings=2, has_recorded=False, has_ruled_out=False),
+    _Room(n_findings=1, has_recorded=False, has_ruled_out=False),
+)
+"""From the most to the least: what is left out first is needed least. The rest is under `-v` and in JSON."""
+
+
+def _on_a_screen(report: Report, width: int) -> list[Block]:
+    """The report with as much as a screen has room for; the verdict, its reasons and the next command always."""
+    blocks: list[Block] = []
+    for room in _ROOMS:
+        blocks = [*_headline_blocks(report, width, room), _more(report, width, room)]
+        if sum(len(block) + 1 for block in blocks if block) <= SCREEN:
+            break
+    return blocks
+
+
+def _headline_blocks(report: Report, width: int, room: _Room) -> Iterable[Block]:
     """What everyone reads, in the order in which it is needed."""
-    prose = min(width, PROSE_WIDTH)
+    prose, is_full = min(width, PROSE_WIDTH), room.is_full
     rank = text.shown_rank(report)
     is_open = report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
     yield _verdict(report, prose)
     yield handover_text.block(report.handover, prose, is_full=is_full)
     if is_open:
-        yield _next_tool(report, prose)
+        yield _next_tool(report, prose, room)
     yield _fleet(report, width, is_full=is_full)
     yield _budget(report, rank, width) if rank is not None else []
-    yield _why(report, prose, is_full=is_full)
-    yield _where(report, prose, is_full=is_full)
-    yield _what_to_do(report, prose)
+    yield _why(report, prose, room)
+    yield _where(report, prose, room)
+    yield _what_to_do(report, prose, room)
     if not is_open:
-        yield _next_tool(report, prose)
+        yield _next_tool(report, prose, room)
     yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 and not text.is_joint(report) else []
-    yield _around(report, rank, prose, is_full=is_full) if rank is not None else []
+    yield _around(report, rank, prose, room) if rank is not None else []
     yield _limits(report, rank, prose, is_full=is_full)
 
 
@@ -84,7 +118,11 @@ def _fleet(report: Report, width: int, *, is_full: bool) -> Block:
     headers = fleet.headers_of(report.fleet)
     rows = fleet.cells_of(report.fleet, is_full=is_full)
     block = titled(fleet.table_title(report), width)
-    block += layout.table(headers, rows, [True, *[False] * (len(headers) - 2), True], width)
+    lines = layout.table(headers, rows, [True, *[False] * (len(headers) - 2), True], width)
+    shown = report.fleet.rows if is_full else report.fleet.shown
+    for place, row in enumerate(shown, 1):  # who is late is drawn strongest
+        lines[place] = tuple((content, "strong" if row.cause else style) for content, style in lines[place])
+    block += lines
     said = ""
     for label, line in fleet.facts_of(report.fleet, is_full=is_full):
         head = layout.label(label) if label != said else " " * layout.LABEL_WIDTH
@@ -112,12 +150,12 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     if sum(layout.cell_width(content) for content, _ in head) > width:
         head = head[:1]
     idle_word = "rest" if device.kind == "cpu" else "idle"
-    return [head, bar, *_legend(device, "busy", work, width), *_legend(device, idle_word, idle, width)]
+    labels = text.labels_of(device, is_beside_ranks=text.is_joint(report))
+    return [head, bar, *_legend(labels, "busy", work, width), *_legend(labels, idle_word, idle, width)]
 
 
-def _legend(device: DeviceReport, word: str, shares: dict[str, int], width: int) -> Block:
+def _legend(labels: Mapping[str, str], word: str, shares: dict[str, int], width: int) -> Block:
     """A sum and the parts that it adds up from; parts that round to 0.0 are left out."""
-    labels = text.labels_of(device)
     first: Segment = (f"{MARGIN}{word} {text.percent(sum(shares.values())):>7}   ", "label")
     entries = [
         (f"{PARTS[name][0]} {labels[name]} {text.percent(share)}", PARTS[name][1])
@@ -127,8 +165,8 @@ def _legend(device: DeviceReport, word: str, shares: dict[str, int], width: int)
     return layout.flowed(first, entries, width) or [(first,)]
 
 
-def _why(report: Report, width: int, *, is_full: bool) -> Block:
-    reasons = text.reasons(report.verdict, is_full=is_full)
+def _why(report: Report, width: int, room: _Room) -> Block:
+    reasons = text.reasons(report.verdict, is_full=room.is_full, n_findings=room.n_findings)
     if not reasons:
         return []
     block = titled("why we think so" if text.is_explained(report.verdict) else "what we saw", width)
@@ -143,13 +181,14 @@ def _why(report: Report, width: int, *, is_full: bool) -> Block:
     return block
 
 
-def _where(report: Report, width: int, *, is_full: bool) -> Block:
+def _where(report: Report, width: int, room: _Room) -> Block:
     """The lines of the user's code that cause the first finding."""
     first = next(iter(report.verdict.findings), None)
     if first is None or not first.places:
         return []
     block = layout.wrapped(layout.label("where"), places.place_sentence(first), width, first_style="label")
-    for share in places.shown_places(first, is_full=is_full)[1:]:
+    others = places.shown_places(first, is_full=room.is_full)[1:]
+    for share in others if room.n_findings is None else ():
         block += layout.wrapped(" " * layout.LABEL_WIDTH, places.place_line(share).strip(), width)
     return block
 
@@ -158,10 +197,10 @@ def _finding_line(finding: Finding, report: Report) -> str:
     return f"{clean(finding.title)} ({text.weight(finding, report)})"
 
 
-def _what_to_do(report: Report, width: int) -> Block:
+def _what_to_do(report: Report, width: int, room: _Room) -> Block:
     verdict = report.verdict
     block: Block = []
-    for place, fix in enumerate(verdict.fixes):
+    for place, fix in enumerate(verdict.fixes[: room.n_findings]):
         head = layout.label("what to do") if place == 0 else "then".rjust(layout.LABEL_WIDTH - 2) + "  "
         block += layout.wrapped(head, clean(fix), width, first_style="label" if place == 0 else "dim")
     if verdict.proof:
@@ -169,7 +208,7 @@ def _what_to_do(report: Report, width: int) -> Block:
     return block
 
 
-def _next_tool(report: Report, width: int) -> Block:
+def _next_tool(report: Report, width: int, room: _Room) -> Block:
     tool = report.verdict.next_tool
     block = layout.wrapped(
         layout.label("next tool"), clean(f"{text.no_tool_needed(report.verdict)}{tool.name}: {tool.purpose}"), width
@@ -178,7 +217,7 @@ def _next_tool(report: Report, width: int) -> Block:
         block.append((("    ", ""), (clean(tool.command), "command")))
     if tool.look_for:
         block += layout.wrapped("    look for   ", clean(tool.look_for), width, first_style="dim")
-    if report.verdict.ruled_out:
+    if report.verdict.ruled_out and room.has_ruled_out:
         block += layout.wrapped(layout.label("ruled out"), clean(", ".join(report.verdict.ruled_out)), width)
     return block
 
@@ -201,10 +240,10 @@ def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
     return [*titled(title, width), *lines, *tail]
 
 
-def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> Block:
+def _around(report: Report, rank: RankReport, width: int, room: _Room) -> Block:
     """Devices and other findings, in full also streams and step times: what one looks at after the verdict."""
     block: Block = []
-    for device in rank.devices if is_full else ():
+    for device in rank.devices if room.is_full else ():
         if device.streams:
             name = f"device {device.device}" if len(rank.devices) > 1 else "streams"
             block += layout.flowed((layout.label(name), "label"), _stream_entries(device), width)
@@ -212,10 +251,11 @@ def _around(report: Report, rank: RankReport, width: int, *, is_full: bool) -> B
         headers = ("device", *text.RANK_HEADERS[2:])
         rows = [(str(device.device), *text.device_shares(device)) for device in rank.devices]
         block += layout.table(headers, rows, [True, *([False] * 4), True], width)
-    spread = text.spread_sentence(rank)
-    if spread and is_full:
+    spread = text.spread_sentence(rank, is_of_many=text.is_joint(report))
+    if spread and room.is_full:
         block += layout.wrapped(layout.label("steps"), spread, width)
-    others = text.other_findings(report)
+    hidden = () if room.n_findings is None else report.verdict.findings[room.n_findings :]
+    others = [*hidden, *text.other_findings(report)]
     if others:
         named = "; ".join(f"{clean(finding.title)} ({text.weight(finding, report, of='')})" for finding in others)
         block += layout.wrapped(layout.label("also found"), clean(named), width)
@@ -255,21 +295,23 @@ def _listed(label: str, lines: Iterable[str], width: int, *, style: str) -> Bloc
     return block
 
 
-def _more(report: Report, width: int, *, verbose: bool) -> Block:
+def _more(report: Report, width: int, room: _Room) -> Block:
     """What was read and where to go from here; commands stay whole."""
     rank = text.shown_rank(report)
     prose = min(width, PROSE_WIDTH)
     block: Block = []
     if rank is not None:
-        block += layout.wrapped(layout.label("read"), text.origin(report, rank), prose, style="dim")
-        block += _listed("recorded", text.recorded_lines(rank), prose, style="dim")
+        read = text.origin(report, rank, is_full=room.is_full)
+        block += layout.wrapped(layout.label("read"), read, prose, style="dim")
+        told = text.recorded_sentence(rank, is_full=room.is_full) if room.has_recorded else ""
+        block += layout.wrapped(layout.label("recorded"), told, prose, style="dim") if told else []
         if again := text.again_line(rank):
             block += layout.wrapped(layout.label("lines from"), again, prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
     if rank is not None and any(finding.places for finding in report.findings):
         entries.append((f"profkit where {quoted_path(rank.source)}", ""))
-    entries += [] if verbose else [("-v (all tables)", "")]
+    entries += [] if room.is_full else [("-v", "")]
     entries += [("-f json", ""), ("-o report.md", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, prose)
 

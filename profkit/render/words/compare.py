@@ -107,7 +107,7 @@ def side_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
         ("comm busy", [_share(side, "comm") for side in sides]),
         ("comm hidden", [_fraction(side.comm_hidden_fraction) for side in sides]),
         ("copies busy", [_share(side, "copy") for side in sides]),
-        ("idle", [_share(side, "idle") for side in sides]),
+        ("rest" if comparison.baseline.is_cpu else "idle", [_share(side, "idle") for side in sides]),
         ("peak memory", [_bytes(side.peak_memory_bytes) for side in sides]),
     )
     return [(name, *(value or "-" for value in values)) for name, values in facts if any(values)]  # type: ignore[misc]

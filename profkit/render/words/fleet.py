@@ -11,7 +11,7 @@ from profkit.model.documents.fleet import Fleet, GroupRow, LeftOut, RankRow
 from profkit.model.documents.report import Failure, Report
 from profkit.render.words.triage import source_name
 from profkit.shell import clean
-from profkit.units import format_bytes, format_ceiling, format_fraction, format_ns, format_numbers
+from profkit.units import format_bytes, format_ceiling, format_ns, format_numbers
 
 _MAX_LEFT_OUT: Final = 4
 _MIN_SHOWN: Final = 0.005  # of the step; chosen: below, the column is not worth its width
@@ -88,9 +88,9 @@ def prediction_sentence(report: Report) -> str:
     if found is None or found.gain_ns == 0:
         return ""
     who = (
-        f"rank {found.ranks[0]} were as fast as its"
+        f"rank {found.ranks[0]} as fast as its"
         if len(found.ranks) == 1
-        else f"ranks {format_numbers(found.ranks)} were as fast as their"
+        else f"ranks {format_numbers(found.ranks)} as fast as their"
     )
     step_ns = report.verdict.step_ns or found.replayed_ns
     bounds = (found.predicted_ns, found.predicted_most_ns)
@@ -99,8 +99,8 @@ def prediction_sentence(report: Report) -> str:
     between = format_ns(least) if format_ns(least) == format_ns(most) else f"{format_ns(least)} to {format_ns(most)}"
     known, faster = report.verdict.speedup_ceiling, format_ceiling(step_ns / least) if least > 0 else ""
     said = "" if not faster or (known is not None and format_ceiling(known) == faster) else f"at best {faster} faster, "
-    error = f"{format_fraction(found.error_fraction)}, {format_ns(found.error_fraction * step_ns)}"
-    return f"If {who} peers, replay predicts {between} per step ({said}replay error {error})"
+    error = format_ns(found.error_fraction * step_ns)
+    return f"With {who} peers: {between} by replay ({said}error {error})"
 
 
 def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
+from profkit.model.budget import PARTS, label
 from profkit.model.documents.scaling import Decomposition, Held, Point, Series, Standing
 from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_quantity, format_speedup
@@ -20,7 +22,7 @@ PILOT_TOLD: Final = "* a pilot: two runs on a side, so the interval is wide and 
 _FEW_SIZES: Final = 6  # from here on a fit of the law is worth its error (docs/statistics.md 4)
 
 
-_PARTS: Final = {"work per compute second": "speed of compute"}
+_WORK: Final = {"work per compute second": "speed of compute"}
 
 
 def name(series: Series) -> str:
@@ -101,7 +103,9 @@ def _law(series: Series) -> str:
         return "three sizes: the law of scaling (USL) would pass through every point, so a fourth size must test it"
     peak = f", peak at {fit.peak_gpus:.1f} GPUs" if fit.peak_gpus is not None else ", no peak"
     law = f"USL: contention {fit.alpha:.3f}, coherency {fit.beta:.3f}{peak}"
-    law += "; a negative contention is superlinear" if fit.alpha < 0 else ""
+    # A negative one says so only where a size is faster than ideal: beside E = 0.24 it is a bad fit.
+    is_superlinear = fit.alpha < 0 and any((point.efficiency or 0) > 1 for point in series.points)
+    law += "; a negative contention is superlinear" if is_superlinear else ""
     few = f", fewer than {_FEW_SIZES} sizes" if len(series.points) < _FEW_SIZES else ""
     plural = "s" * (fit.df != 1)
     return f"{law}; {fit.df} degree{plural} of freedom{few}, misfit {format_fraction(fit.residual or 0)}"
@@ -112,22 +116,27 @@ def publishable(series: Series) -> str:
     if not series.sentence:
         return "nothing: no size is left to compare against"
     if series.base.n == 1 or series.largest.n == 1:
-        return f"nothing yet: it takes three runs of each size. So far: {series.sentence}"
+        return "nothing yet: it takes three runs of each size"
     return series.sentence
 
 
+PART_HEADERS: Final = ("GPUs", "E of the profiled steps is the product of", "factor")
+"""Columns of `decomposition_rows`."""
+
+
 def decomposition_rows(decompositions: Sequence[Decomposition]) -> list[tuple[str, ...]]:
-    """A line for each part of log E that is not nothing, and their sum."""
+    """A line for each factor of E that is not 1, and their product: what the sum of logarithms is to readers."""
     lines: list[tuple[str, ...]] = []
     for one in decompositions:
         sizes = f"{one.base_gpus} -> {one.gpus}"
         parts = [part for part in one.parts if abs(part.log_efficiency) >= 0.0005]
-        lines += [(sizes, _part_name(part.name), f"{part.log_efficiency:+.3f}") for part in parts]
-        total = sum(part.log_efficiency for part in one.parts)
-        lines.append((sizes, f"all parts (E = {one.efficiency:.2f}, profiled steps)", f"{total:+.3f}"))
+        names = [_part_name(part.name, is_cpu=one.is_cpu) for part in parts]
+        lines += [
+            (sizes, name, f"{math.exp(part.log_efficiency):.3f}") for name, part in zip(names, parts, strict=True)
+        ]
+        lines.append((sizes, "E", f"{one.efficiency:.3f}"))
     return lines
 
 
-def _part_name(name: str) -> str:
-    told = name.replace("_", " ")
-    return clean(_PARTS.get(told, told))
+def _part_name(name: str, *, is_cpu: bool) -> str:
+    return label(name, is_cpu=is_cpu) if name in PARTS else clean(_WORK.get(name, name))

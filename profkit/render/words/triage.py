@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
@@ -12,7 +13,7 @@ import msgspec
 from profkit.findings import KINDS, shown_share
 from profkit.findings.capture import QUALITY
 from profkit.findings.kind import Way
-from profkit.model.budget import IDLE_PARTS, PARTS, WORK_PARTS, column, label
+from profkit.model.budget import HOST_PARTS, IDLE_PARTS, PARTS, WORK_PARTS, column, label
 from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
@@ -25,6 +26,7 @@ _MAX_MAIN_EVIDENCE: Final = 4
 _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
 _MIN_LABEL: Final = 16
 _COMMAND_SHOWN: Final = 200  # characters of a command that somebody else recorded
+_COMMAND_IN_SHORT: Final = 60  # where it should be a line or two; chosen
 _NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
 
 
@@ -35,9 +37,17 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     statements: tuple[str, ...]
 
 
-def labels_of(device: DeviceReport) -> Mapping[str, str]:
-    """The words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU."""
-    return part_labels(is_cpu=device.kind == "cpu")
+def labels_of(device: DeviceReport, *, is_beside_ranks: bool = False) -> Mapping[str, str]:
+    """The words for the parts of a device's budget; what is idle time on a GPU is the host's own on a CPU.
+
+    Beside the table of ranks (`is_beside_ranks`) they say which of them its column "host" adds up.
+    """
+    labels = part_labels(is_cpu=device.kind == "cpu")
+    if not is_beside_ranks:
+        return labels
+    return {
+        name: f"host: {said}" if name in HOST_PARTS and "host" not in said else said for name, said in labels.items()
+    }
 
 
 def part_labels(*, is_cpu: bool) -> Mapping[str, str]:
@@ -102,15 +112,25 @@ def step_sentence(report: Report) -> str:
     if report.verdict.step_ns is None:
         return f"Window {format_ns(rank.window_ns[1] - rank.window_ns[0])}, no steps found"
     known = [f"{rank.steps.n} step" + ("s" if rank.steps.n != 1 else "")]
-    if rank.steps.n > 1 and rank.steps.cv is not None:
-        known.append(f"varies by {format_fraction(rank.steps.cv)}")
+    if rank.steps.n > 1 and (varies := step_variation(report)) is not None:
+        known.append(f"varies by {format_fraction(varies)}")
     if rank.steps.source == "period":
         known.append("found by their period")
     if rank.steps.source == DEVICE_STEPS:
         known.append("measured on the GPU")
     if report.verdict.recorded_step_ns is not None:
         known[0] += f" recorded, {format_ns(report.verdict.recorded_step_ns)} with the profiler"
+    if report.verdict.unprofiled_step_ns is not None:
+        known[0] += f" recorded, {format_ns(report.verdict.unprofiled_step_ns)} without the profiler"
     return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
+
+
+def step_variation(report: Report) -> float | None:
+    """The standard deviation of the steps over their mean; of many ranks the median, as their step time is."""
+    rank = shown_rank(report)
+    ranks = report.ranks if is_joint(report) else [] if rank is None else [rank]
+    known = [each.steps.cv for each in ranks if each.steps.cv is not None]
+    return statistics.median(known) if known else None
 
 
 def gain_sentence(verdict: Verdict) -> str:
@@ -123,14 +143,15 @@ def gain_sentence(verdict: Verdict) -> str:
     return f"At best {format_ceiling(verdict.speedup_ceiling)} faster: a fix saves at most {saved}"
 
 
-def spread_sentence(rank: RankReport) -> str:
-    """The step times of a rank, "" where there are too few to speak of."""
+def spread_sentence(rank: RankReport, *, is_of_many: bool = False) -> str:
+    """The step times of a rank, of many one that is named; "" where there are too few to speak of."""
     steps = rank.steps
     if steps.n < 2 or steps.mean_ns is None:
         return ""
     times = (("mean", steps.mean_ns), ("p50", steps.p50_ns), ("p95", steps.p95_ns))
     shown = [f"{name} {format_ns(value)}" for name, value in times if value is not None]
-    return f"{steps.n} from {clean(steps.source)}: {', '.join(shown)}"
+    of = f" of rank {rank.rank}" if is_of_many and rank.rank is not None else ""
+    return f"{steps.n}{of} from {clean(steps.source)}: {', '.join(shown)}"
 
 
 def shown_rank(report: Report) -> RankReport | None:
@@ -146,11 +167,11 @@ def main_device(rank: RankReport) -> DeviceReport | None:
     return max(rank.devices, key=lambda device: device.busy_any_ns, default=None)
 
 
-def reasons(verdict: Verdict, *, is_full: bool = False) -> list[Reason]:
-    """The verdict's findings with their statements: the first finding's four, one of each other, or all."""
+def reasons(verdict: Verdict, *, is_full: bool = False, n_findings: int | None = None) -> list[Reason]:
+    """The verdict's first findings with their statements: the first finding's four, one of each other, or all."""
     seen: set[str] = set()
     shown = []
-    for place, finding in enumerate(verdict.findings):
+    for place, finding in enumerate(verdict.findings[:n_findings]):
         most = len(finding.evidence) if is_full else _MAX_MAIN_EVIDENCE if place == 0 else 1
         statements = [statement(item, is_full=is_full) for item in finding.evidence[:most]]
         new = tuple(text for text in dict.fromkeys(statements) if text not in seen)
@@ -187,7 +208,7 @@ def share_of(finding: Finding, report: Report) -> str:
     if finding.fraction <= 0:
         return ""
     device = main_device(report.ranks[0]) if len(report.ranks) == 1 else None
-    return format_fraction(finding.fraction if device is None else shown_share(finding, device.budget))
+    return format_fraction(shown_share(finding, None if device is None else device.budget))
 
 
 SIZES: Final = {
@@ -270,32 +291,37 @@ def source_name(source: str) -> str:
     return clean(PurePath(source).name or source)
 
 
-def origin(report: Report, rank: RankReport) -> str:
-    """What was read, in one line: file, rank, device, torch, number of events; of many ranks how many before it."""
-    device = main_device(rank)
+def origin(report: Report, rank: RankReport, *, is_full: bool = True) -> str:
+    """What was read, in one line: file, rank, device, torch, number of events; of many ranks how many before it.
+
+    Of many ranks, unless `is_full`, without the shown rank's file and events: the bar says which rank it shows.
+    """
+    device, of_many = main_device(rank), is_joint(report)
     parts = [source_name(rank.source)]
-    if is_joint(report):
+    if of_many:
         folders = {PurePath(each.source).parent.name for each in report.ranks}
         where = f" in {clean(*folders)}" if len(folders) == 1 and "" not in folders else ""
-        parts = [f"{len(report.ranks)} traces{where}; shown: {parts[0]}"]
-    if rank.rank is not None:
+        parts = [f"{len(report.ranks)} traces{where}" + (f"; shown: {parts[0]}" if is_full else "")]
+    if rank.rank is not None and (is_full or not of_many):
         parts.append(f"rank {rank.rank}" + (f" of {rank.world_size}" if rank.world_size else ""))
     if device is not None and device.name:
         parts.append(clean(device.name))
     if rank.torch_version:
         parts.append(f"torch {clean(rank.torch_version)}")
-    parts.append(f"{format_count(rank.n_events)} events")
+    if is_full or not of_many:
+        parts.append(f"{format_count(rank.n_events)} events")
     return ", ".join(parts)
 
 
-def recorded_lines(rank: RankReport) -> tuple[str, ...]:
+def recorded_sentence(rank: RankReport, *, is_full: bool = True) -> str:
     """The command that a file says it was recorded with, where no next command repeats it, and why none does."""
     command = clean(rank.recorded_command)
     if not command or rank.is_command_used:
-        return ()
-    shown = command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]}..."
-    said = stand_in(rank.recorded_command, rank.world_size).text
-    return f"the file gives this command: {shown}", f"the commands above say {said}: put yours there with --command"
+        return ""
+    most = _COMMAND_SHOWN if is_full else _COMMAND_IN_SHORT
+    shown = command if len(command) <= most else f"{command[:most].rpartition(' ')[0] or command[:most]} ..."
+    script = stand_in(rank.recorded_command, rank.world_size).words[-1]
+    return f"with {shown} (says the file); --command puts yours in place of {script}"
 
 
 def again_line(rank: RankReport) -> str:

@@ -30,29 +30,87 @@ class Events(msgspec.Struct, frozen=True, kw_only=True):
     """For each stream: `x` or `z` of launches, `d` of waits; minus infinity where it waits for none of it."""
 
 
-def run(events: Events, spent: I64, is_gone: NDArray[np.bool_], before: tuple[int, ...]) -> list[float]:
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """Events with all that does not depend on the host's time: as runs of launches, each up to a meeting of clocks."""
+
+    events: Events
+    meets: NDArray[np.intp]
+    """The events that set one clock by another: waits, launches behind another stream, and the last, shape (m,)."""
+    first: NDArray[np.intp]
+    """The first event of each run, shape (m,)."""
+    of_lane: tuple[NDArray[np.intp], ...]
+    """Which of `meets` are waits, and which are launches on each stream."""
+    behind: tuple[F64, ...]
+    """`behind` of `meets`, shape (m,) each."""
+    taken: tuple[F64, ...]
+    """What each stream takes for a run's launches one after the other, shape (m,) each."""
+    rest: tuple[F64, ...]
+    """For each stream and launch: its `y` and what the stream takes after it until the run ends, shape (n,) each."""
+
+
+def program_of(events: Events) -> Program:
+    """The program of events, of which there is one at least."""
+    is_met = events.lane == WAIT
+    for lane, column in enumerate(events.behind):
+        is_met |= (events.lane != lane) & (column > -np.inf)
+    is_met[-1] = True
+    meets = np.flatnonzero(is_met)
+    run_of = np.cumsum(is_met) - is_met
+    taken, rest = [], []
+    for lane, column in enumerate(events.behind):
+        mine = ~is_met & (events.lane == lane)
+        passed = np.cumsum(np.where(mine, column, 0.0))
+        taken.append(np.diff(passed[meets], prepend=0.0))
+        rest.append(np.where(mine, events.reach + passed[meets][run_of] - passed, -np.inf))
+    met = events.lane[meets]
+    return Program(
+        events=events,
+        meets=meets,
+        first=np.concatenate(([0], meets[:-1] + 1)),
+        of_lane=tuple(np.flatnonzero(met == lane) for lane in (WAIT, *range(len(taken)))),
+        behind=tuple(column[meets] for column in events.behind),
+        taken=tuple(taken),
+        rest=tuple(rest),
+    )
+
+
+def run(program: Program, spent: I64, is_gone: NDArray[np.bool_], before: tuple[int, ...]) -> list[float]:
     """Where the host and each stream end up, from the host's beginning on, with this host time between events.
 
-    Each event is a matrix over (max, +), and so is any run of them: pairs are joined until one is left.
+    Each event is a matrix over (max, +), and so is any run of them: a run of launches is one by sums, then pairs are
+    joined until one is left. `is_gone`: the waits that hold nobody any more.
     """
-    n = len(events.behind) + 1
-    host = spent.astype(np.float64)
-    is_wait = events.lane == WAIT
-    reached = host + np.where(is_gone, 0.0, events.reach)
-    joined = np.full((n, n, host.size), -np.inf)
-    joined[0, 0] = np.where(is_wait, reached, host)
-    for lane, column in enumerate(events.behind, 1):
-        joined[lane, lane] = 0.0
-        joined[0, lane, is_wait] = np.where(is_gone, -np.inf, column)[is_wait]
-    for lane in range(1, n):
-        is_mine = events.lane == lane - 1
-        joined[lane, 0, is_mine] = reached[is_mine]
-        for other, column in enumerate(events.behind, 1):
-            joined[lane, other, is_mine] = column[is_mine]
+    joined = _joined(program, np.cumsum(spent, dtype=np.float64), is_gone[program.meets])
     while joined.shape[2] > 1:
         joined = _halved(joined)
     first = np.array((0.0, *before))
     return [float((row[:, 0] + first).max()) for row in joined]
+
+
+def _joined(program: Program, host: F64, is_gone: NDArray[np.bool_]) -> F64:
+    """A matrix for each run of launches with the event that ends it, shape (k, k, m); `host`: its time until each."""
+    n = len(program.taken) + 1
+    joined = np.full((n, n, is_gone.size), -np.inf)
+    begun = np.concatenate(([0.0], host[program.meets[:-1]]))
+    joined[0, 0] = host[program.meets] - begun
+    for lane in range(1, n):
+        joined[lane, lane] = program.taken[lane - 1]
+        np.maximum.reduceat(program.rest[lane - 1] + host, program.first, out=joined[lane, 0])
+        joined[lane, 0] -= begun
+    reached = joined[0, 0] + np.where(is_gone, 0.0, program.events.reach[program.meets])
+    launched = joined[1:, 0].copy()
+    for place, rows in enumerate(program.of_lane):
+        if rows.size == 0:
+            continue
+        ends = reached[rows]
+        for lane in range(1, n):
+            behind = program.behind[lane - 1][rows]
+            if place == 0:
+                behind[is_gone[rows]] = -np.inf
+            np.maximum(ends, behind + launched[lane - 1, rows], out=ends)
+            joined[place, lane, rows] = behind + program.taken[lane - 1][rows]
+        joined[place, 0, rows] = ends
+    return joined
 
 
 def _halved(joined: F64) -> F64:

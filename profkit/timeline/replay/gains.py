@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
+from profkit.findings.host import SYNC
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, RuntimeCalls, Trace
@@ -18,7 +19,7 @@ from profkit.timeline.host import HostStates, blocking_calls
 from profkit.timeline.idle import IdleCauses
 from profkit.timeline.overhead import profiler_work
 from profkit.timeline.queue import Queue
-from profkit.timeline.replay.clocks import WAIT, Events, run
+from profkit.timeline.replay.clocks import WAIT, Events, Program, program_of, run
 from profkit.timeline.replay.streams import Stream, streams_of, timed
 from profkit.timeline.replay.waits import holding, waiting
 
@@ -39,7 +40,7 @@ class Gains(msgspec.Struct, frozen=True, kw_only=True):
     host_ns: int = 0
     """With a host that takes no time for its own work: waits for data and for the device stay."""
     longest_sync_ns: int = 0
-    """Without the longest of these calls alone; 0 where all of them gain less than a hundredth of the window."""
+    """Without the longest of these calls alone; 0 where it is too short to have most of that, or that is little."""
     all_host_ns: int = 0
     """With a host that takes no time at all but for its waits for data."""
     held_ns: int = 0
@@ -51,7 +52,7 @@ class Gains(msgspec.Struct, frozen=True, kw_only=True):
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """The launches and waits of one device's window, ready to be replayed without some host time."""
 
-    events: Events
+    program: Program
     sync: Intervals
     """When calls that wait for the device held the host."""
     allocator: Intervals
@@ -72,18 +73,18 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
         Where the device is the last to finish, what the host did at the end belongs to what follows.
         """
-        events = self.events
-        if not removed or events.at_ns.size == 0:
+        events = self.program.events
+        if not removed:
             return 0
-        is_wait = events.lane == WAIT
+        waits = np.flatnonzero(events.lane == WAIT)
         before = removed.covered_ns(np.array([self.begin_ns]), events.at_ns)
         through = before.copy()  # a launch takes no time here
-        through[is_wait] += (inside := removed.covered_ns(events.at_ns[is_wait], events.left_ns[is_wait]))
+        through[waits] = removed.covered_ns(np.array([self.begin_ns]), events.left_ns[waits])
         went_on = np.concatenate(([self.begin_ns], events.left_ns[:-1]))
         spent = events.at_ns - went_on - (before - np.concatenate(([0], through[:-1])))
-        is_gone = np.zeros(is_wait.size, np.bool_)
-        is_gone[is_wait] = inside >= (events.left_ns - events.at_ns)[is_wait]
-        host, *streams = run(events, spent, is_gone, tuple(at - self.begin_ns for at in self.before_ns))
+        is_gone = np.zeros(events.lane.size, np.bool_)
+        is_gone[waits] = (through - before)[waits] >= (events.left_ns - events.at_ns)[waits]
+        host, *streams = run(self.program, spent, is_gone, tuple(at - self.begin_ns for at in self.before_ns))
         last = events.left_ns[-1:]
         until = np.maximum(last, self.until_ns)
         host += int((until - last - removed.covered_ns(last, until))[0])
@@ -110,11 +111,14 @@ def gains(trace: Trace, activity: Activity, host: HostStates, idle: IdleCauses, 
         """Without what idles for the profiler's own work, which nobody would gain without the profiler."""
         return max(found.gain_ns(removed | profiler) - beside_ns, 0) if removed else 0
 
-    sync_ns, host_ns = gain_ns(found.sync), gain_ns(own)
+    sync_ns, host_ns, longest = gain_ns(found.sync), gain_ns(own), _longest(found.sync)
+    may_be_one = (
+        longest.total_ns + profiler.total_ns >= SYNC.limit("one_off") * sync_ns
+    )  # it gains no more than it lasts
     others = found.sync | found.allocator
     return Gains(
         sync_ns=sync_ns,
-        longest_sync_ns=gain_ns(_longest(found.sync)) if sync_ns >= _WORTH * (high - low) else 0,
+        longest_sync_ns=gain_ns(longest) if may_be_one and sync_ns >= _WORTH * (high - low) else 0,
         allocator_ns=gain_ns(found.allocator),
         data_ns=gain_ns(host.loader),
         host_ns=host_ns,
@@ -162,7 +166,7 @@ def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
     at = np.maximum(key[order], begin)
     streams = streams_of(trace, rows[order], before, at, linked[order])
     return Replay(
-        events=_events(trace, streams, held, at, queue),
+        program=program_of(_events(trace, streams, held, at, queue)),
         sync=_intervals(calls, held[calls.kind[held] != CallKind.ALLOC]),
         allocator=_intervals(calls, held[calls.kind[held] == CallKind.ALLOC]),
         begin_ns=begin,

@@ -96,10 +96,15 @@ def timed(stream: Stream, others: Sequence[Stream], queue: Queue) -> tuple[F64, 
     least = _least_gap_ns(gap[linked & (at < previous) & (gap >= 0) & (gap <= queue.turnaround_ns)])
     is_late = linked & (gap > 0) & (at >= previous)
     by_launch = is_late | (linked & (gap > least) & (lag <= longest))
-    waited = np.where(is_late, np.maximum(lag - longest, 0), 0)
-    by_other, z = _by_other(stream, others, ~by_launch & (gap > queue.turnaround_ns), queue.latency_ns)
+    is_waiting = (gap > queue.turnaround_ns) & (~by_launch | (lag > longest))
+    by_other, z = _by_other(stream, others, is_waiting, queue.latency_ns)
+    by_launch &= ~by_other
+    usual = queue.latency_ns if queue.floor_median_ns else MAX_LATENCY_NS
+    no_launch = lag - np.where(is_late, longest, usual)  # waits for what is not known, however soon it was launched
+    waited = np.where(linked, np.maximum(no_launch, 0), np.maximum(gap, 0))
+    waited[by_other | (by_launch & ~is_late)] = 0
     soonest = max(min(queue.floor_p5_ns or MIN_LATENCY_NS, queue.latency_ns), 0)
-    x = np.where(by_launch | by_other, length + np.minimum(gap, least + waited), np.maximum(end - previous, 0))
+    x = np.where(gap > 0, length + np.minimum(gap, least + waited), np.maximum(end - previous, 0))
     y = np.where(by_launch, end - at, np.minimum(lag, soonest) + length).astype(np.float64)
     y[~linked] = -np.inf
     return x.astype(np.float64), y, z
@@ -120,19 +125,20 @@ def _by_other(
     for other, end in zip(others, ended, strict=True):
         done = other.done_by(stream.place)
         behind = np.where(by_other & (end == latest), stream.end_ns - done, -np.inf)
-        if _follows(stream, done):
+        if _follows(stream, done, near_ns):
             soonest = stream.end_ns - start + np.minimum(start - done, _LEAST_GAP_NS)
             behind = np.maximum(behind, np.where(start >= done, soonest, -np.inf))
         z.append(behind)
     return by_other, z
 
 
-def _follows(stream: Stream, done: I64) -> bool:
+def _follows(stream: Stream, done: I64, latency_ns: int) -> bool:
     """Whether a stream waits for all that another was given before, done at these times: a collective for gradients.
 
-    What was launched when that was not yet done shows it.
+    What was launched when that was not yet done shows it, unless its launch alone takes as long: a copy ahead for the
+    next step starts after a short kernel that was running, and does not wait for it.
     """
-    tested = stream.linked & (done > stream.at_ns)
+    tested = stream.linked & (done > stream.at_ns + latency_ns)
     n = int(np.count_nonzero(tested))
     return n >= _N_QUEUED and int(np.count_nonzero(stream.start_ns[tested] >= done[tested])) >= _FOLLOWS * n
 

@@ -48,14 +48,19 @@ def waiting(trace: Trace, rows: NDArray[np.intp], end: I64, done: Sequence[I64])
     costs = allocating & ~_named(trace, rows, _ALL)
     start, length = calls.start_ns[rows], end - calls.start_ns[rows]
     until = np.maximum.reduce([np.where(each <= end, each, start) for each in done])
-    waited = (until > start) & ~costs
+    is_event = _named(trace, rows, _EVENT)
+    is_moment = is_event & (length <= _RELEASE_NS)  # as long as a call that has nothing to wait for
+    waited = (until > start) & ~costs & ~is_moment
     own = np.where(waited, end - until, length).astype(np.float64)
     least = np.where(allocating, length, np.minimum(length, _RELEASE_NS))  # it frees after that
     after = np.where(waited, end - until, least)
     for_all = _named(trace, rows, _ALL)
-    is_bound = ~costs & (waited | ~_named(trace, rows, _EVENT))
+    is_explained = (done[0] > start) & (done[0] <= end) & (end - done[0] <= _RELEASE_NS)  # by the stream of compute
+    is_bound = ~costs & (waited | ~is_event)
     return own, [
-        np.where((each <= end) & is_bound & (for_all | (each == until) | (number == 0)), after, -np.inf)
+        np.where(
+            (each <= end) & is_bound & (for_all | ((each == until) & ~is_explained) | (number == 0)), after, -np.inf
+        )
         for number, each in enumerate(done)
     ]
 
