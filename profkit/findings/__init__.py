@@ -18,6 +18,7 @@ from profkit.findings import (
     input,  # noqa: A004 - the question's own name
     kernels,
     memory,
+    patterns,
     pipeline,
     stragglers,
     tokens,
@@ -34,6 +35,7 @@ _FAMILIES: Final = (
     copies,
     memory,
     kernels,
+    patterns,
     stragglers,
     tokens,
     pipeline,

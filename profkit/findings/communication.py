@@ -14,6 +14,9 @@ _WAITING: Final = Threshold(
 _MATCHED: Final = Threshold(
     20, "{} matched collectives on all ranks of the group are needed", "docs/sources.md, rule 6", ""
 )
+SMALL_MESSAGE: Final = Threshold(
+    65_536, "of messages up to {} the time is said, not a rate", "chosen: any link moves as much in some 10 us", "KiB"
+)
 _HEADLINE: Final = Threshold(0.5, "from {} of the step on, it is named before a late rank", "chosen")
 _SPLIT: Final = Supersedes("comm.exposed", Way.SAID_ONCE, 0)  # where all ranks are here, waiting and transfer are known
 
@@ -111,6 +114,7 @@ BANDWIDTH: Final = FindingKind(
         "waiting": _WAITING,
         "window": Threshold(0.05, "exposed transfer from {} of the window", "docs/sources.md, rule 5"),
         "matched": _MATCHED,
+        "small": SMALL_MESSAGE,
         "headline": _HEADLINE,
     },
     lookalikes=(

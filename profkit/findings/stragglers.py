@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from profkit.findings.communication import SMALL_MESSAGE
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
@@ -94,14 +95,14 @@ LATE_RANK: Final = FindingKind(
         ),
         "slow_kernels": Threshold(
             1.05,
-            "the same kernels take {} as long: the device is slow, not the work larger",
+            "the same kernels take {} as long, nearly all of them alike: the device is slow, not the work larger",
             "docs/sources.md, rule 19",
             "x",
         ),
     },
     lookalikes=(
         "pipeline stages differ by design: the last one holds the loss",
-        "more tokens on one rank in every step: its kernels are more or larger, not slower",
+        "more tokens on one rank in every step: its kernels are more or larger; where a kernel's grid does not grow with its work (persistent ones), it looks like a slow device",
         "a rank held up by another group's late rank is not blamed: its own work does not explain it",
         "wrong clocks: then waits from clocks and waits from durations disagree, and the report says so",
     ),
@@ -150,7 +151,11 @@ SLOW_LINK: Final = FindingKind(
         "ratio": Threshold(
             1.5, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"
         ),
+        "always": Threshold(
+            0.75, "in {} of its collectives of that size or more", "chosen: a communicator's first step is slow once"
+        ),
         "instances": Threshold(4, "in {} collectives or more", "chosen", ""),
+        "small": SMALL_MESSAGE,
         "window": Threshold(0.02, "{} of the window", "chosen; below lies the noise between runs"),
         "verdict": Threshold(
             0.05, "from {} of the step it is the verdict", "as for a late rank: it is measured against peers"

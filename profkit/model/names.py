@@ -104,6 +104,7 @@ _SPANS: Final = (
         ),
     ),
     (SpanKind.COMPILED, re.compile(r"^## Call CompiledFxGraph|^Torch-Compiled Region")),
+    (SpanKind.COMPILING, re.compile(r"^_compile\.(?:<locals>\.)?compile_inner|^entire_frame_compile(?: \(|$)")),
     (SpanKind.OPTIMIZER, re.compile(r"^Optimizer\.step#")),
     # torch.distributed.rpc: from the call to the answer of another process.
     (SpanKind.COMM, re.compile(r"^(?:gloo|mpi|ucc|xccl|hccl):|^rpc_(?:async|sync|remote)#")),
@@ -143,7 +144,7 @@ _CONVOLUTION: Final = (
 )
 _MATMUL: Final = _folded(
     r"gemm|gemv|cutlass|xmma|w(?<!\ww)grad|dgrad|fprop|convolve|c(?<!\wc)onv\d?d?_|scudnn|c(?<=\dc)udnn_|cudnn[^(]{0,200}conv|nvjet|Cijk_"
-    rf"|m(?<!gam)ma_|winograd|ck::.{0, 200}conv|{_ATTENTION}",
+    rf"|m(?<!gam)ma_|winograd|ck::.{{0,200}}conv|{_ATTENTION}",
 )
 # Tensile and hipBLASLt: Cijk_<index>_<index>_<types>; cublas from CUDA 12: nvjet_[sm100_]<types>.
 _TENSILE: Final = r"Cijk_[^_]+_[^_]+_"

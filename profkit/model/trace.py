@@ -51,6 +51,7 @@ class SpanKind(IntEnum):
     COMM = 4
     GC = 5
     COMPILED = 6
+    COMPILING = 7
 
 
 class GpuWork(Table, frozen=True, kw_only=True):

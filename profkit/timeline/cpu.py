@@ -91,9 +91,10 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     # FSDP waits for its collectives inside autograd nodes: a node does no work outside the operators it calls
     waiting = calls | (comm - working)
     long = Intervals(wrappers.start_ns[~is_short], wrappers.end_ns[~is_short]) - waiting
-    compute = ((leaves - heads) | long | (compiled - heads)) - data
+    compiling = _span_set(trace, spans.kind == SpanKind.COMPILING)  # the host's own: no work of the step
+    compute = ((leaves - heads) | long | (compiled - heads)) - data - compiling
     comm_exposed = comm - compute - data
-    dispatch = (heads | short) - compute - data - comm_exposed
+    dispatch = (heads | short) - compute - data - comm_exposed - compiling
     return CpuBudget(
         compute=compute,
         comm=comm,

@@ -282,7 +282,7 @@ class Controller(Listener):
             recorder.export(path)
         self._seen.facts["stop_ns"] = stopped_ns - begun_ns
         self._seen.facts["export_ns"] = time.perf_counter_ns() - stopped_ns
-        self._seen.facts["is_cut"] = is_cut
+        self._seen.facts.update(recorder.seen_beside, is_cut=is_cut)
         if self.options.stacks and isinstance(recorder, Recorder):
             with suppress(Exception):  # torch's own tree may be another one
                 self._seen.facts["found"] = found_in(recorder, variables(), ())

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
@@ -18,6 +18,7 @@ from ..beside import files
 from ..options import Options
 from . import clock
 from .exits import guard_children
+from .host_watch import HostWatch
 from .ranges import tool_is_attached
 from .store import say_once
 
@@ -27,15 +28,18 @@ class Recorder:
 
     def __init__(self, options: Options, *, first_step: int, n_warmup: int) -> None:
         self.is_busy = False
+        self.seen_beside: dict[str, Any] = {}
+        """What `HostWatch` saw of the recorded steps, after `stop`."""
+        self._watch: Optional[HostWatch] = None  # noqa: UP045 - Python 3.9
+        self._last_warmup = first_step + n_warmup - 1
         self._options = options
         activities = [ProfilerActivity.CPU]
         # Nsight tools and torch want the same CUPTI, which serves one: the tool that is there keeps it.
         if clock.cuda_in_use() and options.device != "cpu" and not tool_is_attached():
             activities.append(ProfilerActivity.CUDA)
-        last_warmup = first_step + n_warmup - 1
 
         def action(step: int) -> ProfilerAction:
-            is_warmup = n_warmup and step <= last_warmup  # it is asked of step 0 as well, whichever comes first
+            is_warmup = n_warmup and step <= self._last_warmup  # it is asked of step 0 as well, whichever comes first
             return ProfilerAction.WARMUP if is_warmup else ProfilerAction.RECORD
 
         arguments: dict[str, Any] = {
@@ -54,13 +58,22 @@ class Recorder:
         if danger:
             say_once(self._options, "children", danger)
         self._quietly(self._profiler.start)
+        self._watch_recorded()
 
     def step(self) -> None:
         """One step ends, the next begins."""
         self._quietly(self._profiler.step)
+        self._watch_recorded()
+
+    def _watch_recorded(self) -> None:
+        if self._watch is None and self._profiler.step_num > self._last_warmup:
+            self._watch = HostWatch()
+            self._watch.begin()
 
     def stop(self) -> None:
         """End the session."""
+        if self._watch is not None:
+            self.seen_beside = self._watch.end()
         self._quietly(self._profiler.stop)
 
     def export(self, path: Path) -> None:

@@ -31,6 +31,7 @@ class ToolRecorder:
                 "this process does not use CUDA, so there is nothing to record; --whole records the host"
             )
         self.is_busy = False
+        self.seen_beside: dict[str, Any] = {}
         self._starts_early = options.tool == _STARTS_EARLY
         self._step = first_step
         self._last_warmup = first_step + n_warmup - 1

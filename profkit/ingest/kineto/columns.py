@@ -35,7 +35,7 @@ DEVICE_CATEGORIES: Final = {
     "gpu_memset": "gpu",
     "Memset": "gpu",
 }
-_TABLE_OF_CATEGORY: Final = {
+TABLE_OF_CATEGORY: Final = {
     **DEVICE_CATEGORIES,
     "cpu_op": "ops",
     "Operator": "ops",
@@ -64,7 +64,7 @@ def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
     tables: dict[str, list[Event]] = {}
     for (cat, ph), rows in groups.items():
         if ph == "X":
-            table = _TABLE_OF_CATEGORY.get(cat)
+            table = TABLE_OF_CATEGORY.get(cat)
             if table is None and not cat:
                 table = "autograd"
             if table == "gpu":

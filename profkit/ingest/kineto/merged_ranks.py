@@ -20,6 +20,7 @@ from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.bytes import bytesource
 from profkit.ingest.kineto import split
 from profkit.ingest.kineto.batch import decode_batch
+from profkit.ingest.kineto.columns import TABLE_OF_CATEGORY
 from profkit.ingest.kineto.events import BadEventError
 from profkit.ingest.kineto.traits import traits
 from profkit.ingest.numbers import MAX_RANKS, whole
@@ -35,6 +36,8 @@ _MOST_BYTES: Final = 2**29
 """Plain bytes of a file that is split: all of them are held at once. Chosen: four ranks of 100 MB, and room."""
 _CHUNK_BYTES: Final = 2**20
 _PER_BATCH: Final = 20_000
+_SIDES: Final = {"gpu": "device", "ops": "host", "calls": "host"}
+"""Which side of a rank the rows of a table are."""
 _LEAST_LAUNCHES: Final = 20
 """Launches of a process from which it counts as one that trains. Chosen."""
 
@@ -47,6 +50,7 @@ class _Owner(msgspec.Struct, gc=False):
     """What says whose an event is."""
 
     pid: int | str | None = None
+    cat: str | None = None
     args: _Args | None = None
 
 
@@ -116,15 +120,38 @@ def _by_rank(path: Path, source: str) -> tuple[dict[str, Any], dict[int, list[by
     if len(texts) != len(owners) or len({rank for rank in said if rank is not None}) < 2:
         return None
     of_process = _of_processes(owners, said)
+    whose = [of_process.get(owner.pid) if rank is None else rank for owner, rank in zip(owners, said, strict=True)]
+    if not _are_told_apart(owners, whose, source):
+        return None
     by_rank: dict[int, list[bytes]] = {}
-    n_lost = 0
-    for text, owner, rank in zip(texts, owners, said, strict=True):
-        known = of_process.get(owner.pid) if rank is None else rank
-        if known is None:
-            n_lost += 1
-        else:
-            by_rank.setdefault(known, []).append(text)
-    return _metadata(document), by_rank, n_lost
+    for text, rank in zip(texts, whose, strict=True):
+        if rank is not None:
+            by_rank.setdefault(rank, []).append(text)
+    return _metadata(document), by_rank, whose.count(None)
+
+
+def _are_told_apart(owners: list[_Owner], whose: list[int | None], source: str) -> bool:
+    """Whether host and device of some rank are known; not where only ranges of the script speak of ranks.
+
+    Raises UnsupportedTraceError where the events of one side alone say which rank they are of.
+    """
+    told: dict[int, set[str]] = {}
+    lost: set[str] = set()
+    for owner, rank in zip(owners, whose, strict=True):
+        side = _SIDES.get(TABLE_OF_CATEGORY.get(owner.cat or "", ""))
+        if side is not None:
+            (lost if rank is None else told.setdefault(rank, set())).add(side)
+    sides = set().union(*told.values())
+    if not sides:
+        return not lost
+    if any(lost <= one for one in told.values()):
+        return True
+    absent = " and ".join(sorted(lost - sides or lost))
+    raise UnsupportedTraceError(
+        f"{source} holds the events of several ranks (args.rank), but its {absent} rows do not say which rank they are"
+        " of",
+        hint="give the files from before they were merged, one per rank; profkit triages a folder of them together",
+    )
 
 
 def _bounded(chunks: Iterator[bytes], source: str) -> Iterator[bytes]:

@@ -31,6 +31,8 @@ _RIVAL: Final = 0.8
 _VOTE_NS: Final = 50_000
 """Chosen: drift of 100 ppm over half a second; what ends more loosely is not told by votes."""
 _MOST_VOTING: Final = 4096
+_CARRIED: Final = 20
+"""Ends that carry a drift; with fewer, noise makes one."""
 _MAX_DRIFT: Final = 2e-4  # 200 ppm: crystals are within 100 of each other; steeper lines fit noise
 
 
@@ -62,9 +64,20 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
 def paired(end_ns: I64, symbol: I64, other_end_ns: I64, other_symbol: I64) -> Pairing:
     """The pairing of two sequences of synchronising collectives, each in order of issue.
 
-    Ends in ns on each rank's own clock; only equal symbols (kind, type and sizes) pair. Ends need not be sorted.
+    Ends in ns on each rank's own clock; only equal symbols (kind, type and sizes) pair. Ends need not be sorted. Clocks
+    of few ends are taken to keep pace; where that fits less than lines do, they may drift.
     """
-    tracks, spread = _candidates(end_ns, symbol, other_end_ns, other_symbol)
+    steady = _paired(end_ns, symbol, other_end_ns, other_symbol, may_drift=False)
+    if min(end_ns.size, other_end_ns.size) >= _CARRIED:
+        return steady
+    drifting = _paired(end_ns, symbol, other_end_ns, other_symbol, may_drift=True)
+    if not steady.is_checked:
+        return drifting if drifting.is_checked else steady
+    return drifting if drifting.n_paired > steady.n_paired else steady
+
+
+def _paired(end_ns: I64, symbol: I64, other_end_ns: I64, other_symbol: I64, *, may_drift: bool) -> Pairing:
+    tracks, spread = _candidates(end_ns, symbol, other_end_ns, other_symbol, may_drift=may_drift)
     tolerance = _WIDE * spread + _SLACK_NS
     tried = [
         _nearest(track, end_ns, symbol, other_end_ns, other_symbol, (4 * tolerance, tolerance)) for track in tracks
@@ -106,8 +119,13 @@ def _filled(row: I64, symbol: I64, other_symbol: I64) -> I64:
     return out
 
 
-def _candidates(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> tuple[list[Track], float]:
-    """The clock offsets worth trying, one per shift whose ends agree best, and how well the best agree (ns)."""
+def _candidates(
+    end: I64, symbol: I64, other_end: I64, other_symbol: I64, *, may_drift: bool
+) -> tuple[list[Track], float]:
+    """The clock offsets worth trying, one per shift whose ends agree best, and how well the best agree (ns).
+
+    `may_drift`: for each also the line through its ends, however few they are.
+    """
     shorter = min(end.size, other_end.size)
     least = max(3, shorter // 2) if shorter < 16 else max(8, shorter // 4)  # fewer agree by chance
     spreads, wide, shifts = [], [], []
@@ -128,6 +146,8 @@ def _candidates(end: I64, symbol: I64, other_end: I64, other_symbol: I64) -> tup
     tracks = []
     for place in dict.fromkeys(orders[1][: _MAX_TRIED // 2] + orders[0][: _MAX_TRIED // 2]):
         at, lag = _lags(end, symbol, other_end, other_symbol, shifts[place])
+        if may_drift and at.size >= MIN_CHECKED:
+            tracks.append(fitted(at, lag, drift=_slope(at, lag)))
         calm = np.flatnonzero(np.abs(np.diff(lag)) <= 3 * spreads[place] + _SLACK_NS)
         calm = np.union1d(calm, calm + 1)
         tracks.append(fitted(at[calm], lag[calm]))
@@ -177,14 +197,14 @@ def _part(values: I64, part: float) -> float:
     return float(np.partition(values, place)[place])
 
 
-def fitted(at_ns: I64, lag_ns: I64) -> Track:
+def fitted(at_ns: I64, lag_ns: I64, *, drift: float = 0.0) -> Track:
     """The line through clock differences: slope by Theil-Sen, offset by median (docs/sources.md, rule 16).
 
-    Slope from at most 60 points in pairs more than a fifth of the span apart; zero where it is beyond 200 ppm, or where
-    fewer than 20 points carry it.
+    Slope from at most 60 points in pairs more than a fifth of the span apart; zero where it is beyond 200 ppm. Of fewer
+    than 20 points it is `drift`.
     """
     middle = int(np.median(at_ns))
-    drift = _slope(at_ns, lag_ns) if at_ns.size >= 20 else 0.0
+    drift = _slope(at_ns, lag_ns) if at_ns.size >= _CARRIED else drift
     rest = lag_ns - drift * (at_ns - middle)
     return Track(at_ns=middle, offset_ns=float(np.median(rest)), drift=drift)
 
@@ -218,7 +238,7 @@ def _nearest(
         good: Bool = mutual & (symbol == other_symbol[near]) & (np.abs(other_end[near] - expected) <= slack)
         row[good] = near[good]
         if good.sum() >= 2:
-            track = fitted(end[good], other_end[near[good]] - end[good])
+            track = fitted(end[good], other_end[near[good]] - end[good], drift=track.drift)
     return row, track
 
 

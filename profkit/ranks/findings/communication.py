@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import operators, recapture, system_timeline
 from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
+from profkit.model.arrays import I64, median
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
-from profkit.ranks.measure.stragglers import own_excess_ns
+from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS, excess_ns
+from profkit.ranks.measure.stragglers import MOST_OWN, own_excess_ns
 from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
@@ -24,6 +27,10 @@ from profkit.units import format_bytes, format_fraction, format_ns
 LESS_TRANSFER: Final = (
     "fewer bytes (bf16 gradients, gradient accumulation, HSDP), more overlap (buckets, prefetch), faster links"
 )
+_FEWER: Final = (
+    "fewer collectives: fuse small ones into one, or keep on each rank what is reduced; then faster links, fewer hops"
+)
+_FUSED: Final = "Fuse two of these collectives into one: the exposed time must fall, though the bytes stay."
 _GUESSED: Final = 0.8
 """What is left of the confidence where the group is a guess: NCCL's ends would agree within microseconds. Chosen."""
 
@@ -89,11 +96,14 @@ def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
-    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits)[:3])
-    awaited = f"others wait for {last} of" if last else "no rank is last by its own work in"
     chiefly = mostly(waits)
+    own = own_excess_ns(waits)
+    excess = excess_ns(waits.arrival_ns, waits.present)
+    is_their_own = int(own.sum()) >= MOST_OWN * int(excess.sum())
+    last = ", ".join(f"rank {rank} in {count:,}" for rank, count in _last(waits, own if is_their_own else excess)[:3])
+    title = "" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler"
     return SKEW.found(
-        title="" if chiefly is None else f"ranks wait, mostly for rank {chiefly}, which is not a proven straggler",
+        title=title if is_their_own else "ranks wait for late ranks, whose own work in the steps does not explain it",
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(limit.wait_exposed_ns),
         fraction=fraction,
@@ -110,7 +120,12 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             ),
             _split(limit, waits, joint, n_alike),
             Evidence(
-                statement=f"{awaited} {limit.n_instances:,} collectives",
+                statement=(
+                    (f"others wait for {last} of" if last else "no rank is last by its own work in")
+                    if is_their_own
+                    else f"{last or 'no rank'} came last, of"
+                )
+                + f" {limit.n_instances:,} collectives{'' if is_their_own else _held_up(own, excess)}",
                 metric="comm.n_instances",
                 value=float(limit.n_instances),
                 unit="count",
@@ -119,33 +134,58 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
             *_not_tokens(joint),
         ),
         fix=f"give all ranks the same work in every step: {'' if _is_equal(joint) else 'equal tokens, '}no work on"
-        " some ranks only, garbage collection at the same step",
-        next_tools=(_skew_tool(chiefly, scope),),
+        " some ranks only, garbage collection at the same step"
+        if is_their_own
+        else "find what holds the last ranks up: a slow collective of another group, or work outside of the steps",
+        next_tools=(
+            _skew_tool(chiefly, scope)
+            if is_their_own
+            else system_timeline(scope, "what holds the last ranks up?", "what runs before their collectives"),
+        ),
     )
 
 
+def _held_up(own: I64, excess: I64) -> str:
+    share = int(own.sum()) / max(int(excess.sum()), 1)
+    return f"; what they did themselves since their last collective explains {format_fraction(share)} of it"
+
+
 def mostly(waits: GroupWaits) -> int | None:
-    """The rank that has nearly all of the lateness, None where ranks share it."""
+    """The rank that has nearly all of the lateness, None where ranks share it: as two do that are late together."""
     excess = own_excess_ns(waits).sum(axis=0)
     column = int(excess.argmax())
-    return waits.ranks[column] if excess[column] >= SKEW.limit("mostly_one") * max(int(excess.sum()), 1) else None
+    waited = int(waits.wait_exposed_ns.sum(axis=0).max(initial=0))
+    is_most = excess[column] >= SKEW.limit("mostly_one") * max(int(excess.sum()), 1)
+    return waits.ranks[column] if is_most and excess[column] >= SKEW.limit("waiting") * waited else None
 
 
 def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
     """Why the rank with nearly all of the lateness is not named."""
     if rank is None:
         return
-    excess = own_excess_ns(waits).sum(axis=0)
-    share = float(excess[waits.ranks.index(rank)] / max(int(excess.sum()), 1))
+    excess, column = own_excess_ns(waits), waits.ranks.index(rank)
+    share = float(excess[:, column].sum() / max(int(excess.sum()), 1))
     # by identity: two groups may be of the same ranks
     reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
     yield Evidence(
-        statement=f"rank {rank} has {format_fraction(share)} of the delay; it is not proven to be late: {reason}",
+        statement=(
+            f"rank {rank} has {format_fraction(share)} of the delay{_in_one_step(excess[:, column], waits)}; it is not"
+            f" proven to be late: {reason}"
+        ),
         metric="comm.largest_share",
         value=share,
         unit="fraction",
         expected=f"< {format_fraction(SKEW.limit('mostly_one'))} where ranks take turns",
     )
+
+
+def _in_one_step(excess: I64, waits: GroupWaits) -> str:
+    """How much of a rank's delay [n] is in its worst step, where that is most of it: a checkpoint looks so."""
+    numbers, step = np.unique(waits.step, return_inverse=True)
+    by_step = np.bincount(step.reshape(-1), excess)[numbers >= 0]
+    if by_step.size < 2 or 2 * by_step.max() < max(excess.sum(), 1):
+        return ""
+    return f", {format_fraction(float(by_step.max() / excess.sum()))} of that in 1 of {by_step.size} steps"
 
 
 def _skew_tool(rank: int | None, scope: Scope) -> NextTool:
@@ -172,9 +212,9 @@ def _not_tokens(joint: Joint) -> Iterable[Evidence]:
         )
 
 
-def _last(waits: GroupWaits) -> list[tuple[int, int]]:
-    """Each rank with for how many collectives the others waited for it by its own doing, the most first."""
-    counts = (own_excess_ns(waits) > 0).sum(axis=0)
+def _last(waits: GroupWaits, excess: I64) -> list[tuple[int, int]]:
+    """Each rank with for how many collectives the others waited for it, by this excess, the most first."""
+    counts = (excess > 0).sum(axis=0)
     pairs = [(rank, int(count)) for rank, count in zip(waits.ranks, counts, strict=True) if count]
     return sorted(pairs, key=lambda pair: -pair[1])
 
@@ -195,7 +235,10 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
         ),
         _split(limit, waits, joint, n_alike),
     ]
-    if limit.bus_bytes_per_s is not None:
+    small = _small_messages(waits)
+    if small is not None:
+        evidence.append(small)
+    elif limit.bus_bytes_per_s is not None:
         evidence.append(
             Evidence(
                 statement=(
@@ -208,12 +251,31 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
             )
         )
     return BANDWIDTH.found(
+        title="collectives of few bytes take long, not hidden under compute" if small is not None else "",
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(won),
         fraction=fraction,
         evidence=tuple(evidence),
-        fix=LESS_TRANSFER,
+        fix=_FEWER if small is not None else LESS_TRANSFER,
+        proof=_FUSED if small is not None else "",
         next_tools=(link_test(waits, scope),),
+    )
+
+
+def _small_messages(waits: GroupWaits) -> Evidence | None:
+    """What the transfers of a group are, where most of their time is that of small messages; None where it is not."""
+    is_small = (waits.n_bytes > 0) & (waits.n_bytes <= BANDWIDTH.limit("small"))
+    if 2 * int(waits.transfer_ns[is_small].sum()) <= int(waits.transfer_ns.sum()):
+        return None
+    usual, most = median(waits.transfer_ns[is_small]), int(waits.n_bytes[is_small].max())
+    return Evidence(
+        statement=(
+            f"{int(is_small.sum()):,} of {len(waits.rows):,} collectives have {format_bytes(most)} or less and take"
+            f" {format_ns(usual)} each (median) after the last rank has come: that is latency, not bandwidth"
+        ),
+        metric="comm.small_message_ns",
+        value=float(usual),
+        unit="ns",
     )
 
 
@@ -223,11 +285,16 @@ def link_test(waits: GroupWaits, scope: Scope) -> NextTool:
         return system_timeline(
             scope, "are the links or the cores busy?", "cores at 100 % in gloo's threads: memory copies"
         )
+    is_small = _small_messages(waits) is not None
+    sizes, seen = ("-b 8 -e 64K", "the time") if is_small else ("-b 1M -e 1G", "busbw")
     return NextTool(
         name="nccl-tests",
-        line=line_of("all_reduce_perf -b 1M -e 1G -f 2 -g", str(max(len(waits.ranks), 2))),
+        line=line_of(f"all_reduce_perf {sizes} -f 2 -g", str(max(len(waits.ranks), 2))),
         purpose="what can these links do? run it on the same ranks while the job is stopped",
-        look_for="busbw at the job's message size: if the job reaches it, send fewer bytes; else tune the job",
+        look_for=(
+            f"{seen} at the job's message size: if the job reaches it, send"
+            f" {'fewer messages' if is_small else 'fewer bytes'}; else tune the job"
+        ),
     )
 
 

@@ -15,7 +15,8 @@ from profkit.findings.stragglers import LATE_RANK
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import short_name
 from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.peer_totals import excess_of, spent_ns
+from profkit.ranks.measure.kernel_slowdown import Longer
+from profkit.ranks.measure.peer_totals import busiest, excess_of, spent_ns
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.outcome import Outcome
@@ -35,11 +36,7 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
     """Why a rank is late, in some words for a table: the phase, and of what in it the rank has more than its peers."""
     phase = straggler.phase or "mixed"
     if straggler.phase == "compute":
-        return (
-            f"{phase}: same kernels {format_speedup(straggler.compute_factor or 1)}"
-            if is_slow(straggler)
-            else (f"{phase}: more work")
-        )
+        return f"{phase}: {_longer_words(straggler, waits, joint)}"
     if straggler.phase == "device":
         return f"{phase}: late"
     if is_unrecorded(straggler, waits, joint):
@@ -55,7 +52,16 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
 def is_unrecorded(straggler: Straggler, waits: GroupWaits, joint: Joint) -> bool:
     """Whether host time with nothing recorded is what makes the rank late."""
     least = LATE_RANK.limit("beside_peers") * _phase_excess_ns(straggler, joint)
+    if straggler.phase == "host" and is_hostless(straggler, joint):
+        return True
     return straggler.phase in ("host", None) and _quiet(straggler, waits, joint)[1] >= least > 0
+
+
+def is_hostless(straggler: Straggler, joint: Joint) -> bool:
+    """Whether the rank's trace holds no host time at all: no operator, no range of the script, no launch."""
+    summary = joint.outcome_of(straggler.rank).summary
+    rows = summary.collectives
+    return not summary.is_cpu and not len(summary.ranges) and bool((rows.issued_ns == rows.start_ns).all())
 
 
 def part_of_delay(share: float) -> str:
@@ -63,9 +69,27 @@ def part_of_delay(share: float) -> str:
     return "all" if share >= 0.9995 else format_fraction(share)
 
 
-def is_slow(straggler: Straggler) -> bool:
-    """Whether the device is slow, and not its work more."""
+def _longer_words(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
+    factor = straggler.compute_factor or 1
+    if models_apart(straggler, waits, joint) is not None:
+        return "other model of device"
+    if straggler.longer is Longer.WORK:
+        return "more work"
+    return f"same kernels {format_speedup(factor)}" if is_slower(straggler) else "longer at times"
+
+
+def is_slower(straggler: Straggler) -> bool:
+    """Whether the usual run of a kernel takes longer here, and not some runs alone."""
     return (straggler.compute_factor or 1) >= LATE_RANK.limit("slow_kernels")
+
+
+def models_apart(straggler: Straggler, waits: GroupWaits, joint: Joint) -> tuple[str, str] | None:
+    """The late rank's device and its peers', where all of these have one other model; None where not."""
+    names = {rank: busiest(joint.outcome_of(rank).report).name for rank in waits.ranks}
+    mine = names.pop(straggler.rank)
+    others = set(names.values())
+    theirs = next(iter(others), "")
+    return (mine, theirs) if mine and theirs and len(others) == 1 and mine != theirs else None
 
 
 def _phase_excess_ns(straggler: Straggler, joint: Joint) -> float:
@@ -116,7 +140,14 @@ def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Ite
     per = joint.per
     own = own_finding(straggler, waits, joint)
     before, quiet_ns = _quiet(straggler, waits, joint)
-    if straggler.phase in ("host", None) and quiet_ns >= 1:
+    if straggler.phase == "host" and is_hostless(straggler, joint):
+        yield Evidence(
+            statement="its trace has no row of the host: a loader, a sleep and other work on the CPU look the same",
+            metric="straggler.n_host_ranges",
+            value=0.0,
+            unit="count",
+        )
+    elif straggler.phase in ("host", None) and quiet_ns >= 1:
         where = f", mostly before {before}" if before else ""
         yield Evidence(
             statement=f"its CPU spends {format_ns(quiet_ns)} {per} longer than its peers with {_UNRECORDED}{where}",
@@ -134,6 +165,13 @@ def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Ite
             metric="straggler.range_excess_ns",
             value=longer_ns * joint.n_steps,
             unit="ns",
+        )
+    if straggler.phase == "compute" and (models := models_apart(straggler, waits, joint)):
+        yield Evidence(
+            statement=f"its device is {models[0]}, its peers have {models[1]}",
+            metric="straggler.is_other_model",
+            value=1.0,
+            unit="bool",
         )
     kernel, longer_ns = _longest(straggler, waits, joint, _work)
     if straggler.phase == "compute" and longer_ns >= 1:

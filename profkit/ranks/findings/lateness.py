@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import py_spy_loader, system_timeline
+from profkit.analyzers.tools import py_spy_loader, recapture, system_timeline
 from profkit.findings.stragglers import LATE_RANK, LATE_WORDS, UNRECORDED
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.joint_lateness import for_all, recoverable_ns, waiting_for, waiting_words
-from profkit.ranks.findings.late_cause import cause_evidence, is_slow, is_unrecorded, own_finding, part_of_delay
+from profkit.ranks.findings.late_cause import (
+    cause_evidence,
+    is_hostless,
+    is_slower,
+    is_unrecorded,
+    models_apart,
+    own_finding,
+    part_of_delay,
+)
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.kernel_slowdown import Longer
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
 from profkit.ranks.measure.stragglers import Straggler, Stragglers
 from profkit.ranks.measure.waits import GroupWaits
@@ -29,7 +38,11 @@ _GROSS: Final = 0.8
 """What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
 
 
-def stragglers_of(joint: Joint) -> dict[int, tuple[Straggler, GroupWaits, Stragglers]]:
+Found = Mapping[int, tuple[Straggler, GroupWaits, Stragglers]]
+"""Late ranks, each with its group and what was found in that."""
+
+
+def stragglers_of(joint: Joint) -> Found:
     """Each late rank with the group in which that costs most, the costliest first."""
     found: dict[int, tuple[Straggler, GroupWaits, Stragglers]] = {}
     for answer, waits in zip(joint.stragglers, joint.waits, strict=True):
@@ -48,28 +61,30 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
         alone = only_work(straggler, waits, joint.summaries)
         if alone is not None and straggler.rank == 0:
             yield rank0_finding(straggler, alone, joint, scope, confidence=confidence)
-        late = replace(_late(straggler, waits, joint, scope), confidence=confidence)
+        late = replace(_late(straggler, found, joint, scope), confidence=confidence)
         is_first = straggler.rank == next(iter(found))
         yield for_all(late, list(found.values()), joint) if is_first and len(found) > 1 else late
 
 
-def _late(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> Finding:
+def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Finding:
+    _, waits, answer = found[straggler.rank]
     recoverable = recoverable_ns(straggler, joint)
     fraction = joint.fraction(recoverable)
-    waiting = waiting_words(waiting_for(joint, [(straggler, waits)]))
+    late = {rank for rank, (one, _, _) in found.items() if 2 * one.lateness_ns >= straggler.lateness_ns}
+    waiting = waiting_words([rank for rank in waiting_for(joint, [(straggler, waits)]) if rank not in late])
     why = UNRECORDED if is_unrecorded(straggler, waits, joint) else LATE_WORDS[straggler.phase].one
     own = own_finding(straggler, waits, joint)
-    found = LATE_RANK.found(
+    told = LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
         confidence=_SURE,
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
-        evidence=tuple(_evidence(straggler, waits, joint)),
-        fix=_fix(straggler, is_cpu=scope.is_cpu),
+        evidence=tuple(_evidence(straggler, waits, answer, joint)),
+        fix=_fix(straggler, waits, joint, is_cpu=scope.is_cpu),
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
-    return found if own is None else replace(found, places=own.places)
+    return told if own is None else replace(told, places=own.places)
 
 
 def _other(waits: GroupWaits, rank: int) -> int:
@@ -89,7 +104,7 @@ def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joi
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
 
-def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
+def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint: Joint) -> Iterable[Evidence]:
     rank, per = straggler.rank, joint.per
     yield Evidence(
         statement=(
@@ -123,7 +138,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable
         value=float(straggler.excess_ns),
         unit="ns",
     )
-    short = ": too short for this test, but the delay is several times that of any other rank"
+    others = "any rank that is not named" if len(answer.named) > 1 else "any other rank"
+    short = f": too short for this test, but the delay is several times that of {others}"
     yield Evidence(
         statement=f"such a delay by chance: p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
         f"{short if straggler.is_gross else ''}{_few_steps(waits)}",
@@ -154,17 +170,12 @@ def _main_phase(straggler: Straggler) -> str:
     return straggler.phase or PHASES[int(np.argmax(straggler.phase_excess_ns))]
 
 
-def _fix(straggler: Straggler, *, is_cpu: bool) -> str:
+def _fix(straggler: Straggler, waits: GroupWaits, joint: Joint, *, is_cpu: bool) -> str:
     """The way out, without the rank's number: of two late ranks it is said once."""
     if straggler.phase == "data":
         return "give the late rank what its peers have: the same number of loader workers, shard size and storage"
     if straggler.phase == "compute":
-        if is_cpu and is_slow(straggler):
-            return "the late rank's cores are slow: check their clocks and what else runs on them, or replace the node"
-        if is_slow(straggler):
-            return "the late rank's device is slow: check its clocks, power cap and temperature, or replace the node"
-        slower = "slower cores" if is_cpu else "a slower device"
-        return f"the late rank has more work, not {slower}: balance its share (tokens, lengths, layers, experts)"
+        return _compute_fix(straggler, waits, joint, is_cpu=is_cpu)
     if straggler.phase == "copy":
         return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
     if straggler.phase == "device":
@@ -172,6 +183,8 @@ def _fix(straggler: Straggler, *, is_cpu: bool) -> str:
             "find out what holds launched work up on the late rank's idle device: another process on it (time slicing"
             " looks so), or an event of another device; give the rank a device of its own"
         )
+    if straggler.phase == "host" and is_hostless(straggler, joint):
+        return "first record the host's operators and calls on all ranks as well: then it is known what the CPU does"
     if straggler.phase == "host":
         return (
             "check what else that rank's CPU is doing: logging, checkpoints, garbage collection, other processes;"
@@ -180,17 +193,47 @@ def _fix(straggler: Straggler, *, is_cpu: bool) -> str:
     return "compare the late rank with a peer: no phase explains half of the delay"
 
 
+def _compute_fix(straggler: Straggler, waits: GroupWaits, joint: Joint, *, is_cpu: bool) -> str:
+    slow, state = (
+        ("cores are", "clocks and what else runs on them")
+        if is_cpu
+        else ("device is", "clocks, power cap and temperature")
+    )
+    slower, work = ("slower cores", "operators") if is_cpu else ("a slower device", "kernels")
+    if models_apart(straggler, waits, joint) is not None:
+        return "give all ranks of the group the same model of device, or the late rank a smaller share of the work"
+    if straggler.longer is Longer.WORK:
+        return f"the late rank has more work, not {slower}: balance its share (tokens, lengths, layers, experts)"
+    if straggler.longer is Longer.DEVICE:
+        its = "their" if is_cpu else "its"
+        return f"the late rank's {slow} slow: check {its} {state}, or replace the node"
+    if not is_slower(straggler):
+        return (
+            f"the same {work} take longer at times: compare the late rank's inputs (tokens, lengths) step by step, and"
+            f" its {state}"
+        )
+    return (
+        f"the same {work} take longer, for more work that the trace does not show, or on {slower}:"
+        f" compare the late rank's inputs (tokens, lengths) with a peer's first, then {state}"
+    )
+
+
 def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Scope) -> NextTool:
     rank = straggler.rank
     if straggler.phase == "data":
         return py_spy_loader(scope.command)
+    if straggler.phase == "host" and is_hostless(straggler, joint):
+        return recapture(
+            scope, f"what does the CPU of rank {rank} do?", "operators, ranges and calls before its delays"
+        )
     if straggler.phase == "host":
         return system_timeline(
             scope,
             f"what delays the CPU of rank {rank}?",
             f"times when the thread of rank {rank} does not run, or calls that only this rank makes",
         )
-    if straggler.phase == "compute" and is_slow(straggler) and not scope.is_cpu:
+    is_slow = straggler.phase == "compute" and straggler.longer is Longer.DEVICE
+    if is_slow and models_apart(straggler, waits, joint) is None:
         return NextTool(
             name="nvidia-smi",
             line=line_of("nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"),

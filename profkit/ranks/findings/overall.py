@@ -103,13 +103,9 @@ def _beside_unprofiled(verdict: Verdict, joint: Joint, usual: Outcome) -> Verdic
         return verdict
     if verdict.step_ns <= (1 + COST.allows.value) * plain_ns:
         return verdict
-    gains = ", what a fix saves and the ceiling are" if verdict.recoverable_ns else " is"
-    said = (
-        f"the step{gains} in recorded time ({format_ns(verdict.step_ns)} per step): without the profiler a step takes"
-        f" {format_ns(plain_ns)}"
-    )
-    less = ", and a fix may save less of it" if verdict.recoverable_ns else ""
-    return replace(verdict, unprofiled_step_ns=plain_ns, caveats=(said + less, *verdict.caveats))
+    less = ": without the profiler, a fix may save less" if verdict.recoverable_ns else ""
+    said = f"times are as recorded{less}"
+    return replace(verdict, unprofiled_step_ns=plain_ns, caveats=(said, *verdict.caveats))
 
 
 def _equal_tokens(joint: Joint) -> tuple[str, ...]:

@@ -25,20 +25,23 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 
 def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) -> Finding:
-    here, there = format_bytes(link.bus_bytes_per_s), format_bytes(link.twin_bytes_per_s)
+    is_small = link.n_bytes <= SLOW_LINK.limit("small")
+    here, there = _paces(link, is_small=is_small)
+    at = "" if is_small else " at"
     name = f"group {link.group.name}" if link.group.name else "the group"
     twins = f"its {link.n_twins} twin groups" if link.n_twins > 1 else "its twin group"
     fraction = joint.fraction(link.exposed_ns)
     evidence = [
         Evidence(
             statement=(
-                f"{name} (ranks {format_numbers(link.ranks)}): its collectives of {format_bytes(link.n_bytes)} run at"
-                f" {here}/s, the same ones in {twins} at {there}/s (bus bandwidth, median)"
+                f"{name} (ranks {format_numbers(link.ranks)}): its collectives of {format_bytes(link.n_bytes)}"
+                f" {'take' if is_small else 'run at'} {here}, the same ones in {twins}{at} {there}"
+                f" ({'' if is_small else 'bus bandwidth, '}median)"
             ),
-            metric="comm.bus_bytes_per_s",
-            value=link.bus_bytes_per_s,
-            unit="bytes/s",
-            expected=f"{there}/s, as in {twins}",
+            metric="comm.transfer_ns" if is_small else "comm.bus_bytes_per_s",
+            value=float(link.transfer_ns) if is_small else link.bus_bytes_per_s,
+            unit="ns" if is_small else "bytes/s",
+            expected=f"{there}, as in {twins}",
         ),
         Evidence(
             statement=(
@@ -66,7 +69,12 @@ def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) ->
     evidence += [_also(other) for other in others[:2]]
     sure = _SURE * (FEW_STEPS if joint.n_steps < MIN_STEPS else 1.0)
     return SLOW_LINK.found(
-        title=f"{name} (ranks {format_numbers(link.ranks)}) transfers at {here}/s, {twins} at {there}/s",
+        title=(
+            f"{name} (ranks {format_numbers(link.ranks)}) takes {here} for a collective of"
+            f" {format_bytes(link.n_bytes)}, {twins} {there}"
+            if is_small
+            else f"{name} (ranks {format_numbers(link.ranks)}) transfers at {here}, {twins} at {there}"
+        ),
         confidence=min(sure, *(joint.outcome_of(rank).confidence_cap for rank in link.ranks)),
         recoverable_ns=joint.per_step(link.exposed_ns),
         fraction=fraction,
@@ -75,6 +83,13 @@ def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) ->
         " slower network card, a path through the CPU; or place the group as its twins are placed",
         next_tools=(_tool(link, scope),),
     )
+
+
+def _paces(link: SlowLink, *, is_small: bool) -> tuple[str, str]:
+    """How fast the group and its twins are, in words: the time where the message is so small that latency decides."""
+    if is_small:
+        return format_ns(link.transfer_ns), format_ns(link.twin_transfer_ns)
+    return f"{format_bytes(link.bus_bytes_per_s)}/s", f"{format_bytes(link.twin_bytes_per_s)}/s"
 
 
 def _also(link: SlowLink) -> Evidence:
@@ -97,9 +112,11 @@ def _tool(link: SlowLink, scope: Scope) -> NextTool:
             purpose=f"how fast is the network between the hosts of ranks {ranks}?",
             look_for="the rate between two other hosts: a slower one is the cause",
         )
+    is_small = link.n_bytes <= SLOW_LINK.limit("small")
+    low, high, seen = ("8", "64K", "longer times") if is_small else ("1M", "1G", "busbw lower")
     return NextTool(
         name="nccl-tests",
-        line=line_of("all_reduce_perf -b 1M -e 1G -f 2 -g", str(len(link.ranks))),
+        line=line_of(f"all_reduce_perf -b {low} -e {high} -f 2 -g", str(len(link.ranks))),
         purpose=f"are the links of ranks {ranks} slow without the job? run it on their devices, then on a twin group's",
-        look_for="busbw lower on these devices; nvidia-smi nvlink --status and nvidia-smi topo -m show why",
+        look_for=f"{seen} on these devices; nvidia-smi nvlink --status and nvidia-smi topo -m show why",
     )

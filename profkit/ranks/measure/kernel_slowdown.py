@@ -1,12 +1,37 @@
-"""How fast a rank's device runs what the others' run too."""
+"""Why a rank computes longer: a device that runs the same kernels slower, or more work."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from profkit.findings.stragglers import LATE_RANK
 from profkit.ranks.reduce.records import RankSummary
+
+_ALIKE: Final = 0.1
+"""By how much two counts of a kernel may differ to count as equal. Chosen."""
+_MOST: Final = 0.8
+"""Of a rank's compute, what must be in kernels that its peers run as often, and slower alike. Chosen."""
+_HALF: Final = 0.5
+
+_Kernel = tuple[str, int]
+"""Name and shape."""
+
+
+class Longer(StrEnum):
+    """What makes a rank's compute longer."""
+
+    DEVICE = "device"
+    """The same kernels in the same shapes, nearly all of them slower alike: more work does not look so."""
+    WORK = "work"
+    """Other kernels, other shapes or more launches."""
+    EITHER = "either"
+    """The same kernels take longer, but not all alike, or other work runs beside them: a kernel that fits its grid to
+    the device, or an operator of a CPU, does not show how much it has to do."""
 
 
 def compute_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | None:
@@ -15,7 +40,7 @@ def compute_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | Non
     The mean of logarithms of median durations, weighted by this rank's time; None where no kernel is on two ranks.
     Source: NVIDIA's resiliency extension scores ranks likewise (docs/sources.md, rule 19).
     """
-    medians: dict[tuple[str, int], list[int]] = {}
+    medians: dict[_Kernel, list[int]] = {}
     for other, summary in by_rank.items():
         if other != rank:
             for name, shape, median in zip(summary.work.name, summary.work.shape, summary.work.median_ns, strict=True):
@@ -31,3 +56,41 @@ def compute_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | Non
             logs.append(float(np.log(median / middle)))
             weights.append(float(total))
     return float(np.exp(np.average(logs, weights=weights))) if weights else None
+
+
+def longer_by(by_rank: Mapping[int, RankSummary], rank: int) -> Longer:
+    """What makes this rank's compute longer than its peers'; it must be there, and one peer besides."""
+    peers = [_runs(summary) for other, summary in by_rank.items() if other != rank]
+    mine = _runs(by_rank[rank])
+    common = [kernel for kernel in mine if 2 * sum(kernel in peer for peer in peers) > len(peers)]
+    count, total = (np.array([mine[kernel][part] for kernel in common]) for part in (0, 1))
+    usual = np.array([_usual([peer[kernel] for peer in peers if kernel in peer]) for kernel in common]).reshape(-1, 2)
+    expected = usual[:, 1] / np.maximum(usual[:, 0], 1e-9) * count
+    excess = _sum(mine) - float(np.median([_sum(peer) for peer in peers]))
+    if float((total - expected).sum()) < _HALF * excess:
+        return Longer.WORK
+    is_as_often = np.abs(count - usual[:, 0]) <= _ALIKE * usual[:, 0]
+    factor = float(total.sum()) / max(float(expected.sum()), 1.0)
+    is_slow = total - expected >= _HALF * (factor - 1) * expected
+    is_all = float(total[is_as_often & is_slow].sum()) >= _MOST * _sum(mine)
+    is_told = (compute_factor(by_rank, rank) or 1.0) >= LATE_RANK.limit("slow_kernels") and not by_rank[rank].is_cpu
+    return Longer.DEVICE if is_all and is_told else Longer.EITHER
+
+
+def _runs(summary: RankSummary) -> dict[_Kernel, tuple[float, float]]:
+    """How often each kernel runs in a step, and for how long in all, ns; in the window where there are no steps."""
+    n_steps = max(len(summary.steps), 1)
+    work = summary.work
+    return {
+        (summary.name(int(name)), int(shape)): (int(count) / n_steps, int(total) / n_steps)
+        for name, shape, count, total in zip(work.name, work.shape, work.count, work.total_ns, strict=True)
+    }
+
+
+def _usual(runs: list[tuple[float, float]]) -> NDArray[np.float64]:
+    median: NDArray[np.float64] = np.median(np.array(runs), axis=0)
+    return median
+
+
+def _sum(runs: Mapping[_Kernel, tuple[float, float]]) -> float:
+    return sum(total for _, total in runs.values())

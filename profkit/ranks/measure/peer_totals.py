@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.budget import Budget
-from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.rank_report import DeviceReport, RankReport
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import PHASES
@@ -26,9 +26,14 @@ _ALIKE: Final = 0.1
 """By how much windows without steps may differ in length to be compared. Chosen."""
 
 
+def busiest(report: RankReport) -> DeviceReport:
+    """A rank's busiest device."""
+    return max(report.devices, key=lambda device: device.busy_any_ns)
+
+
 def budget_of(report: RankReport) -> Budget:
     """The budget of a rank's busiest device."""
-    return max(report.devices, key=lambda device: device.busy_any_ns).budget
+    return busiest(report).budget
 
 
 def spent_ns(report: RankReport, *parts: str) -> float:

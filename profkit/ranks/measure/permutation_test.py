@@ -109,6 +109,23 @@ def excess_ns(arrival_ns: I64, present: Bool) -> I64:
     return out
 
 
+def is_of_one_step(step: I64, late_ns: I64, present: Bool, column: int, *, least_ns: float) -> bool:
+    """Whether a rank is late in one of two to five steps alone: without that one, by less than `least_ns` a step.
+
+    Its collectives are late together there (a checkpoint, a first pass): as witnesses they count once.
+    """
+    numbers, block = np.unique(step, return_inverse=True)
+    n_steps = int((numbers >= 0).sum())
+    if not 1 < n_steps < MIN_STEPS:
+        return False
+    by_step = summed_by_block(block.reshape(-1), late_ns)[numbers >= 0]
+    rest = np.delete(by_step, int(by_step[:, column].argmax()), axis=0).sum(axis=0)
+    others = np.setdiff1d(np.flatnonzero(present.any(axis=0)), column)
+    return float(rest[column] - np.median(rest[others])) < least_ns * (n_steps - 1)
+
+
+_AS_LATE: Final = 0.5
+"""Of a late rank's lateness, from which another is late together with it. Chosen, as for naming it (`stragglers`)."""
 _FEW: Final = 3
 """Other ranks of which the largest lateness says little about the next."""
 
@@ -127,7 +144,8 @@ def is_gross(  # noqa: PLR0913 - what `find_stragglers` knows of one rank
 
     In two steps or more: in each of them several times that of any other rank, where the steps are too few for any
     order of the ranks to be unlikely. In one step, or without steps, and with less than 20 collectives: a fifth of the
-    time, and as far above the others in all. Else the test decides. Of a pair one is always the later: there the job's
+    time, and as far above the others in all; without steps, no collective has more than half of it. Else the test
+    decides. Of a pair one is always the later: there the job's
     other ranks are the comparison, by their own time in each step, and without any it takes a fifth of the time.
     """
     there = np.flatnonzero(present.any(axis=0))
@@ -145,14 +163,24 @@ def is_gross(  # noqa: PLR0913 - what `find_stragglers` knows of one rank
         return _stands_out(by_step, column) and (others.size > 1 or _is_large(by_step[:, column], effect))
     if late_ns.shape[0] >= LATE_RANK.limit("few") or effect < LATE_RANK.limit("gross_effect"):
         return False
+    if n_steps == 0 and 2 * int(late_ns[:, column].max()) > int(late_ns[:, column].sum()):
+        return False  # without steps, one late collective of several looks like one hiccup
     return _stands_out(late_ns.sum(axis=0, keepdims=True).astype(np.float64), column)
 
 
 def _stands_out(by_step: NDArray[np.float64], column: int) -> bool:
-    """Whether a rank has several times any other's lateness [S, R] in each step."""
-    others = np.delete(by_step, column, axis=1)
+    """Whether a rank has several times any other's lateness [S, R] in each step.
+
+    Less than half of the ranks may be late together: those at least half as late in all stand out with it, or none.
+    """
+    total = by_step.sum(axis=0)
+    together = np.flatnonzero(total >= _AS_LATE * total[column])
+    if 2 * together.size >= total.size:
+        together = np.array([column])
+    others = np.delete(by_step, together, axis=1)
     ratio = LATE_RANK.limit("gross_ratio") * (2 if (others.max(axis=0, initial=0) > 0).sum() < _FEW else 1)
-    return bool(by_step.size and (by_step[:, column] > ratio * others.max(axis=1)).all())
+    least = ratio * others.max(axis=1, initial=0)
+    return bool(by_step.size and (by_step[:, together] > least[:, None]).all())
 
 
 def _is_large(late: NDArray[np.float64], effect: float) -> bool:

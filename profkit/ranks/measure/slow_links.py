@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from profkit.findings.stragglers import SLOW_LINK
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, median
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import Group
 
@@ -29,6 +29,9 @@ class SlowLink(msgspec.Struct, frozen=True, kw_only=True):
     bus_bytes_per_s: float
     twin_bytes_per_s: float
     """Median bus bandwidth at that size, here and in the twins."""
+    transfer_ns: int
+    twin_transfer_ns: int
+    """Median transfer at that size, here and in the twins."""
     n_twins: int
     n_instances: int
     longer_ns: int
@@ -71,14 +74,17 @@ def _against(
     """The group against the middle of its twins, None where it is not slow."""
     longer = np.zeros(len(group.rows), np.int64)
     speeds: dict[Moved, tuple[float, float]] = {}
+    lasts: dict[Moved, tuple[int, int]] = {}
     for key, rows in moved.items():
         usual = np.median([np.median(twin.transfer_ns[there[key]]) for twin, there in twins])
         speed = float(np.median([np.median(twin.bus_bytes_per_s[there[key]]) for twin, there in twins]))
         here = float(np.median(group.bus_bytes_per_s[rows]))
-        if here * SLOW_LINK.limit("ratio") > speed:
+        slow = group.bus_bytes_per_s[rows] * SLOW_LINK.limit("ratio") <= speed
+        if slow.mean() < SLOW_LINK.limit("always"):
             continue
         longer[rows] = np.maximum(group.transfer_ns[rows] - round(float(usual)), 0)
         speeds[key] = here, speed
+        lasts[key] = median(group.transfer_ns[rows]), round(float(usual))
     if not speeds or int((longer > 0).sum()) < SLOW_LINK.limit("instances"):
         return None
     most = max(speeds, key=lambda key: int(longer[moved[key]].sum()))
@@ -89,6 +95,8 @@ def _against(
         n_bytes=most[1],
         bus_bytes_per_s=speeds[most][0],
         twin_bytes_per_s=speeds[most][1],
+        transfer_ns=lasts[most][0],
+        twin_transfer_ns=lasts[most][1],
         n_twins=len(twins),
         n_instances=int((longer > 0).sum()),
         longer_ns=int(longer.sum()),

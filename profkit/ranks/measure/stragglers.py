@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
-from profkit.ranks.measure.kernel_slowdown import compute_factor
+from profkit.ranks.measure.kernel_slowdown import Longer, compute_factor, longer_by
 from profkit.ranks.measure.permutation_test import (
     blocks_of,
     excess_ns,
     is_gross,
+    is_of_one_step,
     lateness_ns,
     middle_of_others,
     p_of_largest,
@@ -35,10 +36,12 @@ from profkit.units import format_fraction, format_ns
 _AS_LATE: Final = 0.5
 """Lateness, as a share of the latest rank's, from which a rank is named although it nearly always comes before that
 one: two slow devices are two, not one. Chosen: on the Megatron set the third rank has 25 %."""
-_MOST_OWN: Final = 0.1
+MOST_OWN: Final = 0.1
 """Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
 lateness counts in each of some buckets that run beside each other, rarely in ten."""
 _OWN_PHASE: Final = 0.5
+_IN_OTHERS: Final = 0.5
+"""Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     explained_fraction: float
     compute_factor: float | None
     """How much longer the same kernels took here than on the others (weighted by time); None without common ones."""
+    longer: Longer = Longer.EITHER
+    """What makes its compute longer, where that is its phase."""
     is_gross: bool = False
     """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     is_at_barriers: bool = False
@@ -150,6 +155,7 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
         late_free = np.minimum(lateness_ns(free, present), longer)
         found = _largest(waits, by_rank, (late, late_free, excess), present)
         reason = _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
+        reason = reason or _reason_of_one_step(found, late, present, waits)
         reason = reason or _reason_of_cores(found, is_cpu=by_rank[found.rank].is_cpu)
         if reason:
             break
@@ -206,6 +212,7 @@ def _largest(
         is_gross=p_value >= LATE_RANK.limit("p")
         and is_gross(waits.step, late, present, column, rank=rank, effect=effect, by_rank=by_rank),
         compute_factor=compute_factor(by_rank, rank),
+        longer=longer_by({member: by_rank[member] for member in waits.ranks}, rank),
     )
 
 
@@ -258,6 +265,14 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
     return ""
 
 
+def _reason_of_one_step(found: Straggler, late: I64, present: Bool, waits: GroupWaits) -> str:
+    least = _IN_OTHERS * LATE_RANK.limit("effect") * _span_ns(waits) / max(waits.n_steps, 1)
+    column = waits.ranks.index(found.rank)
+    if not is_of_one_step(waits.step, late, present, column, least_ns=least):
+        return ""
+    return f"in the other steps it is hardly late ({waits.n_steps} recorded): a checkpoint or a first pass looks so"
+
+
 def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
     least = LATE_RANK.limit("effect_of_cores")
     if not is_cpu or found.phase != "compute" or found.effect_fraction >= least:
@@ -273,7 +288,7 @@ def _held_up(waits: GroupWaits, least: float) -> str:
     late = lateness_ns(waits.arrival_ns, waits.present).sum(axis=0)
     column = int(late.argmax())
     own = int(lateness_ns(waits.own_ns.sum(axis=2), waits.present)[:, column].sum())
-    if late[column] < least * _span_ns(waits) or own >= _MOST_OWN * late[column]:
+    if late[column] < least * _span_ns(waits) or own >= MOST_OWN * late[column]:
         return ""
     return (
         f"rank {waits.ranks[column]} is late, but its own work since its last collective explains only"

@@ -11,7 +11,7 @@ _CATEGORY: Final = "profkit"
 
 
 def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:
-    """The rows a capture adds: fetches of loader workers, each worker its own row, and counters of each step."""
+    """The rows a capture adds: fetches of loader workers, each worker its own row, collections, counters of steps."""
     events: list[dict[str, Any]] = []
     for pid, worker in sorted({(row[0], row[1]) for row in facts.get("fetches") or []}):
         name = f"DataLoader worker {worker}"
@@ -20,6 +20,10 @@ def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:
         event = {"ph": "X", "cat": _CATEGORY, "name": "profkit.worker_fetch", "pid": pid, "tid": pid}
         args = {"worker": worker, "samples": n_samples}
         events.append({**event, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns), "args": args})
+    for thread, start_ns, end_ns, generation in facts.get("pauses") or []:
+        event = {"ph": "X", "cat": "user_annotation", "name": f"Python GC (generation {generation})"}
+        at = {"pid": facts.get("pid", 0), "tid": thread, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns)}
+        events.append({**event, **at})
     for unix_ns, counts in facts.get("counters") or []:
         for name, value in counts.items():
             event = {"ph": "C", "cat": _CATEGORY, "name": f"profkit.{name}", "pid": facts.get("pid", 0), "tid": 0}

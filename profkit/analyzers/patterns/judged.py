@@ -1,0 +1,87 @@
+"""A finding for each pattern that takes enough of the window."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.analyzers.base import Scope
+from profkit.analyzers.patterns.measured import Patterns, Taken
+from profkit.findings.patterns import GC, RECOMPILE
+from profkit.model.documents.rank_report import Section, TableView
+from profkit.model.finding import Evidence, Finding
+from profkit.units import format_count, format_fraction, format_ns
+
+_PAUSE: Final = 0.9
+_WORK: Final = 0.8
+_ONCE: Final = 0.5
+"""Confidences: a pause costs all its time, work that a setting spares may leave some, what is seen in one step may
+never come again (chosen)."""
+
+
+def judge(result: Patterns) -> tuple[Finding, ...]:
+    """A finding for each that takes its kind's least share of the window."""
+    return tuple(
+        _found(result.scope, taken)
+        for taken in result.found
+        if result.scope.fraction(taken.cost_ns) >= taken.pattern.kind.limit("window")
+    )
+
+
+def _found(scope: Scope, taken: Taken) -> Finding:
+    kind = taken.pattern.kind
+    fraction = scope.fraction(taken.cost_ns)
+    is_once = scope.n_steps > 1 and taken.n_steps < RECOMPILE.limit("steps") and kind in (GC, RECOMPILE)
+    device = "the step is" if scope.is_cpu else "the GPU is"
+    doing = "stopped" if scope.is_cpu else "idle"
+    statement = (
+        f"{device} {doing} {format_ns(scope.per_step(taken.cost_ns))} {scope.each} in it"
+        if taken.pattern.is_pause
+        else f"it takes {format_ns(scope.per_step(taken.cost_ns))} {scope.each}"
+    )
+    return kind.found(
+        fraction=fraction,
+        confidence=_ONCE if is_once else _PAUSE if taken.pattern.is_pause else _WORK,
+        recoverable_ns=scope.per_step(taken.cost_ns),
+        evidence=(
+            Evidence(
+                statement=f"{statement} ({format_fraction(fraction)} of the window)",
+                metric=f"patterns.{kind.id}.cost_ns",
+                value=float(taken.cost_ns),
+                unit="ns",
+                expected=f"< {format_fraction(kind.limit('window'))} of the window",
+                span_ns=taken.longest_span_ns,
+            ),
+            Evidence(
+                statement=_counted(scope, taken),
+                metric=f"patterns.{kind.id}.n",
+                value=float(taken.n),
+                unit="count",
+            ),
+        ),
+        fix="record again after warm-up: this is in one step only" if is_once and kind is RECOMPILE else kind.fixes[0],
+    )
+
+
+def _counted(scope: Scope, taken: Taken) -> str:
+    one, several = taken.pattern.what
+    what = one if taken.n == 1 else several
+    longest = f"the longest takes {format_ns(taken.longest_ns)}"
+    if not scope.has_steps or scope.n_steps == 1:
+        return f"{taken.n:,} {what} in the window; {longest}"
+    if taken.n_steps == scope.n_steps:
+        what = one if taken.n == scope.n_steps else several
+        return f"{format_count(taken.n / scope.n_steps)} {what} per step; {longest}"
+    return f"{taken.n:,} {what}, in {taken.n_steps} of {scope.n_steps} steps; {longest}"
+
+
+def present(result: Patterns) -> Section:
+    """Show all that were found, also those below their limits."""
+    rows = tuple((taken.pattern.kind.title, taken.n, taken.cost_ns) for taken in result.found)
+    return Section(
+        analyzer="patterns",
+        title="pauses, and work that a setting may spare",
+        values={taken.pattern.kind.id: taken.cost_ns for taken in result.found},
+        tables=(TableView(title="found", headers=("what", "count", "takes"), units=("text", "count", "ns"), rows=rows),)
+        if rows
+        else (),
+    )

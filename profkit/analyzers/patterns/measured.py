@@ -1,0 +1,106 @@
+"""What each pattern takes of the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from profkit.analyzers.base import Scope, scope_of
+from profkit.analyzers.patterns import ranges
+from profkit.analyzers.patterns.cost import cost
+from profkit.analyzers.patterns.ranges import Ranges
+from profkit.findings.kind import FindingKind
+from profkit.findings.patterns import (
+    CONVERSIONS,
+    GC,
+    MATH_ATTENTION,
+    OPTIMIZER_LOOP,
+    RECOMPILE,
+    RECOMPUTATION,
+    UNUSED_PARAMETERS,
+)
+from profkit.model.intervals import Intervals
+from profkit.timeline import Facts
+from profkit.timeline.steps import steps_in_window
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """One kind of finding and how its ranges are found; None where the trace cannot tell."""
+
+    kind: FindingKind
+    ranges: Callable[[Facts], Ranges | None]
+    is_pause: bool
+    """Whether the host does nothing for the step meanwhile: else it launches work there."""
+    what: tuple[str, str]
+    """One range, and several, in a sentence."""
+
+
+PATTERNS: Final = (
+    Pattern(GC, ranges.collections, True, ("collection", "collections")),
+    Pattern(RECOMPILE, ranges.compilations, True, ("compilation", "compilations")),
+    Pattern(
+        OPTIMIZER_LOOP,
+        lambda facts: ranges.optimizer_loops(
+            facts, least_operators=OPTIMIZER_LOOP.limit("operators"), longest_ns=OPTIMIZER_LOOP.limit("each")
+        ),
+        False,
+        ("step of an optimizer", "steps of an optimizer"),
+    ),
+    Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
+    Pattern(RECOMPUTATION, ranges.recomputed, False, ("operator", "operators")),
+    Pattern(MATH_ATTENTION, ranges.math_attention, False, ("call", "calls")),
+    Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions")),
+)
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pattern takes of the window."""
+
+    pattern: Pattern
+    cost_ns: int
+    n: int
+    """Ranges that lie in no other one of the pattern."""
+    n_steps: int
+    """Steps in which one begins."""
+    longest_ns: int
+    longest_span_ns: tuple[int, int]
+
+
+class Patterns(msgspec.Struct, frozen=True, kw_only=True):
+    """All that were found, in the order of `PATTERNS`."""
+
+    scope: Scope
+    found: tuple[Taken, ...]
+
+
+def measure(facts: Facts) -> Patterns:
+    """Look for each pattern."""
+    found = []
+    for pattern in PATTERNS:
+        at = pattern.ranges(facts)
+        if at is not None and at.start_ns.size:
+            found.append(_taken(facts, pattern, at))
+    return Patterns(scope=scope_of(facts), found=tuple(found))
+
+
+def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
+    outer = [Intervals.of(at.start_ns[rows], at.end_ns[rows]) for rows in _by_thread(at)]
+    lengths = np.concatenate([each.lengths_ns for each in outer])
+    starts = np.concatenate([each.start_ns for each in outer])
+    begins = np.array([step.start_ns for step in steps_in_window(facts.trace)], np.int64)
+    longest = int(lengths.argmax())
+    return Taken(
+        pattern=pattern,
+        cost_ns=cost(facts, at, is_pause=pattern.is_pause).total_ns,
+        n=int(lengths.size),
+        n_steps=int(np.unique(np.searchsorted(begins, starts, "right")).size) if begins.size else 1,
+        longest_ns=int(lengths[longest]),
+        longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
+    )
+
+
+def _by_thread(at: Ranges) -> list[np.ndarray]:
+    return [np.flatnonzero(at.thread == code) for code in np.unique(at.thread)]

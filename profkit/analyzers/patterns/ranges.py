@@ -1,0 +1,138 @@
+"""Where each pattern stands in a trace: ranges of the host, found by names, numbers and types of operators."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
+from profkit.timeline import Facts
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.host import enclosing_op
+
+_NODE: Final = "autograd::engine::evaluate_function"
+_MATH: Final = re.compile(r"^aten::_scaled_dot_product_attention_math")
+_SEARCH: Final = re.compile(r"search_unused_parameters$")
+_CAST: Final = re.compile(r"^aten::_to_copy$")
+_NO_LOOP: Final = re.compile(r"^aten::_(?:foreach|fused)_|^autograd::engine::")
+"""In a step of an optimizer: operators for all parameters at once, or the closure's own backward pass."""
+_FLOATING: Final = {
+    "float": 6,
+    "double": 7,
+    "c10::Half": 5,
+    "c10::BFloat16": 15,
+    "half": 5,
+    "at::Half": 5,
+    "at::BFloat16": 15,
+}
+"""Types as traces name them, by the number that torch gives them (c10/core/ScalarType.h)."""
+_DTYPE_ARGUMENT: Final = 1
+
+
+class Ranges(msgspec.Struct, frozen=True, kw_only=True):
+    """Host ranges of one pattern inside the window, shape (n,) each; some may lie inside others."""
+
+    start_ns: I64
+    end_ns: I64
+    thread: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, table: CpuOps | Spans, rows: NDArray[Any], window_ns: tuple[int, int]) -> Ranges:
+        """These rows of a table, as far as they touch the window."""
+        low, high = window_ns
+        chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        chosen = chosen[(table.end_ns[chosen] > low) & (table.start_ns[chosen] < high)]
+        return cls(start_ns=table.start_ns[chosen], end_ns=table.end_ns[chosen], thread=table.thread[chosen])
+
+
+def _step_threads(facts: Facts) -> tuple[int, ...]:
+    """The threads of the step: others may pause as they like."""
+    return facts.host.threads if facts.main_device is not None else training_threads(facts.trace)
+
+
+def _named(trace: Trace, table: CpuOps | Spans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    codes = [code for code in distinct_codes(table.name).tolist() if pattern.search(trace.name(code))]
+    return is_one_of(table.name, codes)
+
+
+def _of_kind(facts: Facts, kind: SpanKind) -> Ranges:
+    spans = facts.trace.spans
+    mine = (spans.kind == kind) & is_one_of(spans.thread, _step_threads(facts))
+    return Ranges.of(spans, mine, facts.trace.window_ns)
+
+
+def collections(facts: Facts) -> Ranges:
+    """Pauses of Python's garbage collector on the threads of the step."""
+    return _of_kind(facts, SpanKind.GC)
+
+
+def compilations(facts: Facts) -> Ranges:
+    """Compilations by torch.compile on the threads of the step."""
+    return _of_kind(facts, SpanKind.COMPILING)
+
+
+def searches(facts: Facts) -> Ranges:
+    """DDP's searches for parameters that a step does not use."""
+    trace = facts.trace
+    return Ranges.of(trace.ops, _named(trace, trace.ops, _SEARCH), trace.window_ns)
+
+
+def math_attention(facts: Facts) -> Ranges:
+    """Attention in separate operators."""
+    trace = facts.trace
+    return Ranges.of(trace.ops, _named(trace, trace.ops, _MATH), trace.window_ns)
+
+
+def casts(facts: Facts) -> Ranges | None:
+    """Conversions between floating-point formats; None where no types were recorded."""
+    trace = facts.trace
+    ops = trace.ops
+    rows = np.flatnonzero(_named(trace, ops, _CAST))
+    if not trace.signatures:
+        return None
+    codes = ops.signature[rows]
+    is_cast = np.array([_is_cast(trace, code) for code in range(len(trace.signatures))], np.bool_)
+    return Ranges.of(ops, rows[(codes >= 0) & is_cast[np.maximum(codes, 0)]], trace.window_ns)
+
+
+def _is_cast(trace: Trace, code: int) -> bool:
+    signature = trace.signatures[code]
+    if signature is None or not signature.types or len(signature.concrete) <= _DTYPE_ARGUMENT:
+        return False
+    before, after = _FLOATING.get(signature.types[0]), signature.concrete[_DTYPE_ARGUMENT]
+    return before is not None and after.isdecimal() and int(after) in _FLOATING.values() and int(after) != before
+
+
+def recomputed(facts: Facts) -> Ranges | None:
+    """Forward operators inside backward nodes; None where the trace has no autograd numbers."""
+    trace = facts.trace
+    ops = trace.ops
+    nodes = np.flatnonzero(_named(trace, ops, re.compile(f"^{_NODE}")))
+    if nodes.size == 0 or not bool((ops.sequence[nodes] >= 0).any()):
+        return None
+    forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0))
+    names = [code for code in distinct_codes(ops.name[forward]).tolist() if trace.name(code).startswith("aten::")]
+    forward = forward[is_one_of(ops.name[forward], names)]
+    inside = enclosing_op(ops.take(nodes), ops.thread[forward], ops.start_ns[forward]) >= 0
+    return Ranges.of(ops, forward[inside], trace.window_ns)
+
+
+def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) -> Ranges:
+    """Steps of an optimizer with at least so many operators, none of the foreach or fused kind, each that short."""
+    trace = facts.trace
+    spans, ops = trace.spans, trace.ops
+    steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
+    if len(steps) == 0 or len(ops) == 0:
+        return Ranges.of(steps, np.zeros(len(steps), np.bool_), trace.window_ns)
+    around = enclosing_op(steps, ops.thread, ops.start_ns)
+    inside = around >= 0
+    others = np.unique(around[inside & _named(trace, ops, _NO_LOOP)])
+    counts = np.bincount(around[inside], minlength=len(steps))
+    chosen = (counts >= least_operators) & (steps.end_ns - steps.start_ns <= longest_ns * counts)
+    chosen[others] = False
+    return Ranges.of(steps, chosen, trace.window_ns)

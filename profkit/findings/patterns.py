@@ -1,0 +1,171 @@
+"""Findings known by what stands in the trace: a pause, a compilation, work that a setting would spare."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.model.documents.report import Bottleneck
+
+_WORTH: Final = Threshold(0.02, "fires at {} of the window", "chosen: the least severity; less is noise between runs")
+_WORTH_WORK: Final = Threshold(0.05, "fires at {} of the window", "chosen: the severity medium")
+# the host launches nothing meanwhile: the same time stands under late launches, and as one of few stalls
+_MOSTLY: Final = 0.5
+"""Chosen: what is half of the late launches names them."""
+_IS_THE_HOSTS: Final = (
+    Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),
+    Supersedes("host.stall", Way.SAID_ONCE, _MOSTLY),
+)
+
+GC: Final = FindingKind(
+    id="host.gc",
+    title="Python's garbage collector stops the step",
+    bottleneck=Bottleneck.OVERHEAD,
+    part=None,
+    late_phase="host",
+    late_word="gc",
+    supersedes=_IS_THE_HOSTS,
+    meaning="Python looks through all objects that may hold each other, every so many allocations, and the thread that allocated waits. In a process with a large dataset or many modules, a full collection takes 10 to 500 ms. Ranks pause at different times, and all of them wait for each.",
+    measured="Ranges named for the collector, on the threads of the step: profkit capture records each collection (gc.callbacks). On a GPU, the idle time inside them counts; on a CPU, all of it.",
+    thresholds={"window": _WORTH},
+    lookalikes=("a collection that the script asks for (gc.collect()), on purpose, between steps",),
+    proof="Call gc.disable() before the loop: the pauses are gone and the step becomes shorter by about the time shown.",
+    fixes=(
+        "gc.freeze() after set-up: what lives for ever is not looked through again",
+        "gc.disable(), and gc.collect() every few hundred steps, on all ranks at the same step",
+        "fewer small objects per step: no lists of Python floats, no dictionaries per sample",
+    ),
+)
+
+RECOMPILE: Final = FindingKind(
+    id="host.recompile",
+    title="torch.compile compiles inside the recorded steps",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="compiling",
+    supersedes=_IS_THE_HOSTS,
+    meaning="A compiled function holds for what it was compiled with: shapes, Python numbers, types. What differs is compiled again, which takes seconds, until the limit of recompilations (8 by default) is reached; from then on the function runs uncompiled.",
+    measured="Ranges of the compiler (dynamo's compile_inner) on the threads of the step. On a GPU, the idle time inside them counts; on a CPU, all of it. With compilations in two steps or more it recurs; in one, it may be the first use of a function.",
+    thresholds={
+        "window": _WORTH,
+        "steps": Threshold(2, "it recurs with compilations in {} steps or more", "chosen", ""),
+    },
+    lookalikes=(
+        "the first steps: record after warm-up",
+        "an evaluation or a last, smaller batch: it compiles once more, and then no longer",
+    ),
+    proof="TORCH_LOGS=recompiles names the guard that failed. Make that value constant (or mark_dynamic): the compilations are gone.",
+    fixes=(
+        "torch._dynamo.mark_dynamic(tensor, 0), or torch.compile(dynamic=True), for shapes that change",
+        "pad or bucket lengths, and drop_last=True, so that few shapes occur",
+        "pass changing Python numbers (step, learning rate) as tensors",
+    ),
+)
+
+OPTIMIZER_LOOP: Final = FindingKind(
+    id="host.optimizer_loop",
+    title="the optimizer works through its parameters one by one",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="optimizer",
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),),
+    meaning="With foreach=False, on a CPU the default, optimizer.step() runs some ten small operators for each parameter tensor. On a GPU each is a launch; on a CPU each has its fixed cost and one more pass over memory.",
+    measured="Ranges Optimizer.step that call no operator of the foreach or fused kind and many operators each. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, all of it.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "operators": Threshold(
+            40, "with {} operators or more in each step of the optimizer", "chosen: four parameters' worth", ""
+        ),
+        "each": Threshold(
+            50_000,
+            "that take {} each or less, with the Python between them",
+            "chosen: on large parameters the operators work for longer, and the loop is not what costs",
+            "ns",
+        ),
+    },
+    lookalikes=("an optimizer of one's own: it has no fused form", "gradient clipping inside the optimizer's step"),
+    proof="Set fused=True (or foreach=True): the optimizer's range becomes a few operators, and the step shorter by up to the time shown.",
+    fixes=("fused=True where the optimizer has it, else foreach=True", "fewer, larger parameter tensors"),
+)
+
+CONTENTION: Final = FindingKind(
+    id="host.contention",
+    title="the training thread waits for a core",
+    is_about_work=True,
+    meaning="More threads want to run than there are cores: loader workers, the thread pools of all ranks of the machine, other jobs. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
+    measured="profkit capture reads what the Linux scheduler counts for the training thread (schedstat): the time that it was ready and waited, over the recorded steps. Time that the container's quota takes is part of it.",
+    thresholds={
+        "window": Threshold(
+            0.05, "fires at {} of the recorded time", "chosen: the severity medium; a thread alone waits for under 1 %"
+        ),
+    },
+    notes=("it is never the verdict: all that the step does takes longer by it, in proportion",),
+    lookalikes=("a core shared by hyper-threads is slower, and nobody waits",),
+    proof="Halve the loader's workers, or set OMP_NUM_THREADS=1: if the step becomes shorter, cores were missing.",
+    fixes=(
+        "no more threads than cores: OMP_NUM_THREADS x ranks + loader workers",
+        "pin each rank to cores of its own (torchrun --numa-binding, taskset, numactl)",
+        "a larger CPU quota of the container",
+    ),
+)
+
+UNUSED_PARAMETERS: Final = FindingKind(
+    id="comm.unused_parameters",
+    title="DDP searches for unused parameters in every step",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="searching",
+    meaning="With find_unused_parameters=True, DistributedDataParallel walks through the graph of every step before its backward pass, and reduces one more small tensor.",
+    measured="The reducer's range search_unused_parameters. On a GPU, the idle time inside it counts; on a CPU, all of it.",
+    thresholds={"window": _WORTH},
+    lookalikes=("a model whose branches differ from step to step needs it",),
+    proof="Set find_unused_parameters=False. DDP raises an error at the second step if a parameter is unused.",
+    fixes=("find_unused_parameters=False", "static_graph=True where the same parameters are unused in every step"),
+)
+
+RECOMPUTATION: Final = FindingKind(
+    id="work.recompute",
+    title="the backward pass computes activations again",
+    is_about_work=True,
+    meaning="Activation checkpointing keeps less in memory and pays with a second forward pass: about a third more compute where all of the model is checkpointed. Where memory is free, that is time for nothing.",
+    measured="Operators of the forward side (they have an autograd number and no forward thread) inside backward nodes. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, their own.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=("gradients of gradients also run forward operators inside the backward pass",),
+    proof="Turn checkpointing off for half of the layers: the step becomes shorter by about half of the time shown, if memory allows it.",
+    fixes=(
+        "checkpoint fewer layers, as far as memory allows",
+        "selective checkpointing: keep the results of matrix products and attention, compute the cheap rest again",
+    ),
+)
+
+MATH_ATTENTION: Final = FindingKind(
+    id="kernel.math_attention",
+    title="attention runs without a fused kernel",
+    is_about_work=True,
+    meaning="scaled_dot_product_attention has fused kernels. Where none takes these inputs, it falls back to separate operators, which write the whole matrix of scores to memory and read it several times.",
+    measured="Operators aten::_scaled_dot_product_attention_math: on a GPU, the time of what they launch and the idle time before that; on a CPU, their own. Their backward operators are not counted.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=("short sequences: the fused kernels gain little below some hundred tokens",),
+    proof="with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION): the call raises an error that names what the kernel does not take.",
+    fixes=(
+        "half precision, head sizes that are multiples of 8 and at most 256",
+        "is_causal=True in place of a mask tensor",
+        "no need_weights=True in nn.MultiheadAttention",
+    ),
+)
+
+CONVERSIONS: Final = FindingKind(
+    id="precision.casts",
+    title="tensors are converted between number formats",
+    is_about_work=True,
+    meaning="Autocast converts the weights of each layer in every forward pass (once per step with its cache, with activation checkpointing again), and where layers of different precision follow each other, activations too. Each conversion reads and writes the whole tensor.",
+    measured="Operators aten::_to_copy from one floating-point format to another, by recorded types. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, their own.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=("a batch that arrives as float32 is converted once: that is cheap",),
+    proof="Keep the weights in bfloat16 (model.to(torch.bfloat16), or FSDP's mixed precision): these conversions are gone.",
+    fixes=(
+        "weights in bf16, with an optimizer that keeps fp32 copies",
+        "torch.compile fuses conversions into the kernels around them",
+        "no .float() between layers",
+    ),
+)

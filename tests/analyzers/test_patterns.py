@@ -1,0 +1,262 @@
+"""Pauses, and work that a setting would spare: each pattern where it is, and its healthy twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.model.documents.report import Bottleneck
+from profkit.pipeline import triage_trace
+from profkit.testing import HOST_PID, Row, kernel, launch, operator, span, trace_of
+
+BASE = 10**9
+US = 1000
+STEP = 1000 * US
+N_STEPS = 8
+
+
+def on_gpu(*inside: Row, busy_until: int = 300) -> list[Row]:
+    """Steps of 1 ms on a GPU: a kernel from 10 us on, one at the end; between them the device idles."""
+    rows = list(inside)
+    for step in range(N_STEPS):
+        at = BASE + step * STEP
+        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
+        for number, (start, stop) in enumerate(((10, busy_until), (900, 990))):
+            correlation = 1 + 2 * step + number
+            rows.append(launch(at + (start - 8) * US, at + (start - 4) * US, correlation=correlation))
+            rows.append(kernel("gemm", at + start * US, at + stop * US, correlation=correlation))
+    return rows
+
+
+def on_cpu(*inside: Row) -> list[Row]:
+    """Steps of 1 ms on a CPU: one operator, from 10 to 200 us."""
+    steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
+    work = [
+        operator("aten::mm", BASE + step * STEP + 10 * US, BASE + step * STEP + 200 * US) for step in range(N_STEPS)
+    ]
+    return [*steps, *work, *inside]
+
+
+def each_step(name: str, start_us: int, end_us: int, *, steps: range = range(N_STEPS), **kwargs: Any) -> list[Row]:
+    """A range of the host at that place of each of these steps."""
+    return [
+        span(name, BASE + step * STEP + start_us * US, BASE + step * STEP + end_us * US, **kwargs) for step in steps
+    ]
+
+
+def found(rows: list[Row], finding_id: str) -> Any:
+    """The finding of that id in the triage of these rows; None where it is silent."""
+    rank, _ = triage_trace(trace_of(rows))
+    return next((one for one in rank.findings if one.id == finding_id), None)
+
+
+def test_a_collection_costs_the_idle_time_inside_it() -> None:
+    one = found(on_gpu(*each_step("Python GC (generation 2)", 200, 700)), "host.gc")
+    assert one.evidence[0].value == N_STEPS * 400 * US  # it is busy until 300
+    assert one.recoverable_ns == 400 * US
+    assert "1 collection per step; the longest takes 500 us" in one.evidence[1].statement
+
+
+def test_a_collection_while_the_gpu_has_work_costs_nothing() -> None:
+    assert found(on_gpu(*each_step("Python GC (generation 2)", 20, 290)), "host.gc") is None
+
+
+def test_a_collection_on_another_thread_costs_nothing() -> None:
+    rows = on_gpu(*each_step("Python GC (generation 2)", 200, 700, tid=HOST_PID + 5))
+    assert found(rows, "host.gc") is None
+
+
+def test_on_a_cpu_all_of_a_collection_counts_and_is_the_headline() -> None:
+    rows = on_cpu(*each_step("Python GC (generation 2)", 300, 800))
+    assert found(rows, "host.gc").evidence[0].value == N_STEPS * 500 * US
+    _, verdict = triage_trace(trace_of(rows))
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert "garbage collector" in verdict.headline
+
+
+def test_a_collection_in_one_step_is_less_certain() -> None:
+    every = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800)), "host.gc")
+    once = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800, steps=range(3, 4))), "host.gc")
+    assert once.confidence < every.confidence
+    assert once.evidence[1].statement.startswith("1 collection, in 1 of 8 steps")
+
+
+def test_compilations_in_several_steps_recur() -> None:
+    rows = on_cpu(
+        *(
+            operator(name, row.start_ns, row.end_ns)
+            for row in each_step("", 300, 700, steps=range(2, 6))
+            for name in ("entire_frame_compile", "_compile.compile_inner (dynamo_timed)")
+        )
+    )
+    one = found(rows, "host.recompile")
+    assert one.evidence[0].value == 4 * 400 * US
+    assert one.evidence[1].statement == "4 compilations, in 4 of 8 steps; the longest takes 400 us"
+    assert "mark_dynamic" in one.fix
+
+
+def test_compilations_in_one_step_may_be_warm_up() -> None:
+    rows = on_cpu(operator("_compile.compile_inner (dynamo_timed)", BASE + 300 * US, BASE + 700 * US))
+    assert "warm-up" in found(rows, "host.recompile").fix
+
+
+def test_time_in_the_compiler_is_no_compute() -> None:
+    compiling = operator("_compile.compile_inner (dynamo_timed)", BASE + 300 * US, BASE + 700 * US)
+    tracing = operator("aten::add", BASE + 400 * US, BASE + 600 * US)
+    with_it, _ = triage_trace(trace_of(on_cpu(compiling, tracing)))
+    without, _ = triage_trace(trace_of(on_cpu()))
+    assert with_it.devices[0].budget.compute == without.devices[0].budget.compute
+
+
+def optimizer(kind: str, n: int) -> list[Row]:
+    """Steps of an optimizer of n operators, 5 us each."""
+    rows = each_step("Optimizer.step#AdamW.step", 400, 900)
+    for step in range(N_STEPS):
+        at = BASE + step * STEP + 410 * US
+        rows += [operator(f"aten::{kind}", at + 8 * US * i, at + (8 * i + 5) * US) for i in range(n)]
+    return rows
+
+
+def test_an_optimizer_that_loops_over_parameters() -> None:
+    one = found(on_cpu(*optimizer("addcdiv_", 50)), "host.optimizer_loop")
+    assert one.evidence[0].value == N_STEPS * 500 * US
+    assert one.fix.startswith("fused=True")
+
+
+@pytest.mark.parametrize(("kind", "n"), [("_foreach_addcdiv_", 50), ("_fused_adamw_", 50), ("addcdiv_", 10)])
+def test_optimizers_that_do_not_loop(kind: str, n: int) -> None:
+    assert found(on_cpu(*optimizer(kind, n)), "host.optimizer_loop") is None
+
+
+def test_an_optimizer_whose_closure_runs_the_model_is_no_loop() -> None:
+    rows = on_cpu(*optimizer("addcdiv_", 50), *nested("autograd::engine::evaluate_function: MulBackward0"))
+    assert found(rows, "host.optimizer_loop") is None
+
+
+def test_an_optimizer_of_large_parameters_works_and_is_no_overhead() -> None:
+    slow = [span("Optimizer.step#AdamW.step", BASE + STEP * step, BASE + STEP * step + 2600 * US) for step in (8, 11)]
+    few = [
+        operator("aten::addcdiv_", row.start_ns + (50 * place + 1) * US, row.start_ns + (50 * place + 50) * US)
+        for row in slow
+        for place in range(50)
+    ]
+    assert found(on_cpu(*slow, *few), "host.optimizer_loop") is None
+
+
+def test_a_search_for_unused_parameters() -> None:
+    name = "torch.distributed.ddp.reducer::search_unused_parameters"
+    rows = on_cpu(*(operator(name, row.start_ns, row.end_ns) for row in each_step("", 300, 400)))
+    assert found(rows, "comm.unused_parameters").evidence[0].value == N_STEPS * 100 * US
+
+
+def backward(*inside: Row) -> list[Row]:
+    """A backward node in each step, from 300 to 800 us, with what runs in it."""
+    nodes = [
+        operator(
+            "autograd::engine::evaluate_function: AddmmBackward0",
+            BASE + step * STEP + 300 * US,
+            BASE + step * STEP + 800 * US,
+            Sequence_number=10 * step,
+            Fwd_thread_id=1,
+        )
+        for step in range(N_STEPS)
+    ]
+    return on_cpu(*nodes, *inside)
+
+
+def nested(name: str, **args: Any) -> list[Row]:
+    """An operator in each step, from 400 to 600 us."""
+    return [
+        operator(name, BASE + step * STEP + 400 * US, BASE + step * STEP + 600 * US, **args) for step in range(N_STEPS)
+    ]
+
+
+def test_forward_operators_inside_the_backward_pass_are_computed_again() -> None:
+    one = found(backward(*nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)), "work.recompute")
+    assert one.evidence[0].value == N_STEPS * 200 * US
+    assert one.fraction == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("aten::mm", {}),  # a backward operator's own product has no number
+        ("MulBackward0", {"Sequence_number": 3, "Fwd_thread_id": 1}),
+    ],
+)
+def test_a_plain_backward_pass_computes_nothing_again(name: str, args: dict[str, int]) -> None:
+    assert found(backward(*nested(name, **args)), "work.recompute") is None
+
+
+def test_a_forward_pass_is_no_recomputation() -> None:
+    rows = on_cpu(*nested("aten::linear", Sequence_number=99, Fwd_thread_id=0))
+    assert found(rows, "work.recompute") is None
+
+
+def test_attention_without_a_fused_kernel() -> None:
+    assert found(on_cpu(*nested("aten::_scaled_dot_product_attention_math")), "kernel.math_attention").fraction == 0.2
+    assert found(on_cpu(*nested("aten::_scaled_dot_product_flash_attention")), "kernel.math_attention") is None
+
+
+def cast(before: str, after: str) -> list[Row]:
+    """A conversion in each step."""
+    return nested(
+        "aten::_to_copy",
+        Input_Dims=[[64, 64], []],
+        Input_type=[before, "Scalar"],
+        Concrete_Inputs=["", after],
+    )
+
+
+def test_conversions_between_floating_point_formats() -> None:
+    one = found(on_cpu(*cast("float", "15")), "precision.casts")
+    assert one.evidence[0].value == N_STEPS * 200 * US
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("float", "6"), ("unsigned char", "6"), ("float", "4"), ("float", "")],
+    ids=["the same", "from bytes", "to integers", "to a device"],
+)
+def test_other_copies_are_no_conversions(before: str, after: str) -> None:
+    assert found(on_cpu(*cast(before, after)), "precision.casts") is None
+
+
+def test_work_on_a_gpu_takes_what_it_launches_and_the_idle_time_before_that() -> None:
+    rows = on_gpu()
+    rows += [
+        operator("aten::_scaled_dot_product_attention_math", at + 880 * US, at + 910 * US)
+        for at in (BASE + step * STEP for step in range(N_STEPS))
+    ]
+    one = found(rows, "kernel.math_attention")
+    assert one.evidence[0].value == N_STEPS * 690 * US  # idle from 300 to 900, its kernel to 990
+
+
+def scheduled(**told: Any) -> Any:
+    """The finding about cores in a capture that says this."""
+    rank, _ = triage_trace(trace_of(on_cpu(), profkit_scheduling=told))
+    return next((one for one in rank.findings if one.id == "host.contention"), None)
+
+
+def test_a_thread_that_waits_for_a_core() -> None:
+    one = scheduled(span_ns=1000, run_ns=600, wait_ns=300, all_run_ns=1500, all_wait_ns=900, cores=2, throttled_ns=7)
+    assert one.fraction == pytest.approx(0.3)
+    assert one.recoverable_ns == 0.3 * STEP
+    assert "wanted 2.4 cores at a time; it may use 2" in one.evidence[1].statement
+    assert "quota held its processes for 7 ns" in one.evidence[2].statement
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"span_ns": 1000, "run_ns": 990, "wait_ns": 9},
+        {"span_ns": 0, "run_ns": 0, "wait_ns": 5},
+        {"span_ns": 1000, "wait_ns": 900},
+        {"span_ns": 1000, "run_ns": 600, "wait_ns": -300},
+        {"span_ns": "1000", "run_ns": 1e30, "wait_ns": True},
+        {},
+    ],
+)
+def test_a_thread_with_a_core_and_captures_that_do_not_say(told: dict[str, Any]) -> None:
+    assert scheduled(**told) is None

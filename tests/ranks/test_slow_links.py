@@ -1,0 +1,76 @@
+"""Groups that are slower than their twins, and what looks so: a first step, messages of a few bytes, late ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import profkit
+from profkit.model.documents.report import Report
+from profkit.model.finding import Finding
+from tests.ranks.scripted import MS, US, Group, Op, run, write
+
+
+def step(tensor: Group, data: Group, elements: int) -> Iterator[Op]:
+    yield Op(what="step")
+    yield Op(what="data", ns=MS)
+    for _ in range(6):
+        yield Op(what="compute", ns=MS)
+        yield Op(what="collective", name="allreduce", group=tensor, elements=elements)
+        yield Op(what="join_stream")
+    yield Op(what="collective", name="allreduce", group=data, elements=8_000_000, stream=24)
+    yield Op(what="join")
+    yield Op(what="sync")
+
+
+def job(folder, *, slow_ns: tuple[int, ...], usual_ns: int = 200 * US, elements: int = 4_000_000) -> Report:
+    """Eight ranks in pairs; the transfers of the third pair take `slow_ns` in each of so many steps."""
+
+    def program(rank: int) -> Iterator[Op]:
+        block, place = divmod(rank, 2)
+        data = Group(name=f"dp{place}", ranks=tuple(range(place, 8, 2)), transfer_ns=400 * US)
+        for slow in slow_ns:
+            transfer = slow if block == 2 else usual_ns
+            tensor = Group(name=f"tp{block}", ranks=(2 * block, 2 * block + 1), transfer_ns=transfer)
+            yield from step(tensor, data, elements)
+
+    return profkit.triage([str(write(run({rank: program(rank) for rank in range(8)}), folder))])
+
+
+def found(report: Report, name: str) -> Finding | None:
+    return next((finding for finding in report.findings if finding.id == name), None)
+
+
+def test_a_slow_first_step_of_a_communicator_is_no_slow_link(tmp_path):
+    assert found(job(tmp_path, slow_ns=(4 * MS, 200 * US)), "comm.slow_link") is None
+
+
+def test_a_link_that_is_slow_in_most_steps_is_one(tmp_path):
+    link = found(job(tmp_path, slow_ns=(200 * US, *[800 * US] * 7)), "comm.slow_link")
+    assert link.title == "group tp2 (ranks 4-5) transfers at 20.2 GB/s, its 3 twin groups at 79.5 GB/s"
+
+
+def test_of_messages_of_a_few_bytes_the_time_is_said(tmp_path):
+    report = job(tmp_path, slow_ns=(400 * US,) * 6, usual_ns=60 * US, elements=16)
+    link = found(report, "comm.slow_link")
+    assert link.title == ("group tp2 (ranks 4-5) takes 401 us for a collective of 64 B, its 3 twin groups 61.3 us")
+    assert not any("/s" in evidence.statement for evidence in link.evidence)
+    assert link.next_tools[0].command == "all_reduce_perf -b 8 -e 64K -f 2 -g 2"
+
+
+def test_small_messages_in_all_groups_are_latency(tmp_path):
+    report = job(tmp_path, slow_ns=(300 * US,) * 6, usual_ns=300 * US, elements=16)
+    few = found(report, "comm.bandwidth")
+    assert few.title == "collectives of few bytes take long, not hidden under compute"
+    assert "that is latency, not bandwidth" in few.evidence[-1].statement
+    assert few.fix.startswith("fewer collectives")
+    assert report.verdict.next_tool.command == "all_reduce_perf -b 8 -e 64K -f 2 -g 2"
+    assert report.verdict.proof.startswith("Fuse two of these collectives")
+
+
+def test_ranks_that_a_slow_group_holds_up_do_not_wait_in_turn(tmp_path):
+    """Those of the slow pair come late to what they share with the others, and worked no longer."""
+    report = job(tmp_path, slow_ns=(800 * US,) * 24)
+    skew = found(report, "comm.skew")
+    assert report.verdict.findings[0].id == "comm.slow_link"
+    assert skew.title == "ranks wait for late ranks, whose own work in the steps does not explain it"
+    assert "the ranks that came last: rank" in skew.evidence[2].statement
