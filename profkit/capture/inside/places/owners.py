@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-_PROFKIT: Final = str(Path(__file__).resolve().parents[2]) + os.sep
+_PROFKIT: Final = str(Path(__file__).resolve().parents[3]) + os.sep
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _TYPED_IN: Final = ("<stdin>", "<ipython-input")
 _GIVEN: Final = "<string>"
