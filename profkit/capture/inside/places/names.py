@@ -100,7 +100,8 @@ def _is_module(value: Any) -> bool:
 def _attributes(value: Any) -> list[tuple[str, Any]]:
     """What an object holds, as a trainer does its model; nothing of one whose class answers for its attributes."""
     kind: Any = type(value)
-    is_plain = kind.__getattribute__ is object.__getattribute__ and getattr(kind, "__dictoffset__", 0)
+    offset: Any = getattr(kind, "__dictoffset__", 0)
+    is_plain = kind.__getattribute__ is object.__getattribute__ and offset != 0
     held = value.__dict__ if is_plain and not issubclass(kind, type) else None
     return list(held.items()) if type(held) is dict and len(held) <= _MOST_VARIABLES else []
 
