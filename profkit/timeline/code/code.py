@@ -66,7 +66,8 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
         """Times of the other window as times of this thread, where they lie in the stretch."""
         low, high = self.other_ns[0], self.other_ns[-1]
         mine = other_ns[(other_ns > low) & (other_ns < high)]
-        return np.interp(mine, self.other_ns, self.at_ns).astype(np.int64)
+        there: I64 = np.interp(mine, self.other_ns, self.at_ns).astype(np.int64)
+        return there
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
