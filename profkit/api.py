@@ -121,7 +121,7 @@ def error_of(result: Finished) -> ProfkitError:
 def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progress | None) -> Report:
     several: list[Outcome] = []
     load = partial(import_module, "profkit.pipeline")  # its analyzers take long to import
-    for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress, meanwhile=load):
+    for trace in read_traces(source, lenient=options.lenient, jobs=jobs, progress=progress, meanwhile=load, again=True):
         from profkit.pipeline import alone, analyse
 
         is_alone = trace.meta.n_in_source == 1  # the file's only trace: no other rank needs a summary of it

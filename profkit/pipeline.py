@@ -16,17 +16,18 @@ from profkit.analyzers.roof import Distance, at_roof, roof_summary
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
-from profkit.errors import InternalError, UsageError, blamed
+from profkit.errors import InternalError, UnsupportedTraceError, UsageError, blamed
 from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
 from profkit.findings.host import SYNC
-from profkit.model.documents.rank_report import DeviceReport, RankReport, Section
+from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity, Skipped
 from profkit.model.trace import Trace
+from profkit.plain import clean
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.code import Code, shares
+from profkit.timeline.code import Code, carried, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, in_unprofiled_time
@@ -34,6 +35,9 @@ from profkit.verdict import Case, capped, decide, in_unprofiled_time
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
 damaged input."""
+PLACES_OF: Final = "profkit_places_of"
+"""The key that names the timed trace in that of a capture's second window."""
+MOST_NS: Final = 10**18
 UNASKED: Final = 0.05
 """Chosen: the severity "medium"."""
 
@@ -86,7 +90,14 @@ def analyse(
         trace = replace(trace, meta=replace(trace.meta, command=redacted_line(typed(command).text)))
     if step_range is not None:
         trace = narrowed(trace, step_range)
+    timed = trace.meta.metadata.get(PLACES_OF)
+    if isinstance(timed, str):
+        raise UnsupportedTraceError(
+            f"{trace.meta.source} holds steps recorded with Python stacks: lines of code for {clean(timed)}, no times",
+            hint=f"profkit triage on {clean(timed)}, which lies beside it, shows both",
+        )
     with blamed("analysing it", trace.meta.source):
+        code = carried(trace) if code is None else code  # by the steps that the host marked
         return _analysed(paced(trace) if is_alone else Paced(trace), code)
 
 
@@ -156,11 +167,27 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
         recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
         is_command_used=bool(trace.meta.command),
         roof=roof_summary(_of(found, Distance)),
+        again=_again(trace, facts),
     )
     case = _case(facts, rank, findings, cap, _of(found, Kernels))
     notes = (*faults, *filter(None, [chosen.note]), *case.notes)
     case = replace(case, notes=notes, at_roof=at_roof(_of(found, Distance)))
     return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case))
+
+
+def _again(trace: Trace, facts: Facts) -> Again | None:
+    """What was recorded once more, and what it cost."""
+    if trace.again is None:
+        return None
+    told = trace.again.meta.metadata
+    step_ns, stalled_ns = (told.get(f"profkit_{key}_ns") for key in ("profiled_step_mean", "places_stalled"))
+    return Again(
+        source=trace.again.meta.source,
+        n_steps=len(trace.again.steps),
+        mean_step_ns=step_ns if isinstance(step_ns, int) and 0 < step_ns < MOST_NS else 0,
+        stalled_ns=stalled_ns if isinstance(stalled_ns, int) and 0 < stalled_ns < MOST_NS else 0,
+        matched=facts.code.matched or 0.0 if facts.code is not None else 0.0,
+    )
 
 
 def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:

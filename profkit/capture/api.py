@@ -26,6 +26,7 @@ class WindowOptions(TypedDict, total=False):
     steps: int
     shapes: bool
     stacks: bool
+    stack_steps: int
     memory: bool
     ranks: str
     step_on: str

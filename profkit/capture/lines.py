@@ -40,9 +40,23 @@ def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
         parts.append(f"{times} ({ratio:.2f}x)" + (f", {shown(after['mean_ns'])} after" if after["n"] else ""))
     stalled_ns = max(one.get("stalled_ns", 0), one["stop_ns"] + one["export_ns"])
     parts.append(f"the script waited {shown(stalled_ns)} for the profiler to start, stop and write")
-    parts += _odd_steps(one)
+    parts += _odd_steps(one) + _second(one)
     cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
     return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"
+
+
+def _second(one: dict[str, Any]) -> list[str]:
+    """What the second window recorded and cost, or why there is none."""
+    places = one.get("places")
+    if not isinstance(places, dict):
+        return []
+    if not places.get("trace"):
+        return [f"no lines of code, since {places['reason']}"] if places.get("reason") else []
+    shown, steps, baseline = units().format_ns, places["steps"], one["baseline"]
+    n_steps = f"{places['n_steps']} more step" + "s" * (places["n_steps"] != 1)
+    ratio = f" ({steps['mean_ns'] / baseline['mean_ns']:.2f}x)" if steps["n"] and baseline.get("mean_ns") else ""
+    waited = f"the script waited {shown(places['stalled_ns'])} for them"
+    return [f"{n_steps} with Python stacks{ratio}, which give lines of code but no times; {waited}"]
 
 
 def _odd_steps(one: dict[str, Any]) -> list[str]:

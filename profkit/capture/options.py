@@ -24,6 +24,8 @@ STEPS_AFTER: Final = 6
 DEFAULT_BASELINE: Final = 10
 DEFAULT_WARMUP: Final = 1
 DEFAULT_STEPS: Final = 5
+DEFAULT_STACK_STEPS: Final = 2
+"""Recorded once more with Python stacks (chosen: one could be odd, and each costs seconds of a large model's run)."""
 ENOUGH_COLLECTIVES: Final = 20
 """Late ranks are told from so many matched collectives on (`matched` in profkit/findings/communication.py)..."""
 LEAST_STEPS_OF_RANKS: Final = 6
@@ -42,6 +44,7 @@ class Options:
     """The window of a capture and what is recorded in it; numbers of 0 are chosen in the process.
 
     `baseline` unprofiled steps are timed, `warmup` steps run with the profiler prepared, `steps` are recorded.
+    `stack_steps` are recorded after that, with Python stacks and shapes, into a file of their own; 0 for none.
     `device` "cpu" leaves CUDA unrecorded, "cuda" refuses a process that does not use it.
     `finishes` is true where no runner waits for the process: it then compresses its own trace, and `tells` how it went.
     `overwrite` is true where traces may replace files of their names that no capture wrote.
@@ -65,6 +68,7 @@ class Options:
     strict: bool = False
     overwrite: bool = False
     tool: str = ""
+    stack_steps: int = DEFAULT_STACK_STEPS
 
     def to_text(self) -> str:
         """The value of the environment variable."""

@@ -44,6 +44,8 @@ WORK_FOLDER: Final = ".profkit"
 LEFT_FOLDER: Final = ".profkit-left"
 """Where the recordings of killed captures are moved to, each into a folder named after its capture."""
 RAW: Final = ".raw"
+PLACES: Final = ".places"
+"""What comes between the name of a process and the end of a file's name for what its second window recorded."""
 
 FOREIGN_LINK: Final = "it is a link that another user has made"
 _LOCK: Final = "lock"

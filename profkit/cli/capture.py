@@ -37,7 +37,16 @@ def window_options(function: Any) -> Any:
             is_flag=True,
             help="Record operator shapes: needed for FLOPs; doubles the stall while the trace is written.",
         ),
-        click.option("--stacks", is_flag=True, help="Record Python stacks."),
+        click.option(
+            "--stacks/--no-stacks",
+            default=None,
+            help="Record Python stacks in the timed steps, or none at all.",
+        ),
+        click.option(
+            "--stack-steps",
+            type=click.IntRange(1),
+            help="Steps recorded once more, with Python stacks and shapes, after the timed ones (2).",
+        ),
         click.option("--memory", is_flag=True, help="Record every allocation."),
         click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to capture (all)."),
         click.option(
@@ -236,6 +245,8 @@ def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bo
     if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", chosen["ranks"]):
         raise UsageError(f"--ranks {chosen['ranks']!r} is neither all nor a list of ranks", hint="--ranks 0,3")
     given = {name: value for name, value in chosen.items() if value is not None}
+    if given.get("stacks") is False:
+        given["stack_steps"] = 0
     return Options(folder=str(folder), command=command, capture_id=uuid.uuid4().hex, finishes=finishes, **given)
 
 

@@ -120,9 +120,12 @@ def describe(trace: Trace) -> dict[str, Any]:
             for name, result in results.items()
         },
         "warnings": [warning.message for warning in trace.warnings],
-        "metadata": {str(key): value for key, value in meta.metadata.items() if key != "deviceProperties"},
+        "metadata": {str(key): value for key, value in meta.metadata.items() if key not in _BULKY},
     }
 
+
+_BULKY = ("deviceProperties", "profkit_call_lines", "profkit_source_lines", "profkit_modules")
+"""Keys of the metadata that have a row for each device, line or module."""
 
 _STATS = {
     "kernels": "kernels",

@@ -97,7 +97,7 @@ def _analysed(path: str, *, lenient: bool) -> Analysed:
         raise UsageError(f"{path} holds {len(sources)} traces", hint=f"name one: profkit where {sources[0]}")
     why = NO_STACKS
     with ReadingProgress() as progress:
-        for trace in read_traces(sources[0], lenient=lenient, progress=progress):
+        for trace in read_traces(sources[0], lenient=lenient, progress=progress, again=True):
             why = no_stacks(trace)
             told = alone(analyse(trace))
             if told.facts.code is not None:

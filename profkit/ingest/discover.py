@@ -16,7 +16,8 @@ from profkit.redact import shown_url
 
 # Files that profilers and profkit itself put beside traces and that are no traces.
 _NOT_TRACES: Final = re.compile(
-    r"(?:^|/)(?:capture\.json|[^/]*\.et\.json(?:\.gz)?|report\.json|[^/]*_et\.json(?:\.gz)?)$"
+    r"(?:^|/)(?:capture\.json|[^/]*\.et\.json(?:\.gz)?|report\.json|[^/]*_et\.json(?:\.gz)?"
+    r"|[^/]*\.places\.json(?:\.gz)?)$"
 )
 _LEFT: Final = ".profkit-left"  # recordings of killed captures, which are read if they are named
 

@@ -341,6 +341,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[TraceWarning, ...] = ()
     signatures: tuple[Signature | None, ...] = ()
     """The distinct arguments of operators, where shapes were recorded; None for those that cannot be read."""
+    again: Trace | None = None
+    """Steps of the same process that its capture recorded once more, with Python stacks: places in code, no times."""
 
     @property
     def device_indices(self) -> tuple[int, ...]:

@@ -208,7 +208,8 @@ def test_ranks_that_begin_a_session_each_are_one_capture(tmp_path):
     done = run(sys.executable, "-c", SESSIONS, cwd=tmp_path, **job)
     assert (done.code, done.out) == (0, "[0]\n[0, 1]\n[1, 0]\n[0, 1]\n"), done.err
     found = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert found == ["capture.json", "rank0.pt.trace.json.gz", "rank1.pt.trace.json.gz"]
+    traces = [f"rank{rank}.{kind}.json.gz" for rank in (0, 1) for kind in ("places", "pt.trace")]
+    assert found == ["capture.json", *traces]
 
 
 SESSIONS = """

@@ -23,8 +23,9 @@ import json, os, sys, torch
 ranges, metadata = json.load(open(os.environ["RANGES_FILE"]))
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(22):
-    if step == 17:
+for step in range(32):
+    len("LITERAL")
+    if step in (17, 28):
         for key, value in metadata.items():
             torch.autograd._add_metadata_json(key, json.dumps(value))
     for name in ranges:
@@ -67,7 +68,8 @@ def test_no_planted_secret_is_left_behind(tmp_path):
     }
     given = tmp_path / "given"
     given.mkdir()
-    (given / "train.py").write_text(TRAINING)
+    literal = SHAPES["hugging face"](planted("a line of code"))
+    (given / "train.py").write_text(TRAINING.replace("LITERAL", literal))
     (given / "ranges.json").write_text(json.dumps([ranges, metadata]))
     (tmp_path / "home").mkdir()
     with TemporaryDirectory() as temporary:  # as in test_hostile: a short name
@@ -82,8 +84,9 @@ def test_no_planted_secret_is_left_behind(tmp_path):
         left = {path: path.read_bytes() for path in Path(temporary).rglob("*") if path.is_file()}
     assert (done.code, done.out) == (1, "done\n"), done.err
     left |= {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and given not in path.parents}
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["capture.json", "rank0.pt.trace.json.gz"]
-    assert {"capture.json", "rank0.pt.trace.json.gz"} <= {path.name for path in left}
+    written = {"capture.json", "rank0.places.json.gz", "rank0.pt.trace.json.gz"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == written
+    assert written <= {path.name for path in left}
     assert "[redacted]" in manifest(tmp_path / "out")["command"]
     content = trace(tmp_path / "out")
     found = [event["name"] for event in content["traceEvents"] if event.get("cat") == "user_annotation"]

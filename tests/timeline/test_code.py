@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.testing import Row, span, trace_of
-from profkit.timeline.code import Code, Rows, code_of, places_before, shares
+from profkit.timeline.code import Code, Rows, code_of, shares
 from profkit.timeline.code.frames import is_own_file
 from profkit.timeline.code.join import call_words
 from profkit.timeline.code.modules import pattern
@@ -120,33 +120,6 @@ def test_what_autograds_thread_does_between_its_nodes_is_where_the_backward_pass
     assert moments.phase.tolist() == [Phase.BACKWARD, Phase.BACKWARD, Phase.OTHER]
 
 
-def test_what_lies_before_operators_can_be_told_of_a_trace_without_frames() -> None:
-    found = code(
-        frame("train.py(12): step", 100, 900),
-        op("aten::mm", 110, 120),
-        frame("train.py(40): report", 130, 500),
-        op("aten::add", 520, 530),
-        op("aten::add_inner", 522, 525),
-    )
-    before = places_before(found)
-    assert [found.places[one].name if one >= 0 else "" for one in before.tolist()] == [
-        "train.py outside functions",
-        "report() (train.py:40)",
-        "",
-    ]
-    alone = replace(found, joined=None, before_op=before)
-    at = START + US * np.array([115, 300, 524, 600])
-    assert alone.at(np.zeros(4, np.int32), at).place.tolist() == [
-        *found.place_of_op[[0]],
-        before[1],
-        *found.place_of_op[[2]],
-        -1,
-    ]
-    rows = Rows.of_host(alone, (0,), Intervals.pairs([(START + 120 * US, START + 520 * US)]))
-    (share,) = shares(alone, rows)
-    assert (share.place.name, share.share) == ("report() (train.py:40)", 1.0)
-
-
 def test_damaged_metadata_of_lines_is_no_metadata() -> None:
     row = frame("train.py(12): step", 100, 900)
     for told in ({"unix_ns": [1], "line": []}, {"unix_ns": "x", "line": [1]}, [], {"unix_ns": [1e30], "line": [1]}):
@@ -231,8 +204,9 @@ def test_whose_a_file_is(file: str, is_own: bool) -> None:
     assert is_own_file(file, {}) == is_own
 
 
-def test_the_capture_knows_which_packages_are_installed() -> None:
-    assert not is_own_file("vllm/worker.py", {"profkit_packages": ["vllm"]})
+def test_the_capture_knows_which_files_are_the_users() -> None:
+    assert not is_own_file("vllm/worker.py", {"profkit_user_files": ["train.py"]})
+    assert is_own_file("timm/train.py", {"profkit_user_files": ["timm/train.py"]})
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ MAX_SHOWN: Final = 40
 MAX_LINES: Final = 10
 _NUMBER: Final = re.compile(r"\[\d+\]|(?<=\.)\d+(?=\.|$)")
 NO_STACKS: Final = "no Python stacks in this trace"
-HOW_TO_GET: Final = "record them: profkit capture --stacks -- python train.py (torch.profiler: with_stack=True)"
+HOW_TO_GET: Final = "record them: profkit capture -- python train.py (torch.profiler: with_stack=True)"
 
 
 def no_stacks(trace: Trace) -> str:

@@ -22,9 +22,12 @@ from . import clock, store
 from .exits import WaysOut, in_backward
 from .hooks import Hooks
 from .loader import FetchLog
+from .places.frames import found_in
+from .places.names import variables
+from .places.window import SecondWindow
 from .ranges import CopyWatch, make_phase
 from .recorder import Recorder
-from .seen import Seen, as_numbers, enough_for_ranks, guarded, why_none
+from .seen import Counters, Listener, Queue, Seen, enough_for_ranks, guarded, why_none
 from .steps import StepFinder, name_of
 from .tool_recorder import ToolRecorder
 
@@ -32,7 +35,7 @@ _KEPT: Final[list[Any]] = []
 _MAX_UNSTARTED: Final = 5000  # boundaries after which a capture that could not start gives up (chosen)
 
 
-class Controller:
+class Controller(Listener):
     """One capture in one process: it is told what the training loop does and decides what is recorded."""
 
     def __init__(self, options: Options) -> None:
@@ -51,11 +54,11 @@ class Controller:
         self._marks: list[clock.Mark] = []
         self._seen = Seen()
         self._recorder: Recorder | ToolRecorder | None = None
+        self._second = SecondWindow(options)
         self._log: FetchLog | None = None
-        self._n_workers = 0
-        self._n_queued = 0
+        self._queue = Queue()
         self._others: set[int] = set()
-        self._counters: list[tuple[int, dict[str, Any]]] = []
+        self._counters = Counters()
         self._label = ""
         self._ways_out = WaysOut(self.finish)
         self._is_settled = False
@@ -70,8 +73,9 @@ class Controller:
 
     def after_fork(self) -> None:
         """In a forked child: a worker needs no more than the hooks it has, a rank begins anew."""
-        _KEPT.append((self._recorder, self._log))  # the parent's; to take them apart here would stop a profiler
-        self._recorder, self._log = None, None
+        self._second.leave_to_parent()
+        _KEPT.append((self._recorder, self._second, self._log))  # the parent's; to take apart would stop a profiler
+        self._recorder, self._second, self._log = None, SecondWindow(self.options), None
         store.forget_parts()
         self._ways_out = WaysOut(self.finish)
         self._close_phases()
@@ -87,41 +91,11 @@ class Controller:
     # ---------------------------------------------------------------------------------- what the hooks tell
 
     @guarded
-    def optimizer_made(self) -> None:
-        """An optimizer was made: this is no inference."""
-        self._finder.optimizer_made()
-        self._follow()
-
-    def optimizers_were_made(self) -> None:
-        """Optimizers, nobody knows how many, were made before the capture began."""
-        self._finder.optimizer_made()
-        self._finder.has_unknown_optimizers = True
-
-    @guarded
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer outside any other has made its step."""
         self._find_home()
         self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
         self._follow()
-
-    @guarded
-    def gradients_zeroed(self) -> None:
-        """Gradients were cleared."""
-        self._finder.gradients_zeroed()
-        self._follow()
-
-    @guarded
-    def backward_began(self) -> None:
-        """A backward pass begins."""
-        self._finder.backward_began()
-        self._follow()
-
-    @guarded
-    def backward_ended(self) -> None:
-        """A backward pass has ended; one inside another is part of that."""
-        if not in_backward():
-            self._finder.backward_ended()
-            self._follow()
 
     @guarded
     def data_wanted(self, iterator: Any) -> None:
@@ -130,9 +104,8 @@ class Controller:
         if threading.get_ident() != self.home_thread or is_over:
             return
         if self._seen.window is None:
-            self._n_workers = max(self._n_workers, int(getattr(iterator, "_num_workers", 0)))
-            prefetch = int(getattr(iterator, "_prefetch_factor", 0) or 0)
-            self._n_queued = max(self._n_queued, self._n_workers * prefetch)
+            self._queue.note(iterator)
+        self._second.look()
         self._finder.data_wanted()
         self._follow()
 
@@ -140,20 +113,17 @@ class Controller:
     def forward_began(self, module: Any) -> None:
         """An outermost module is called."""
         self._has_gradients = self._has_gradients or torch.is_grad_enabled()
+        self._second.saw(module)
         self._finder.forward_began(id(module), name_of(module))
         self._follow()
 
     @guarded
-    def forward_ended(self, module: Any, duration_ns: int) -> None:
-        """Its call has returned."""
-        self._finder.forward_ended(id(module), duration_ns)
-
-    @guarded
     def profiler_begins(self, profiler: Any) -> None:
         """Some profiler of torch is about to start: the script's own goes first, ours gives way."""
-        if self._recorder is not None and self._recorder.is_busy:
+        if self._second.is_busy or (self._recorder is not None and self._recorder.is_busy):
             return
         self._others.add(id(profiler))
+        self._second.give_up("the script started its own profiler")
         if self._recorder is None:
             return
         self._stop_recorder()
@@ -167,9 +137,7 @@ class Controller:
     @guarded
     def step(self, **counts: Any) -> None:
         """The script tells that a step has ended and what it held: kept as it is, since a tensor may be on a device."""
-        self._counters.append((time.time_ns(), counts))
-        if len(self._counters) > 10_000:
-            del self._counters[:5_000]
+        self._counters.add(counts)
         self._find_home()
         self._finder.step_called()
         self._follow()
@@ -199,7 +167,8 @@ class Controller:
     def _on_candidate(self, source: str, is_step: bool) -> None:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
         self._act(source, ended_ns, ended, is_step=is_step)
-        self._seen.stalled_ns += time.perf_counter_ns() - ended_ns
+        if not self._second.has_begun:  # it counts its own
+            self._seen.stalled_ns += time.perf_counter_ns() - ended_ns
 
     def _act(self, source: str, ended_ns: int, ended: Any, *, is_step: bool) -> None:
         if source == "restart":
@@ -215,13 +184,20 @@ class Controller:
         elif self.stage == "after":
             self._seen.times["after"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
             if len(self._seen.times["after"]) > STEPS_AFTER:
-                self._end("", stays=self._finder.is_provisional)
+                self.stage = "places"
+                self._second.begin(self._label, self._seen, has_others=bool(self._others))
+                self._go_on()
+        elif self.stage == "places":
+            self._second.boundary(self._finder.n_loads)
+            self._go_on()
 
     def _begin_again(self) -> None:
         """Steps are counted anew: what was recorded of another loop before goes."""
         self._marks.clear()
         if self.stage == "baseline":
             return
+        self._second.drop()
+        self._second = SecondWindow(self.options)
         self._stop_recorder()
         self._ways_out.unguard()
         store.drop_raw(self.options, self._label)
@@ -281,6 +257,15 @@ class Controller:
                 self._copies.begin(self.phase)
             self._seen.times["profiled"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
 
+    def _go_on(self) -> None:
+        """Record again with the ranges of the timed steps, or end."""
+        if self._second.is_over:
+            self._close_phases()
+            self._end("", stays=self._finder.is_provisional)
+        elif self._second.is_recording and self.phase is None:
+            self.phase = make_phase()
+            self._copies.begin(self.phase)
+
     # ------------------------------------------------------------------------------------------------- ends
 
     def _export(self, *, is_cut: bool) -> None:
@@ -297,7 +282,10 @@ class Controller:
             recorder.export(path)
         self._seen.facts["stop_ns"] = stopped_ns - begun_ns
         self._seen.facts["export_ns"] = time.perf_counter_ns() - stopped_ns
-        self._seen.facts.update(recorder.seen_beside, is_cut=is_cut, lines=recorder.lines)
+        self._seen.facts.update(recorder.seen_beside, is_cut=is_cut)
+        if self.options.stacks and isinstance(recorder, Recorder):
+            with suppress(Exception):  # torch's own tree may be another one
+                self._seen.facts["found"] = found_in(recorder, variables(), ())
         self._write_facts()
 
     @guarded
@@ -330,6 +318,11 @@ class Controller:
             recorder.stop()
 
     def _finish_open(self) -> None:
+        if self.stage == "places":
+            self._close_phases()
+            self._second.finish()
+            self._end("")
+            return
         if self._recorder is not None and threading.get_ident() != self.home_thread:
             self._end("the process ended while another thread trained")  # to stop its profiler from here crashes
             return
@@ -349,6 +342,7 @@ class Controller:
         with suppress(Exception):
             if recorder is not None:
                 recorder.stop()
+        self._second.give_up("the capture failed")
         self.stage = "done"
         self.reason = f"the capture failed, but the script runs on ({raised(error)})"
         with suppress(Exception):
@@ -380,7 +374,9 @@ class Controller:
             self._log.delete()
 
     def _chosen_window(self) -> Window:
-        return self._seen.window or window_for(self.options, n_workers=self._n_workers, n_queued=self._n_queued)
+        return self._seen.window or window_for(
+            self.options, n_workers=self._queue.n_workers, n_queued=self._queue.n_batches
+        )
 
     def _write_facts(self) -> None:
         log, facts, finder = self._log, self._seen.facts, self._finder
@@ -393,6 +389,7 @@ class Controller:
             "step_source": finder.described(has_gradients=self._has_gradients) if self._label else "",
             "edges": dict(finder.sources),
             "n_seen": finder.n_candidates + self._seen.n_boundaries,
-            "counters": as_numbers(self._counters) if self._label else [],
+            "counters": self._counters.as_numbers() if self._label else [],
+            **self._second.told(),
         }
         store.write_facts(self.options, told)

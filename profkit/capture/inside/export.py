@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -20,10 +20,14 @@ from typing import Any, BinaryIO, Final
 
 from ..beside import files, redact
 from ..pins import Identity, pinned
-from ..place import RAW, alone, is_foreign_link
+from ..place import PLACES, RAW, alone, is_foreign_link
+from .added.keys import places_level, top_level
+from .added.rows import rows
+from .places.fold import Fold
 
 SCHEMA: Final = "profkit.capture/1"
 TRACE_SUFFIX: Final = ".pt.trace.json.gz"
+PLACES_SUFFIX: Final = f"{PLACES}.json.gz"
 MANIFEST: Final = "capture.json"
 _CHUNK_BYTES: Final = 4 * 2**20
 _MAX_HEAD_BYTES: Final = 64 * 2**20
@@ -43,8 +47,7 @@ _EVENT: Final = b'"ph":'  # how each begins; in a name its quotes are escaped
 _MAX_FACTS_BYTES: Final = 512 * 2**20  # with the fetches of a thousand workers
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
 _LABEL: Final = re.compile(r"rank\d+(_pid\d+)?")
-_TRACE_FILE: Final = re.compile(r"rank\d+(_\w+)?" + re.escape(TRACE_SUFFIX))
-_CATEGORY: Final = "profkit"
+_TRACE_FILE: Final = re.compile(rf"rank\d+(_\w+)?({re.escape(TRACE_SUFFIX)}|{re.escape(PLACES_SUFFIX)})")
 
 
 def finish(
@@ -58,29 +61,58 @@ def finish(
 ) -> list[dict[str, Any]]:
     """Write into `folder` the traces whose raw export lies in a capture's work folder; give the facts of its processes.
 
-    `trace` in the facts is the name of the trace written. A trace that cannot be written is a reason, not an error, and
+    `trace` in the facts is the name of the trace written, `trace` in their `places` that of the second window's, which
+    comes after the timed traces of all processes. A trace that cannot be written is a reason, not an error, and
     its export stays. A file that lies in the folder is not replaced, unless `overwrites`: the trace has another name.
     """
     facts = [_read(path) for path in sorted(work.glob("*.facts"))]
-    for one in facts:
-        label = str(one.get("label", ""))
-        raw = work / f"{label}{RAW}"
-        is_mine = only_pid is None or only_pid == one.get("pid")
-        if not _LABEL.fullmatch(label) or not raw.exists() or not is_mine:
+    capture_id = capture_id or work.name
+    mine = [one for one in facts if only_pid in (None, one.get("pid")) and _LABEL.fullmatch(str(one.get("label", "")))]
+    for one in mine:
+        raw = work / f"{one['label']}{RAW}"
+        if not raw.exists():
             continue
-        name = _free_name(folder, label, capture_id or work.name, overwrites=overwrites)
+        one["capture_id"], one["command"] = capture_id, command or one.get("command", "")
+        name = _free_name(folder, one["label"], capture_id, overwrites=overwrites)
         made = work / name
         try:
-            one["sha256"] = write_trace(raw, made, {**one, "command": command or one.get("command", "")})
+            one["sha256"] = write_trace(raw, made, one)
             _publish(made, folder / name, overwrites=overwrites)
         except (OSError, ValueError) as error:
             one["reason"], one["is_failure"] = f"the trace could not be written ({_why(error)})", True
             continue
         one["trace"] = name
-        with suppress(OSError):  # on a full disk, say: the trace is there, and those of the other ranks come next
-            raw.unlink()
-            files().write_whole(work / f"{one['pid']}.facts", json.dumps(one).encode())
+        _written(raw, one)
+    for one in mine:
+        _finish_second(work, folder, one, overwrites=overwrites)
     return facts
+
+
+def _finish_second(work: Path, folder: Path, facts: dict[str, Any], *, overwrites: bool) -> None:
+    """Write the trace of a second window beside the timed one, if there is one; without that it belongs to nothing."""
+    raw, trace, places = work / f"{facts['label']}{PLACES}{RAW}", str(facts.get("trace", "")), facts.get("places")
+    if not raw.exists() or not trace or not isinstance(places, dict) or not (folder / trace).exists():
+        return
+    name = trace[: -len(TRACE_SUFFIX)] + PLACES_SUFFIX
+    try:
+        found = facts.get("places_found") or {}
+        fold = Fold(found.get("user_files") or (), found.get("package_files") or ())
+        with files().open_file(raw, follow=False) as source:
+            fold.note(iter(lambda: source.read(_CHUNK_BYTES), b""))
+        write_trace(raw, work / name, {}, keys=places_level(facts), change=fold.folded)
+        _publish(work / name, folder / name, overwrites=overwrites)
+    except (OSError, ValueError) as error:
+        places["reason"] = f"it could not be written ({_why(error)})"
+        return
+    places["trace"] = name
+    _written(raw, facts)
+
+
+def _written(raw: Path, facts: dict[str, Any]) -> None:
+    """Let go of an export whose trace is written, and keep that it is."""
+    with suppress(OSError):  # on a full disk, say: the trace is there, and those of the other ranks come next
+        raw.unlink()
+        files().write_whole(raw.parent / f"{facts['pid']}.facts", json.dumps(facts).encode())
 
 
 def _free_name(folder: Path, label: str, capture_id: str, *, overwrites: bool) -> str:
@@ -107,14 +139,24 @@ def _publish(made: Path, target: Path, *, overwrites: bool) -> None:
     made.replace(target)
 
 
-def write_trace(raw: Path, target: Path, facts: dict[str, Any]) -> str:
+def write_trace(
+    raw: Path,
+    target: Path,
+    facts: dict[str, Any],
+    *,
+    keys: dict[str, Any] | None = None,
+    change: Callable[[Iterator[bytes]], Iterator[bytes]] = iter,
+) -> str:
     """Write the gzipped trace, whole or not at all; give the sha256 of the file.
 
+    It is the export with what the facts say in its keys and rows, or with other `keys`, its text changed by `change`.
     Raises ValueError if the raw file is no trace, OSError if it cannot be written.
     """
     opened, replacing = files().open_file(raw, follow=False), files().replacing(target)
     with opened as source, replacing as file, _compressor().open(file, "wb", compresslevel=1) as sink:
-        for chunk in _renamed(_without_secrets(_spliced(source, facts)), target.name):
+        for chunk in _renamed(
+            _without_secrets(change(_spliced(source, top_level(facts) if keys is None else keys, facts))), target.name
+        ):
             sink.write(chunk)
     digest = hashlib.sha256()
     with files().open_file(target, follow=False) as written:
@@ -126,7 +168,8 @@ def write_trace(raw: Path, target: Path, facts: dict[str, Any]) -> str:
 def finish_left(left: Path, identity: Identity) -> list[dict[str, Any]]:
     """Make traces of what a killed capture recorded, in the folder it has been moved to, and their manifest."""
     with pinned(left, identity) as work:
-        facts = [one for one in finish(work, work, capture_id=left.name) if one.get("trace")]
+        facts = finish(work, work, capture_id=left.name)
+        facts = [one for one in facts if one.get("trace") and (work / one["trace"]).exists()]
         if facts:
             command = str(facts[0].get("command", ""))
             write_manifest(str(work), manifest(facts, capture_id=left.name, command=command, details={}))
@@ -142,7 +185,7 @@ def manifest(
     facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
 ) -> dict[str, Any]:
     """What `capture.json` holds; times in ns, keys absent where nothing is known."""
-    dropped = ("fetches", "counters", "command", "pauses", "lines")
+    dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found")
     ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 
@@ -193,7 +236,8 @@ def _remove_published(folder: Path, *, capture_id: str, rank: int) -> None:
         return
     is_same = found["capture_id"] == capture_id != ""
     old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
-    for name in (str(one.get("trace", "")) for one in old):
+    named = [one.get("trace") for one in old] + [(one.get("places") or {}).get("trace") for one in old]
+    for name in map(str, named):
         if _TRACE_FILE.fullmatch(name):
             (folder / name).unlink(missing_ok=True)
     (folder / MANIFEST).unlink()
@@ -224,7 +268,7 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:
+def _spliced(source: BinaryIO, added: dict[str, Any], facts: dict[str, Any]) -> Iterator[bytes]:
     head = b""
     while True:
         chunk = source.read(_CHUNK_BYTES)
@@ -237,7 +281,7 @@ def _spliced(source: BinaryIO, facts: dict[str, Any]) -> Iterator[bytes]:
     base = _BASE.search(head[: found.start()])
     start, rest = head[: found.end()], head[found.end() :]
     opening, _, metadata = start.partition(b"{")
-    keys = {key: value for key, value in top_level(facts).items() if f'"{key}"'.encode() not in metadata}
+    keys = {key: value for key, value in added.items() if f'"{key}"'.encode() not in metadata}
     yield opening + b"{\n" + json.dumps(keys)[1:-1].encode() + b"," + _clean_metadata(metadata)
     events = rows(facts, int(base[1])) if base else []
     if events:
@@ -322,71 +366,3 @@ def _renamed(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
         yield held[:-_TAIL_BYTES]
         held = held[-_TAIL_BYTES:]
     yield _TRACE_NAME.sub(lambda found: found[1] + json.dumps(name).encode() + found[2], held)
-
-
-def top_level(facts: dict[str, Any]) -> dict[str, Any]:
-    """The keys a capture adds to its trace; times in ns, absent where not known."""
-    baseline, profiled, after = (facts.get(name) or {} for name in ("baseline", "profiled", "after"))
-    keys = {
-        "torch_version": facts.get("torch"),
-        "profkit_command": facts.get("command"),
-        "profkit_command_mark": _mark(facts.get("command")),
-        "profkit_unprofiled_step_mean_ns": baseline.get("mean_ns"),
-        "profkit_unprofiled_step_ns": baseline.get("median_ns"),
-        "profkit_unprofiled_steps": baseline.get("n"),
-        "profkit_profiled_step_mean_ns": profiled.get("mean_ns"),
-        "profkit_after_step_mean_ns": after.get("mean_ns"),
-        "profkit_after_steps": after.get("n"),
-        "profkit_first_step": facts.get("first_step"),
-        "profkit_step_source": facts.get("step_source"),
-        "profkit_is_cut": facts.get("is_cut"),
-        "profkit_stop_ns": facts.get("stop_ns"),
-        "profkit_export_ns": facts.get("export_ns"),
-        "profkit_python": facts.get("python"),
-        "profkit_cuda": facts.get("cuda"),
-        "profkit_device": facts.get("device"),
-        "profkit_memory": facts.get("memory"),
-        "cores": facts.get("cores"),
-        "profkit_scheduling": facts.get("scheduling") or None,
-        "profkit_rank": facts.get("rank"),
-        "profkit_world_size": facts.get("world_size"),
-        "profkit_call_lines": (facts.get("lines") or {}).get("calls"),
-        "profkit_source_lines": {
-            key: redact().redacted_text(text) for key, text in ((facts.get("lines") or {}).get("texts") or {}).items()
-        },
-    }
-    return {key: value for key, value in keys.items() if value is not None and value not in ("", {})}
-
-
-def _mark(command: Any) -> str:
-    """What tells this user's own profkit that it has recorded this command; "" where no key can be kept."""
-    try:
-        from profkit import signing
-    except ImportError:  # the traced interpreter has no profkit
-        return ""
-    return str(signing.mark_of(signing.COMMAND, command.encode())) if isinstance(command, str) and command else ""
-
-
-def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:
-    """The rows a capture adds: fetches of loader workers, each worker its own row, collections, counters of steps."""
-    events: list[dict[str, Any]] = []
-    for pid, worker in sorted({(row[0], row[1]) for row in facts.get("fetches") or []}):
-        name = f"DataLoader worker {worker}"
-        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": {"name": name}})
-    for pid, worker, start_ns, end_ns, n_samples in facts.get("fetches") or []:
-        event = {"ph": "X", "cat": _CATEGORY, "name": "profkit.worker_fetch", "pid": pid, "tid": pid}
-        args = {"worker": worker, "samples": n_samples}
-        events.append({**event, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns), "args": args})
-    for thread, start_ns, end_ns, generation in facts.get("pauses") or []:
-        event = {"ph": "X", "cat": "user_annotation", "name": f"Python GC (generation {generation})"}
-        at = {"pid": facts.get("pid", 0), "tid": thread, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns)}
-        events.append({**event, **at})
-    for unix_ns, counts in facts.get("counters") or []:
-        for name, value in counts.items():
-            event = {"ph": "C", "cat": _CATEGORY, "name": f"profkit.{name}", "pid": facts.get("pid", 0), "tid": 0}
-            events.append({**event, "ts": _us(unix_ns - base_ns), "args": {name: value}})
-    return events
-
-
-def _us(nanoseconds: int) -> float:
-    return round(nanoseconds / 1000, 3)

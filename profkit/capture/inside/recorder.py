@@ -5,10 +5,7 @@ Runs in the traced process: standard library and torch only.
 
 from __future__ import annotations
 
-import linecache
 import os
-import sys
-import sysconfig
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,10 +22,6 @@ from .host_watch import HostWatch
 from .ranges import tool_is_attached
 from .store import say_once
 
-_MOST_CALLS = 100_000
-_MOST_TEXTS = 2_000
-_MOST_CHARS = 160
-
 
 class Recorder:
     """One session of torch.profiler; `step` at each boundary, `stop` once, `export` once."""
@@ -39,7 +32,6 @@ class Recorder:
         """What `HostWatch` saw of the recorded steps, after `stop`."""
         self._watch: Optional[HostWatch] = None  # noqa: UP045 - Python 3.9
         self._last_warmup = first_step + n_warmup - 1
-        self.lines: dict[str, Any] = {}
         self._options = options
         activities = [ProfilerActivity.CPU]
         # Nsight tools and torch want the same CUPTI, which serves one: the tool that is there keeps it.
@@ -47,7 +39,8 @@ class Recorder:
             activities.append(ProfilerActivity.CUDA)
 
         def action(step: int) -> ProfilerAction:
-            return ProfilerAction.WARMUP if step <= self._last_warmup else ProfilerAction.RECORD
+            is_warmup = n_warmup and step <= self._last_warmup  # it is asked of step 0 as well, whichever comes first
+            return ProfilerAction.WARMUP if is_warmup else ProfilerAction.RECORD
 
         arguments: dict[str, Any] = {
             "activities": activities,
@@ -88,9 +81,10 @@ class Recorder:
         self._quietly(lambda: self._profiler.export_chrome_trace(str(path)))
         if not _is_whole(path):
             raise OSError("the profiler's export is incomplete; perhaps the disk is full")
-        if self._options.stacks:
-            with suppress(Exception):  # not a promised interface of torch's
-                self.lines = called_lines(self._profiler)
+
+    def tree(self) -> Any:
+        """The events as the profiler has put them in order; raises AttributeError where this torch has none."""
+        return self._profiler.profiler.kineto_results.experimental_event_tree()
 
     def _quietly(self, act: Any) -> None:
         self.is_busy = True
@@ -99,46 +93,6 @@ class Recorder:
                 act()
         finally:
             self.is_busy = False
-
-
-def called_lines(profiler: profile) -> dict[str, Any]:
-    """The line from which the script's own code made each call: the trace says only where functions begin.
-
-    `calls`: when each called function began (`unix_ns`) and the `line` of its caller then; `texts`: "file:line", the
-    file as the trace writes it, to what stands there. Of callers in installed packages there is nothing.
-    """
-    at: list[int] = []
-    line: list[int] = []
-    texts: dict[str, str] = {}
-    places: dict[str, str] = {}
-    events = list(profiler.profiler.kineto_results.experimental_event_tree())
-    while events:
-        event = events.pop()
-        events += event.children
-        caller = getattr(event.extra_fields, "caller", None)
-        if caller is None or caller.line_number <= 0:
-            continue
-        name = caller.file_name
-        if name not in places:
-            places[name] = _own_path(name)
-        if places[name] and len(at) < _MOST_CALLS:
-            at.append(event.start_time_ns)
-            line.append(caller.line_number)
-            key = f"{name}:{caller.line_number}"
-            if key not in texts and len(texts) < _MOST_TEXTS:
-                texts[key] = linecache.getline(places[name], caller.line_number).strip()[:_MOST_CHARS]
-    return {"calls": {"unix_ns": at, "line": line}, "texts": texts}
-
-
-def _own_path(name: str) -> str:
-    """The path of a file as the profiler names it, "" for one of an installed package or of the standard library."""
-    if name.startswith("<"):
-        return ""
-    path = next((path for path in (Path(one, name) for one in ["", *sys.path]) if path.is_file()), None)
-    whole = os.path.realpath(path) if path is not None else ""
-    paths = sysconfig.get_paths()
-    installed = tuple(os.path.realpath(paths[one]) + os.sep for one in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return "" if whole.startswith(installed) else whole
 
 
 @contextmanager

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Optional, TypeVar
 
 from ..options import Options, Window, steps_of_ranks, why_steps_of_ranks, why_too_few
 from . import clock, store
+from .exits import in_backward
 from .steps import MIN_CALLS, StepFinder
 
 _CALL = "call profkit.capture.step() at the end of a step"
 _MANY_FETCHES: Final = 3
 """Batches to one of the usual step, from which another loop is in a step (chosen: an epoch's first fetches two)."""
+_MOST_COUNTS: Final = 10_000
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -109,9 +112,80 @@ def why_no_step(finder: StepFinder) -> str:
     return f"no training step was seen (no optimizer, DataLoader or module was used); {_CALL}"
 
 
-def as_numbers(counters: Sequence[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, float]]]:
-    """The counts that are finite numbers and not 0: a NaN would make the trace no JSON."""
-    return [
-        (unix_ns, {name: number for name, value in counts.items() if (number := store.finite(value))})
-        for unix_ns, counts in counters
-    ]
+class Counters:
+    """What the script has told of its steps, as it was told: a tensor may be on a device."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, dict[str, Any]]] = []
+
+    def add(self, counts: dict[str, Any]) -> None:
+        """A step has ended that held so much."""
+        self._rows.append((time.time_ns(), counts))
+        if len(self._rows) > _MOST_COUNTS:
+            del self._rows[: _MOST_COUNTS // 2]
+
+    def as_numbers(self) -> list[tuple[int, dict[str, float]]]:
+        """The counts that are finite numbers and not 0: a NaN would make the trace no JSON."""
+        return [
+            (unix_ns, {name: number for name, value in counts.items() if (number := store.finite(value))})
+            for unix_ns, counts in self._rows
+        ]
+
+
+class Queue:
+    """The most workers that a loader of the script has, and the most batches that they may have ready."""
+
+    def __init__(self) -> None:
+        self.n_workers = 0
+        self.n_batches = 0
+
+    def note(self, iterator: Any) -> None:
+        """A loader's iterator is asked for a batch."""
+        self.n_workers = max(self.n_workers, int(getattr(iterator, "_num_workers", 0)))
+        prefetch = int(getattr(iterator, "_prefetch_factor", 0) or 0)
+        self.n_batches = max(self.n_batches, self.n_workers * prefetch)
+
+
+class Listener:
+    """What is told about a training loop that matters only to whoever finds its steps."""
+
+    _finder: StepFinder
+
+    def _follow(self) -> None:
+        """See to it that calls of modules are watched as the finder needs it now."""
+        raise NotImplementedError
+
+    @guarded
+    def optimizer_made(self) -> None:
+        """An optimizer was made: this is no inference."""
+        self._finder.optimizer_made()
+        self._follow()
+
+    def optimizers_were_made(self) -> None:
+        """Optimizers, nobody knows how many, were made before the capture began."""
+        self._finder.optimizer_made()
+        self._finder.has_unknown_optimizers = True
+
+    @guarded
+    def gradients_zeroed(self) -> None:
+        """Gradients were cleared."""
+        self._finder.gradients_zeroed()
+        self._follow()
+
+    @guarded
+    def backward_began(self) -> None:
+        """A backward pass begins."""
+        self._finder.backward_began()
+        self._follow()
+
+    @guarded
+    def backward_ended(self) -> None:
+        """A backward pass has ended; one inside another is part of that."""
+        if not in_backward():
+            self._finder.backward_ended()
+            self._follow()
+
+    @guarded
+    def forward_ended(self, module: Any, duration_ns: int) -> None:
+        """Its call has returned."""
+        self._finder.forward_ended(id(module), duration_ns)

@@ -32,7 +32,6 @@ class ToolRecorder:
             )
         self.is_busy = False
         self.seen_beside: dict[str, Any] = {}
-        self.lines: dict[str, Any] = {}
         self._starts_early = options.tool == _STARTS_EARLY
         self._step = first_step
         self._last_warmup = first_step + n_warmup - 1

@@ -85,6 +85,19 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[TableView, ...] = ()
 
 
+class Again(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that a capture recorded once more, after the timed ones and with Python stacks: where places are from."""
+
+    source: str
+    n_steps: int
+    mean_step_ns: int
+    """None of the report's times; 0 where it is not known."""
+    stalled_ns: int
+    """What the script waited for their recording beside the steps themselves."""
+    matched: float
+    """The part of the timed steps' operators that were found in them, 0-1."""
+
+
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's measurements."""
 
@@ -110,3 +123,4 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the next commands name the user's command: it was typed, or this user's own capture recorded it."""
     roof: str = ""
     """How far the work is from what the device can do, in a line; "" where that was not measured."""
+    again: Again | None = None

@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def outcomes_of(source: str, options: Options) -> tuple[Outcome, ...]:
     """The outcomes of a source: one of torch.profiler's JSON, one for each process of an nsys export."""
-    return tuple(_outcome(trace, options) for trace in read_traces(source, lenient=options.lenient))
+    return tuple(_outcome(trace, options) for trace in read_traces(source, lenient=options.lenient, again=True))
 
 
 def outcome(analysed: Analysed) -> Outcome:

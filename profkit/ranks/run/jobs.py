@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profkit.errors import ProfkitError, blamed
 from profkit.ingest.discover import is_url
 from profkit.ingest.numbers import rank_in_name
+from profkit.ingest.read import second_beside
 from profkit.model.documents.report import Failure
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome, failure_of, outcomes_of
@@ -96,6 +97,8 @@ def _content(source: str) -> bytes | None:
         told = identity(source)
         return None if told is None else hashlib.sha256(told).digest()
     try:
-        return content_digest(Path(source))
+        content = content_digest(Path(source))
+        beside = second_beside(source)
+        return content if beside is None else hashlib.sha256(content + content_digest(beside)).digest()
     except OSError:  # the reader says what is wrong with it
         return None

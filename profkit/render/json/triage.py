@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, Final
 
-from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, TableView
+from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section, TableView
 from profkit.model.documents.report import Report, Verdict
 from profkit.model.finding import Evidence, Finding
 from profkit.render.json.crosscheck import handover_to_dict
@@ -139,6 +139,17 @@ def _rank(rank: RankReport) -> dict[str, Any]:
         "unprofiled_step_ns": rank.unprofiled_step_ns,
         "recorded_command": rank.recorded_command or None,
         "roof": rank.roof or None,
+        "recorded_again": None if rank.again is None else _again(rank.again),
+    }
+
+
+def _again(again: Again) -> dict[str, Any]:
+    return {
+        "source": again.source,
+        "n_steps": again.n_steps,
+        "mean_step_ns": again.mean_step_ns or None,
+        "stalled_ns": again.stalled_ns,
+        "matched": number(again.matched),
     }
 
 

@@ -44,7 +44,11 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
 
 
 def _origin(report: Report, rank: RankReport | None) -> Iterable[str]:
-    return () if rank is None else tuple(filter(None, (text.origin(report, rank), text.recorded_sentence(rank))))
+    if rank is None:
+        return ()
+    again = text.again_line(rank)
+    said = (text.origin(report, rank), text.recorded_sentence(rank), f"lines from {again}" if again else "")
+    return tuple(filter(None, said))
 
 
 def escaped(raw: str) -> str:

@@ -307,6 +307,8 @@ def _more(report: Report, width: int, room: _Room) -> Block:
         block += layout.wrapped(layout.label("read"), read, prose, style="dim")
         told = text.recorded_sentence(rank, is_full=room.is_full) if room.has_recorded else ""
         block += layout.wrapped(layout.label("recorded"), told, prose, style="dim") if told else []
+        if again := text.again_line(rank):
+            block += layout.wrapped(layout.label("lines from"), again, prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
     if rank is not None and any(finding.places for finding in report.findings):

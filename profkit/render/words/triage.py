@@ -333,3 +333,18 @@ def recorded_sentence(rank: RankReport, *, is_full: bool = True) -> str:
     shown = command if len(command) <= most else f"{command[:most].rpartition(' ')[0] or command[:most]} ..."
     script = stand_in(rank.recorded_command, rank.world_size).words[-1]
     return f"with {shown} (says the file); --command puts yours in place of {script}"
+
+
+def again_line(rank: RankReport) -> str:
+    """Where lines and modules are from, and what that cost; "" where no steps were recorded once more."""
+    again = rank.again
+    if again is None:
+        return ""
+    source = source_name(again.source)
+    if not again.matched:
+        return f"none: the operators of the steps in {source} are not those of the timed steps"
+    steps = f"{again.n_steps} later step{'s' * (again.n_steps != 1)} with Python stacks"
+    took = f" ({format_ns(again.mean_step_ns)} each)" if again.mean_step_ns else ""
+    waited = f"the script waited {format_ns(again.stalled_ns)} more for them; " if again.stalled_ns else ""
+    found = f"{format_fraction(again.matched)} of the timed operators found there"
+    return f"{source}: {steps}{took}, which no time above is from; {waited}{found}"

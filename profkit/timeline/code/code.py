@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct_codes
+from profkit.model.arrays import I64, Bool
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, CpuOps
@@ -42,6 +42,61 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     phases: Phases
 
 
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the times of one thread in one step lie in another window: pairs of times, both in order."""
+
+    thread: int
+    other_thread: int
+    at_ns: I64
+    other_ns: I64
+    lost_ns: I64
+    """When operators begin that the other window lacks: of what lies beside them nothing is known."""
+
+    def other(self, at_ns: I64) -> I64:
+        """Times of this thread as times of the other window, -1 outside the stretch and beside what is lost."""
+        after = np.searchsorted(self.at_ns, at_ns, "right")
+        inside = (after > 0) & (after < self.at_ns.size)
+        low, high = self.at_ns[np.maximum(after - 1, 0)], self.at_ns[np.minimum(after, self.at_ns.size - 1)]
+        n_lost = np.searchsorted(self.lost_ns, high) - np.searchsorted(self.lost_ns, low)
+        there = np.interp(at_ns, self.at_ns, self.other_ns).astype(np.int64)
+        known: I64 = np.where(inside & (n_lost == 0), there, -1)
+        return known
+
+    def changes(self, other_ns: I64) -> I64:
+        """Times of the other window as times of this thread, where they lie in the stretch."""
+        low, high = self.other_ns[0], self.other_ns[-1]
+        mine = other_ns[(other_ns > low) & (other_ns < high)]
+        there: I64 = np.interp(mine, self.other_ns, self.at_ns).astype(np.int64)
+        return there
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """The code of another window of the same process, and where the times of this one lie in it."""
+
+    code: Code
+    stretches: tuple[Stretch, ...]
+
+    def at(self, thread: NDArray[np.integer[Any]], at_ns: I64) -> Moments:
+        """Where each (thread, time) of this window is."""
+        there, whose = np.full(at_ns.size, -1, np.int64), np.full(at_ns.size, -1, np.int64)
+        for one in self.stretches:
+            mine = np.flatnonzero((thread == one.thread) & (at_ns >= one.at_ns[0]) & (at_ns < one.at_ns[-1]))
+            there[mine], whose[mine] = one.other(at_ns[mine]), one.other_thread
+        seen = self.code.at(whose, there)
+        known = there >= 0
+        return Moments(
+            place=np.where(known, seen.place, -1).astype(np.int32),
+            module=np.where(known, seen.module, -1).astype(np.int32),
+            phase=np.where(known, seen.phase, Phase.OTHER).astype(np.int8),
+        )
+
+    def changes(self, thread: int) -> list[I64]:
+        """When the innermost frame of a thread changes."""
+        frames = self.code.joined.frames.innermost if self.code.joined is not None else {}
+        mine = [one for one in self.stretches if one.thread == thread and one.other_thread in frames]
+        return [one.changes(frames[one.other_thread][0]) for one in mine]
+
+
 class Code(msgspec.Struct, frozen=True, kw_only=True):
     """Where each operator of a trace, and each moment of its threads, is in the user's code."""
 
@@ -56,10 +111,11 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     phase_of_op: I8
     """Per operator its `Phase`."""
     joined: Joined | None = None
-    """None where the frames are another trace's: only operators have places then, and what lies between them."""
-    before_op: I32 | None = None
-    """Where the frames are another trace's: per operator the place of what its thread does before it
-    (`places_before`)."""
+    """None where the frames are another window's."""
+    beside: Beside | None = None
+    """That other window: it says where the moments between operators are."""
+    matched: float | None = None
+    """The part of the operators in steps that were found in that other window, 0-1."""
 
     @property
     def functions(self) -> I32:
@@ -78,9 +134,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
         told = self.phase_of_op[inside] if has_ops else np.zeros(at_ns.size, np.int8)
         phase = np.where(op >= 0, told, Phase.OTHER).astype(np.int8)
         if self.joined is None:
-            between = np.flatnonzero(op < 0)
-            place[between] = self._before(thread[between], at_ns[between])
-            return Moments(place=place, module=module, phase=phase)
+            return _or_beside(self.beside, (thread, at_ns, op >= 0), (place, module, phase))
         seen = in_frames(self.joined, thread, at_ns)
         frames = self.joined.frames
         # a frame inside the operator knows better than the operator, and where there is none, it alone knows
@@ -95,25 +149,16 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
         if lost.size:  # autograd's threads work for the one that called the backward pass
             place[lost] = calling_backward(self.joined, at_ns[lost])
             phase[lost[place[lost] >= 0]] = Phase.BACKWARD
-        return Moments(place=place, module=np.where(deeper | (op < 0), seen.module, module), phase=phase)
-
-    def _before(self, thread: NDArray[np.integer[Any]], at_ns: I64) -> I32:
-        """Of moments outside operators the place of what comes before the next one."""
-        out = np.full(at_ns.size, NO_PLACE, np.int32)
-        if self.before_op is None:
-            return out
-        for code in distinct_codes(thread).tolist():
-            rows, mine = np.flatnonzero(self.ops.thread == code), np.flatnonzero(thread == code)
-            following = np.searchsorted(self.ops.start_ns[rows], at_ns[mine])
-            has = following < rows.size
-            out[mine[has]] = self.before_op[rows[following[has]]]
-        return out
+        module = np.where(deeper | (op < 0), seen.module, module)
+        return Moments(place=place, module=module, phase=phase.astype(np.int8))
 
     def during(self, thread: int, times: Intervals) -> tuple[I64, I64]:
         """The times of a thread cut where its frames and operators change: a time in each piece and its length, ns."""
         edges = [times.start_ns]
         if self.joined is not None and thread in self.joined.frames.innermost:
             edges.append(self.joined.frames.innermost[thread][0])
+        if self.beside is not None:
+            edges += self.beside.changes(thread)
         mine = np.flatnonzero(self.ops.thread == thread)
         edges += [self.ops.start_ns[mine], self.ops.end_ns[mine]]
         start = np.sort(np.concatenate(edges))
@@ -122,29 +167,18 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
         return start[kept], length[kept]
 
 
-def places_before(code: Code) -> I32:
-    """Per operator the place that has most of the time since its thread left the operators before it.
-
-    `NO_PLACE` for those inside others, which nothing comes before. The code must be of a trace with its own frames.
-    """
-    out = np.full(len(code.ops), NO_PLACE, np.int32)
-    for thread, (since, _) in code.joined.frames.innermost.items() if code.joined is not None else ():
-        rows = np.flatnonzero(code.ops.thread == thread)
-        if rows.size == 0 or since.size == 0:
-            continue
-        start, end = code.ops.start_ns[rows], code.ops.end_ns[rows]
-        gaps = Intervals.of(start, end).gaps(min(int(since[0]), int(start[0])), int(end.max()))
-        at, ns = code.during(thread, gaps)
-        place = code.at(np.full(at.size, thread, np.int32), at).place
-        gap = np.searchsorted(gaps.start_ns, at, "right") - 1
-        keys, part = np.unique(gap * (len(code.places) + 1) + place + 1, return_inverse=True)
-        spent = np.bincount(part.reshape(-1), weights=ns, minlength=keys.size)
-        order = np.argsort(spent, kind="stable")  # what comes last holds: that with most time
-        of_gap, best = np.divmod(keys[order], len(code.places) + 1)
-        most = np.full(len(gaps), NO_PLACE, np.int32)
-        most[of_gap] = best - 1
-        out[rows[np.searchsorted(start, gaps.end_ns)]] = most
-    return out
+def _or_beside(
+    beside: Beside | None,
+    moments: tuple[NDArray[np.integer[Any]], I64, Bool],
+    of_ops: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+) -> Moments:
+    """What operators say of moments (thread, time, whether an operator is there), and beside them another window."""
+    thread, at_ns, has_op = moments
+    place, module, phase = (column.copy() for column in of_ops)
+    if beside is not None and not has_op.all():
+        found = beside.at(thread[~has_op], at_ns[~has_op])
+        place[~has_op], module[~has_op], phase[~has_op] = found.place, found.module, found.phase
+    return Moments(place=place.astype(np.int32), module=module.astype(np.int32), phase=phase.astype(np.int8))
 
 
 def calling_backward(joined: Joined, at_ns: I64) -> I32:

@@ -172,16 +172,18 @@ def read_frame(name: str, metadata: Mapping[str, Any]) -> Frame | None:
 def is_own_file(file: str, metadata: Mapping[str, Any]) -> bool:
     """Whether a file is the user's: in no installed package and not of the standard library.
 
-    A capture says where those are (`profkit_packages`, top-level names); else they are told by what they are called.
+    A capture with stacks names the user's files (`profkit_user_files`); else they are told by what they are called.
     """
+    own = metadata.get("profkit_user_files")
+    if isinstance(own, list) and own:
+        return file in own
     if _INSTALLED.search(file) or file.startswith("<"):
         return False
     head, slash, _ = file.partition("/")
     if file.startswith("/"):
         return True
     stem = head.removesuffix(".py")
-    told = metadata.get("profkit_packages")
-    if stem in _PACKAGES or (isinstance(told, list) and stem in told):
+    if stem in _PACKAGES:
         return False
     return stem not in (_STANDARD_FOLDERS if slash else sys.stdlib_module_names)
 

@@ -1,0 +1,78 @@
+"""The top-level keys that a capture adds to its traces: what it knows of the run, and of the time beside the recording.
+
+Standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...beside import redact
+
+
+def top_level(facts: dict[str, Any]) -> dict[str, Any]:
+    """The keys a capture adds to its trace; times in ns, absent where not known."""
+    baseline, profiled, after = (facts.get(name) or {} for name in ("baseline", "profiled", "after"))
+    keys = {
+        "torch_version": facts.get("torch"),
+        "profkit_command": facts.get("command"),
+        "profkit_command_mark": _mark(facts.get("command")),
+        "profkit_unprofiled_step_mean_ns": baseline.get("mean_ns"),
+        "profkit_unprofiled_step_ns": baseline.get("median_ns"),
+        "profkit_unprofiled_steps": baseline.get("n"),
+        "profkit_profiled_step_mean_ns": profiled.get("mean_ns"),
+        "profkit_after_step_mean_ns": after.get("mean_ns"),
+        "profkit_after_steps": after.get("n"),
+        "profkit_first_step": facts.get("first_step"),
+        "profkit_step_source": facts.get("step_source"),
+        "profkit_is_cut": facts.get("is_cut"),
+        "profkit_stop_ns": facts.get("stop_ns"),
+        "profkit_export_ns": facts.get("export_ns"),
+        "profkit_python": facts.get("python"),
+        "profkit_cuda": facts.get("cuda"),
+        "profkit_device": facts.get("device"),
+        "profkit_memory": facts.get("memory"),
+        "cores": facts.get("cores"),
+        "profkit_scheduling": facts.get("scheduling") or None,
+        "profkit_rank": facts.get("rank"),
+        "profkit_world_size": facts.get("world_size"),
+        "profkit_capture_id": facts.get("capture_id"),
+        **_code(facts.get("found") or {}),
+    }
+    return {key: value for key, value in keys.items() if value is not None and value != ""}
+
+
+def places_level(facts: dict[str, Any]) -> dict[str, Any]:
+    """The same of the trace of a second window, whose times are of no use but to say what it cost."""
+    places, timed = facts.get("places") or {}, top_level({**facts, "profiled": {}, "after": {}, "found": {}})
+    keys = {
+        "profkit_places_of": facts.get("trace"),
+        "profkit_first_step": places.get("first_step"),
+        "profkit_is_cut": places.get("is_cut"),
+        "profkit_profiled_step_mean_ns": (places.get("steps") or {}).get("mean_ns"),
+        "profkit_places_steps": places.get("n_steps"),
+        "profkit_places_stalled_ns": places.get("stalled_ns"),
+        **_code(facts.get("places_found") or {}),
+    }
+    timed = {key: value for key, value in timed.items() if key not in ("profkit_stop_ns", "profkit_export_ns")}
+    return {**timed, **{key: value for key, value in keys.items() if value is not None}}
+
+
+def _code(found: dict[str, Any]) -> dict[str, Any]:
+    """What a recording with Python stacks says of the script's code; the lines' texts without secrets."""
+    texts = {place: redact().redacted_text(text) for place, text in (found.get("texts") or {}).items()}
+    return {
+        "profkit_modules": found.get("modules"),
+        "profkit_user_files": found.get("user_files"),
+        "profkit_call_lines": found.get("calls"),
+        "profkit_source_lines": texts if found else None,
+    }
+
+
+def _mark(command: Any) -> str:
+    """What tells this user's own profkit that it has recorded this command; "" where no key can be kept."""
+    try:
+        from profkit import signing
+    except ImportError:  # the traced interpreter has no profkit
+        return ""
+    return str(signing.mark_of(signing.COMMAND, command.encode())) if isinstance(command, str) and command else ""

@@ -1,0 +1,239 @@
+"""The second window: the steps that are recorded once more, with Python stacks and shapes, after the timed ones.
+
+Its own mistakes stay its own: whatever fails here ends it with a reason, and leaves the capture as it was. Runs in the
+traced process: standard library and torch only.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, Optional, TypeVar
+
+import torch
+
+from ...command import raised
+from ...options import Options
+from ...place import PLACES
+from .. import clock, store
+from ..exits import in_backward
+from ..recorder import Recorder
+from ..seen import Seen
+from .frames import found_in
+from .names import variables
+from .room import Counter, steps_that_fit
+
+_LONG: Final = 20
+_LONG_NS: Final = 5_000_000_000
+"""A step that takes so many times as long as an unprofiled one, and so long, holds something else: a validation, a
+checkpoint (chosen)."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _contained(function: _Function) -> _Function:
+    """Turn an exception into the end of the second window, and count what the script waits."""
+
+    @functools.wraps(function)
+    def wrapper(self: SecondWindow, *args: Any, **kwargs: Any) -> Any:
+        begun_ns = time.perf_counter_ns()
+        try:
+            return function(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the timed trace is there
+            self._reason = f"it failed ({raised(error)})"
+            self.give_up(self._reason)
+            return None
+        finally:
+            self._stalled_ns += time.perf_counter_ns() - begun_ns
+
+    return wrapper  # type: ignore[return-value]
+
+
+class SecondWindow:
+    """One session of the profiler after the timed one: `begin`, then `boundary` at each step's end, then it is over.
+
+    In the first step Python calls are counted, the next ones are recorded. CUDA is left out: an operator's kernels are
+    in the timed trace, and a second session of CUPTI loses rows.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.is_recording = self.is_over = self.has_begun = False
+        self._options = replace(options, shapes=True, stacks=True, memory=False, device="cpu")
+        self._is_wanted = options.stack_steps > 0 and not options.tool and not options.stacks
+        self._label, self._step, self._n_steps, self._most_ns = "", 0, options.stack_steps, 0
+        self._thread = 0
+        self._counter = Counter()
+        self._recorder: Optional[Recorder] = None  # noqa: UP045 - Python 3.9
+        self._marks: list[clock.Mark] = []
+        self._called: list[Any] = []
+        self._held: list[Any] = []
+        self._callbacks: Any = None
+        self._stalled_ns = 0
+        self._reason = ""
+        self._facts: dict[str, Any] = {}
+        self._found: dict[str, Any] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the profiler that starts or stops now is ours."""
+        return self._recorder is not None and self._recorder.is_busy
+
+    @_contained
+    def begin(self, label: str, seen: Seen, *, has_others: bool) -> None:
+        """Begin the step in which calls are counted; it is over at once where none was asked for.
+
+        That is where a tool records by itself, and where stacks in the timed steps name the places. A profiler of the
+        script's own goes first.
+        """
+        self.has_begun, self.is_over = True, not self._is_wanted
+        self._thread = threading.get_ident()
+        self._label = f"{label}{PLACES}"
+        self._step = seen.first_step + len(seen.times["profiled"]) + len(seen.times["after"]) - 2
+        usual_ns = int(clock.summary(clock.durations_ns(seen.times["baseline"])).get("median_ns", 0))
+        self._most_ns = max(_LONG * usual_ns, _LONG_NS)
+        is_taken = has_others or torch.autograd._profiler_enabled()  # noqa: SLF001
+        problem = "the script's own profiler runs" if is_taken else ""
+        if self._is_wanted:
+            problem = problem or self._counter.start()
+        if problem:
+            self.give_up(problem)
+
+    @_contained
+    def boundary(self, n_loads: int) -> None:
+        """A step has ended, after so many batches were fetched, and the next one begins."""
+        if self.is_over:
+            return
+        ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
+        self._step += 1
+        if self._recorder is None:
+            self._start(self._counter.stop())
+        elif len(self._marks) == self._n_steps:
+            self._marks.append(clock.Mark(ended_ns, ended_ns, ended, ended, n_loads))
+            self._export(is_cut=False)
+        else:
+            self._recorder.step()
+        if self.is_recording:
+            self._marks.append(clock.begun(ended_ns, ended, n_loads))
+
+    @_contained
+    def look(self) -> None:
+        """Inside a step: stop what has come to last far longer than a step does."""
+        is_long = self.is_recording and time.perf_counter_ns() - self._marks[-1].began_ns > self._most_ns
+        if is_long and self._is_safe():
+            self._cut("a step took far longer than the others")
+
+    def saw(self, module: Any) -> None:
+        """A module is called from outside any other."""
+        if self.is_recording and len(self._called) < 64 and all(module is not one for one in self._called):
+            self._called.append(module)
+
+    @_contained
+    def finish(self) -> None:
+        """The process ends: keep the steps that are whole, where this is the thread that may stop the profiler."""
+        if self.is_recording and threading.get_ident() == self._thread:
+            self._cut("the run ended")
+        elif not self.is_over:
+            self.give_up("the run ended before its first step")
+
+    def give_up(self, reason: str) -> None:
+        """End it without a trace, if it is on."""
+        if not self.has_begun or self.is_over:
+            return
+        self._reason = self._reason or reason
+        self.is_over, self.is_recording = True, False
+        self._let_go()
+        recorder, self._recorder = self._recorder, None
+        if threading.get_ident() == self._thread:
+            with suppress(Exception):
+                self._counter.stop()
+            with suppress(Exception):
+                if recorder is not None:
+                    recorder.stop()
+        with suppress(Exception):
+            self._watch_compiler(False)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: whoever counts or records calls does not go on here, where nobody would ever stop it."""
+        with suppress(Exception):
+            self._counter.stop()
+            if self.is_recording:
+                sys.setprofile(None)
+
+    def told(self) -> dict[str, Any]:
+        """Facts: of `places` the steps with their times, what the script waited for it, why there is nothing more."""
+        if not self.has_begun or not self._is_wanted:
+            return {}
+        steps = clock.summary(clock.durations_ns(self._marks)) if self._facts else {"n": 0}
+        facts = {**self._facts, "steps": steps, "stalled_ns": self._stalled_ns}
+        return {"places": {**facts, "reason": self._reason} if self._reason else facts, "places_found": self._found}
+
+    def _start(self, n_calls: int) -> None:
+        self._n_steps = steps_that_fit(self._n_steps, n_calls)
+        if not self._n_steps:
+            self.give_up(f"a step makes {n_calls:,} Python calls, which are too many to record")
+            return
+        self._held = variables()  # now: where an exception ends the run its functions are gone
+        self._watch_compiler(True)
+        self._recorder = Recorder(self._options, first_step=self._step, n_warmup=0)
+        self._recorder.start()
+        self.is_recording = True
+        self._facts = {"first_step": self._step, "n_calls": n_calls}
+
+    def _cut(self, reason: str) -> None:
+        """End it inside a step: with a trace where a step before is whole."""
+        if len(self._marks) > 1 and not in_backward():
+            self._reason = reason
+            self._export(is_cut=True)
+        else:
+            self.give_up(reason)
+
+    def _export(self, *, is_cut: bool) -> None:
+        recorder, self._recorder = self._recorder, None
+        self.is_recording, self.is_over = False, True
+        if recorder is None:
+            return
+        self._watch_compiler(False)
+        recorder.stop()
+        with store.raw_file(self._options, self._label) as path:
+            recorder.export(path)
+        self._facts.update(n_steps=len(self._marks) - 1, is_cut=is_cut)
+        try:
+            self._found = found_in(recorder, self._held, self._called)
+        except Exception as error:  # noqa: BLE001 - torch's own tree may be another one: names alone, then
+            self._facts["why_no_names"] = raised(error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold none of the script's objects any longer."""
+        self._called.clear()
+        self._held.clear()
+
+    def _is_safe(self) -> bool:
+        return threading.get_ident() == self._thread and not in_backward() and not clock.is_capturing_graph()
+
+    def _watch_compiler(self, is_on: bool) -> None:
+        """Hear of what torch.compile compiles meanwhile: it makes millions of Python calls."""
+        if is_on:
+            module = sys.modules.get("torch._dynamo.callback")
+            self._callbacks = getattr(module, "callback_handler", None)
+            if self._callbacks is not None:
+                self._callbacks.register_start_callback(self._compiles)
+        elif self._callbacks is not None:  # another list: the old one may be being gone through
+            others = [one for one in self._callbacks.start_callbacks if one != self._compiles]
+            self._callbacks.start_callbacks = others
+
+    @_contained
+    def _compiles(self, *_: Any) -> None:
+        if self.is_recording and self._is_safe():
+            self._cut("torch.compile compiled something")
+
+    def drop(self) -> None:
+        """Forget what was recorded: the capture begins anew."""
+        self.give_up("the capture began anew")
+        with suppress(OSError):
+            if self.has_begun:
+                store.drop_raw(self._options, self._label)

@@ -1,0 +1,109 @@
+"""The places of the timed steps, from the steps that their capture recorded once more with Python stacks.
+
+Operators have the places of those that they are matched with. Moments between operators are looked up between the same
+two operators of the other window, as far along as they are here: the other window's steps are slower, in Python most of
+all, and its own times are used for nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64
+from profkit.model.code import CodePlace, Phase
+from profkit.model.trace import I8, I32, Trace
+from profkit.timeline.code.code import Beside, Code, Stretch
+from profkit.timeline.code.join import code_of
+from profkit.timeline.code.match import Match, match_ops
+
+
+def carried(trace: Trace) -> Code | None:
+    """The places of a timed trace from its capture's second window; None where there is none, or nothing in it fits.
+
+    The trace has the steps that its host marked.
+    """
+    if trace.again is None or len(trace.python):
+        return None
+    match = match_ops(trace, trace.again)
+    theirs = code_of(trace.again) if match.share else None
+    return None if theirs is None else carry(theirs, trace, match)
+
+
+def carry(theirs: Code, trace: Trace, match: Match) -> Code:
+    """The places of a window's operators, taken over by those of the timed trace."""
+    first, last = match.first, match.last
+    phase = _both(theirs.phase_of_op, first, last)
+    places, place = _places(theirs, first, last)
+    return Code(
+        places=places,
+        modules=theirs.modules,
+        ops=trace.ops,
+        place_of_op=place,
+        module_of_op=_both(theirs.module_of_op, first, last),
+        phase_of_op=np.where(phase < 0, Phase.OTHER, phase).astype(np.int8),
+        matched=match.share,
+        beside=Beside(code=replace(theirs, places=places), stretches=_stretches(trace, match)),
+    )
+
+
+def _both(values: I32 | I8, first: I64, last: I64) -> NDArray[Any]:
+    """What both matches say, -1 where they differ or there is none."""
+    if not values.size:
+        return np.full(first.size, -1, values.dtype)
+    one, two = values[np.maximum(first, 0)], values[np.maximum(last, 0)]
+    return np.where((first >= 0) & (last >= 0) & (one == two), one, -1).astype(values.dtype)
+
+
+def _places(theirs: Code, first: I64, last: I64) -> tuple[tuple[CodePlace, ...], I32]:
+    """The places, with some more that name no module: of operators whose matches agree in all but that."""
+    place = _both(theirs.place_of_op, first, last)
+    if not theirs.place_of_op.size:
+        return theirs.places, place
+    numbers: dict[CodePlace, int] = {}
+    bare = [numbers.setdefault(replace(one, module=""), len(theirs.places) + len(numbers)) for one in theirs.places]
+    line = np.array([*bare, -1], np.int32)[theirs.place_of_op]  # -1 is the last
+    found = _both(line, first, last)
+    return (*theirs.places, *numbers), np.where((place < 0) & (found >= 0), found, place).astype(np.int32)
+
+
+def _stretches(trace: Trace, match: Match) -> tuple[Stretch, ...]:
+    """Where times of each thread and step of the timed trace lie in the other one."""
+    other = trace.again
+    assert other is not None  # noqa: S101 - `carried` has looked
+    numbers = {(one.pid, one.tid): number for number, one in enumerate(other.threads)}
+    found = []
+    for number, place in enumerate(match.step_of.tolist()):
+        if place < 0:
+            continue
+        step, their_step = trace.steps[number], other.steps[place]
+        low, high = np.searchsorted(trace.ops.start_ns, (step.start_ns, step.end_ns))
+        rows = np.arange(low, high)
+        for thread in np.unique(trace.ops.thread[rows]).tolist():
+            named = trace.threads[thread]
+            theirs = numbers.get((named.pid, named.tid))
+            if theirs is None:
+                continue
+            mine = rows[trace.ops.thread[rows] == thread]
+            edges = ((step.start_ns, step.end_ns), (their_step.start_ns, their_step.end_ns))
+            at, their_at = _anchors(trace, other, mine, match.rows[mine], edges)
+            lost = np.sort(trace.ops.start_ns[mine[match.rows[mine] < 0]])
+            found.append(Stretch(thread=thread, other_thread=theirs, at_ns=at, other_ns=their_at, lost_ns=lost))
+    return tuple(found)
+
+
+def _anchors(
+    trace: Trace, other: Trace, rows: I64, theirs: I64, edges: tuple[tuple[int, int], tuple[int, int]]
+) -> tuple[I64, I64]:
+    """Times of one thread in a step and the same moments in the other window: edges of the step and of operators."""
+    known = theirs >= 0
+    mine, theirs = rows[known], theirs[known]
+    at = np.concatenate(([edges[0][0]], trace.ops.start_ns[mine], trace.ops.end_ns[mine], [edges[0][1]]))
+    other_at = np.concatenate(([edges[1][0]], other.ops.start_ns[theirs], other.ops.end_ns[theirs], [edges[1][1]]))
+    order = np.lexsort((other_at, at))
+    at, other_at = at[order], other_at[order]
+    in_order = (other_at >= np.maximum.accumulate(other_at)) & (other_at <= edges[1][1]) & (at <= edges[0][1])
+    return at[in_order], other_at[in_order]
