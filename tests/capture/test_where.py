@@ -25,7 +25,7 @@ def line_of(text: str) -> int:
     [
         ("python", "host.launch_bound", "report", "", ""),
         ("dataset", "input.starved", "decode", "", ""),
-        ("module", "host.launch_bound", "forward", "", "Net/Chatty"),
+        ("module", "host.launch_bound", "forward", "", "net.chatty"),
         ("reading", "host.launch_bound", "train", "loss.item()", ""),
     ],
 )
