@@ -26,6 +26,7 @@ from ..recorder import Recorder
 from ..seen import Seen
 from .frames import found_in
 from .names import variables
+from .operators import SignLines
 from .room import Counter, steps_that_fit
 
 _LONG: Final = 20
@@ -67,6 +68,7 @@ class SecondWindow:
         self._label, self._step, self._n_steps, self._most_ns = "", 0, options.stack_steps, 0
         self._thread = 0
         self._counter = Counter()
+        self._sign_lines = SignLines()
         self._recorder: Optional[Recorder] = None  # noqa: UP045 - Python 3.9
         self._marks: list[clock.Mark] = []
         self._called: list[Any] = []
@@ -146,6 +148,7 @@ class SecondWindow:
         self._reason = self._reason or reason
         self.is_over, self.is_recording = True, False
         self._let_go()
+        self._take_off()
         recorder, self._recorder = self._recorder, None
         if threading.get_ident() == self._thread:
             with suppress(Exception):
@@ -180,8 +183,14 @@ class SecondWindow:
         self._watch_compiler(True)
         self._recorder = Recorder(self._options, first_step=self._step, n_warmup=0)
         self._recorder.start()
+        with suppress(Exception):  # its own functions are torch's, and may go
+            self._sign_lines.begin()
         self.is_recording = True
         self._facts = {"first_step": self._step, "n_calls": n_calls}
+
+    def _take_off(self) -> None:
+        with suppress(Exception):
+            self._sign_lines.end()
 
     def _cut(self, reason: str) -> None:
         """End it inside a step: with a trace where a step before is whole."""
@@ -197,6 +206,7 @@ class SecondWindow:
         if recorder is None:
             return
         self._watch_compiler(False)
+        self._take_off()
         recorder.stop()
         with store.raw_file(self._options, self._label) as path:
             recorder.export(path)

@@ -1,0 +1,63 @@
+"""Lines of operators written as signs: `x * 2` calls no Python function, so the profiler sees no line that calls it.
+
+While steps are recorded with stacks, a function mode that only passes calls on is one such function around each
+operator. Runs in the traced process: standard library and torch only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from typing import Any, Optional
+
+from torch.overrides import TorchFunctionMode
+
+
+class _PassOn(TorchFunctionMode):
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class SignLines:
+    """The mode, on this thread from `begin` to `end`; nothing where modes of the script's own, or a compiler, are used.
+
+    Modes are a stack of each thread, and a script that leaves a block takes off what lies on top: so ours goes on only
+    where the stack is empty, and comes off from under whatever the script has put on since.
+    """
+
+    def __init__(self) -> None:
+        self._mode: Optional[_PassOn] = None  # noqa: UP045 - Python 3.9
+        self._thread = 0
+
+    def begin(self) -> None:
+        """Put the mode on, where that changes nothing for the script."""
+        from torch.overrides import _len_torch_function_stack
+
+        if self._mode is None and _len_torch_function_stack() == 0 and not _has_compiled():
+            self._thread, self._mode = threading.get_ident(), _PassOn()
+            self._mode.__enter__()
+
+    def end(self) -> None:
+        """Take it off. From another thread that is not possible: there it stays, and passes on."""
+        mode, self._mode = self._mode, None
+        if mode is None or threading.get_ident() != self._thread:
+            return
+        from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode
+
+        above = []
+        while _len_torch_function_stack():
+            top = _pop_mode()
+            if top is mode:
+                break
+            above.append(top)
+        for one in reversed(above):
+            _push_mode(one)
+
+
+def _has_compiled() -> bool:
+    """Whether torch.compile has compiled a function in this process: it would compile it again under another mode."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    with suppress(Exception):
+        return bool(dynamo is not None and any(dynamo.counters.get("frames", {}).values()))
+    return True
