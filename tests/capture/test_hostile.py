@@ -389,7 +389,7 @@ def test_facts_follow_no_link(tmp_path):
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "nothing", "file"])
 def test_an_export_is_whole_if_it_is_a_file_of_our_own(kind, tmp_path):
-    from profkit.capture.inside.recorder import _is_whole
+    from profkit.capture.inside.record.recorder import _is_whole
 
     export, other = tmp_path / "rank0.raw", tmp_path / "other"
     other.write_text("{}")

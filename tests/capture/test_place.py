@@ -196,7 +196,7 @@ def test_a_pipe_in_the_place_of_the_folder_is_not_waited_for(tmp_path):
 
 
 def test_where_children_cannot_be_guarded_one_line_says_so_before(options, monkeypatch, capfd):
-    from profkit.capture.inside.recorder import Recorder
+    from profkit.capture.inside.record.recorder import Recorder
 
     looked_up = []
     monkeypatch.setattr(exits, "_CHILD_END", [])

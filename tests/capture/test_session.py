@@ -137,7 +137,7 @@ def test_importing_the_capture_loads_no_torch():
 
 COPIES = """
 import torch
-from profkit.capture.inside.ranges import CopyWatch
+from profkit.capture.inside.record.ranges import CopyWatch
 from contextlib import contextmanager
 seen = []
 @contextmanager
@@ -185,7 +185,7 @@ nvtx.enabled = lambda: True
 nvtx.get_domain = lambda name: calls.append(("domain", name)) or Domain()
 sys.modules["nvtx"] = nvtx
 from torch.autograd.profiler import record_function
-from profkit.capture.inside.ranges import make_phase
+from profkit.capture.inside.record.ranges import make_phase
 assert make_phase() is record_function
 os.environ["NVTX_INJECTION64_PATH"] = "a tool"
 phase = make_phase()

@@ -8,8 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profkit.capture.inside import clock, tool_recorder  # noqa: E402
-from profkit.capture.inside.ranges import tool_marks  # noqa: E402
+from profkit.capture.inside import clock  # noqa: E402
+from profkit.capture.inside.record import tool_recorder  # noqa: E402
+from profkit.capture.inside.record.ranges import tool_marks  # noqa: E402
 from profkit.capture.options import Options, from_text  # noqa: E402
 
 pytestmark = pytest.mark.torch

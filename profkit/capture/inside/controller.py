@@ -25,11 +25,11 @@ from .loader import FetchLog
 from .places.frames import found_in
 from .places.names import variables
 from .places.window import SecondWindow
-from .ranges import CopyWatch, make_phase
-from .recorder import Recorder
+from .record.ranges import CopyWatch, make_phase
+from .record.recorder import Recorder
+from .record.tool_recorder import ToolRecorder
 from .seen import Counters, Listener, Queue, Seen, enough_for_ranks, guarded, why_none
 from .steps import StepFinder, name_of
-from .tool_recorder import ToolRecorder
 
 _KEPT: Final[list[Any]] = []
 _MAX_UNSTARTED: Final = 5000  # boundaries after which a capture that could not start gives up (chosen)

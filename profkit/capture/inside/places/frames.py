@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torch.nn import Module
 
-from ..recorder import Recorder
+from ..record.recorder import Recorder
 from .names import Held, qualified
 from .owners import Owners
 

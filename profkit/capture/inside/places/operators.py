@@ -14,7 +14,7 @@ from typing import Any, Optional
 from torch.overrides import TorchFunctionMode
 
 
-class _PassOn(TorchFunctionMode):
+class _PassOn(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 

@@ -22,7 +22,7 @@ from ...options import Options
 from ...place import PLACES
 from .. import clock, store
 from ..exits import in_backward
-from ..recorder import Recorder
+from ..record.recorder import Recorder
 from ..seen import Seen
 from .frames import found_in
 from .names import variables

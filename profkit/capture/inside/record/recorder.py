@@ -14,13 +14,13 @@ from typing import Any, Optional
 
 from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
-from ..beside import files
-from ..options import Options
-from . import clock
-from .exits import guard_children
+from ...beside import files
+from ...options import Options
+from .. import clock
+from ..exits import guard_children
+from ..store import say_once
 from .host_watch import HostWatch
 from .ranges import tool_is_attached
-from .store import say_once
 
 
 class Recorder:

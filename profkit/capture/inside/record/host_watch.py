@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Optional
 
-from ..beside import files
+from ...beside import files
 
 _MOST_PAUSES: Final = 10_000
 _SHORTEST_NS: Final = 20_000

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import torch
 
-from ..options import Options
-from . import clock
+from ...options import Options
+from .. import clock
 from .ranges import tool_marks
 
 _STARTS_EARLY: Final = "nsys"
