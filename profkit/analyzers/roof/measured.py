@@ -18,6 +18,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of
 from profkit.model.trace import Kind, Signature, Trace
 from profkit.roof.counted import Counted, counted
+from profkit.roof.formulas import PRODUCTS
 from profkit.roof.peaks import Peak, peak_of
 from profkit.roof.roofline import roof_of
 from profkit.timeline import DeviceFacts, Facts
@@ -54,11 +55,15 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     busy_ns: int
     """The window's time in which any of them runs."""
     matrix_ns: int
-    """Of all kernels that multiply matrices, by their names; 0 on a CPU."""
+    """Of all kernels that multiply matrices, by their names; on a CPU 0, but where some products have no shapes."""
     matrix_known_ns: int
     step_ns: int | None
     """The mean step, without the profiler where the capture timed that."""
     recorded_step_ns: int | None
+    n_later_steps: int = 0
+    """How many later steps the shapes are from; 0 where they were recorded with the operators."""
+    shapes_carried: float = 1.0
+    """Of the operators that take arguments, the share with known shapes where these are from later steps."""
     told: dict[str, int]
     """Tokens and samples of the window's steps, as the script said."""
     launches: dict[str, Typical] = {}
@@ -169,7 +174,9 @@ def measure(facts: Facts) -> Distance | Skipped:
         has_ops = len(trace.ops) > 0
         reason = "operators were recorded without shapes" if has_ops else "no operators in this trace"
         how = "record them: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)"
-        if trace.meta.has_shapes or (trace.signatures and has_ops):
+        if trace.shapes_carried == 0:
+            reason = "operators were recorded without shapes, and the later steps do not tell them for certain"
+        elif trace.meta.has_shapes or (trace.signatures and has_ops):
             reason, how = "no operator with recorded shapes has a formula", ""
         return Skipped(analyzer="roof", reason=f"{reason}: FLOPs and bytes are not known", how_to_get=how)
     main = facts.main_device
@@ -338,6 +345,9 @@ def _of_cpu(facts: Facts, work: Counted) -> Distance:
     rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
     rows = rows[~facts.cpu.data.contains(ops.start_ns[rows])]
     rows = rows[work.owner(rows) == rows]
+    products = rows[_of_products(work, rows)]
+    of_products = Intervals.of(ops.start_ns[products], ops.end_ns[products]) & facts.cpu.compute
+    without = _products_without_shapes(facts, work)
     kernels = _Kernels(
         owner=rows,
         name=np.full(rows.size, -1, np.int32),
@@ -352,10 +362,21 @@ def _of_cpu(facts: Facts, work: Counted) -> Distance:
         work_ns=facts.cpu.compute.total_ns,
         known_ns=known.total_ns,
         busy_ns=facts.budget.compute,
-        matrix_ns=0,
-        matrix_known_ns=0,
+        matrix_ns=(of_products | without).total_ns if without else 0,
+        matrix_known_ns=of_products.total_ns if without else 0,
         **_steps(facts),
     )
+
+
+def _products_without_shapes(facts: Facts, work: Counted) -> Intervals:
+    """On a CPU: the compute time of products that later steps tell no shapes of."""
+    trace, ops = facts.trace, facts.trace.ops
+    if trace.shapes_carried is None or facts.cpu is None:
+        return Intervals.empty()
+    codes = [code for code in distinct_codes(ops.name).tolist() if trace.name(code) in PRODUCTS]
+    rows = np.flatnonzero(is_one_of(ops.name, codes) & (ops.signature < 0))
+    rows = rows[is_one_of(ops.thread[rows], training_threads(trace)) & (work.owner(rows) < 0)]
+    return Intervals.of(ops.start_ns[rows], ops.end_ns[rows]) & facts.cpu.compute
 
 
 def _steps(facts: Facts) -> dict[str, Any]:
@@ -368,5 +389,7 @@ def _steps(facts: Facts) -> dict[str, Any]:
         "scope": scope_of(facts),
         "step_ns": bare or facts.step_ns,
         "recorded_step_ns": facts.step_ns,
+        "n_later_steps": 0 if trace.shapes_carried is None or trace.again is None else len(trace.again.steps),
+        "shapes_carried": 1.0 if trace.shapes_carried is None else trace.shapes_carried,
         "told": {name: total for name, total in sums.items() if total},
     }

@@ -163,7 +163,15 @@ def roof_summary(result: Distance | None) -> str:
         said.append(step_sentence(result))
     if not is_known:
         said.append(f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time only")
-    return "; ".join(filter(None, said))
+    return "; ".join(filter(None, [*said, carried_sentence(result)]))
+
+
+def carried_sentence(result: Distance) -> str:
+    """Whose shapes these are, where the timed operators were recorded without; else ""."""
+    if not result.n_later_steps:
+        return ""
+    share = format_fraction(result.shapes_carried)
+    return f"shapes are from {result.n_later_steps} later steps, which agree on {share} of the operators"
 
 
 def _cpu_sentence(result: Distance) -> str:
