@@ -35,7 +35,7 @@ def window_options(function: Any) -> Any:
         click.option(
             "--shapes",
             is_flag=True,
-            help="Record shapes in the timed steps too: for FLOPs where shapes vary; the trace takes twice as long to write.",
+            help="Record shapes in the timed steps too: for FLOPs where shapes vary; doubles the stall at the end.",
         ),
         click.option(
             "--stacks/--no-stacks",

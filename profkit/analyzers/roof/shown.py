@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.analyzers.roof.measured import Distance
+from profkit.analyzers.roof.distance import Distance
 from profkit.analyzers.roof.uses import Family, Use, formats
 from profkit.findings.roof import BELOW_ROOF
 from profkit.model.documents.rank_report import Section, TableView
+from profkit.model.finding import SEVERITY_FROM, Severity
 from profkit.roof.formulas.work import MATRIX_FAMILIES
 from profkit.roof.roofline import Limit
 from profkit.units import format_fraction, format_ns, format_quantity
@@ -53,13 +54,23 @@ def at_roof(result: Distance | None) -> str:
     roof = f"at the roof ({', '.join(named)})" if named else "at the roof"
     if result.step_ns:
         return f"{roof} this step takes {format_ns(_left_over(result, result.step_ns))}"
-    return f"{roof} the work of this window takes {format_ns(_left_over(result, result.scope.window_ns))}"
+    return f"{roof} this window takes {format_ns(_left_over(result, result.scope.window_ns))}"
 
 
 def step_sentence(result: Distance) -> str:
     """The same, beside what it takes; "" where too little has a roof."""
     said = at_roof(result)
     return said and f"{said} instead of {format_ns(result.step_ns or result.scope.window_ns)}"
+
+
+def gain_sentence(result: Distance) -> str:
+    """The same, in short where the roof leaves little of the step: then kernels are not what to work on."""
+    said = step_sentence(result)
+    share = result.scope.fraction(result.left_ns)
+    if not said or share >= SEVERITY_FROM[Severity.MEDIUM]:
+        return said
+    what = "step" if result.step_ns else "window"
+    return f"kernels at their roof would shorten this {what} by {format_fraction(share)} only"
 
 
 def _left_over(result: Distance, whole_ns: int) -> int:
@@ -160,7 +171,7 @@ def roof_summary(result: Distance | None) -> str:
         whose = f" {result.device}" if result.device else " this device"
         said.append(f"no peak is known for{whose}: rates (-v) have no roof")
     else:
-        said.append(step_sentence(result))
+        said.append(gain_sentence(result))
     if not is_known:
         said.append(f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time only")
     return "; ".join(filter(None, [*said, carried_sentence(result)]))
