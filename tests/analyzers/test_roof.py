@@ -376,3 +376,19 @@ def test_where_the_roof_leaves_little_the_line_says_so_in_short():
     )
     said = roof_summary(measured(products(4, 20 * MS, 880_000)))
     assert said.endswith("kernels at their roof would shorten this step by 2.2 % only")
+
+
+def test_mfu_is_of_the_format_that_does_most():
+    """A model in fp32 with an eighth of its FLOPs in tf32 is no model in tf32, of which it would reach a fraction."""
+    main, few = [[4096, 4096], [4096, 4096]], [[4096, 4096], [4096, 512]]
+    rows = products(4, 20 * MS, 9 * MS, dims=main, gemm="ampere_sgemm_128x128_tn", kind=FP32)
+    for step in range(4):
+        at, start = step * 20 * MS + 50_000, step * 20 * MS + 10 * MS
+        tf32 = "ampere_tf32_s1688gemm_tf32_128x128_ldg8_f2f_stages_32x3_tn"
+        rows += [
+            op("aten::mm", at, at + 10_000, few, kind=FP32),
+            *launched(tf32, at + 1000, start, start + MS, 100 + step),
+        ]
+    result = measured(rows)
+    assert result.precision is Precision.FP32
+    assert result.mfu == pytest.approx(4 * 2 * 4096**3 * 1.125 / (80e-3 * 19.5e12))

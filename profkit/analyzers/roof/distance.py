@@ -15,8 +15,8 @@ from profkit.roof.peaks import Peak
 from profkit.timeline.launch_order import Typical
 
 _WORTH: Final = 0.05
-"""Share of the model's FLOPs from which on the fastest number format is the one MFU is of. Chosen: what runs less is a
-few layers kept in another format."""
+"""Share of the model's FLOPs from which on a number format without a peak leaves MFU unknown. Chosen: what runs less is
+a few layers kept in another format."""
 _HALF: Final = 0.5
 """Share of the time of matrix kernels that must be known for a lower bound of MFU to say anything. Chosen."""
 
@@ -97,7 +97,7 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def precision(self) -> Precision | None:
-        """The fastest number format with a share of the model's FLOPs worth naming; None without a peak for all."""
+        """The number format of most of the model's FLOPs; None where one with a share worth naming has no peak."""
         by_format: dict[Precision, int] = {}
         for use in self.uses:
             if use.work.is_matrix and not use.is_recomputed:
@@ -106,8 +106,7 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         used = [precision for precision, flops in by_format.items() if flops and flops >= _WORTH * total]
         if self.peak is None or not used or not all(precision in self.peak.flop_per_s for precision in used):
             return None
-        rates = self.peak.flop_per_s
-        return max(used, key=lambda precision: rates[precision])
+        return max(used, key=lambda precision: by_format[precision])
 
     @property
     def peak_flop_per_s(self) -> float | None:

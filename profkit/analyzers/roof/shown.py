@@ -17,6 +17,8 @@ from profkit.units import format_fraction, format_ns, format_quantity
 _MAX_SHOWN: Final = 15
 _NAMED: Final = 0.1
 """Chosen: a number format with less of the time of products is not named."""
+_TOLD: Final = 0.01
+"""Share of the FLOPs that a causal mask hides, from which on that is said. Chosen: data sheets round to 1 %."""
 COMPLETE: Final = 0.95
 """Share of the time of matrix kernels whose FLOPs are known, from which on their sum is the model's. Chosen."""
 NAMES: Final = {
@@ -97,7 +99,7 @@ def mfu_sentence(result: Distance) -> str:
         else f"; FLOPs of {format_fraction(known)} of matrix-kernel time are known"
     )
     hfu = "" if result.hfu is None else f", HFU {format_fraction(result.hfu)} with what is computed again"
-    causal = ", causal attention counted in full" if result.masked_flops else ""
+    causal = ", causal attention counted in full" if result.masked_flops >= _TOLD * result.flops() else ""
     over = "" if result.scope.has_steps else "over the window "
     of = f"{tera(rate)} ({result.precision.value}, dense, {peak.name}{causal})"
     return f"MFU {over}{least}{format_fraction(mfu)} of {of}{hfu}{rest}"
