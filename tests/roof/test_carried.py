@@ -225,3 +225,15 @@ def test_casts_are_known_by_the_later_steps():
     ids = [finding.id for finding in analyse(pair(mine, theirs)).rank.findings]
     assert "precision.casts" in ids
     assert "precision.casts" not in [finding.id for finding in analyse(trace_of(mine)).rank.findings]
+
+
+@pytest.mark.parametrize("theirs", [[step(27, 0, 10), step(28, 10, 20)], later(None, None)])
+def test_later_steps_without_operators_or_shapes_tell_nothing(theirs):
+    trace = shaped(pair(timed(), theirs))
+    assert trace.shapes_carried == 0.0
+    assert trace.signatures == ()
+
+
+def test_a_timed_trace_without_operators_takes_nothing():
+    mine = [row for row in timed() if row.cat != "cpu_op"]
+    assert shaped(pair(mine, later(SIZE, SIZE))).shapes_carried == 0.0
