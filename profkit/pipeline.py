@@ -25,9 +25,10 @@ from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity, Sk
 from profkit.model.trace import Trace
 from profkit.plain import clean
 from profkit.redact import redacted_line
+from profkit.roof.carried import with_shapes
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.code import Code, carried, shares
+from profkit.timeline.code import Code, carried, matched, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, in_unprofiled_time
@@ -97,7 +98,9 @@ def analyse(
             hint=f"profkit triage on {clean(timed)}, which lies beside it, shows both",
         )
     with blamed("analysing it", trace.meta.source):
-        code = carried(trace) if code is None else code  # by the steps that the host marked
+        match = matched(trace)  # by the steps that the host marked
+        code = carried(trace, match) if code is None else code
+        trace = with_shapes(trace, match)
         return _analysed(paced(trace) if is_alone else Paced(trace), code)
 
 
@@ -187,6 +190,7 @@ def _again(trace: Trace, facts: Facts) -> Again | None:
         mean_step_ns=step_ns if isinstance(step_ns, int) and 0 < step_ns < MOST_NS else 0,
         stalled_ns=stalled_ns if isinstance(stalled_ns, int) and 0 < stalled_ns < MOST_NS else 0,
         matched=facts.code.matched or 0.0 if facts.code is not None else 0.0,
+        shapes=trace.shapes_carried,
     )
 
 

@@ -35,7 +35,7 @@ def window_options(function: Any) -> Any:
         click.option(
             "--shapes",
             is_flag=True,
-            help="Record operator shapes: needed for FLOPs; doubles the stall while the trace is written.",
+            help="Record shapes in the timed steps too: for FLOPs where shapes vary; doubles the stall at the end.",
         ),
         click.option(
             "--stacks/--no-stacks",

@@ -48,7 +48,10 @@ ABOVE_ROOF: Final = FindingKind(
         "above": Threshold(0.02, "operators are {} or more below their least time", "chosen: data sheets round to 1 %"),
         "time": Threshold(0.01, "and have {} of compute time", "chosen: less does not move a sum"),
     },
-    lookalikes=("tensors a little larger than the cache, of which most is still in it",),
+    lookalikes=(
+        "tensors a little larger than the cache, of which most is still in it",
+        "a card that clocks above its data sheet, as GeForce cards do: an RTX 4090 by 11 %",
+    ),
     proof="profkit ncu on one such kernel: it counts instructions and bytes.",
     fixes=("tell us the operator, its shapes and the device: the formula is wrong",),
 )

@@ -341,6 +341,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[TraceWarning, ...] = ()
     signatures: tuple[Signature | None, ...] = ()
     """The distinct arguments of operators, where shapes were recorded; None for those that cannot be read."""
+    shapes_carried: float | None = None
+    """Of the operators in steps that take arguments, the share whose `signature` is that of the same operator of
+    `again`, 0-1; None where the arguments, if any are known, were recorded with the operators."""
     again: Trace | None = None
     """Steps of the same process that its capture recorded once more, with Python stacks: places in code, no times."""
 

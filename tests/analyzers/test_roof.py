@@ -283,7 +283,7 @@ def test_without_steps_mfu_is_of_the_window():
     rows = [row for row in products(4, 2 * MS, 880_000) if not row.name.startswith("ProfilerStep")]
     result = measured(rows)
     assert mfu_sentence(result).startswith("MFU over the window ")
-    assert "the work of this window takes" in step_sentence(result)
+    assert "this window takes" in step_sentence(result)
 
 
 def test_templates_of_the_compiler_are_products_that_are_not_known():
@@ -339,3 +339,56 @@ def test_on_a_cpu_operators_have_rates():
     assert by_name["aten::linear"].time_ns == 1_500_000
     assert result.flops() == 3 * 2 * 64 * 128 * 256
     assert result.mfu is None
+
+
+def on_cpu(each_ns, *more):
+    """Steps of a product in fp32, 137.4 GFLOP, without any device; the first is left out as start-up."""
+    rows = steps(4, 2000 * MS)
+    for step in range(4):
+        at = step * 2000 * MS + MS
+        rows += [op("aten::mm", at, at + each_ns, SQUARE, kind=FP32)]
+    return [*rows, *more]
+
+
+def test_products_faster_than_any_cpu_ran_elsewhere():
+    assert measured(on_cpu(1500 * MS), any="").flops() == 3 * 2 * 4096**3  # 91.6 GFLOP/s
+    skipped = measured(on_cpu(MS), any="")  # 137 TFLOP/s
+    assert isinstance(skipped, Skipped)
+    assert "ran on a device whose kernels are not in the trace" in skipped.reason
+
+
+def test_operators_that_launch_kernels_nobody_recorded_have_no_rates():
+    call = launch(2002 * MS, 2003 * MS, correlation=1)
+    assert isinstance(measured(on_cpu(1500 * MS, call), any=""), Skipped)
+
+
+def test_there_is_no_mfu_where_operators_are_above_their_roof():
+    result = measured(products(4, 2 * MS, round(ROOF_NS * 0.9)))
+    assert result.above
+    assert result.mfu is None
+    assert mfu_sentence(result) == ""
+
+
+def test_where_the_roof_leaves_little_the_line_says_so_in_short():
+    """Products take 880 us, at the roof 440 us: that is 22 % of a step of 2 ms, and 2.2 % of one of 20 ms."""
+    assert "at the roof (bf16) this step takes 1.56 ms instead of 2.00 ms" in roof_summary(
+        measured(products(4, 2 * MS, 880_000))
+    )
+    said = roof_summary(measured(products(4, 20 * MS, 880_000)))
+    assert said.endswith("kernels at their roof would shorten this step by 2.2 % only")
+
+
+def test_mfu_is_of_the_format_that_does_most():
+    """A model in fp32 with an eighth of its FLOPs in tf32 is no model in tf32, of which it would reach a fraction."""
+    main, few = [[4096, 4096], [4096, 4096]], [[4096, 4096], [4096, 512]]
+    rows = products(4, 20 * MS, 9 * MS, dims=main, gemm="ampere_sgemm_128x128_tn", kind=FP32)
+    for step in range(4):
+        at, start = step * 20 * MS + 50_000, step * 20 * MS + 10 * MS
+        tf32 = "ampere_tf32_s1688gemm_tf32_128x128_ldg8_f2f_stages_32x3_tn"
+        rows += [
+            op("aten::mm", at, at + 10_000, few, kind=FP32),
+            *launched(tf32, at + 1000, start, start + MS, 100 + step),
+        ]
+    result = measured(rows)
+    assert result.precision is Precision.FP32
+    assert result.mfu == pytest.approx(4 * 2 * 4096**3 * 1.125 / (80e-3 * 19.5e12))

@@ -4,7 +4,7 @@ import pytest
 
 from profkit.model.names import Precision
 from profkit.roof.formulas.work import Work
-from profkit.roof.peaks import Peak
+from profkit.roof.peaks import Peak, peak_of
 from profkit.roof.roofline import Limit, roof_of
 
 # 100 TFLOP/s, 1 TB/s, a cache of 1 MB
@@ -32,8 +32,14 @@ def test_the_slower_of_two_limits_is_the_roof(flops, n_bytes, least_ns, limit):
 def test_what_may_be_in_the_cache_is_not_sure_to_wait_for_memory():
     roof = roof_of(work(flops=10**8, n_bytes=2 * 10**6), PEAK, Precision.BF16)
     assert (roof.least_ns, roof.sure_ns) == (pytest.approx(2000), pytest.approx(1000))
-    roof = roof_of(work(flops=10**8, n_bytes=3 * 10**6), PEAK, Precision.BF16)
-    assert roof.sure_ns == roof.least_ns == pytest.approx(3000)
+    roof = roof_of(work(flops=10**8, n_bytes=10**7), PEAK, Precision.BF16)
+    assert (roof.least_ns, roof.sure_ns) == (pytest.approx(10_000), pytest.approx(8000))
+
+
+def test_what_a_call_finds_in_the_cache_and_leaves_there_does_not_wait_for_memory():
+    """In a reference trace an RTX 4090 squares 134 MB in 131 us, with a cache of 72 MiB."""
+    roof = roof_of(work("elementwise", 33_554_432, 268_435_456), peak_of("NVIDIA GeForce RTX 4090"), Precision.FP32)
+    assert roof.sure_ns < 131_340 < roof.least_ns
 
 
 def test_what_a_causal_mask_hides_takes_no_time():

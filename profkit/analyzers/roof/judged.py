@@ -6,7 +6,8 @@ import re
 from typing import Final
 
 from profkit.analyzers.base import Analyzer
-from profkit.analyzers.roof.measured import Distance, measure
+from profkit.analyzers.roof.distance import Distance
+from profkit.analyzers.roof.measured import measure
 from profkit.analyzers.roof.shown import NAMES, mfu_sentence, present, rate_of, step_sentence
 from profkit.analyzers.roof.uses import Family
 from profkit.analyzers.tools import kernel_profile

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Scope, bare_step_ns, profiled_mean_ns, scope_of
-from profkit.analyzers.roof.uses import Family, Use, families
-from profkit.findings.roof import ABOVE_ROOF
+from profkit.analyzers.base import bare_step_ns, profiled_mean_ns, scope_of
+from profkit.analyzers.roof.distance import Distance
+from profkit.analyzers.roof.uses import Use, families
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of
-from profkit.model.trace import Kind, Signature, Trace
+from profkit.model.trace import CallKind, Kind, Signature, Trace
 from profkit.roof.counted import Counted, counted
+from profkit.roof.formulas import PRODUCTS
 from profkit.roof.peaks import Peak, peak_of
 from profkit.roof.roofline import roof_of
 from profkit.timeline import DeviceFacts, Facts
@@ -27,138 +27,15 @@ from profkit.timeline.steps import steps_in_window
 from profkit.timeline.told import told
 
 _FORMATS: Final = tuple(Precision)
-_WORTH: Final = 0.05
-"""Share of the model's FLOPs from which on the fastest number format is the one MFU is of. Chosen: what runs less is a
-few layers kept in another format."""
 
 
 _TEMPLATES: Final = ("triton_tem_", "triton_mm_")
 """Products of matrices and attention that torch.compile made: their arguments do not tell which is which."""
-_HALF: Final = 0.5
-"""Share of the time of matrix kernels that must be known for a lower bound of MFU to say anything. Chosen."""
-
-
-class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The work of a window, and how far it is from what the device can do."""
-
-    scope: Scope
-    device: str
-    """Its name in the trace; "" where that is not known."""
-    peak: Peak | None
-    uses: tuple[Use, ...]
-    """The longest first."""
-    work_ns: int
-    """Of all kernels that compute, each by itself; on a CPU the window's compute."""
-    known_ns: int
-    """Of those whose operator has a formula."""
-    busy_ns: int
-    """The window's time in which any of them runs."""
-    matrix_ns: int
-    """Of all kernels that multiply matrices, by their names; 0 on a CPU."""
-    matrix_known_ns: int
-    step_ns: int | None
-    """The mean step, without the profiler where the capture timed that."""
-    recorded_step_ns: int | None
-    told: dict[str, int]
-    """Tokens and samples of the window's steps, as the script said."""
-    launches: dict[str, Typical] = {}
-    """The typical launch of each family's kernel."""
-
-    @cached_property
-    def families(self) -> tuple[Family, ...]:
-        """The families, the longest first."""
-        return families(self.uses)
-
-    @cached_property
-    def above(self) -> tuple[Use, ...]:
-        """Uses faster than their roof, where they have enough time to move a sum: there a formula or a peak is wrong."""
-        found = tuple(use for use in self.uses if use.is_above(ABOVE_ROOF.limit("above")))
-        is_enough = sum(use.time_ns for use in found) >= ABOVE_ROOF.limit("time") * self.work_ns
-        return found if is_enough else ()
-
-    @property
-    def above_ns(self) -> int:
-        """Their time."""
-        return sum(use.time_ns for use in self.above)
-
-    @cached_property
-    def judged_share(self) -> float:
-        """Share of compute time whose operators have a roof, 0-1."""
-        judged = sum(use.time_ns for use in self.uses if use.roof is not None)
-        return min(judged / self.work_ns, 1.0) if self.work_ns else 0.0
-
-    @property
-    def known_share(self) -> float:
-        """Share of compute time whose FLOPs and bytes are known, 0-1."""
-        return min(self.known_ns / self.work_ns, 1.0) if self.work_ns else 0.0
-
-    @property
-    def matrix_known_share(self) -> float | None:
-        """The same of kernels that multiply matrices; None without any, and on a CPU."""
-        return self.matrix_known_ns / self.matrix_ns if self.matrix_ns else None
-
-    def flops(self, *, is_recomputed: bool = False) -> int:
-        """FLOPs of products of matrices: those of the model, or those that were run again."""
-        chosen = (use for use in self.uses if use.work.is_matrix and use.is_recomputed == is_recomputed)
-        return sum(use.flops or 0 for use in chosen)
-
-    @cached_property
-    def masked_flops(self) -> int:
-        """What a causal mask hides of the model's FLOPs."""
-        model = (use for use in self.uses if use.work.is_matrix and not use.is_recomputed)
-        return sum(((use.work.flops or 0) - (use.work.least_flops or 0)) * use.n_calls for use in model)
-
-    @cached_property
-    def precision(self) -> Precision | None:
-        """The fastest number format with a share of the model's FLOPs worth naming; None without a peak for all."""
-        by_format: dict[Precision, int] = {}
-        for use in self.uses:
-            if use.work.is_matrix and not use.is_recomputed:
-                by_format[use.precision] = by_format.get(use.precision, 0) + (use.flops or 0)
-        total = sum(by_format.values())
-        used = [precision for precision, flops in by_format.items() if flops and flops >= _WORTH * total]
-        if self.peak is None or not used or not all(precision in self.peak.flop_per_s for precision in used):
-            return None
-        rates = self.peak.flop_per_s
-        return max(used, key=lambda precision: rates[precision])
-
-    @property
-    def peak_flop_per_s(self) -> float | None:
-        """What MFU is of."""
-        return None if self.peak is None or self.precision is None else self.peak.flop_per_s[self.precision]
-
-    def utilization(self, flops: int) -> float | None:
-        """FLOPs of the window over what the device could do in its steps; None where that is not known.
-
-        A step that takes less without the profiler is that much faster.
-        """
-        peak, known = self.peak_flop_per_s, self.matrix_known_share
-        if peak is None or not self.scope.window_ns or not flops or (known is not None and known < _HALF):
-            return None
-        slower = self.recorded_step_ns / self.step_ns if self.recorded_step_ns and self.step_ns else 1.0
-        return flops / (self.scope.window_ns * 1e-9 * peak) * slower
-
-    @property
-    def mfu(self) -> float | None:
-        """Model FLOPs utilization: of the products of matrices, without those run again."""
-        return self.utilization(self.flops())
-
-    @property
-    def hfu(self) -> float | None:
-        """Hardware FLOPs utilization: with those run again; None where nothing was."""
-        again = self.flops(is_recomputed=True)
-        return self.utilization(self.flops() + again) if again else None
-
-    @property
-    def left_ns(self) -> int:
-        """What the roof leaves of the window at most; kernels that share time share it. 0 for work above its roof."""
-        left = sum(max(use.time_ns - use.roof_ns, 0.0) for use in self.uses if use.roof_ns is not None)
-        return min(round(left * self.overlap), self.busy_ns)
-
-    @property
-    def overlap(self) -> float:
-        """Time in which kernels run over the sum of their times: 1 where they run one after another."""
-        return min(self.busy_ns / self.work_ns, 1.0) if self.work_ns else 1.0
+_FULL: Final = (Precision.FP32, Precision.FP64)
+_MOST_FULL: Final = 100e12
+_MOST_HALF: Final = 1000e12
+"""FLOP/s that no two CPUs reach. Chosen: 384 cores with two units of 512 bits at 3 GHz, 74 TFLOP/s in fp32; with AMX
+14 times as much in bf16. Launches of kernels, taken for their work, reach 360 and 930 TFLOP/s in reference traces."""
 
 
 def measure(facts: Facts) -> Distance | Skipped:
@@ -169,11 +46,28 @@ def measure(facts: Facts) -> Distance | Skipped:
         has_ops = len(trace.ops) > 0
         reason = "operators were recorded without shapes" if has_ops else "no operators in this trace"
         how = "record them: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)"
-        if trace.meta.has_shapes or (trace.signatures and has_ops):
+        if trace.shapes_carried == 0:
+            reason = "operators were recorded without shapes, and the later steps do not tell them for certain"
+        elif trace.meta.has_shapes or (trace.signatures and has_ops):
             reason, how = "no operator with recorded shapes has a formula", ""
         return Skipped(analyzer="roof", reason=f"{reason}: FLOPs and bytes are not known", how_to_get=how)
     main = facts.main_device
-    return _of_cpu(facts, work) if main is None else _of_device(facts, main, work)
+    if main is not None:
+        return _of_device(facts, main, work)
+    result = _of_cpu(facts, work)
+    if _is_elsewhere(result) or facts.calls_in_window(CallKind.LAUNCH).size:
+        reason = "the operators ran on a device whose kernels are not in the trace: how long they take is not known"
+        return Skipped(analyzer="roof", reason=reason, how_to_get="record the device as well")
+    return result
+
+
+def _is_elsewhere(result: Distance) -> bool:
+    """Whether a product takes less time than any CPU needs: what was recorded is the launch of a kernel."""
+    return any(
+        use.work.is_matrix
+        and (use.least_flops or 0) > use.time_ns * (_MOST_FULL if use.precision in _FULL else _MOST_HALF) * 1e-9
+        for use in result.uses
+    )
 
 
 def _of_device(facts: Facts, main: DeviceFacts, work: Counted) -> Distance:
@@ -338,6 +232,9 @@ def _of_cpu(facts: Facts, work: Counted) -> Distance:
     rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
     rows = rows[~facts.cpu.data.contains(ops.start_ns[rows])]
     rows = rows[work.owner(rows) == rows]
+    products = rows[_of_products(work, rows)]
+    of_products = Intervals.of(ops.start_ns[products], ops.end_ns[products]) & facts.cpu.compute
+    without = _products_without_shapes(facts, work)
     kernels = _Kernels(
         owner=rows,
         name=np.full(rows.size, -1, np.int32),
@@ -352,10 +249,21 @@ def _of_cpu(facts: Facts, work: Counted) -> Distance:
         work_ns=facts.cpu.compute.total_ns,
         known_ns=known.total_ns,
         busy_ns=facts.budget.compute,
-        matrix_ns=0,
-        matrix_known_ns=0,
+        matrix_ns=(of_products | without).total_ns if without else 0,
+        matrix_known_ns=of_products.total_ns if without else 0,
         **_steps(facts),
     )
+
+
+def _products_without_shapes(facts: Facts, work: Counted) -> Intervals:
+    """On a CPU: the compute time of products that later steps tell no shapes of."""
+    trace, ops = facts.trace, facts.trace.ops
+    if trace.shapes_carried is None or facts.cpu is None:
+        return Intervals.empty()
+    codes = [code for code in distinct_codes(ops.name).tolist() if trace.name(code) in PRODUCTS]
+    rows = np.flatnonzero(is_one_of(ops.name, codes) & (ops.signature < 0))
+    rows = rows[is_one_of(ops.thread[rows], training_threads(trace)) & (work.owner(rows) < 0)]
+    return Intervals.of(ops.start_ns[rows], ops.end_ns[rows]) & facts.cpu.compute
 
 
 def _steps(facts: Facts) -> dict[str, Any]:
@@ -368,5 +276,7 @@ def _steps(facts: Facts) -> dict[str, Any]:
         "scope": scope_of(facts),
         "step_ns": bare or facts.step_ns,
         "recorded_step_ns": facts.step_ns,
+        "n_later_steps": 0 if trace.shapes_carried is None or trace.again is None else len(trace.again.steps),
+        "shapes_carried": 1.0 if trace.shapes_carried is None else trace.shapes_carried,
         "told": {name: total for name, total in sums.items() if total},
     }

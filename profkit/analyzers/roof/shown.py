@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.analyzers.roof.measured import Distance
+from profkit.analyzers.roof.distance import Distance
 from profkit.analyzers.roof.uses import Family, Use, formats
 from profkit.findings.roof import BELOW_ROOF
 from profkit.model.documents.rank_report import Section, TableView
+from profkit.model.finding import SEVERITY_FROM, Severity
 from profkit.roof.formulas.work import MATRIX_FAMILIES
 from profkit.roof.roofline import Limit
 from profkit.units import format_fraction, format_ns, format_quantity
@@ -16,6 +17,8 @@ from profkit.units import format_fraction, format_ns, format_quantity
 _MAX_SHOWN: Final = 15
 _NAMED: Final = 0.1
 """Chosen: a number format with less of the time of products is not named."""
+_TOLD: Final = 0.01
+"""Share of the FLOPs that a causal mask hides, from which on that is said. Chosen: data sheets round to 1 %."""
 COMPLETE: Final = 0.95
 """Share of the time of matrix kernels whose FLOPs are known, from which on their sum is the model's. Chosen."""
 NAMES: Final = {
@@ -53,13 +56,23 @@ def at_roof(result: Distance | None) -> str:
     roof = f"at the roof ({', '.join(named)})" if named else "at the roof"
     if result.step_ns:
         return f"{roof} this step takes {format_ns(_left_over(result, result.step_ns))}"
-    return f"{roof} the work of this window takes {format_ns(_left_over(result, result.scope.window_ns))}"
+    return f"{roof} this window takes {format_ns(_left_over(result, result.scope.window_ns))}"
 
 
 def step_sentence(result: Distance) -> str:
     """The same, beside what it takes; "" where too little has a roof."""
     said = at_roof(result)
     return said and f"{said} instead of {format_ns(result.step_ns or result.scope.window_ns)}"
+
+
+def gain_sentence(result: Distance) -> str:
+    """The same, in short where the roof leaves little of the step: then kernels are not what to work on."""
+    said = step_sentence(result)
+    share = result.scope.fraction(result.left_ns)
+    if not said or share >= SEVERITY_FROM[Severity.MEDIUM]:
+        return said
+    what = "step" if result.step_ns else "window"
+    return f"kernels at their roof would shorten this {what} by {format_fraction(share)} only"
 
 
 def _left_over(result: Distance, whole_ns: int) -> int:
@@ -86,7 +99,7 @@ def mfu_sentence(result: Distance) -> str:
         else f"; FLOPs of {format_fraction(known)} of matrix-kernel time are known"
     )
     hfu = "" if result.hfu is None else f", HFU {format_fraction(result.hfu)} with what is computed again"
-    causal = ", causal attention counted in full" if result.masked_flops else ""
+    causal = ", causal attention counted in full" if result.masked_flops >= _TOLD * result.flops() else ""
     over = "" if result.scope.has_steps else "over the window "
     of = f"{tera(rate)} ({result.precision.value}, dense, {peak.name}{causal})"
     return f"MFU {over}{least}{format_fraction(mfu)} of {of}{hfu}{rest}"
@@ -160,10 +173,18 @@ def roof_summary(result: Distance | None) -> str:
         whose = f" {result.device}" if result.device else " this device"
         said.append(f"no peak is known for{whose}: rates (-v) have no roof")
     else:
-        said.append(step_sentence(result))
+        said.append(gain_sentence(result))
     if not is_known:
         said.append(f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time only")
-    return "; ".join(filter(None, said))
+    return "; ".join(filter(None, [*said, carried_sentence(result)]))
+
+
+def carried_sentence(result: Distance) -> str:
+    """Whose shapes these are, where the timed operators were recorded without; else ""."""
+    if not result.n_later_steps:
+        return ""
+    share = format_fraction(result.shapes_carried)
+    return f"shapes are from {result.n_later_steps} later steps, which agree on {share} of the operators"
 
 
 def _cpu_sentence(result: Distance) -> str:

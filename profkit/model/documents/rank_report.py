@@ -96,6 +96,8 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     """What the script waited for their recording beside the steps themselves."""
     matched: float
     """The part of the timed steps' operators that were found in them, 0-1."""
+    shapes: float | None = None
+    """The part of those with arguments whose shapes are from them, 0-1; None where the timed steps have their own."""
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,8 @@ from profkit.roof.formulas.work import Formula, Work
 FORMULAS: Final[dict[str, Formula]] = {**MATMUL, **CONVOLUTION, **ATTENTION, **MEMORY}
 """By the operator's name as traces write it."""
 
+PRODUCTS: Final = frozenset({*MATMUL, *CONVOLUTION, *ATTENTION})
+"""Names of operators that multiply matrices."""
 
 _COMPILED: Final[tuple[tuple[str, Formula], ...]] = (
     ("triton_poi_", lambda signature: fused(signature, 1)),

@@ -6,10 +6,11 @@ window's; `frames` nests the frames and tells whose they are, `modules` names th
 backward and optimizer apart, `match` finds operators again, `sums` adds times up by place.
 """
 
-from profkit.timeline.code.carry import carried
+from profkit.timeline.code.carry import carried, matched
 from profkit.timeline.code.code import Code
 from profkit.timeline.code.join import code_of
+from profkit.timeline.code.match import Match, match_ops
 from profkit.timeline.code.modules import Module
 from profkit.timeline.code.sums import Rows, shares
 
-__all__ = ["Code", "Module", "Rows", "carried", "code_of", "shares"]
+__all__ = ["Code", "Match", "Module", "Rows", "carried", "code_of", "match_ops", "matched", "shares"]

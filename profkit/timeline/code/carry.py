@@ -21,14 +21,19 @@ from profkit.timeline.code.join import code_of
 from profkit.timeline.code.match import Match, match_ops
 
 
-def carried(trace: Trace) -> Code | None:
-    """The places of a timed trace from its capture's second window; None where there is none, or nothing in it fits.
+def matched(trace: Trace) -> Match | None:
+    """The operators of a timed trace in its capture's second window; None where there is none.
 
     The trace has the steps that its host marked.
     """
-    if trace.again is None or len(trace.python):
+    return None if trace.again is None or len(trace.python) else match_ops(trace, trace.again)
+
+
+def carried(trace: Trace, match: Match | None = None) -> Code | None:
+    """The places of a timed trace from its capture's second window; None where there is none, or nothing in it fits."""
+    match = matched(trace) if match is None else match
+    if match is None or trace.again is None:
         return None
-    match = match_ops(trace, trace.again)
     theirs = code_of(trace.again) if match.share else None
     return None if theirs is None else carry(theirs, trace, match)
 
