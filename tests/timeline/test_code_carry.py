@@ -158,7 +158,7 @@ def test_a_wait_for_workers_is_matched_with_a_wait_whatever_torch_makes_of_the_b
     timed += [row("aten::set_", 30, 31), row("aten::empty", 50, 51), row("aten::set_", 60, 61)]
     found = carried(replace(trace_of(timed), again=trace_of(again, **METADATA)))
     assert [place_at(found, at) for at in (10, 55, 68)] == ["train() in train.py"] * 3
-    assert place_at(found, 77) == "log() (train.py:9)"
+    assert place_at(found, 77) == "log() in train.py"
 
 
 def test_two_places_for_one_operator_are_none_unless_they_differ_in_the_module_alone():

@@ -175,9 +175,9 @@ def _or_beside(
     moments: tuple[NDArray[np.integer[Any]], I64, Bool],
     of_ops: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
 ) -> Moments:
-    """What operators say of moments (thread, time, whether an operator is there), and another window where it is nearer.
+    """What operators say of moments (thread, time, whether an operator is there), or another window that knows better.
 
-    That is beside operators, and inside one where a frame of the user's own runs there.
+    It does beside operators, and inside one where a frame of the user's own runs there.
     """
     thread, at_ns, has_op = moments
     place, module, phase = (column.copy() for column in of_ops)
