@@ -65,7 +65,7 @@ def _host_places(report: RankReport) -> tuple[PlaceShare, ...]:
 
 
 def _most_ns(report: RankReport, place: CodePlace) -> float:
-    """The most that a rank can spend on host work at a place, ns per step; where it names no lines, all its host work."""
+    """The most that a rank can spend at a place, ns per step; where it names no lines, all its host work."""
     places = _host_places(report)
     if not places:
         return spent_ns(report, *_BUDGET)
