@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
+from profkit.analyzers.loaders import LoaderCode, loader_code
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import STARVED
 from profkit.model.arrays import I64, distinct, distinct_codes
@@ -47,6 +48,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time that the window would not have without the waits, debts that later gaps pay off included."""
     places: IdlePlaces = IdlePlaces()
     """Where the device is idle."""
+    code: LoaderCode = LoaderCode()
+    """What the workers run."""
 
 
 def measure(facts: Facts) -> InputWaits | Skipped:
@@ -86,6 +89,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         n_steps=per_step.size,
         gain_ns=facts.budget.idle_data if facts.main_device is None else facts.main_device.gains.data_ns,
         places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
+        code=loader_code(trace),
     )
 
 
@@ -178,6 +182,8 @@ def _pattern(result: InputWaits) -> Evidence:
         "custom": "the script itself marks these waits",
     }
     where = [kinds[result.loader]]
+    if result.loader == "workers" and result.code.words:
+        where[0] += f": {result.code.words}"
     if result.n_steps > 1 and not result.is_once_a_step:
         where.append(f"{result.n_steps_waiting} of {result.n_steps} steps wait")
     if result.n_steps > 1 and result.top_step_share * result.n_steps_waiting > _EVEN:
