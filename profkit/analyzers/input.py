@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
-from profkit.analyzers.loaders import LoaderCode, loader_code
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import STARVED
 from profkit.model.arrays import I64, distinct, distinct_codes
@@ -17,6 +16,7 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
+from profkit.timeline.code.loaders import LoaderCode, loader_code
 from profkit.timeline.host import loader_ranges
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.input import ONCE, InputWaits, judge, measure
-from profkit.analyzers.loaders import LoaderCode, loader_code
 from profkit.testing import span, trace_of
 from profkit.timeline import Facts
+from profkit.timeline.code.loaders import LoaderCode, loader_code
 from tests.analyzers.test_findings import Job
 
 US = 1000

@@ -53,9 +53,11 @@ def _collating(function: Any) -> dict[str, Any]:
 
 def _place(function: Any) -> dict[str, Any]:
     """Where a function of the script's own begins; nothing of any other."""
-    code = getattr(inspect.unwrap(function) if inspect.isfunction(function) else function, "__code__", None)
-    path = os.path.abspath(code.co_filename) if code is not None else ""
-    return {"file": shown_path(path), "line": int(code.co_firstlineno)} if path and is_own_path(path) else {}
+    code: Any = getattr(inspect.unwrap(function) if inspect.isfunction(function) else function, "__code__", None)
+    if code is None:
+        return {}
+    path = os.path.abspath(code.co_filename)
+    return {"file": shown_path(path), "line": int(code.co_firstlineno)} if is_own_path(path) else {}
 
 
 def _held(holder: Any, name: str) -> Any:
