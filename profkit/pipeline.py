@@ -187,6 +187,7 @@ def _again(trace: Trace, facts: Facts) -> Again | None:
         mean_step_ns=step_ns if isinstance(step_ns, int) and 0 < step_ns < MOST_NS else 0,
         stalled_ns=stalled_ns if isinstance(stalled_ns, int) and 0 < stalled_ns < MOST_NS else 0,
         matched=facts.code.matched or 0.0 if facts.code is not None else 0.0,
+        is_sampled=told.get("profkit_places_sampled") is True,
     )
 
 

@@ -23,6 +23,7 @@ CASES = {
     "callbacks": (HOST, "on_step_end", ""),
     "functional": (HOST, "smooth", ""),
     "compiled": (HOST, "median", ""),
+    "hooks": (HOST, "on_train_batch_end", ""),
     "accumulate": (("input.starved",), "collate", ""),
     "own_gradient": (HOST, "backward", ""),
     "storm": (HOST, "forward", "encoder.layers.2.bias"),

@@ -96,6 +96,8 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     """What the script waited for their recording beside the steps themselves."""
     matched: float
     """The part of the timed steps' operators that were found in them, 0-1."""
+    is_sampled: bool = False
+    """Whether the stack was looked at every 2 ms, since a step makes too many calls to record each."""
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -150,6 +150,7 @@ def _again(again: Again) -> dict[str, Any]:
         "mean_step_ns": again.mean_step_ns or None,
         "stalled_ns": again.stalled_ns,
         "matched": number(again.matched),
+        "is_sampled": again.is_sampled,
     }
 
 

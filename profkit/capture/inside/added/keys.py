@@ -55,6 +55,7 @@ def places_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_profiled_step_mean_ns": (places.get("steps") or {}).get("mean_ns"),
         "profkit_places_steps": places.get("n_steps"),
         "profkit_places_stalled_ns": places.get("stalled_ns"),
+        "profkit_places_sampled": places.get("is_sampled") or None,
         **_code(facts.get("places_found") or {}),
     }
     timed = {key: value for key, value in timed.items() if key not in ("profkit_stop_ns", "profkit_export_ns")}
