@@ -16,6 +16,7 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
+from profkit.timeline.code.loaders import LoaderCode, loader_code
 from profkit.timeline.host import loader_ranges
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
@@ -47,6 +48,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time that the window would not have without the waits, debts that later gaps pay off included."""
     places: IdlePlaces = IdlePlaces()
     """Where the device is idle."""
+    code: LoaderCode = LoaderCode()
+    """What the workers run."""
 
 
 def measure(facts: Facts) -> InputWaits | Skipped:
@@ -86,6 +89,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         n_steps=per_step.size,
         gain_ns=facts.budget.idle_data if facts.main_device is None else facts.main_device.gains.data_ns,
         places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
+        code=loader_code(trace),
     )
 
 
@@ -178,6 +182,8 @@ def _pattern(result: InputWaits) -> Evidence:
         "custom": "the script itself marks these waits",
     }
     where = [kinds[result.loader]]
+    if result.loader == "workers" and result.code.words:
+        where[0] += f": {result.code.words}"
     if result.n_steps > 1 and not result.is_once_a_step:
         where.append(f"{result.n_steps_waiting} of {result.n_steps} steps wait")
     if result.n_steps > 1 and result.top_step_share * result.n_steps_waiting > _EVEN:

@@ -56,7 +56,8 @@ def _second(one: dict[str, Any]) -> list[str]:
     n_steps = f"{places['n_steps']} more step" + "s" * (places["n_steps"] != 1)
     ratio = f" ({steps['mean_ns'] / baseline['mean_ns']:.2f}x)" if steps["n"] and baseline.get("mean_ns") else ""
     waited = f"the script waited {shown(places['stalled_ns'])} for them"
-    return [f"{n_steps} with Python stacks{ratio}, which give lines of code but no times; {waited}"]
+    stacks = "the Python stack sampled every 2 ms" if places.get("is_sampled") else "Python stacks"
+    return [f"{n_steps} with {stacks}{ratio}, which give lines of code but no times; {waited}"]
 
 
 def _odd_steps(one: dict[str, Any]) -> list[str]:

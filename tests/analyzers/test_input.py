@@ -6,16 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.input import ONCE, InputWaits, judge, measure
+from profkit.testing import span, trace_of
 from profkit.timeline import Facts
+from profkit.timeline.code.loaders import LoaderCode, loader_code
 from tests.analyzers.test_findings import Job
 
 US = 1000
 
 
-def waiting() -> InputWaits:
+def waiting(process: str = "SingleProcessDataLoader") -> InputWaits:
     job = Job()
     for start in job.starts:
-        job.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, start + 500, "user_annotation")
+        job.host(f"enumerate(DataLoader)#_{process}Iter.__next__", start, start + 500, "user_annotation")
         job.work("gemm_bf16", start + 510, start + 990)
     found = measure(Facts.of(job.trace()))
     assert isinstance(found, InputWaits)
@@ -76,3 +78,41 @@ def test_what_the_script_marked_itself_is_not_called_a_dataloader() -> None:
     (finding,) = judge(replace(waiting(), loader="custom"))
     assert finding.title == "the step waits for its input"
     assert "DataLoader" not in finding.evidence[0].statement
+
+
+IMAGES = {"name": "main.<locals>.Images.__getitem__", "file": "app/data.py", "line": 12}
+PADDED = {"name": "pad", "file": "app/data.py", "line": 40}
+
+
+def told(*loaders: object, fetch_ns: object = 122 * US * 1000) -> str:
+    metadata = {"profkit_loaders": list(loaders), "profkit_worker_fetch_ns": fetch_ns}
+    return loader_code(trace_of([span("ProfilerStep#1", 0, 9)], **metadata)).words
+
+
+def test_the_code_that_workers_run_is_named_with_the_time_of_a_batch() -> None:
+    """Where the steps took batches of one loader with workers: of two it is not known which one they waited for."""
+    one = {"n_workers": 2, "dataset": IMAGES, "collate": PADDED}
+    assert told(one) == (
+        "they run Images.__getitem__() (app/data.py:12) and pad() (app/data.py:40), one of them takes 122 ms for a"
+        " batch (median)"
+    )
+    assert told(one, {"n_workers": 0, "dataset": PADDED}) == told(one), "the other has no workers"
+    assert told({"n_workers": 2}) == "one of them takes 122 ms for a batch (median)"
+    assert told({"n_workers": 2, "dataset": IMAGES}, fetch_ns=None) == "they run Images.__getitem__() (app/data.py:12)"
+    assert told(one, {"n_workers": 1, "dataset": PADDED}) == ""
+    assert told({"n_workers": 0, "dataset": IMAGES}) == ""
+
+
+@pytest.mark.parametrize("hostile", [7, "x", {"n_workers": True}, {"n_workers": 2, "dataset": {"name": 1, "file": []}}])
+def test_what_is_no_loader_is_passed_over(hostile: object) -> None:
+    assert told(hostile, fetch_ns=-1) == ""
+
+
+def test_only_of_workers_it_is_said_what_they_run() -> None:
+    code = LoaderCode(reads="Images.__getitem__() (app/data.py:12)")
+    said = [
+        judge(replace(waiting(process), code=code))[0].evidence[2].statement
+        for process in ("MultiProcessingDataLoader", "SingleProcessDataLoader")
+    ]
+    assert "do not keep up: they run Images.__getitem__() (app/data.py:12)" in said[0]
+    assert "Images" not in said[1]

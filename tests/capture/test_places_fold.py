@@ -76,7 +76,7 @@ def test_the_last_event_keeps_what_follows_it_and_odd_calls_stay():
     assert [event["name"] for event in events] == ["train.py(9): step", "torch/x.py(1): f", "threading.py(3): run"]
 
 
-def test_a_step_of_millions_of_calls_is_not_recorded():
+def test_of_a_step_of_millions_of_calls_not_each_is_recorded():
     assert steps_that_fit(2, 30_000) == 2
     assert steps_that_fit(2, MOST_CALLS - 1) == 1
     assert steps_that_fit(2, 10 * MOST_CALLS) == 0

@@ -122,6 +122,45 @@ def test_an_operator_that_was_not_recorded_again_leaves_its_surroundings_open():
     assert place_at(found, 170) == "log() (train.py:9)", "the other step is whole"
 
 
+def test_python_of_ones_own_inside_an_operator_is_nearer_than_the_operator():
+    """A backward pass written by the user: between its operators its own lines run, not the forward pass's."""
+    calls = [(MAIN, 0, 1000, None), ("nn.Module: Linear_0", 100, 190, 1), ("train.py(9): backward", 310, 890, 1)]
+    frames = [
+        row(name, first, last, cat="python_function", **{"Python id": number, "Python parent id": parent})
+        for number, (name, first, last, parent) in enumerate(calls, 1)
+    ]
+    node = "autograd::engine::evaluate_function: OwnBackward"
+    ops = [row("aten::mm", 110, 180), row(node, 300, 900), row("aten::mul", 400, 500), row("aten::mul", 700, 800)]
+    timed = [step(15, 0, 100), row("aten::mm", 11, 18), row(node, 30, 90)]
+    timed += [row("aten::mul", 40, 50), row("aten::mul", 70, 80)]
+    again = trace_of([step(27, 0, 1000), *frames, *ops], **METADATA)
+    found = carried(replace(trace_of(timed), again=again))
+    assert place_at(found, 60) == place_at(found, 75) == "backward() (train.py:9)"
+    assert place_at(found, 15) == "train() in train.py"
+
+
+WAIT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def test_a_wait_for_workers_is_matched_with_a_wait_whatever_torch_makes_of_the_batches_meanwhile():
+    """Of the batches that have come: none, one or several while it waits for the next."""
+
+    def load(first: int, last: int) -> Row:
+        return row(WAIT, first, last, cat="user_annotation")
+
+    calls = [(MAIN, 0, 1000, None), ("train.py(9): log", 300, 780, 1)]
+    frames = [
+        row(name, first, last, cat="python_function", **{"Python id": number, "Python parent id": parent})
+        for number, (name, first, last, parent) in enumerate(calls, 1)
+    ]
+    again = [step(27, 0, 1000), *frames, load(100, 200), row("aten::set_", 150, 160), row("aten::mm", 800, 900)]
+    timed = [step(15, 0, 100), load(5, 70), row("aten::mm", 85, 95)]
+    timed += [row("aten::set_", 30, 31), row("aten::empty", 50, 51), row("aten::set_", 60, 61)]
+    found = carried(replace(trace_of(timed), again=trace_of(again, **METADATA)))
+    assert [place_at(found, at) for at in (10, 55, 68)] == ["train() in train.py"] * 3
+    assert place_at(found, 77) == "log() in train.py"
+
+
 def test_two_places_for_one_operator_are_none_unless_they_differ_in_the_module_alone():
     found = code_of_pair(timed_rows(lacks="aten::item")[:-1])
     assert lines(found) == [(50, "model.up"), (51, "model.down"), (0, "")], "which product is it: line 50 or 51?"

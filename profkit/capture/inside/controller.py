@@ -105,6 +105,8 @@ class Controller(Listener):
             return
         if self._seen.window is None:
             self._queue.note(iterator)
+        elif self.stage == "active":
+            self._queue.use(iterator)
         self._second.look()
         self._finder.data_wanted()
         self._follow()
@@ -388,6 +390,7 @@ class Controller(Listener):
             "label": self._label,
             "step_source": finder.described(has_gradients=self._has_gradients) if self._label else "",
             "edges": dict(finder.sources),
+            "loaders": self._queue.loaders,
             "n_seen": finder.n_candidates + self._seen.n_boundaries,
             "counters": self._counters.as_numbers() if self._label else [],
             **self._second.told(),

@@ -99,7 +99,8 @@ def _finish_second(work: Path, folder: Path, facts: dict[str, Any], *, overwrite
         fold = Fold(found.get("user_files") or (), found.get("package_files") or ())
         with files().open_file(raw, follow=False) as source:
             fold.note(iter(lambda: source.read(_CHUNK_BYTES), b""))
-        write_trace(raw, work / name, {}, keys=places_level(facts), change=fold.folded)
+        sampled = {"sampled": found.get("sampled"), "pid": facts.get("pid")}
+        write_trace(raw, work / name, sampled, keys=places_level(facts), change=fold.folded)
         _publish(work / name, folder / name, overwrites=overwrites)
     except (OSError, ValueError) as error:
         places["reason"] = f"it could not be written ({_why(error)})"

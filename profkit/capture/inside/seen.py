@@ -9,18 +9,21 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Optional, TypeVar
 
 from ..options import Options, Window, steps_of_ranks, why_steps_of_ranks, why_too_few
 from . import clock, store
 from .exits import in_backward
+from .places.datasets import made_by
 from .steps import MIN_CALLS, StepFinder
 
 _CALL = "call profkit.capture.step() at the end of a step"
 _MANY_FETCHES: Final = 3
 """Batches to one of the usual step, from which another loop is in a step (chosen: an epoch's first fetches two)."""
 _MOST_COUNTS: Final = 10_000
+_MOST_LOADERS: Final = 64
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -138,6 +141,18 @@ class Queue:
     def __init__(self) -> None:
         self.n_workers = 0
         self.n_batches = 0
+        self.loaders: list[dict[str, Any]] = []
+        """The code behind each loader whose batches the recorded steps took."""
+        self._known: set[int] = set()
+
+    def use(self, iterator: Any) -> None:
+        """A loader's iterator is asked for a batch of a recorded step."""
+        key = id(iterator)
+        if key not in self._known and len(self._known) < _MOST_LOADERS:
+            self._known.add(key)
+            with suppress(Exception):  # the script's own classes may be of any kind
+                made = made_by(iterator)
+                self.loaders += [made] if made not in self.loaders else []
 
     def note(self, iterator: Any) -> None:
         """A loader's iterator is asked for a batch."""

@@ -98,6 +98,8 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the timed steps' operators that were found in them, 0-1."""
     shapes: float | None = None
     """The part of those with arguments whose shapes are from them, 0-1; None where the timed steps have their own."""
+    is_sampled: bool = False
+    """Whether the stack was looked at every 2 ms, since a step makes too many calls to record each."""
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from profkit.findings.memory import PRESSURE
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import short_name
+from profkit.ranks.findings.late_places import is_one_line, late_places, short_place
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.kernel_slowdown import Longer
 from profkit.ranks.measure.peer_totals import busiest, excess_of, spent_ns
@@ -39,6 +40,9 @@ def cause_of(straggler: Straggler, waits: GroupWaits, joint: Joint) -> str:
         return f"{phase}: {_longer_words(straggler, waits, joint)}"
     if straggler.phase == "device":
         return f"{phase}: late"
+    places = late_places(straggler, waits, joint)
+    if is_one_line(places):
+        return f"{phase}: {short_place(places[0].place)}"
     if is_unrecorded(straggler, waits, joint):
         return f"{phase}: not recorded"
     own = own_finding(straggler, waits, joint)

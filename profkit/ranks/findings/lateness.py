@@ -22,6 +22,7 @@ from profkit.ranks.findings.late_cause import (
     own_finding,
     part_of_delay,
 )
+from profkit.ranks.findings.late_places import is_one_line, late_places
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
@@ -36,6 +37,10 @@ from profkit.units import format_ns, format_speedup
 _SURE: Final = 0.9
 _GROSS: Final = 0.8
 """What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
+_LINE_FIX: Final = (
+    "make that line as cheap as on the other ranks: take it out of the step, or share its work among the ranks; where"
+    " all ranks do the same work there, check what else runs on that rank's cores"
+)
 
 
 Found = Mapping[int, tuple[Straggler, GroupWaits, Stragglers]]
@@ -59,9 +64,10 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     for straggler, waits, answer in found.values():
         confidence = _confidence(straggler, waits, answer, joint)
         alone = only_work(straggler, waits, joint.summaries)
-        if alone is not None and straggler.rank == 0:
-            yield rank0_finding(straggler, alone, joint, scope, confidence=confidence)
         late = replace(_late(straggler, found, joint, scope), confidence=confidence)
+        if alone is not None and straggler.rank == 0:
+            first = rank0_finding(straggler, alone, joint, scope, confidence=confidence)
+            yield replace(first, places=late.places)
         is_first = straggler.rank == next(iter(found))
         yield for_all(late, list(found.values()), joint) if is_first and len(found) > 1 else late
 
@@ -72,7 +78,9 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
     fraction = joint.fraction(recoverable)
     late = {rank for rank, (one, _, _) in found.items() if 2 * one.lateness_ns >= straggler.lateness_ns}
     waiting = waiting_words([rank for rank in waiting_for(joint, [(straggler, waits)]) if rank not in late])
-    why = UNRECORDED if is_unrecorded(straggler, waits, joint) else LATE_WORDS[straggler.phase].one
+    places = late_places(straggler, waits, joint)
+    is_unknown = is_unrecorded(straggler, waits, joint) and not is_one_line(places)
+    why = UNRECORDED if is_unknown else LATE_WORDS[straggler.phase].one
     own = own_finding(straggler, waits, joint)
     finding = LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}, {why}",
@@ -80,11 +88,11 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
         evidence=tuple(_evidence(straggler, waits, answer, joint)),
-        fix=_fix(straggler, waits, joint, is_cpu=scope.is_cpu),
+        fix=_LINE_FIX if is_one_line(places) else _fix(straggler, waits, joint, is_cpu=scope.is_cpu),
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
-    return finding if own is None else replace(finding, places=own.places)
+    return replace(finding, places=places or (own.places if own is not None else ()))
 
 
 def _other(waits: GroupWaits, rank: int) -> int:

@@ -151,6 +151,7 @@ def _again(again: Again) -> dict[str, Any]:
         "stalled_ns": again.stalled_ns,
         "matched": number(again.matched),
         "shapes": None if again.shapes is None else number(again.shapes),
+        "is_sampled": again.is_sampled,
     }
 
 

@@ -343,7 +343,8 @@ def again_line(rank: RankReport) -> str:
     source = source_name(again.source)
     if not again.matched:
         return f"none: the operators of the steps in {source} are not those of the timed steps"
-    steps = f"{again.n_steps} later step{'s' * (again.n_steps != 1)} with Python stacks"
+    stacks = "the Python stack sampled every 2 ms" if again.is_sampled else "Python stacks"
+    steps = f"{again.n_steps} later step{'s' * (again.n_steps != 1)} with {stacks}"
     took = f" ({format_ns(again.mean_step_ns)} each)" if again.mean_step_ns else ""
     waited = f"the script waited {format_ns(again.stalled_ns)} more for them; " if again.stalled_ns else ""
     found = f"{format_fraction(again.matched)} of the timed operators found there"

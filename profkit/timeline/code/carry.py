@@ -7,18 +7,24 @@ all, and its own times are used for nothing else.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct_codes
 from profkit.model.code import CodePlace, Phase
-from profkit.model.trace import I8, I32, Trace
+from profkit.model.intervals import Intervals
+from profkit.model.trace import I8, I32, SpanKind, Trace
 from profkit.timeline.code.code import Beside, Code, Stretch
 from profkit.timeline.code.join import code_of
 from profkit.timeline.code.match import Match, match_ops
+
+_OF_WORKERS: Final = "_MultiProcessing"
+"""In the name that torch gives to a wait for a batch, where worker processes make it."""
+_Edges = tuple[tuple[int, int], tuple[int, int]]
+"""Where a step begins and ends, and where the one it is matched with does."""
 
 
 def matched(trace: Trace) -> Match | None:
@@ -94,21 +100,51 @@ def _stretches(trace: Trace, match: Match) -> tuple[Stretch, ...]:
                 continue
             mine = rows[trace.ops.thread[rows] == thread]
             edges = ((step.start_ns, step.end_ns), (their_step.start_ns, their_step.end_ns))
-            at, their_at = _anchors(trace, other, mine, match.rows[mine], edges)
+            loads = _loads(trace, other, (thread, theirs), edges)
+            at, their_at = _anchors(trace, other, mine, match.rows[mine], loads, edges)
             lost = np.sort(trace.ops.start_ns[mine[match.rows[mine] < 0]])
+            lost = lost[~loads[0].contains(lost)]
             found.append(Stretch(thread=thread, other_thread=theirs, at_ns=at, other_ns=their_at, lost_ns=lost))
     return tuple(found)
 
 
 def _anchors(
-    trace: Trace, other: Trace, rows: I64, theirs: I64, edges: tuple[tuple[int, int], tuple[int, int]]
+    trace: Trace, other: Trace, rows: I64, theirs: I64, loads: tuple[Intervals, Intervals], edges: _Edges
 ) -> tuple[I64, I64]:
-    """Times of one thread in a step and the same moments in the other window: edges of the step and of operators."""
-    known = theirs >= 0
+    """Times of one thread in a step and the same moments in the other window: edges of the step and of operators.
+
+    Those of waits for loader workers as well, in place of the operators in them.
+    """
+    known = (theirs >= 0) & ~loads[0].contains(trace.ops.start_ns[rows])
     mine, theirs = rows[known], theirs[known]
-    at = np.concatenate(([edges[0][0]], trace.ops.start_ns[mine], trace.ops.end_ns[mine], [edges[0][1]]))
-    other_at = np.concatenate(([edges[1][0]], other.ops.start_ns[theirs], other.ops.end_ns[theirs], [edges[1][1]]))
+    at = [trace.ops.start_ns[mine], trace.ops.end_ns[mine], loads[0].start_ns, loads[0].end_ns]
+    other_at = [other.ops.start_ns[theirs], other.ops.end_ns[theirs], loads[1].start_ns, loads[1].end_ns]
+    return _in_order(np.concatenate(at), np.concatenate(other_at), edges)
+
+
+def _in_order(at: I64, other_at: I64, edges: _Edges) -> tuple[I64, I64]:
+    """Pairs of times with the edges of their steps, those that run the same way in both."""
+    at = np.concatenate(([edges[0][0]], at, [edges[0][1]]))
+    other_at = np.concatenate(([edges[1][0]], other_at, [edges[1][1]]))
     order = np.lexsort((other_at, at))
     at, other_at = at[order], other_at[order]
     in_order = (other_at >= np.maximum.accumulate(other_at)) & (other_at <= edges[1][1]) & (at <= edges[0][1])
     return at[in_order], other_at[in_order]
+
+
+def _loads(trace: Trace, other: Trace, threads: tuple[int, int], edges: _Edges) -> tuple[Intervals, Intervals]:
+    """Waits for the workers of a DataLoader in a step and in the other one; none where they are not as many.
+
+    Nothing of the user's runs in them, and the operators there (what is made of the batches that have come) are others
+    each time.
+    """
+    found = []
+    for one, thread, (low, high) in zip((trace, other), threads, edges, strict=True):
+        spans = one.spans
+        loads = np.flatnonzero((spans.kind == SpanKind.LOADER) & (spans.thread == thread))
+        loads = loads[(spans.start_ns[loads] >= low) & (spans.end_ns[loads] <= high)]
+        codes = [code for code in distinct_codes(spans.name[loads]).tolist() if _OF_WORKERS in one.name(code)]
+        loads = loads[np.isin(spans.name[loads], codes)]
+        found.append(Intervals.of(spans.start_ns[loads], spans.end_ns[loads]))
+    mine, theirs = found
+    return (mine, theirs) if len(mine) == len(theirs) else (Intervals.empty(), Intervals.empty())

@@ -29,6 +29,8 @@ class Moments(msgspec.Struct, frozen=True, kw_only=True):
     module: I32
     """In `Code.modules`, -1 for none."""
     phase: I8
+    is_deeper: Bool
+    """Whether a frame of the user's own is there inside the operator: a backward pass of their own, a hook."""
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
             place=np.where(known, seen.place, -1).astype(np.int32),
             module=np.where(known, seen.module, -1).astype(np.int32),
             phase=np.where(known, seen.phase, Phase.OTHER).astype(np.int8),
+            is_deeper=known & seen.is_deeper,
         )
 
     def changes(self, thread: int) -> list[I64]:
@@ -150,7 +153,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
             place[lost] = calling_backward(self.joined, at_ns[lost])
             phase[lost[place[lost] >= 0]] = Phase.BACKWARD
         module = np.where(deeper | (op < 0), seen.module, module)
-        return Moments(place=place, module=module, phase=phase.astype(np.int8))
+        return Moments(place=place, module=module, phase=phase.astype(np.int8), is_deeper=deeper & (op >= 0))
 
     def during(self, thread: int, times: Intervals) -> tuple[I64, I64]:
         """The times of a thread cut where its frames and operators change: a time in each piece and its length, ns."""
@@ -172,13 +175,22 @@ def _or_beside(
     moments: tuple[NDArray[np.integer[Any]], I64, Bool],
     of_ops: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
 ) -> Moments:
-    """What operators say of moments (thread, time, whether an operator is there), and beside them another window."""
+    """What operators say of moments (thread, time, whether an operator is there), or another window that knows better.
+
+    It does beside operators, and inside one where a frame of the user's own runs there.
+    """
     thread, at_ns, has_op = moments
     place, module, phase = (column.copy() for column in of_ops)
-    if beside is not None and not has_op.all():
-        found = beside.at(thread[~has_op], at_ns[~has_op])
-        place[~has_op], module[~has_op], phase[~has_op] = found.place, found.module, found.phase
-    return Moments(place=place.astype(np.int32), module=module.astype(np.int32), phase=phase.astype(np.int8))
+    deeper = np.zeros(at_ns.size, np.bool_)
+    if beside is not None:
+        found = beside.at(thread, at_ns)
+        deeper = found.is_deeper & has_op
+        nearer = deeper | ~has_op
+        place[nearer], module[nearer] = found.place[nearer], found.module[nearer]
+        phase[~has_op] = found.phase[~has_op]
+    return Moments(
+        place=place.astype(np.int32), module=module.astype(np.int32), phase=phase.astype(np.int8), is_deeper=deeper
+    )
 
 
 def calling_backward(joined: Joined, at_ns: I64) -> I32:

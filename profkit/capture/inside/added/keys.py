@@ -5,7 +5,8 @@ Standard library only, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Optional
 
 from ...beside import redact
 
@@ -37,6 +38,8 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_rank": facts.get("rank"),
         "profkit_world_size": facts.get("world_size"),
         "profkit_capture_id": facts.get("capture_id"),
+        "profkit_loaders": facts.get("loaders") or None,
+        "profkit_worker_fetch_ns": _median(end - start for _, _, start, end, _ in facts.get("fetches") or []),
         **_code(facts.get("found") or {}),
     }
     return {key: value for key, value in keys.items() if value is not None and value != ""}
@@ -52,6 +55,7 @@ def places_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_profiled_step_mean_ns": (places.get("steps") or {}).get("mean_ns"),
         "profkit_places_steps": places.get("n_steps"),
         "profkit_places_stalled_ns": places.get("stalled_ns"),
+        "profkit_places_sampled": places.get("is_sampled") or None,
         **_code(facts.get("places_found") or {}),
     }
     timed = {key: value for key, value in timed.items() if key not in ("profkit_stop_ns", "profkit_export_ns")}
@@ -67,6 +71,11 @@ def _code(found: dict[str, Any]) -> dict[str, Any]:
         "profkit_call_lines": found.get("calls"),
         "profkit_source_lines": texts if found else None,
     }
+
+
+def _median(lengths_ns: Iterable[int]) -> Optional[int]:  # noqa: UP045 - Python 3.9
+    found = sorted(lengths_ns)
+    return found[len(found) // 2] if found else None
 
 
 def _mark(command: Any) -> str:

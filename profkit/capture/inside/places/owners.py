@@ -86,6 +86,11 @@ def is_own_path(path: str) -> bool:
     return not path.startswith(_libraries()) and not any(f"{os.sep}{name}{os.sep}" in path for name in _PACKAGES)
 
 
+def shown_path(path: str) -> str:
+    """A path as the profiler writes it, without the folder of `sys.path` that it lies in."""
+    return next((path[len(prefix) :] for prefix in _cut_prefixes() if path.startswith(prefix)), path)
+
+
 def _cut_prefixes() -> list[str]:
     """What the profiler cuts off the paths of files; the longest that fits first."""
     try:

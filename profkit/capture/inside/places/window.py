@@ -28,6 +28,7 @@ from .frames import found_in
 from .names import variables
 from .operators import SignLines
 from .room import Counter, steps_that_fit
+from .sampler import Sampler
 
 _LONG: Final = 20
 _LONG_NS: Final = 5_000_000_000
@@ -69,6 +70,7 @@ class SecondWindow:
         self._thread = 0
         self._counter = Counter()
         self._sign_lines = SignLines()
+        self._sampler: Optional[Sampler] = None  # noqa: UP045 - Python 3.9
         self._recorder: Optional[Recorder] = None  # noqa: UP045 - Python 3.9
         self._marks: list[clock.Mark] = []
         self._called: list[Any] = []
@@ -158,6 +160,8 @@ class SecondWindow:
                     recorder.stop()
         with suppress(Exception):
             self._watch_compiler(False)
+            if self._sampler is not None:
+                self._sampler.stop()
 
     def leave_to_parent(self) -> None:
         """In a forked child: whoever counts or records calls does not go on here, where nobody would ever stop it."""
@@ -175,18 +179,23 @@ class SecondWindow:
         return {"places": {**facts, "reason": self._reason} if self._reason else facts, "places_found": self._found}
 
     def _start(self, n_calls: int) -> None:
-        self._n_steps = steps_that_fit(self._n_steps, n_calls)
-        if not self._n_steps:
-            self.give_up(f"a step makes {n_calls:,} Python calls, which are too many to record")
-            return
+        n_steps = steps_that_fit(self._n_steps, n_calls)
+        if n_steps:
+            self._n_steps = n_steps
+        else:
+            self._sampler = Sampler()
+            self._options = replace(self._options, stacks=False)
         self._held = variables()  # now: where an exception ends the run its functions are gone
         self._watch_compiler(True)
         self._recorder = Recorder(self._options, first_step=self._step, n_warmup=0)
         self._recorder.start()
-        with suppress(Exception):  # its own functions are torch's, and may go
-            self._sign_lines.begin()
+        if self._sampler is not None:
+            self._sampler.start()
+        else:
+            with suppress(Exception):  # its own functions are torch's, and may go
+                self._sign_lines.begin()
         self.is_recording = True
-        self._facts = {"first_step": self._step, "n_calls": n_calls}
+        self._facts = {"first_step": self._step, "n_calls": n_calls, "is_sampled": self._sampler is not None}
 
     def _take_off(self) -> None:
         with suppress(Exception):
@@ -207,12 +216,15 @@ class SecondWindow:
             return
         self._watch_compiler(False)
         self._take_off()
+        if self._sampler is not None:
+            self._sampler.stop()
         recorder.stop()
         with store.raw_file(self._options, self._label) as path:
             recorder.export(path)
         self._facts.update(n_steps=len(self._marks) - 1, is_cut=is_cut)
         try:
-            self._found = found_in(recorder, self._held, self._called)
+            sampler = self._sampler
+            self._found = sampler.found() if sampler is not None else found_in(recorder, self._held, self._called)
         except Exception as error:  # noqa: BLE001 - torch's own tree may be another one: names alone, then
             self._facts["why_no_names"] = raised(error)
         self._let_go()
