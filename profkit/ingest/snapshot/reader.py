@@ -102,7 +102,7 @@ class _Reader:
             Block(
                 size=_size(block.get("size")),
                 requested=whole(block.get("requested_size"), 0, MOST_BYTES),
-                state=block.get("state") if isinstance(block.get("state"), str) else "",
+                state=str(block.get("state", "")),
                 place=self._place(_stack(block)),
             )
             for block in self._rows(segment.get("blocks"))
