@@ -166,7 +166,7 @@ def _bomb() -> bytes:
     """Lists of ten of the list before, 40 times: 10^40 rows, in 900 bytes."""
     value: Any = {"blocks": [], "device": 0}
     for _ in range(40):
-        value = {"device": 0, "blocks": [value] * 10}
+        value = {"device": 0, "blocks": [value] * 10, "state": value, "size": value, "frames": [value, value]}
     return pickle.dumps({"segments": [value]})
 
 

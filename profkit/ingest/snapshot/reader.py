@@ -102,7 +102,7 @@ class _Reader:
             Block(
                 size=_size(block.get("size")),
                 requested=whole(block.get("requested_size"), 0, MOST_BYTES),
-                state=str(block.get("state", "")),
+                state=_text(block.get("state")),
                 place=self._place(_stack(block)),
             )
             for block in self._rows(segment.get("blocks"))
@@ -163,6 +163,10 @@ def _stack(block: dict[str, Any]) -> Any:
     if "frames" not in block and isinstance(history, list) and history and isinstance(history[-1], dict):
         return history[-1].get("frames")
     return block.get("frames")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _size(value: object) -> int:
