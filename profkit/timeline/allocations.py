@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct
+from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.trace import I32, Trace
 
 HOST: Final = 0
@@ -57,6 +57,8 @@ def pools(trace: Trace) -> tuple[Pool, ...]:
         rows = np.flatnonzero((memory.device_type == kind) & (memory.device == device))
         if kind < HOST or bool((memory.allocated_bytes[rows] < 0).any()):
             continue  # torch before 1.10 writes no totals
+        if len({trace.threads[code].pid for code in distinct_codes(memory.thread[rows]).tolist()}) > 1:
+            continue  # a file of several processes: each has totals of its own
         reserved = memory.reserved_bytes[rows]
         has_reserved = kind != HOST and bool((reserved >= memory.allocated_bytes[rows]).all())
         found.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.analyzers.allocations.measured import Allocations, measure
 from profkit.model.code import Phase
@@ -196,3 +197,10 @@ def test_memory_of_another_thread_is_placed_on_that_thread() -> None:
     inside = operator("aten::copy_", late.start_ns - US, late.end_ns + US, tid=HOST_PID + 1)
     (held,) = measured([*rows, inside, other]).held
     assert held.where == "aten::copy_"
+
+
+def test_totals_of_two_processes_are_not_one() -> None:
+    allocator = Allocator()
+    rows = steps(6, allocator)
+    other = [replace(row, pid=77, start_ns=row.start_ns + 1, end_ns=row.end_ns + 1) for row in allocator.rows]
+    assert isinstance(measure(Facts.of(trace_of([*rows, *other]))), Skipped)
