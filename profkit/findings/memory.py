@@ -81,7 +81,7 @@ LEAK: Final = FindingKind(
     },
     lookalikes=(
         "a cache that is meant to grow: key and value of generated tokens, a replay buffer, predictions kept until an evaluation ends",
-        "steps of gradient accumulation or of a curriculum with ever longer batches",
+        "batches that become longer from step to step, where something of the last one is kept",
     ),
     proof="Record twice as many steps with --memory: a leak has risen twice as far. Then remove what keeps the tensors: the total is the same at the end of each step.",
     fixes=(
