@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profkit.analyzers import (
+    allocations,
     code,
     input,  # noqa: A004 - the question's own name
     kernels,
@@ -34,6 +35,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         overlap.ANALYZER,
         transfers.ANALYZER,
         memory.ANALYZER,
+        allocations.ANALYZER,
         kernels.ANALYZER,
         precision.ANALYZER,
         roof.ANALYZER,

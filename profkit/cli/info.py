@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, lenient: bool) -> None:
     """Say what a trace or an nsys export holds (events, devices, steps, options of the profiler), whether the capture
     is sound, and which analyses it can feed; for the others, what is missing and how to get it. Of a folder: the
-    captures, traces, exports and kernel profiles in it, a line each, and the command that reads each.
+    captures, traces, exports and kernel profiles in it, a line each, and the command that reads each. Of a memory
+    snapshot (torch.cuda.memory._dump_snapshot): what holds memory at its end and at the peak, and what is free.
 
     \b
     Examples:
@@ -50,6 +51,8 @@ def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, l
         _tell_folder(Path(path), fmt, is_asked_more=stats or lenient)
         return
     load_numpy()
+    if _tell_snapshot(Path(path), fmt):
+        return
     from profkit.ingest.read import read_traces
 
     with ReadingProgress() as progress:
@@ -61,6 +64,24 @@ def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, l
         click.echo(json.dumps(contents[0] if len(contents) == 1 else contents, indent=1))
         return
     click.echo("\n\n".join(map(_as_text, contents)))
+
+
+def _tell_snapshot(path: Path, fmt: str) -> bool:
+    """Print what a memory snapshot holds; False where the file is no pickle."""
+    from profkit.ingest.snapshot.reader import is_pickle, read_snapshot
+
+    if not is_pickle(path):
+        return False
+    snapshot = read_snapshot(path)
+    if fmt == "json":
+        from msgspec import to_builtins
+
+        click.echo(json.dumps(to_builtins(snapshot), indent=1))
+        return True
+    from profkit.cli.shared.snapshot import lines_of
+
+    click.echo("\n".join(map(clean, lines_of(snapshot))))
+    return True
 
 
 def _tell_folder(folder: Path, fmt: str, *, is_asked_more: bool) -> None:

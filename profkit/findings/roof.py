@@ -55,3 +55,23 @@ ABOVE_ROOF: Final = FindingKind(
     proof="profkit ncu on one such kernel: it counts instructions and bytes.",
     fixes=("tell us the operator, its shapes and the device: the formula is wrong",),
 )
+
+UNALIGNED: Final = FindingKind(
+    id="kernel.unaligned",
+    title="sizes of matrix products are no multiples of what matrix units load",
+    is_about_work=True,
+    meaning="Matrix units are fed 16 bytes at a time: 8 numbers of bf16 or fp16, 16 of fp8, 4 of tf32. Where a row of a matrix is no multiple of that (a vocabulary of 50,257, a hidden size of 1,001), the next row begins between two loads, and the library takes a kernel with narrower loads, or one without matrix units.",
+    measured="From recorded shapes and strides: the distance of rows in memory of both factors and of the result, for products in bf16, fp16, fp8 and tf32 on an NVIDIA device; products with a vector, and kernels whose names say wide loads (align8), are left out. What aligned sizes save at most: the time beyond what the products would take at the share of their roof that the other products of the trace reach, or good kernels (`kernel.below_roof`).",
+    thresholds={
+        "window": Threshold(0.02, "aligned sizes could save {} of the window", "chosen: the severity low"),
+    },
+    lookalikes=(
+        "small products are slow whatever their sizes: they cannot fill the device",
+        "libraries may pad inside, or have a good kernel for the size: then the gain is less",
+    ),
+    proof="Run the product alone with both sizes (torch.utils.benchmark), the padded one against the present one: the time falls by what padding gives.",
+    fixes=(
+        "pad the size in the model to a multiple of 8 (bf16, fp16), better of 64: a larger embedding and output layer whose last rows are never used",
+        "pad ragged batches to a multiple of 8 tokens where the number of tokens is the size of a row",
+    ),
+)

@@ -169,9 +169,14 @@ class DeviceSpans(Table, frozen=True, kw_only=True):
 
 
 class MemoryEvents(Table, frozen=True, kw_only=True):
-    """Allocator events; `device_type` 0 is the host, 1 CUDA; `n_bytes` is negative for a free."""
+    """Allocator events; `device_type` 0 is the host, 1 CUDA; `n_bytes` is negative for a free.
+
+    `address` and the totals after the event are -1 where the trace does not say.
+    """
 
     start_ns: I64
+    thread: I32
+    address: I64
     n_bytes: I64
     allocated_bytes: I64
     reserved_bytes: I64

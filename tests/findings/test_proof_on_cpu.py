@@ -17,6 +17,7 @@ NEEDS_A_DEVICE = {
     "h2d.exposed",
     "d2h.exposed",
     "memory.pressure",
+    "memory.fragmented",
     "memory.warmup",
     "kernel.layout",
     "precision.fallback",

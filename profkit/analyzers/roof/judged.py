@@ -9,6 +9,7 @@ from profkit.analyzers.base import Analyzer
 from profkit.analyzers.roof.distance import Distance
 from profkit.analyzers.roof.measured import measure
 from profkit.analyzers.roof.shown import NAMES, mfu_sentence, present, rate_of, step_sentence
+from profkit.analyzers.roof.unaligned import unaligned
 from profkit.analyzers.roof.uses import Family
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF
@@ -40,10 +41,16 @@ def _fix(family: Family) -> str:
 
 
 def judge(result: Distance) -> tuple[Finding, ...]:
-    """The family that its roof leaves most of, and whether the roof is wrong."""
+    """The family that its roof leaves most of, products of unaligned sizes, and whether the roof is wrong."""
     above = _above(result)
-    if above or result.peak is None or result.judged_share < BELOW_ROOF.limit("judged"):
+    if above or result.peak is None:
         return above
+    return (*_low(result), *unaligned(result))
+
+
+def _low(result: Distance) -> tuple[Finding, ...]:
+    if result.judged_share < BELOW_ROOF.limit("judged"):
+        return ()
     low = [
         family
         for family in result.families

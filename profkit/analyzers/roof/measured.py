@@ -18,6 +18,7 @@ from profkit.model.names import Precision, precision_of
 from profkit.model.trace import CallKind, Kind, Signature, Trace
 from profkit.roof.counted import Counted, counted
 from profkit.roof.formulas import PRODUCTS
+from profkit.roof.formulas.alignment import misfits
 from profkit.roof.peaks import Peak, peak_of
 from profkit.roof.roofline import roof_of
 from profkit.timeline import DeviceFacts, Facts
@@ -29,6 +30,7 @@ from profkit.timeline.told import told
 _FORMATS: Final = tuple(Precision)
 
 
+_ON_MATRIX_UNITS: Final = (Precision.FP16, Precision.BF16, Precision.FP8, Precision.TF32)
 _TEMPLATES: Final = ("triton_tem_", "triton_mm_")
 """Products of matrices and attention that torch.compile made: their arguments do not tell which is which."""
 _FULL: Final = (Precision.FP32, Precision.FP64)
@@ -174,6 +176,7 @@ def _uses(
                     is_recomputed=bool(value % 2),
                     kernel=trace.name(int(hottest[index])) if hottest[index] >= 0 else "",
                     roof=roof_of(call.work, peak, precision) if peak is not None else None,
+                    misfits=misfits(call.name, call.signature) if precision in _ON_MATRIX_UNITS else (),
                 )
             )
     return tuple(sorted(made, key=lambda use: -use.time_ns))

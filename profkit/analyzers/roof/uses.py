@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from profkit.model.names import Precision
+from profkit.roof.formulas.alignment import Misfit
 from profkit.roof.formulas.work import Work
 from profkit.roof.roofline import Limit, Roof
 
@@ -28,6 +29,8 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str
     """The kernel with most of this time; "" on a CPU."""
     roof: Roof | None
+    misfits: tuple[Misfit, ...] = ()
+    """Of a product in a format of the matrix units: the sides that leave rows in memory unaligned."""
 
     @property
     def flops(self) -> int | None:

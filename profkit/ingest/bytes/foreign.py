@@ -38,7 +38,8 @@ _BEGINNINGS: Final = (
 _PAGE: Final = Foreign("a page for a browser (HTML, XML or SVG)", "open it in a browser; " + _RECORD)
 _PICKLE: Final = Foreign(
     "a Python pickle: a memory snapshot or a checkpoint",
-    "https://pytorch.org/memory_viz opens a memory snapshot; profkit capture --memory records allocations in a trace",
+    "profkit info FILE says what holds memory in a memory snapshot, https://pytorch.org/memory_viz draws it;"
+    " profkit capture --memory records allocations in a trace",
 )
 _CHECKPOINT: Final = Foreign(
     "a PyTorch checkpoint",

@@ -10,7 +10,7 @@ from profkit.ingest.assemble.raw import Batch
 from profkit.ingest.kineto.columns import EXTRACTORS, rows_by_table, shared_columns
 from profkit.ingest.kineto.events import COMM_OP, EMBEDDING, Groups, decode_groups
 from profkit.ingest.kineto.fast_decoder import decode_usual
-from profkit.ingest.kineto.fields import Codes, InexactError, text_of
+from profkit.ingest.kineto.fields import Codes, InexactError, text_of, threads_of
 from profkit.ingest.kineto.sparse_columns import (
     counted_work,
     embeddings,
@@ -44,6 +44,8 @@ def _columns(groups: Groups) -> Batch:
     shared = shared_columns(tables, strings, threads)
     for table, rows in tables.items():
         batch.tables[table] = shared.get(table, {}) | EXTRACTORS[table](rows)
+        if table == "memory":
+            batch.tables[table]["thread"] = threads_of(rows, threads)
         if table == "kernels" and any(event.args is not None and event.args.collective for event in rows):
             batch.tables["collectives"] = kernel_collectives(rows, strings)
         if table == "ops" and COMM_OP in strings:

@@ -200,6 +200,7 @@ def _memory(rows: list[Event]) -> Columns:
     args = args_of(rows)
     return {
         "start_ns": starts(rows),
+        "address": integers(args, "address"),
         "n_bytes": integers(args, "memory_bytes"),
         "allocated_bytes": integers(args, "allocated"),
         "reserved_bytes": integers(args, "reserved"),

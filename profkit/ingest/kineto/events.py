@@ -39,6 +39,7 @@ class Args(msgspec.Struct, gc=False):
     old_external_id: Any = msgspec.field(name="external id", default=ABSENT)
     collective: Any = msgspec.field(name="Collective name", default=None)
     memory_bytes: Any = msgspec.field(name="Bytes", default=0)
+    address: Any = msgspec.field(name="Addr", default=ABSENT)
     allocated: Any = msgspec.field(name="Total Allocated", default=ABSENT)
     reserved: Any = msgspec.field(name="Total Reserved", default=ABSENT)
     device_type: Any = msgspec.field(name="Device Type", default=0)

@@ -31,7 +31,7 @@ _COLLECTIVE: Final = (
 _AUTOGRAD: Final = ("sequence", "forward_thread")
 _FRAME: Final = ("frame_id", "parent_id", "module_id")
 _KERNEL: Final = (*_COPY, "grid", "block", *_COLLECTIVE)
-_MEMORY: Final = ("memory_bytes", "allocated", "reserved", "device_type", "device_id")
+_MEMORY: Final = ("address", "memory_bytes", "allocated", "reserved", "device_type", "device_id")
 _ARGUMENTS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     (("cpu_op", "Operator"), _IDS),
     (("python_function",), _FRAME),

@@ -1,0 +1,173 @@
+"""A snapshot's file to a `Snapshot`: every value is checked where it is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from profkit import files
+from profkit.allocator import collector_paused
+from profkit.errors import TraceFormatError, TraceNotFoundError
+from profkit.ingest.numbers import MOST_BYTES, whole
+from profkit.ingest.snapshot.plain_pickle import MAGIC, NotPlainError, loads
+from profkit.ingest.snapshot.summed import Block, Event, Place, device_of
+from profkit.ingest.texts import LONGEST_LABEL, trimmed
+from profkit.model.code import CodePlace
+from profkit.model.snapshot import Snapshot
+from profkit.redact import redacted_text
+from profkit.timeline.code.frames import read_frame
+
+MOST_SNAPSHOT_BYTES: Final = 512 * 2**20
+"""Chosen: 100,000 events with their stacks take 20 MB; the viewer of PyTorch has trouble from some 100 MB on."""
+MOST_ROWS: Final = 3_000_000
+"""Blocks and events that are looked at. Chosen: parts of a pickle may be shared, so that a small one has any number."""
+_MOST_DEVICES: Final = 256
+_HINT: Final = "torch.cuda.memory._dump_snapshot('snapshot.pickle') writes the snapshots that profkit reads"
+_NO_PLACE: Final = Place("", is_own=False)
+
+
+def is_pickle(path: Path) -> bool:
+    """Whether a regular file begins as a pickle of today's protocols; raises nothing."""
+    try:
+        return files.read_head(path, 2) in MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def read_snapshot(path: Path, *, source: str = "") -> Snapshot:
+    """The snapshot in a file; raises TraceFormatError for what is none, TraceNotFoundError for what cannot be read."""
+    shown = source or str(path)
+    try:
+        data = files.read_small(path, MOST_SNAPSHOT_BYTES)
+    except OSError as error:
+        raise TraceNotFoundError(f"{shown}: {error.strerror or error}") from error
+    with collector_paused():
+        try:
+            value = loads(data)
+        except NotPlainError as error:
+            hint = f"profkit runs nothing of a pickle, and reads no checkpoints; {_HINT}"
+            raise TraceFormatError(f"{shown} is a Python pickle, but no memory snapshot: {error}", hint=hint) from error
+        return _Reader(shown).snapshot(value, len(data))
+
+
+class _Reader:
+    """What is shared by the rows of one file: the places of its stacks."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.n_left = MOST_ROWS
+        self.places: dict[int, Place] = {}
+        self.frames: dict[int, Place | None] = {}
+
+    def snapshot(self, value: Any, n_bytes: int) -> Snapshot:
+        """The snapshot that a file's value is."""
+        given = value if isinstance(value, dict) else {"segments": value}
+        segments = given.get("segments")
+        if not isinstance(segments, list) or not all(isinstance(one, dict) and "blocks" in one for one in segments):
+            raise TraceFormatError(
+                f"{self.source} is a Python pickle, but no memory snapshot: it has no segments", hint=_HINT
+            )
+        blocks: dict[int, list[list[Block]]] = {}
+        for segment in self._rows(segments):
+            device = whole(segment.get("device"), 0, _MOST_DEVICES - 1)
+            if device is not None:
+                blocks.setdefault(device, []).append(self._blocks(segment))
+        traces = given.get("device_traces")
+        events = {
+            device: list(self._events(trace))
+            for device, trace in enumerate(traces[:_MOST_DEVICES] if isinstance(traces, list) else ())
+        }
+        found = [
+            device_of(device, blocks.get(device, []), events.get(device, []))
+            for device in sorted({*blocks, *(device for device, mine in events.items() if mine)})
+        ]
+        return Snapshot(
+            source=self.source,
+            n_bytes=n_bytes,
+            has_stacks=any(place.where for place in self.places.values()),
+            devices=tuple(found),
+        )
+
+    def _rows(self, rows: Any) -> Iterator[dict[str, Any]]:
+        if not isinstance(rows, list | tuple):
+            return
+        self.n_left -= len(rows)
+        if self.n_left < 0:
+            raise TraceFormatError(f"{self.source} has more than {MOST_ROWS:,} blocks and events", hint=_HINT)
+        yield from (row for row in rows if isinstance(row, dict))
+
+    def _blocks(self, segment: dict[str, Any]) -> list[Block]:
+        return [
+            Block(
+                size=_size(block.get("size")),
+                requested=whole(block.get("requested_size"), 0, MOST_BYTES),
+                state=_text(block.get("state")),
+                place=self._place(_stack(block)),
+            )
+            for block in self._rows(segment.get("blocks"))
+        ]
+
+    def _events(self, trace: Any) -> Iterator[Event]:
+        for event in self._rows(trace):
+            action = event.get("action")
+            if isinstance(action, str):
+                yield Event(
+                    action=action,
+                    address=whole(event.get("addr"), 0, 2**64 - 1) or 0,
+                    size=_size(event.get("size")),
+                    free=whole(event.get("device_free"), 0, MOST_BYTES),
+                    place=self._place(event.get("frames")) if action == "alloc" else _NO_PLACE,
+                )
+
+    def _place(self, frames: Any) -> Place:
+        """The innermost frame of the user's own code in a stack, else its innermost of Python at all."""
+        if not isinstance(frames, list) or not frames:
+            return _NO_PLACE
+        if id(frames) in self.places:
+            return self.places[id(frames)]
+        first = _NO_PLACE
+        for frame in frames:
+            place = self._frame(frame)
+            if place is not None and place.is_own:
+                first = place
+                break
+            if place is not None and not first.where:
+                first = place
+        self.places[id(frames)] = first
+        return first
+
+    def _frame(self, frame: Any) -> Place | None:
+        if id(frame) not in self.frames:
+            self.frames[id(frame)] = _read(frame)
+        return self.frames[id(frame)]
+
+
+def _read(frame: Any) -> Place | None:
+    if not isinstance(frame, dict):
+        return None
+    file, function = frame.get("filename"), frame.get("name")
+    if not isinstance(file, str) or not isinstance(function, str) or ".py" not in file:
+        return None  # of C++
+    file, function = (redacted_text(trimmed(text, LONGEST_LABEL)) for text in (file, function))
+    line = whole(frame.get("line"), 0, 10**9 - 1) or 0
+    told = read_frame(f"{file}({line}): {function}", {})
+    if told is None:
+        return None
+    return Place(CodePlace(file=told.file, function=told.function, line=line).name, is_own=told.is_own)
+
+
+def _stack(block: dict[str, Any]) -> Any:
+    """The stack of a block; before torch 2.1 it stands in the history of the block."""
+    history = block.get("history")
+    if "frames" not in block and isinstance(history, list) and history and isinstance(history[-1], dict):
+        return history[-1].get("frames")
+    return block.get("frames")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _size(value: object) -> int:
+    return whole(value, 0, MOST_BYTES) or 0
