@@ -45,7 +45,7 @@ RECOMPILE: Final = FindingKind(
     late_word="compiling",
     supersedes=_IS_THE_HOSTS,
     meaning="A compiled function holds for what it was compiled with: shapes, Python numbers, types. What differs is compiled again, which takes seconds, until the limit of recompilations (8 by default) is reached; from then on the function runs uncompiled.",
-    measured="Ranges of the compiler (dynamo's compile_inner) on the threads of the step. On a GPU, the idle time inside them counts; on a CPU, all of it. With compilations in two steps or more it recurs; in one, it may be the first use of a function.",
+    measured="Ranges of the compiler (dynamo's compile_inner) on the threads of the step. On a GPU, the idle time inside them counts; on a CPU, all of it. It recurs with compilations in two steps or more, not all in the first half of the window; else it may be the first use of functions.",
     thresholds={
         "window": _WORTH,
         "steps": Threshold(2, "it recurs with compilations in {} steps or more", "chosen", ""),

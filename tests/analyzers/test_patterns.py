@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
@@ -107,6 +108,52 @@ def test_time_in_the_compiler_is_no_compute() -> None:
     with_it, _ = triage_trace(trace_of(on_cpu(compiling, tracing)))
     without, _ = triage_trace(trace_of(on_cpu()))
     assert with_it.devices[0].budget.compute == without.devices[0].budget.compute
+
+
+def test_compilations_in_the_first_steps_only_may_be_warm_up() -> None:
+    def compiling(*steps: int) -> list[Row]:
+        at = [row for step in steps for row in each_step("", 300, 700, steps=range(step, step + 1))]
+        return on_cpu(*(operator("_compile.compile_inner (dynamo_timed)", one.start_ns, one.end_ns) for one in at))
+
+    early, late = found(compiling(0, 1), "host.recompile"), found(compiling(0, 6), "host.recompile")
+    assert early.confidence < late.confidence
+    assert early.fix == "record again after warm-up: this is in the first steps only"
+    assert "mark_dynamic" in late.fix
+
+
+def with_a_long_step(doing: Row | None = None, *each: Row) -> list[Row]:
+    """Eight steps on a CPU, all work but for step 3: there the host stops for 5.6 ms. `doing`: what it does then."""
+    rows = list(each)
+    at = BASE
+    for step in range(N_STEPS):
+        length = (6 if step == 3 else 1) * STEP
+        rows.append(span(f"ProfilerStep#{step}", at, at + length))
+        rows.append(operator("aten::mm", at + 10 * US, at + (200 if step == 3 else 900) * US))
+        if step == 3 and doing is not None:
+            rows.append(replace(doing, start_ns=at + 200 * US, end_ns=at + 5800 * US))
+        at += length
+    return rows
+
+
+def test_a_long_stop_of_unknown_cause_forbids_a_verdict() -> None:
+    _, verdict = triage_trace(trace_of(with_a_long_step()))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert verdict.findings[0].id == "host.stall"
+
+
+def test_a_long_stop_of_the_collector_is_named_and_no_start_up() -> None:
+    small = each_step("Python GC (generation 1)", 920, 960, steps=range(3))
+    rank, verdict = triage_trace(trace_of(with_a_long_step(span("Python GC (generation 2)", 0, 1), *small)))
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert verdict.headline.startswith("Python's garbage collector stops the step")
+    assert "host.stall" not in [one.id for one in rank.findings], "it is said once"
+
+
+@pytest.mark.parametrize("name", ["Python GC (generation 2)", "_compile.compile_inner (dynamo_timed)"])
+def test_a_long_stop_that_came_once_still_forbids_a_verdict(name: str) -> None:
+    doing = span(name, 0, 1) if "GC" in name else operator(name, 0, 1)
+    _, verdict = triage_trace(trace_of(with_a_long_step(doing)))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
 
 
 def optimizer(kind: str, n: int) -> list[Row]:
