@@ -97,6 +97,19 @@ def test_compilations_in_several_steps_recur() -> None:
     assert "mark_dynamic" in one.fix
 
 
+def test_what_to_run_next_says_what_changes_or_why() -> None:
+    pauses = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800)), "host.gc").next_tools[0]
+    assert pauses.command.startswith("profkit capture")
+    assert pauses.purpose.startswith("change that, then record again")
+    rows = [
+        operator("_compile.compile_inner (dynamo_timed)", row.start_ns, row.end_ns) for row in each_step("", 300, 700)
+    ]
+    assert found(on_cpu(*rows), "host.recompile").next_tools[0].command.startswith("env TORCH_LOGS=recompiles ")
+    once = found(on_cpu(rows[0]), "host.recompile").next_tools[0]
+    assert once.purpose == "do compilations come back in later steps?"
+    assert once.command.startswith("profkit capture")
+
+
 def test_compilations_in_one_step_may_be_warm_up() -> None:
     rows = on_cpu(operator("_compile.compile_inner (dynamo_timed)", BASE + 300 * US, BASE + 700 * US))
     assert "warm-up" in found(rows, "host.recompile").fix

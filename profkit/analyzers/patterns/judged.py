@@ -6,9 +6,10 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.patterns.measured import Patterns, Taken
-from profkit.findings.patterns import GC, RECOMPILE
+from profkit.analyzers.tools import recapture
+from profkit.findings.patterns import CONVERSIONS, GC, RECOMPILE
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.units import format_count, format_fraction, format_ns
 
 _PAUSE: Final = 0.9
@@ -60,6 +61,29 @@ def _found(scope: Scope, taken: Taken) -> Finding:
             ),
         ),
         fix=f"record again after warm-up: this is in {over} only" if over and kind is RECOMPILE else kind.fixes[0],
+        next_tools=(_next(scope, taken, is_over=bool(over)),),
+    )
+
+
+def _next(scope: Scope, taken: Taken, *, is_over: bool) -> NextTool:
+    """What to run next: where all of it may be over, the steps after it; else the same capture with the change."""
+    kind = taken.pattern.kind
+    flags = "--shapes" if kind is CONVERSIONS else ""
+    if is_over:
+        _, several = taken.pattern.what
+        return recapture(scope, f"do {several} come back in later steps?", "the same finding in other steps")
+    if kind is RECOMPILE:
+        return NextTool(
+            name="torch.compile",
+            line=scope.command.under("env TORCH_LOGS=recompiles"),
+            purpose="which guard fails at each compilation, and for which value?",
+            look_for="the same guard again and again: a size, a number of Python, a type",
+        )
+    return recapture(
+        scope,
+        "change that, then record again: how much shorter is the step?",
+        "this finding gone; profkit compare OLD NEW says what it gave",
+        flags=flags,
     )
 
 
