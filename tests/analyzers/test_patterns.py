@@ -162,6 +162,17 @@ def test_a_long_stop_of_the_collector_is_named_and_no_start_up() -> None:
     assert "host.stall" not in [one.id for one in rank.findings], "it is said once"
 
 
+@pytest.mark.parametrize(("waits", "is_said"), [(0.9, True), (0.7, False)])
+def test_a_long_stop_of_a_thread_without_a_core(waits: float, is_said: bool) -> None:
+    """The stop is about half of the window: of 90 % of waiting most of it must be such, of 70 % not."""
+    told = {"span_ns": 1000, "run_ns": 50, "wait_ns": round(1000 * waits)}
+    _, verdict = triage_trace(trace_of(with_a_long_step(), profkit_scheduling=told))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert ("the training thread waits for a core for 90.0 % of the time" in verdict.headline) == is_said
+    assert ("start-up" in verdict.headline) != is_said
+    assert ("host.contention" in [one.id for one in verdict.findings]) == is_said
+
+
 @pytest.mark.parametrize("name", ["Python GC (generation 2)", "_compile.compile_inner (dynamo_timed)"])
 def test_a_long_stop_that_came_once_still_forbids_a_verdict(name: str) -> None:
     doing = span(name, 0, 1) if "GC" in name else operator(name, 0, 1)
