@@ -245,8 +245,26 @@ def nested(name: str, **args: Any) -> list[Row]:
 
 def test_forward_operators_inside_the_backward_pass_are_computed_again() -> None:
     one = found(backward(*nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)), "work.recompute")
-    assert one.evidence[0].value == N_STEPS * 200 * US
-    assert one.fraction == pytest.approx(0.2)
+    assert one.evidence[0].value == N_STEPS * 300 * US  # from the node's start, where its hook begins
+    assert one.fraction == pytest.approx(0.3)
+
+
+def test_what_leads_to_the_work_that_is_done_again_costs_too() -> None:
+    """From 300 us on the node's hook runs, from 400 to 600 a forward operator, from 650 to 700 the backward one."""
+    own = [
+        operator("aten::mm", BASE + step * STEP + 650 * US, BASE + step * STEP + 700 * US) for step in range(N_STEPS)
+    ]
+    again = nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)
+    one = found(backward(*again, *own), "work.recompute")
+    assert one.evidence[0].value == N_STEPS * 300 * US
+
+
+def test_work_before_the_work_that_is_done_again_costs_nothing() -> None:
+    own = [
+        operator("aten::mm", BASE + step * STEP + 300 * US, BASE + step * STEP + 350 * US) for step in range(N_STEPS)
+    ]
+    again = nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)
+    assert found(backward(*again, *own), "work.recompute").evidence[0].value == N_STEPS * 250 * US
 
 
 @pytest.mark.parametrize(

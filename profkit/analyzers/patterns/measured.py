@@ -50,7 +50,7 @@ PATTERNS: Final = (
         ("step of an optimizer", "steps of an optimizer"),
     ),
     Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
-    Pattern(RECOMPUTATION, ranges.recomputed, False, ("operator", "operators")),
+    Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
     Pattern(MATH_ATTENTION, ranges.math_attention, False, ("call", "calls")),
     Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions")),
 )
