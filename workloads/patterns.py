@@ -2,7 +2,8 @@
 
     python -m workloads.patterns gc [--healthy] [--steps 40]
 
-The flaws are those of `profkit explain host.gc` and its neighbours. Prints the mean step as a line of JSON.
+The flaws are those of `profkit explain host.gc` and its neighbours. Prints the mean and the median
+step as a line of JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from workloads.heap import warm_heap
+
 CASES: Final = ("gc", "recompile", "contention", "threads", "optimizer", "casts", "recompute")
 _WIDTH: Final = 128
 _N_LAYERS: Final = 12
@@ -32,6 +35,7 @@ _N_NEW: Final = 60_000
 _N_BURNERS: Final = 8
 _N_THREADS: Final = 32
 _SKIPPED: Final = 3
+_HEAP_BYTES: Final = 256 * 2**20
 
 
 def layers(case: str) -> nn.Sequential:
@@ -60,8 +64,9 @@ def burners(count: int) -> Iterator[None]:
             one.wait()
 
 
-def train(case: str, *, is_flawed: bool, n_steps: int) -> list[float]:
-    """The seconds of each step."""
+def steps(case: str, *, is_flawed: bool, n_steps: int) -> Iterator[float]:
+    """Trains and gives the seconds of each step; those of two twins can take turns, but for "gc" and "threads"."""
+    warm_heap(_HEAP_BYTES)
     torch.manual_seed(0)
     torch.set_num_threads(_N_THREADS if case == "threads" and is_flawed else 1)
     gc.collect()
@@ -78,7 +83,7 @@ def train(case: str, *, is_flawed: bool, n_steps: int) -> list[float]:
         optimizer = torch.optim.AdamW(model.parameters(), fused=not is_flawed)
     called = torch.compile(model, backend="eager", dynamic=False) if case == "recompile" else model
     width = next(model.parameters()).shape[-1]
-    seconds, kept = [], []
+    kept: list[list[list[int]]] = []
     for step in range(n_steps):
         begin = time.perf_counter()
         n_rows = _BATCH.get(case, 64) + (step if case == "recompile" and is_flawed else 0)
@@ -91,9 +96,8 @@ def train(case: str, *, is_flawed: bool, n_steps: int) -> list[float]:
         outputs.float().square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        seconds.append(time.perf_counter() - begin)
+        yield time.perf_counter() - begin
     del old
-    return seconds
 
 
 def main() -> None:
@@ -109,9 +113,10 @@ def main() -> None:
         config.recompile_limit = config.accumulated_recompile_limit = 1000
     is_flawed = not chosen.healthy
     with burners(_N_BURNERS if chosen.case == "contention" and is_flawed else 0):
-        seconds = train(chosen.case, is_flawed=is_flawed, n_steps=chosen.steps)
-    mean_ms = 1e3 * statistics.mean(seconds[_SKIPPED:])
-    print(json.dumps({"case": chosen.case, "is_flawed": is_flawed, "step_mean_ms": round(mean_ms, 3)}))
+        seconds = list(steps(chosen.case, is_flawed=is_flawed, n_steps=chosen.steps))
+    steps_ms = [1e3 * each for each in seconds[_SKIPPED:]]
+    times = {"step_mean_ms": round(statistics.mean(steps_ms), 3), "step_p50_ms": round(statistics.median(steps_ms), 3)}
+    print(json.dumps({"case": chosen.case, "is_flawed": is_flawed, **times}))
 
 
 if __name__ == "__main__":
