@@ -31,7 +31,7 @@ from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.code import Code, carried, matched, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
-from profkit.verdict import Case, capped, decide, in_unprofiled_time
+from profkit.verdict import Case, capped, decide, in_unprofiled_time, said_once
 
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
@@ -212,8 +212,8 @@ def _of(found: dict[str, Any], kind: type[Any]) -> Any:
 
 
 def _ranked(findings: list[Finding], facts: Facts) -> tuple[Finding, ...]:
-    """The findings, the gravest first."""
-    ranked = sorted(findings, key=lambda f: (f.severity.rank, -f.fraction))
+    """The findings, the gravest first; none on what another one names."""
+    ranked = sorted(said_once(findings), key=lambda f: (f.severity.rank, -f.fraction))
     return tuple(replace(f, rank=facts.trace.meta.rank) for f in ranked)
 
 

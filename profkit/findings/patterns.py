@@ -45,7 +45,7 @@ RECOMPILE: Final = FindingKind(
     late_word="compiling",
     supersedes=_IS_THE_HOSTS,
     meaning="A compiled function holds for what it was compiled with: shapes, Python numbers, types. What differs is compiled again, which takes seconds, until the limit of recompilations (8 by default) is reached; from then on the function runs uncompiled.",
-    measured="Ranges of the compiler (dynamo's compile_inner) on the threads of the step. On a GPU, the idle time inside them counts; on a CPU, all of it. With compilations in two steps or more it recurs; in one, it may be the first use of a function.",
+    measured="Ranges of the compiler (dynamo's compile_inner) on the threads of the step. On a GPU, the idle time inside them counts; on a CPU, all of it. It recurs with compilations in two steps or more, not all in the first half of the window; else it may be the first use of functions.",
     thresholds={
         "window": _WORTH,
         "steps": Threshold(2, "it recurs with compilations in {} steps or more", "chosen", ""),
@@ -128,8 +128,9 @@ RECOMPUTATION: Final = FindingKind(
     title="the backward pass computes activations again",
     is_about_work=True,
     meaning="Activation checkpointing keeps less in memory and pays with a second forward pass: about a third more compute where all of the model is checkpointed. Where memory is free, that is time for nothing.",
-    measured="Operators of the forward side (they have an autograd number and no forward thread) inside backward nodes. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, their own.",
+    measured="Operators of the forward side (they have an autograd number and no forward thread) inside backward nodes. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, their own and that of the Python before each.",
     thresholds={"window": _WORTH_WORK},
+    notes=("what checkpointing costs in the forward pass is not in the time shown: Python, weighty on small layers",),
     lookalikes=("gradients of gradients also run forward operators inside the backward pass",),
     proof="Turn checkpointing off for half of the layers: the step becomes shorter by about half of the time shown, if memory allows it.",
     fixes=(
@@ -161,6 +162,7 @@ CONVERSIONS: Final = FindingKind(
     meaning="Autocast converts the weights of each layer in every forward pass (once per step with its cache, with activation checkpointing again), and where layers of different precision follow each other, activations too. Each conversion reads and writes the whole tensor.",
     measured="Operators aten::_to_copy from one floating-point format to another, by recorded types. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, their own.",
     thresholds={"window": _WORTH_WORK},
+    notes=("weights in bf16 also halve what gradients and the optimizer move: that gain is not in the time shown",),
     lookalikes=("a batch that arrives as float32 is converted once: that is cheap",),
     proof="Keep the weights in bfloat16 (model.to(torch.bfloat16), or FSDP's mixed precision): these conversions are gone.",
     fixes=(

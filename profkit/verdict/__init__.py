@@ -5,6 +5,7 @@ what their kinds say of each other. Logic: docs/method.md, section 4.
 """
 
 from profkit.verdict.case import MOSTLY_WORK, Case
+from profkit.verdict.compete import said_once
 from profkit.verdict.decide import decide
 from profkit.verdict.shown import CHEAPER_WORK, LEAVE_IT, capped, of_mean_step, ruled_out
 from profkit.verdict.unprofiled import in_unprofiled_time
@@ -19,4 +20,5 @@ __all__ = [
     "in_unprofiled_time",
     "of_mean_step",
     "ruled_out",
+    "said_once",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -10,6 +11,8 @@ from profkit.findings import kind_of
 from profkit.findings.kind import Way
 from profkit.model.finding import Finding
 
+UNSURE: Final = 0.5
+"""Confidence up to which a finding takes no other one's place (chosen: what is in one step only has it)."""
 Explains = Callable[[Finding, Finding], float]
 """The share (0-1) of the second finding's time that the first one explains; negative: it is not known."""
 
@@ -34,6 +37,12 @@ def superseding(
         ),
         None,
     )
+
+
+def said_once(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings of one trace without those that another one names, if that one is sure enough to stand for both."""
+    sure = [finding for finding in findings if finding.confidence > UNSURE]
+    return tuple(one for one in findings if superseding(one, sure, Way.SAID_ONCE) is None)
 
 
 def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True) -> list[Finding]:

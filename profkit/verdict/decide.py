@@ -14,6 +14,7 @@ from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY
 from profkit.findings.host import STALL
 from profkit.findings.kernels import FALLBACK, NO_TF32
 from profkit.findings.memory import WARMUP
+from profkit.findings.patterns import CONTENTION
 from profkit.findings.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding, Severity
@@ -42,6 +43,9 @@ _STARTING: Final = {
     STALL.id: (UNEXPLAINED, "this trace cannot show whether that is start-up"),
 }
 """What start-up looks like, the share of the window from which it forbids a verdict (trials are no step), and why."""
+_STARVED: Final = "the training thread waits for a core for {} of the time: record again where cores are free"
+_MOST_OF_IT: Final = 0.5
+"""Chosen: of a stall, as in findings that name one."""
 
 
 def decide(case: Case) -> Verdict:
@@ -53,7 +57,9 @@ def decide(case: Case) -> Verdict:
     stall = _starting(case, top)
     unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
     if stall is not None:
-        return _inconclusive(case, causes, f"{stall.title}; {_STARTING[stall.id][1]}", stall)
+        starved = _starved(case, stall)
+        why = _STARTING[stall.id][1] if starved is None else _STARVED.format(format_fraction(starved.fraction))
+        return _inconclusive(case, causes if starved is None else [starved, *causes], f"{stall.title}; {why}", stall)
     if unexplained >= max(UNEXPLAINED, top.fraction if top else 0):
         said = format_fraction(case.budget.shown("idle_dependency", "idle_unknown"))
         why = f"{said} of the window is idle time of unknown cause"
@@ -86,6 +92,13 @@ def _starting(case: Case, top: Finding | None) -> Finding | None:
         ),
         None,
     )
+
+
+def _starved(case: Case, stall: Finding) -> Finding | None:
+    """The wait for a core that most of a stall must be: two shares have in common what exceeds the whole."""
+    waits = next((finding for finding in case.findings if finding.id == CONTENTION.id), None)
+    is_most = waits is not None and waits.fraction + stall.fraction - 1 >= _MOST_OF_IT * stall.fraction
+    return waits if stall.id == STALL.id and is_most else None
 
 
 def _weight(case: Case, finding: Finding) -> float:

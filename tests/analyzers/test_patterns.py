@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
@@ -96,6 +97,19 @@ def test_compilations_in_several_steps_recur() -> None:
     assert "mark_dynamic" in one.fix
 
 
+def test_what_to_run_next_says_what_changes_or_why() -> None:
+    pauses = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800)), "host.gc").next_tools[0]
+    assert pauses.command.startswith("profkit capture")
+    assert pauses.purpose.startswith("change that, then record again")
+    rows = [
+        operator("_compile.compile_inner (dynamo_timed)", row.start_ns, row.end_ns) for row in each_step("", 300, 700)
+    ]
+    assert found(on_cpu(*rows), "host.recompile").next_tools[0].command.startswith("env TORCH_LOGS=recompiles ")
+    once = found(on_cpu(rows[0]), "host.recompile").next_tools[0]
+    assert once.purpose == "do compilations come back in later steps?"
+    assert once.command.startswith("profkit capture")
+
+
 def test_compilations_in_one_step_may_be_warm_up() -> None:
     rows = on_cpu(operator("_compile.compile_inner (dynamo_timed)", BASE + 300 * US, BASE + 700 * US))
     assert "warm-up" in found(rows, "host.recompile").fix
@@ -107,6 +121,63 @@ def test_time_in_the_compiler_is_no_compute() -> None:
     with_it, _ = triage_trace(trace_of(on_cpu(compiling, tracing)))
     without, _ = triage_trace(trace_of(on_cpu()))
     assert with_it.devices[0].budget.compute == without.devices[0].budget.compute
+
+
+def test_compilations_in_the_first_steps_only_may_be_warm_up() -> None:
+    def compiling(*steps: int) -> list[Row]:
+        at = [row for step in steps for row in each_step("", 300, 700, steps=range(step, step + 1))]
+        return on_cpu(*(operator("_compile.compile_inner (dynamo_timed)", one.start_ns, one.end_ns) for one in at))
+
+    early, late = found(compiling(0, 1), "host.recompile"), found(compiling(0, 6), "host.recompile")
+    assert early.confidence < late.confidence
+    assert early.fix == "record again after warm-up: this is in the first steps only"
+    assert "mark_dynamic" in late.fix
+
+
+def with_a_long_step(doing: Row | None = None, *each: Row) -> list[Row]:
+    """Eight steps on a CPU, all work but for step 3: there the host stops for 5.6 ms. `doing`: what it does then."""
+    rows = list(each)
+    at = BASE
+    for step in range(N_STEPS):
+        length = (6 if step == 3 else 1) * STEP
+        rows.append(span(f"ProfilerStep#{step}", at, at + length))
+        rows.append(operator("aten::mm", at + 10 * US, at + (200 if step == 3 else 900) * US))
+        if step == 3 and doing is not None:
+            rows.append(replace(doing, start_ns=at + 200 * US, end_ns=at + 5800 * US))
+        at += length
+    return rows
+
+
+def test_a_long_stop_of_unknown_cause_forbids_a_verdict() -> None:
+    _, verdict = triage_trace(trace_of(with_a_long_step()))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert verdict.findings[0].id == "host.stall"
+
+
+def test_a_long_stop_of_the_collector_is_named_and_no_start_up() -> None:
+    small = each_step("Python GC (generation 1)", 920, 960, steps=range(3))
+    rank, verdict = triage_trace(trace_of(with_a_long_step(span("Python GC (generation 2)", 0, 1), *small)))
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert verdict.headline.startswith("Python's garbage collector stops the step")
+    assert "host.stall" not in [one.id for one in rank.findings], "it is said once"
+
+
+@pytest.mark.parametrize(("waits", "is_said"), [(0.9, True), (0.7, False)])
+def test_a_long_stop_of_a_thread_without_a_core(waits: float, is_said: bool) -> None:
+    """The stop is about half of the window: of 90 % of waiting most of it must be such, of 70 % not."""
+    told = {"span_ns": 1000, "run_ns": 50, "wait_ns": round(1000 * waits)}
+    _, verdict = triage_trace(trace_of(with_a_long_step(), profkit_scheduling=told))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert ("the training thread waits for a core for 90.0 % of the time" in verdict.headline) == is_said
+    assert ("start-up" in verdict.headline) != is_said
+    assert ("host.contention" in [one.id for one in verdict.findings]) == is_said
+
+
+@pytest.mark.parametrize("name", ["Python GC (generation 2)", "_compile.compile_inner (dynamo_timed)"])
+def test_a_long_stop_that_came_once_still_forbids_a_verdict(name: str) -> None:
+    doing = span(name, 0, 1) if "GC" in name else operator(name, 0, 1)
+    _, verdict = triage_trace(trace_of(with_a_long_step(doing)))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
 
 
 def optimizer(kind: str, n: int) -> list[Row]:
@@ -174,8 +245,26 @@ def nested(name: str, **args: Any) -> list[Row]:
 
 def test_forward_operators_inside_the_backward_pass_are_computed_again() -> None:
     one = found(backward(*nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)), "work.recompute")
-    assert one.evidence[0].value == N_STEPS * 200 * US
-    assert one.fraction == pytest.approx(0.2)
+    assert one.evidence[0].value == N_STEPS * 300 * US  # from the node's start, where its hook begins
+    assert one.fraction == pytest.approx(0.3)
+
+
+def test_what_leads_to_the_work_that_is_done_again_costs_too() -> None:
+    """From 300 us on the node's hook runs, from 400 to 600 a forward operator, from 650 to 700 the backward one."""
+    own = [
+        operator("aten::mm", BASE + step * STEP + 650 * US, BASE + step * STEP + 700 * US) for step in range(N_STEPS)
+    ]
+    again = nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)
+    one = found(backward(*again, *own), "work.recompute")
+    assert one.evidence[0].value == N_STEPS * 300 * US
+
+
+def test_work_before_the_work_that_is_done_again_costs_nothing() -> None:
+    own = [
+        operator("aten::mm", BASE + step * STEP + 300 * US, BASE + step * STEP + 350 * US) for step in range(N_STEPS)
+    ]
+    again = nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)
+    assert found(backward(*again, *own), "work.recompute").evidence[0].value == N_STEPS * 250 * US
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,15 @@ class Forked:
     err: str
 
 
-def run_forked(folder: Path, scripts: list[tuple[str, ...]], *, out: Path | None = None) -> list[Forked]:
+def run_forked(
+    folder: Path, scripts: list[tuple[str, ...]], *, out: Path | None = None, options: tuple[str, ...] = ()
+) -> list[Forked]:
     """Run scripts to their ends, under one `profkit capture` if `out` names its folder; give what they wrote."""
     folder.mkdir()
     lines = "".join(json.dumps([str(SCRIPTS / script), *arguments]) + "\n" for script, *arguments in scripts)
     command = [sys.executable, "-c", FORKING, str(folder)]
     if out is not None:
-        command = [sys.executable, "-m", "profkit", "capture", "-o", str(out), "--", *command]
+        command = [sys.executable, "-m", "profkit", "capture", "-o", str(out), *options, "--", *command]
     subprocess.run(command, env=ENVIRONMENT, input=lines, text=True, check=False, capture_output=True, timeout=300)
     return [_forked(folder / str(number)) for number in range(len(scripts))]
 

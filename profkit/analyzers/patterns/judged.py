@@ -6,16 +6,18 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.patterns.measured import Patterns, Taken
-from profkit.findings.patterns import GC, RECOMPILE
+from profkit.analyzers.tools import recapture
+from profkit.findings.patterns import CONVERSIONS, GC, RECOMPILE
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.units import format_count, format_fraction, format_ns
 
 _PAUSE: Final = 0.9
 _WORK: Final = 0.8
+_ONE_HAS_MOST: Final = 0.6
 _ONCE: Final = 0.5
-"""Confidences: a pause costs all its time, work that a setting spares may leave some, what is seen in one step may
-never come again (chosen)."""
+"""Confidences: a pause costs all its time, work that a setting spares may leave some; where one pause has more than half
+of the time, these steps do not show how often such a one comes; what is in one step may never come again (chosen)."""
 
 
 def judge(result: Patterns) -> tuple[Finding, ...]:
@@ -30,7 +32,7 @@ def judge(result: Patterns) -> tuple[Finding, ...]:
 def _found(scope: Scope, taken: Taken) -> Finding:
     kind = taken.pattern.kind
     fraction = scope.fraction(taken.cost_ns)
-    is_once = scope.n_steps > 1 and taken.n_steps < RECOMPILE.limit("steps") and kind in (GC, RECOMPILE)
+    over = _over(scope, taken)
     device = "the step is" if scope.is_cpu else "the GPU is"
     doing = "stopped" if scope.is_cpu else "idle"
     statement = (
@@ -40,7 +42,7 @@ def _found(scope: Scope, taken: Taken) -> Finding:
     )
     return kind.found(
         fraction=fraction,
-        confidence=_ONCE if is_once else _PAUSE if taken.pattern.is_pause else _WORK,
+        confidence=_ONCE if over else _confidence(taken),
         recoverable_ns=scope.per_step(taken.cost_ns),
         evidence=(
             Evidence(
@@ -58,8 +60,48 @@ def _found(scope: Scope, taken: Taken) -> Finding:
                 unit="count",
             ),
         ),
-        fix="record again after warm-up: this is in one step only" if is_once and kind is RECOMPILE else kind.fixes[0],
+        fix=f"record again after warm-up: this is in {over} only" if over and kind is RECOMPILE else kind.fixes[0],
+        next_tools=(_next(scope, taken, is_over=bool(over)),),
     )
+
+
+def _next(scope: Scope, taken: Taken, *, is_over: bool) -> NextTool:
+    """What to run next: where all of it may be over, the steps after it; else the same capture with the change."""
+    kind = taken.pattern.kind
+    flags = "--shapes" if kind is CONVERSIONS else ""
+    if is_over:
+        _, several = taken.pattern.what
+        return recapture(scope, f"do {several} come back in later steps?", "the same finding in other steps")
+    if kind is RECOMPILE:
+        return NextTool(
+            name="torch.compile",
+            line=scope.command.under("env TORCH_LOGS=recompiles"),
+            purpose="which guard fails at each compilation, and for which value?",
+            look_for="the same guard again and again: a size, a number of Python, a type",
+        )
+    return recapture(
+        scope,
+        "change that, then record again: how much shorter is the step?",
+        "this finding gone; profkit compare OLD NEW says what it gave",
+        flags=flags,
+    )
+
+
+def _over(scope: Scope, taken: Taken) -> str:
+    """Where all of it is, if it may never come again: in one step, or, as start-up is, in the first ones; else ""."""
+    kind = taken.pattern.kind
+    if scope.n_steps <= 1 or kind not in (GC, RECOMPILE):
+        return ""
+    if taken.n_steps < RECOMPILE.limit("steps"):
+        return "one step"
+    return "the first steps" if kind is RECOMPILE and 2 * (taken.last_step + 1) <= scope.n_steps else ""
+
+
+def _confidence(taken: Taken) -> float:
+    if not taken.pattern.is_pause:
+        return _WORK
+    is_rare = taken.pattern.kind is GC and taken.n > 1 and 2 * taken.longest_ns > taken.cost_ns
+    return _ONE_HAS_MOST if is_rare else _PAUSE
 
 
 def _counted(scope: Scope, taken: Taken) -> str:

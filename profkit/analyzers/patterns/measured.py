@@ -50,7 +50,7 @@ PATTERNS: Final = (
         ("step of an optimizer", "steps of an optimizer"),
     ),
     Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
-    Pattern(RECOMPUTATION, ranges.recomputed, False, ("operator", "operators")),
+    Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
     Pattern(MATH_ATTENTION, ranges.math_attention, False, ("call", "calls")),
     Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions")),
 )
@@ -65,6 +65,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """Ranges that lie in no other one of the pattern."""
     n_steps: int
     """Steps in which one begins."""
+    last_step: int
+    """The last of these, counted from 0."""
     longest_ns: int
     longest_span_ns: tuple[int, int]
 
@@ -92,11 +94,13 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
     starts = np.concatenate([each.start_ns for each in outer])
     begins = np.array([step.start_ns for step in steps_in_window(facts.trace)], np.int64)
     longest = int(lengths.argmax())
+    in_steps = np.unique(np.maximum(np.searchsorted(begins, starts, "right") - 1, 0))  # before the first: in it
     return Taken(
         pattern=pattern,
         cost_ns=cost(facts, at, is_pause=pattern.is_pause).total_ns,
         n=int(lengths.size),
-        n_steps=int(np.unique(np.searchsorted(begins, starts, "right")).size) if begins.size else 1,
+        n_steps=int(in_steps.size),
+        last_step=int(in_steps[-1]),
         longest_ns=int(lengths[longest]),
         longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes, is_one_of
@@ -108,7 +109,10 @@ def _is_cast(trace: Trace, code: int) -> bool:
 
 
 def recomputed(facts: Facts) -> Ranges | None:
-    """Forward operators inside backward nodes; None where the trace has no autograd numbers."""
+    """Forward operators inside backward nodes, each from where what ran before it had ended: the hooks that run it again.
+
+    None where the trace has no autograd numbers.
+    """
     trace = facts.trace
     ops = trace.ops
     nodes = np.flatnonzero(_named(trace, ops, re.compile(f"^{BACKWARD_NODE}")))
@@ -117,7 +121,24 @@ def recomputed(facts: Facts) -> Ranges | None:
     forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0))
     names = [code for code in distinct_codes(ops.name[forward]).tolist() if trace.name(code).startswith("aten::")]
     forward = forward[is_one_of(ops.name[forward], names)]
-    return Ranges.of(ops, forward[in_backward(trace, forward)], trace.window_ns)
+    forward = forward[in_backward(trace, forward)]
+    around = enclosing_op(ops.take(nodes), ops.thread[forward], ops.start_ns[forward])
+    found = Ranges.of(ops, forward, trace.window_ns)
+    if found.start_ns.size == 0:
+        return found
+    begins = np.maximum(ops.start_ns[nodes[around]], _last_end(ops, forward))
+    return Ranges.of(replace(ops.take(forward), start_ns=begins), np.ones(forward.size, np.bool_), trace.window_ns)
+
+
+def _last_end(ops: CpuOps, rows: I64) -> I64:
+    """Per row: the last end of an operator of its thread before it begins, int64 ns; 0 for none."""
+    out = np.zeros(rows.size, np.int64)
+    for thread in distinct_codes(ops.thread[rows]).tolist():
+        mine = np.flatnonzero(ops.thread[rows] == thread)
+        ends = np.sort(ops.end_ns[ops.thread == thread])
+        place = np.searchsorted(ends, ops.start_ns[rows[mine]], "right") - 1
+        out[mine] = np.where(place >= 0, ends[np.maximum(place, 0)], 0)
+    return out
 
 
 def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) -> Ranges:
