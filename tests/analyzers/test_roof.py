@@ -392,3 +392,12 @@ def test_mfu_is_of_the_format_that_does_most():
     result = measured(rows)
     assert result.precision is Precision.FP32
     assert result.mfu == pytest.approx(4 * 2 * 4096**3 * 1.125 / (80e-3 * 19.5e12))
+
+
+def test_kernels_of_a_trace_without_calls_have_no_operator():
+    """Operators with shapes, and kernels of which nothing tells who launched them."""
+    rows = [row for row in products(2, 1_000_000, 500_000) if row.cat != "cuda_runtime"]
+    trace = trace_of(rows)
+    assert len(trace.calls) == 0
+    result = ANALYZER.measure(Facts.of(trace))
+    assert isinstance(result, Skipped) or result.known_ns == 0

@@ -78,7 +78,8 @@ def _of_device(facts: Facts, main: DeviceFacts, work: Counted) -> Distance:
     low, high = trace.window_ns
     duration = np.maximum(np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low), 0)
     launch = gpu.launch_row[rows]
-    op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], -1).astype(np.int64)
+    op = np.full(launch.size, -1, np.int64)  # where the trace has no calls, no operator is known
+    op[launch >= 0] = facts.op_of_call[launch[launch >= 0]]
     owner = work.owner(op)
     known = owner >= 0
     used = set(distinct_codes(gpu.name[rows]).tolist())
