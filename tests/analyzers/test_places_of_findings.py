@@ -189,6 +189,23 @@ def test_a_wait_for_data_is_in_the_dataset_that_makes_it() -> None:
     assert first.share > 0.9
 
 
+def collects(job: Job) -> None:
+    """The collector runs while a line of the script makes lists; the GPU has nothing to do meanwhile."""
+    job.frame("train.py(10): step", 0, 990)
+    job.frame("metrics.py(5): tally", 300, 890)
+    job.rows.append(span("Python GC (generation 2)", job.at + 400 * US, job.at + 800 * US))
+    job.op("aten::mm", 10, 30)
+    job.work("gemm", 15, 20, 290)
+    job.op("aten::mm", 900, 930)
+    job.work("gemm", 905, 910, 990)
+
+
+def test_a_collection_is_where_objects_are_made() -> None:
+    (place,) = Job().steps(collects).places("host.gc")
+    assert (place.place.file, place.place.function) == ("metrics.py", "tally")
+    assert place.ns == N_STEPS * 400 * US
+
+
 def backward(job: Job) -> None:
     """Autograd's thread runs the backward pass of two layers; the second one's takes most."""
     job.frame("train.py(10): step", 0, 990)

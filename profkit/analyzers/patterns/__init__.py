@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from profkit.analyzers.base import Analyzer
 from profkit.analyzers.patterns.judged import judge, present
-from profkit.analyzers.patterns.measured import measure
+from profkit.analyzers.patterns.measured import measure, rows
 from profkit.analyzers.patterns.scheduling import SCHEDULING
 
 ANALYZER = Analyzer(
@@ -17,6 +17,7 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
+    rows=rows,
 )
 
 __all__ = ["ANALYZER", "SCHEDULING"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.ranges import Ranges
+from profkit.model.arrays import distinct_codes
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Spans, Trace
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.code import Code, Rows
 from profkit.timeline.host import enclosing_op
 from profkit.timeline.idle import ending_rows
 
@@ -27,7 +30,29 @@ def cost(facts: Facts, ranges: Ranges, *, is_pause: bool) -> Intervals:
     return covered & idle if is_pause else _launched(facts.trace, main, ranges, idle)
 
 
+def rows_of(facts: Facts, code: Code, ranges: Ranges, *, is_pause: bool) -> Rows:
+    """The same time by where it is spent: in what the host does meanwhile, or what launches the operations."""
+    trace, main = facts.trace, facts.main_device
+    if main is not None and not is_pause:
+        mine = _launched_rows(trace, main, ranges)
+        return Rows.of_device(trace, mine, trace.gpu.end_ns[mine] - trace.gpu.start_ns[mine])
+    taken = cost(facts, ranges, is_pause=is_pause)
+    found = Rows.of_host(code, (), taken)
+    for thread in distinct_codes(ranges.thread).tolist():
+        mine = ranges.thread == thread
+        found += Rows.of_host(code, [thread], Intervals.of(ranges.start_ns[mine], ranges.end_ns[mine]) & taken)
+    return found
+
+
 def _launched(trace: Trace, main: DeviceFacts, ranges: Ranges, idle: Intervals) -> Intervals:
+    gpu, mine = trace.gpu, _launched_rows(trace, main, ranges)
+    busy = Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
+    ended = np.isin(ending_rows(trace, main.activity, idle.end_ns), mine)
+    return busy | Intervals.of(idle.start_ns[ended], idle.end_ns[ended])
+
+
+def _launched_rows(trace: Trace, main: DeviceFacts, ranges: Ranges) -> NDArray[np.intp]:
+    """The device rows that are launched inside the ranges."""
     gpu, calls = trace.gpu, trace.calls
     rows = main.activity.rows
     rows = rows[gpu.launch_row[rows] >= 0]
@@ -40,7 +65,4 @@ def _launched(trace: Trace, main: DeviceFacts, ranges: Ranges, idle: Intervals) 
         kind=np.full(order.size, SpanKind.OTHER, np.int8),
         thread=ranges.thread[order],
     )
-    mine = rows[enclosing_op(table, calls.thread[launch], calls.start_ns[launch]) >= 0]
-    busy = Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
-    ended = np.isin(ending_rows(trace, main.activity, idle.end_ns), mine)
-    return busy | Intervals.of(idle.start_ns[ended], idle.end_ns[ended])
+    return rows[enclosing_op(table, calls.thread[launch], calls.start_ns[launch]) >= 0]

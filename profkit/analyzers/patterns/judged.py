@@ -33,13 +33,12 @@ def _found(scope: Scope, taken: Taken) -> Finding:
     kind = taken.pattern.kind
     fraction = scope.fraction(taken.cost_ns)
     over = _over(scope, taken)
-    device = "the step is" if scope.is_cpu else "the GPU is"
-    doing = "stopped" if scope.is_cpu else "idle"
-    statement = (
-        f"{device} {doing} {format_ns(scope.per_step(taken.cost_ns))} {scope.each} in it"
-        if taken.pattern.is_pause
-        else f"it takes {format_ns(scope.per_step(taken.cost_ns))} {scope.each}"
-    )
+    several, spent = taken.pattern.what[1], f"{format_ns(scope.per_step(taken.cost_ns))} {scope.each}"
+    statement = f"{several} take {spent}"
+    if taken.pattern.is_pause:
+        statement = (
+            f"{several} stop the step for {spent}" if scope.is_cpu else f"the GPU is idle {spent} during {several}"
+        )
     return kind.found(
         fraction=fraction,
         confidence=_ONCE if over else _confidence(taken),

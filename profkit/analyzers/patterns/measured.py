@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.analyzers.patterns import ranges
-from profkit.analyzers.patterns.cost import cost
+from profkit.analyzers.patterns.cost import cost, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import (
@@ -24,6 +24,7 @@ from profkit.findings.patterns import (
 )
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
+from profkit.timeline.code import Rows
 from profkit.timeline.steps import steps_in_window
 
 
@@ -47,11 +48,11 @@ PATTERNS: Final = (
             facts, least_operators=OPTIMIZER_LOOP.limit("operators"), longest_ns=OPTIMIZER_LOOP.limit("each")
         ),
         False,
-        ("step of an optimizer", "steps of an optimizer"),
+        ("optimizer step", "optimizer steps"),
     ),
     Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
     Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
-    Pattern(MATH_ATTENTION, ranges.math_attention, False, ("call", "calls")),
+    Pattern(MATH_ATTENTION, ranges.math_attention, False, ("attention call", "attention calls")),
     Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions")),
 )
 
@@ -104,6 +105,20 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
         longest_ns=int(lengths[longest]),
         longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
     )
+
+
+def rows(facts: Facts, result: Patterns) -> Mapping[str, Rows]:
+    """What each of those that are findings consists of."""
+    if facts.code is None:
+        return {}
+    found = {}
+    for taken in result.found:
+        pattern = taken.pattern
+        is_worth = result.scope.fraction(taken.cost_ns) >= pattern.kind.limit("window")
+        at = pattern.ranges(facts) if is_worth else None
+        if at is not None:
+            found[pattern.kind.id] = rows_of(facts, facts.code, at, is_pause=pattern.is_pause)
+    return found
 
 
 def _by_thread(at: Ranges) -> list[np.ndarray]:
