@@ -16,9 +16,17 @@ from profkit.capture.inside.places.operators import SignLines  # noqa: E402
 pytestmark = pytest.mark.torch
 
 
+def told(monkeypatch, *, counters=None, seen=()):
+    """What the compiler says that it has compiled."""
+    monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters or {}))
+    frames = SimpleNamespace(input_codes=SimpleNamespace(seen=list(seen)))
+    monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", frames)
+
+
 @pytest.fixture(autouse=True)
 def nothing_compiled(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters={}))
+    told(monkeypatch)
     assert _len_torch_function_stack() == 0
     yield
     assert _len_torch_function_stack() == 0
@@ -60,9 +68,20 @@ def test_a_mode_that_the_script_puts_on_later_works_on_after_it():
     assert torch.add(one, one).tolist() == 2
 
 
-def test_it_stays_away_where_a_function_was_compiled(monkeypatch):
-    told = SimpleNamespace(counters={"frames": {"total": 1}})
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", told)
+@pytest.mark.parametrize(
+    "compiled",
+    [{"counters": {"stats": {"unique_graphs": 1}}}, {"counters": {"stats": {}}, "seen": ["code"]}],
+    ids=["counted", "seen"],
+)
+def test_it_stays_away_where_a_function_was_compiled(monkeypatch, compiled):
+    told(monkeypatch, **compiled)
+    lines = SignLines()
+    lines.begin()
+    assert _len_torch_function_stack() == 0
+
+
+def test_it_stays_away_where_the_compiler_cannot_be_asked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", SimpleNamespace())
     lines = SignLines()
     lines.begin()
     assert _len_torch_function_stack() == 0

@@ -56,8 +56,14 @@ class SignLines:
 
 
 def _has_compiled() -> bool:
-    """Whether torch.compile has compiled a function in this process: it would compile it again under another mode."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
+    """Whether torch.compile has compiled a function in this process: it would compile it again under another mode.
+
+    Where its own count of that cannot be read, it may have.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return False
     with suppress(Exception):
-        return bool(dynamo is not None and any(dynamo.counters.get("frames", {}).values()))
+        counts = sys.modules["torch._dynamo.utils"].counters  # a script may clear them
+        seen = sys.modules["torch._dynamo.convert_frame"].input_codes.seen
+        return bool(seen) or any(any(each.values()) for each in counts.values())
     return True
