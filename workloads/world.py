@@ -20,6 +20,10 @@ _FAREWELL_S: Final = 0.3
 """Pause after leaving a group of several ranks. Chosen: gloo's threads let go of DDP's buckets, which nobody else can
 watch, a moment after the group is destroyed; without it about 1 run in 8 aborted at its end (see `_wait_for_end`)."""
 
+_FAREWELL_ALONE_S: Final = 0.05
+"""The same of a rank alone. Chosen: once in some thousand runs its thread waited for the interpreter, which the main
+thread held while it took the group apart and waited for that thread."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
@@ -84,5 +88,5 @@ def joined_world(device_type: str, *, backend: str) -> Iterator[World]:
     finally:
         n_ranks = distributed.get_world_size()
         distributed.destroy_process_group()
-        if n_ranks > 1 and name == "gloo":
-            time.sleep(_FAREWELL_S)
+        if name == "gloo":
+            time.sleep(_FAREWELL_S if n_ranks > 1 else _FAREWELL_ALONE_S)
