@@ -9,9 +9,9 @@ from profkit.model.documents.report import Bottleneck
 
 _WORTH: Final = Threshold(0.02, "fires at {} of the window", "chosen: the least severity; less is noise between runs")
 _WORTH_WORK: Final = Threshold(0.05, "fires at {} of the window", "chosen: the severity medium")
-# the host launches nothing meanwhile: the same time stands under late launches, and as one of few stalls
 _MOSTLY: Final = 0.5
 """Chosen: what is half of the late launches names them."""
+# the host launches nothing meanwhile: the same time stands under late launches, and as one of few stalls
 _IS_THE_HOSTS: Final = (
     Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),
     Supersedes("host.stall", Way.SAID_ONCE, _MOSTLY),
@@ -21,11 +21,10 @@ GC: Final = FindingKind(
     id="host.gc",
     title="Python's garbage collector stops the step",
     bottleneck=Bottleneck.OVERHEAD,
-    part=None,
     late_phase="host",
     late_word="gc",
     supersedes=_IS_THE_HOSTS,
-    meaning="Python looks through all objects that may hold each other, every so many allocations, and the thread that allocated waits. In a process with a large dataset or many modules, a full collection takes 10 to 500 ms. Ranks pause at different times, and all of them wait for each.",
+    meaning="Python looks through all objects that may hold each other, every so many allocations, and the thread that allocated waits. The more objects live in the process (a dataset in memory, many modules), the longer a full collection takes. Ranks pause at different times, and all of them wait for each.",
     measured="Ranges named for the collector, on the threads of the step: profkit capture records each collection (gc.callbacks). On a GPU, the idle time inside them counts; on a CPU, all of it.",
     thresholds={"window": _WORTH},
     lookalikes=("a collection that the script asks for (gc.collect()), on purpose, between steps",),
@@ -95,9 +94,7 @@ CONTENTION: Final = FindingKind(
     meaning="More threads want to run than there are cores: loader workers, the thread pools of all ranks of the machine, other jobs. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
     measured="profkit capture reads what the Linux scheduler counts for the training thread (schedstat): the time that it was ready and waited, over the recorded steps. Time that the container's quota takes is part of it.",
     thresholds={
-        "window": Threshold(
-            0.05, "fires at {} of the recorded time", "chosen: the severity medium; a thread alone waits for under 1 %"
-        ),
+        "window": Threshold(0.05, "fires at {} of the recorded time", "chosen: the severity medium"),
     },
     notes=("it is never the verdict: all that the step does takes longer by it, in proportion",),
     lookalikes=("a core shared by hyper-threads is slower, and nobody waits",),
@@ -146,7 +143,7 @@ MATH_ATTENTION: Final = FindingKind(
     meaning="scaled_dot_product_attention has fused kernels. Where none takes these inputs, it falls back to separate operators, which write the whole matrix of scores to memory and read it several times.",
     measured="Operators aten::_scaled_dot_product_attention_math: on a GPU, the time of what they launch and the idle time before that; on a CPU, their own. Their backward operators are not counted.",
     thresholds={"window": _WORTH_WORK},
-    lookalikes=("short sequences: the fused kernels gain little below some hundred tokens",),
+    lookalikes=("short sequences: their matrix of scores is small, and a fused kernel gains little",),
     proof="with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION): the call raises an error that names what the kernel does not take.",
     fixes=(
         "half precision, head sizes that are multiples of 8 and at most 256",

@@ -311,6 +311,9 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_step_ns: int | None = None
     profiled_step_ns: int | None = None
     """The mean step before and during the recording, by the clock of the capture."""
+    scheduling: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, `cores` and
+    `threads`."""
     devices: tuple[Device, ...] = ()
     categories: Mapping[str, int] = msgspec.field(default_factory=dict)
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Work and pauses known by what stands in the trace: collections, compilations, loops, recomputation, conversions.
 
-In: `Facts`. Out: `ANALYZER`, and `SCHEDULING` for the scheduler of the host. Begin with `PATTERNS` in `judged`; `ranges` finds each in a trace, `cost` says what it takes.
+In: `Facts`. Out: `ANALYZER`, and `SCHEDULING` for the scheduler of the host. Begin with `PATTERNS` in `measured`;
+`ranges` finds each in a trace, `cost` says what it takes.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.model.arrays import distinct_codes
+from profkit.model.arrays import rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Spans, Trace
 from profkit.timeline import DeviceFacts, Facts
@@ -38,9 +38,8 @@ def rows_of(facts: Facts, code: Code, ranges: Ranges, *, is_pause: bool) -> Rows
         return Rows.of_device(trace, mine, trace.gpu.end_ns[mine] - trace.gpu.start_ns[mine])
     taken = cost(facts, ranges, is_pause=is_pause)
     found = Rows.of_host(code, (), taken)
-    for thread in distinct_codes(ranges.thread).tolist():
-        mine = ranges.thread == thread
-        found += Rows.of_host(code, [thread], Intervals.of(ranges.start_ns[mine], ranges.end_ns[mine]) & taken)
+    for thread, mine in rows_by_value(ranges.thread):
+        found += Rows.of_host(code, [int(thread)], Intervals.of(ranges.start_ns[mine], ranges.end_ns[mine]) & taken)
     return found
 
 

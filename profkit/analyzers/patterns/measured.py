@@ -22,6 +22,7 @@ from profkit.findings.patterns import (
     RECOMPUTATION,
     UNUSED_PARAMETERS,
 )
+from profkit.model.arrays import rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
@@ -90,7 +91,7 @@ def measure(facts: Facts) -> Patterns:
 
 
 def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
-    outer = [Intervals.of(at.start_ns[rows], at.end_ns[rows]) for rows in _by_thread(at)]
+    outer = [Intervals.of(at.start_ns[mine], at.end_ns[mine]) for _, mine in rows_by_value(at.thread)]
     lengths = np.concatenate([each.lengths_ns for each in outer])
     starts = np.concatenate([each.start_ns for each in outer])
     begins = np.array([step.start_ns for step in steps_in_window(facts.trace)], np.int64)
@@ -119,7 +120,3 @@ def rows(facts: Facts, result: Patterns) -> Mapping[str, Rows]:
         if at is not None:
             found[pattern.kind.id] = rows_of(facts, facts.code, at, is_pause=pattern.is_pause)
     return found
-
-
-def _by_thread(at: Ranges) -> list[np.ndarray]:
-    return [np.flatnonzero(at.thread == code) for code in np.unique(at.thread)]

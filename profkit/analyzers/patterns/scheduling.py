@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -15,8 +15,6 @@ from profkit.units import format_fraction, format_ns
 
 _CONFIDENCE: Final = 0.8
 """The kernel counts it; how much of it the step loses is not known. Chosen."""
-_MOST_NS: Final = 10**15
-_MOST: Final = 10**6
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,13 +41,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(facts: Facts) -> Scheduling | Skipped:
     """Read what the capture wrote."""
-    told = facts.trace.meta.metadata.get("profkit_scheduling")
-    told = told if isinstance(told, dict) else {}
-    times = {
-        key: _whole(told.get(key), _MOST_NS)
-        for key in ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns")
-    }
-    span, run, wait = times.pop("span_ns"), times.pop("run_ns"), times.pop("wait_ns")
+    told = facts.trace.meta.scheduling
+    span, run, wait = (told.get(key) for key in ("span_ns", "run_ns", "wait_ns"))
     if not span or run is None or wait is None:
         return Skipped(
             analyzer="scheduling",
@@ -61,14 +54,12 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         span_ns=span,
         run_ns=run,
         wait_ns=wait,
-        **times,
-        cores=_whole(told.get("cores"), _MOST),
-        threads=_whole(told.get("threads"), _MOST),
+        all_run_ns=told.get("all_run_ns"),
+        all_wait_ns=told.get("all_wait_ns"),
+        throttled_ns=told.get("throttled_ns"),
+        cores=told.get("cores"),
+        threads=told.get("threads"),
     )
-
-
-def _whole(value: Any, most: int) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
 
 
 def judge(result: Scheduling) -> tuple[Finding, ...]:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 _MOST_ID: Final = 2**31 - 1
 _MOST_SMS: Final = 2**20
+_SCHEDULING: Final = frozenset(
+    ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads")
+)
 _WITH_DURATIONS: Final = frozenset(
     {"gpu", "ops", "calls", "spans", "python", "overhead", "waits", "device_spans", "sync_rows"}
 )
@@ -257,11 +260,20 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
             LONGEST_PLAUSIBLE_NS,
         ),
         profiled_step_ns=whole(metadata.get("profkit_profiled_step_mean_ns"), 1, LONGEST_PLAUSIBLE_NS),
+        scheduling=_scheduling(metadata.get("profkit_scheduling")),
         devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
         categories=dict(sorted((redacted_text(name), count) for name, count in merged.categories.items())),
         metadata=metadata,
         command=_own_command(raw.metadata),
     )
+
+
+def _scheduling(told: object) -> dict[str, int]:
+    """The whole numbers among what a capture read from the scheduler."""
+    if not isinstance(told, dict):
+        return {}
+    numbers = {str(key): whole(value, 0, LONGEST_PLAUSIBLE_NS) for key, value in told.items() if key in _SCHEDULING}
+    return {key: number for key, number in numbers.items() if number is not None}
 
 
 def _own_command(metadata: Mapping[str, Any]) -> str:
