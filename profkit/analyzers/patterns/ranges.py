@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.names import Precision
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
+from profkit.roof.formulas.work import precision, type_said
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
@@ -21,16 +23,7 @@ _SEARCH: Final = re.compile(r"search_unused_parameters$")
 _CAST: Final = re.compile(r"^aten::_to_copy$")
 _NO_LOOP: Final = re.compile(r"^aten::_(?:foreach|fused)_|^autograd::engine::")
 """In a step of an optimizer: operators for all parameters at once, or the closure's own backward pass."""
-_FLOATING: Final = {
-    "float": 6,
-    "double": 7,
-    "c10::Half": 5,
-    "c10::BFloat16": 15,
-    "half": 5,
-    "at::Half": 5,
-    "at::BFloat16": 15,
-}
-"""Types as traces name them, by the number that torch gives them (c10/core/ScalarType.h)."""
+_FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 _DTYPE_ARGUMENT: Final = 1
 
 
@@ -102,10 +95,10 @@ def casts(facts: Facts) -> Ranges | None:
 
 def _is_cast(trace: Trace, code: int) -> bool:
     signature = trace.signatures[code]
-    if signature is None or not signature.types or len(signature.concrete) <= _DTYPE_ARGUMENT:
+    if signature is None or not signature.types:
         return False
-    before, after = _FLOATING.get(signature.types[0]), signature.concrete[_DTYPE_ARGUMENT]
-    return before is not None and after.isdecimal() and int(after) in _FLOATING.values() and int(after) != before
+    before, after = signature.types[0], type_said(signature, _DTYPE_ARGUMENT)
+    return after is not None and after != before and {precision(before), precision(after)} <= set(_FLOATING)
 
 
 def recomputed(facts: Facts) -> Ranges | None:
