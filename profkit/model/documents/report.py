@@ -15,6 +15,7 @@ from profkit.redact import redacted_text, shown_url
 if TYPE_CHECKING:  # of one trace alone there is neither
     from profkit.model.documents.fleet import Fleet
     from profkit.model.documents.handover import Handover
+    from profkit.model.documents.tracks import Tracks
 
 
 class Bottleneck(StrEnum):
@@ -77,3 +78,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[Failure, ...] = ()
     fleet: Fleet | None = None
     handover: Handover | None = None
+    tracks: tuple[Tracks, ...] = ()
+    """What can be drawn of each rank, where that was asked for: no part of the contract."""
