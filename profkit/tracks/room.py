@@ -20,7 +20,7 @@ _GAPS: Final = 2048
 
 
 def in_room(tracks: Sequence[Track], room: int) -> tuple[Track, ...]:
-    """The rows with `room` intervals at most together (or `_LEAST` each, if that is more); the short rows stay whole."""
+    """The rows with about `room` intervals together, each with `_LEAST` or more; the short rows stay whole."""
     sizes = np.array([len(track) for track in tracks], np.int64)
     if sizes.sum() <= room:
         return tuple(tracks)
