@@ -59,8 +59,8 @@ def _joined(track: Track, kept: np.ndarray[tuple[int], np.dtype[np.bool_]], gap:
     first = np.flatnonzero(is_first)
     group = np.cumsum(is_first) - 1
     last = np.append(first[1:], start.size) - 1
-    spent = np.zeros((first.size, len(CATEGORIES)), np.float64)
-    np.add.at(spent, (group, track.category), length)
+    cells = group * len(CATEGORIES) + track.category
+    spent = np.bincount(cells, length, first.size * len(CATEGORIES)).reshape(first.size, -1)
     single = first == last
     return replace(
         track,
