@@ -18,6 +18,7 @@ from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
+from profkit.tracks.places import places_of
 from profkit.tracks.rows import budget_parts
 
 _LAUNCHING: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
@@ -30,8 +31,12 @@ def proofs_of(
     drawn = tuple(tracks)
     found = [*_parts(facts), *_steps(facts.trace)]
     rows = _rows(facts, results)
-    found += [proof for finding in findings if (proof := _of_finding(facts, finding, rows, drawn)) is not None]
-    return tuple(found)
+    for finding in findings:
+        proof = _of_finding(facts, finding, rows, drawn)
+        found += [proof] if proof is not None else []
+        found += _of_evidence(finding, drawn)
+    found += places_of(facts, drawn)
+    return tuple({proof.key: proof for proof in reversed(found)}.values())[::-1]
 
 
 def _parts(facts: Facts) -> list[Proof]:
@@ -97,6 +102,16 @@ def _of_finding(facts: Facts, finding: Finding, rows: Mapping[str, Rows], tracks
     spans = [item.span_ns for item in finding.evidence if item.span_ns is not None]
     spans = [(low, high) for low, high in spans if high > low]
     return _proof(key, finding.title, _keys(tracks, Role.THREAD), Intervals.pairs(spans)) if spans else None
+
+
+def _of_evidence(finding: Finding, tracks: tuple[Track, ...]) -> list[Proof]:
+    """The intervals that single sentences point at: `finding:ID:METRIC`."""
+    where = (*_keys(tracks, Role.STEPS), *_keys(tracks, Role.THREAD))
+    return [
+        _proof(f"finding:{finding.id}:{item.metric}", item.statement, where, Intervals.pairs([item.span_ns]))
+        for item in finding.evidence
+        if item.span_ns is not None and item.span_ns[1] > item.span_ns[0]
+    ]
 
 
 def _keys(tracks: Iterable[Track], role: Role) -> tuple[str, ...]:
