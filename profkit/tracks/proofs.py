@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.analyzers import ANALYZERS
 from profkit.findings import KINDS
+from profkit.findings.memory import PRESSURE
 from profkit.model.arrays import I64
 from profkit.model.budget import WORK_PARTS, label
 from profkit.model.documents.tracks import MOST_SPANS, Proof, Role, Track
@@ -22,6 +23,10 @@ from profkit.tracks.places import places_of
 from profkit.tracks.rows import budget_parts
 
 _LAUNCHING: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
+
+
+_BY_ROWS: Final = (PRESSURE.id,)
+"""Kinds whose calls say more than the part of the budget, of which they have a share."""
 
 
 def proofs_of(
@@ -85,11 +90,13 @@ def _of_finding(facts: Facts, finding: Finding, rows: Mapping[str, Rows], tracks
     """By the parts of the budget that its kind explains; else by its rows; else by what its evidence points at."""
     key = f"finding:{finding.id}"
     kind = KINDS.get(finding.id)
-    if kind is not None and kind.part is not None:
+    if kind is not None and kind.part is not None and kind.id not in _BY_ROWS:
         parts = budget_parts(facts)
         times = Intervals.empty()
         for name in kind.part.budget:
             times = times | parts.get(name, Intervals.empty())
+        if finding.id in rows and not set(kind.part.budget) - set(WORK_PARTS):
+            times = (times & _seen(facts, rows[finding.id])[0]) or times  # of copies, those of one direction
         if times:
             only = kind.part.budget[0] if len(kind.part.budget) == 1 else ""
             where = ("budget",) if set(kind.part.budget) - set(WORK_PARTS) else ("budget", *_keys(tracks, Role.STREAM))
