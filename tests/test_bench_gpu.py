@@ -1,4 +1,4 @@
-"""The one call for a machine with a GPU: a stage that fails costs the others nothing, and what comes back is bounded."""
+"""The one call for a machine with a GPU: a stage that fails costs the others nothing; what comes back is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real browser for pages: Chromium without a window, driven by playwright. Skipped, with the reason, where none is."""
+"""A real browser for pages: Chromium without a window, driven by playwright; skipped where there is none."""
 
 from __future__ import annotations
 
