@@ -14,7 +14,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import I32, CallKind, Kind, SpanKind, Trace
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.cpu import training_threads
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.steps import whole_steps
 from profkit.tracks.lanes import lanes
 from profkit.tracks.names import Names
 
@@ -49,7 +49,7 @@ def budget_parts(facts: Facts) -> dict[str, Intervals]:
 
 
 def _steps(trace: Trace, names: Names) -> Track:
-    steps = steps_in_window(trace)
+    steps = whole_steps(trace)
     return Track(
         key="steps",
         label="steps",
