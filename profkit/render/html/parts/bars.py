@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS
 from profkit.model.documents.comparison import Comparison
 from profkit.model.documents.rank_report import DeviceReport, RankReport
+from profkit.render.html.parts.tables import See
 from profkit.render.words import triage as text
 from profkit.units import format_ns, format_signed_ns
-
-See = Callable[[str], str]
-"""A proof's key to the link that shows it, "" where nothing can be shown."""
 
 
 def percent(part: float, whole: float) -> str:
