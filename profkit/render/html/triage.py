@@ -150,7 +150,7 @@ def _budget(report: Report, rank: RankReport, links: Links) -> bars.BudgetBar | 
         device,
         title=title,
         of=_device_words(report, rank, device),
-        labels=dict(text.labels_of(device, is_beside_ranks=text.is_joint(report))),
+        labels=text.labels_of(device, is_beside_ranks=text.is_joint(report)),
         see=lambda key: links.to(key, rank.rank),
     )
 

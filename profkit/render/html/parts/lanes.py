@@ -143,15 +143,17 @@ def steps(durations_ns: Sequence[int], drawn: Tracks | None, see: See) -> tuple[
 
 
 def _parts_of_steps(durations_ns: Sequence[int], drawn: Tracks | None) -> NDArray[np.int64] | None:
-    """Time of each category in each step (ns), where the rows of steps and of the budget are those of the report."""
+    """Time of each category in each step (ns), where the row of steps is that of the report."""
     if drawn is None:
         return None
     marked = next((track for track in drawn.tracks if track.role is Role.STEPS), None)
     budget = next((track for track in drawn.tracks if track.role is Role.BUDGET), None)
-    if marked is None or budget is None or not np.array_equal(marked.end_ns - marked.start_ns, np.array(durations_ns)):
+    if marked is None or budget is None or len(marked) != len(durations_ns):
         return None
-    edges = np.column_stack([marked.start_ns, marked.end_ns]).ravel()
-    return time_inside(budget, edges)[:, ::2]
+    end = marked.start_ns + np.array(durations_ns)  # the next step's start: a marker ends a little earlier
+    if (end[:-1] > marked.start_ns[1:]).any():
+        return None
+    return time_inside(budget, np.column_stack([marked.start_ns, end]).ravel())[:, ::2]
 
 
 def _column(parts: NDArray[np.int64], longest: int) -> tuple[Segment, ...]:
