@@ -23,7 +23,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
+.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks analyses golden clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,10 @@ types: $(STAMP) ## mypy, strict, on profkit/
 imports: $(STAMP) ## import-linter: who may import whom
 	@echo '==> imports: import-linter'
 	@.venv/bin/lint-imports --no-logo
+
+gpu: $(STAMP) ## one call for a machine with a GPU: regimes captured and judged, changes measured, ncu; under ten minutes
+	@echo '==> gpu: results go to out/gpu'
+	@$(VENV) -m bench.gpu $(ARGS)
 
 bench: $(STAMP) ## profkit, HTA and a bare decoder on one 50 MB trace, as ratios; BENCH='--trace FILE'
 	@echo '==> bench: a minute'

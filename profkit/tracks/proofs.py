@@ -19,6 +19,7 @@ from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
+from profkit.timeline.steps import whole_steps
 from profkit.tracks.places import places_of
 from profkit.tracks.rows import budget_parts
 
@@ -55,8 +56,8 @@ def _parts(facts: Facts) -> list[Proof]:
 
 def _steps(trace: Trace) -> list[Proof]:
     return [
-        _proof(f"step:{step.index}", f"step {step.number}", ("steps",), Intervals.pairs([(step.start_ns, step.end_ns)]))
-        for step in trace.steps
+        _proof(f"step:{place}", f"step {step.number}", ("steps",), Intervals.pairs([(step.start_ns, step.end_ns)]))
+        for place, step in enumerate(whole_steps(trace))
     ]
 
 
