@@ -41,7 +41,7 @@ WORK_COLUMNS: Final = (
 def meta_of(ranks: Sequence[Tracks], *, is_cpu: bool) -> dict[str, Any]:
     """What describes the rows: names, keys, proofs, the table of work; plain values."""
     n_rows, n_points, told = 0, 0, []
-    shifts = _shifts(ranks)
+    shifts = shifts_of(ranks)
     for one, shift in zip(ranks, shifts, strict=True):
         low = one.window_ns[0]
         rows, curves = [], []
@@ -143,7 +143,7 @@ def _work(row: WorkRow) -> list[Any]:
     ]  # fmt: skip
 
 
-def _shifts(ranks: Sequence[Tracks]) -> list[int]:
+def shifts_of(ranks: Sequence[Tracks]) -> list[int]:
     """How much later than the earliest rank's window each one's begins, on their common clock, ns."""
     begins = [one.origin_unix_ns + one.window_ns[0] + one.shift_ns for one in ranks]
     longest = max((one.window_ns[1] - one.window_ns[0] for one in ranks), default=0)
