@@ -110,12 +110,20 @@ def command(
         from profkit.cli.shared.newest import newest_capture
 
         paths = (newest_capture(),)
-    options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command)
+    sources = sources_of(paths)
+    room = _room(sources) if format_name == "html" else 0
+    options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
-    report = _report(sources_of(paths), options, jobs, keeping)
+    report = _report(sources, options, jobs, keeping)
     how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
     show("triage", report, how, source=report.verdict.source)
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+
+
+def _room(given: Sources) -> int:
+    from profkit.api import room_for
+
+    return room_for(len(given.first))
 
 
 def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
@@ -133,6 +141,7 @@ def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, A
                 step_range=options.step_range,
                 command=options.command,
                 progress=progress,
+                with_tracks=bool(options.tracks_room),
             )
         else:
             gc.enable()

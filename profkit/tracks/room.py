@@ -20,7 +20,7 @@ _GAPS: Final = 2048
 
 
 def in_room(tracks: Sequence[Track], room: int) -> tuple[Track, ...]:
-    """The rows with `room` intervals at most together (or `_LEAST` each, if that is more); the short rows stay whole."""
+    """The rows with about `room` intervals together, each with `_LEAST` or more; the short rows stay whole."""
     sizes = np.array([len(track) for track in tracks], np.int64)
     if sizes.sum() <= room:
         return tuple(tracks)
@@ -59,8 +59,8 @@ def _joined(track: Track, kept: np.ndarray[tuple[int], np.dtype[np.bool_]], gap:
     first = np.flatnonzero(is_first)
     group = np.cumsum(is_first) - 1
     last = np.append(first[1:], start.size) - 1
-    spent = np.zeros((first.size, len(CATEGORIES)), np.float64)
-    np.add.at(spent, (group, track.category), length)
+    cells = group * len(CATEGORIES) + track.category
+    spent = np.bincount(cells, length, first.size * len(CATEGORIES)).reshape(first.size, -1)
     single = first == last
     return replace(
         track,

@@ -18,7 +18,7 @@ from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
 from profkit.tracks.names import Names
 
-MOST: Final = 1500
+MOST: Final = 800
 """Chosen: rows of a kind beyond which a table is not read; the rest has next to no time."""
 _KINDS: Final = {Kind.COMPUTE: "kernel", Kind.COMM: "comm", Kind.COPY: "copy"}
 
@@ -137,10 +137,9 @@ def _summed(facts: Facts, given: _Columns, names: Names) -> tuple[list[WorkRow],
     own = np.bincount(group, given.self_ns, n).astype(np.int64)
     total = np.bincount(group, given.total_ns, n).astype(np.int64)
     count = np.bincount(group, minlength=n)
-    longest = np.zeros(n, np.int64)
-    np.maximum.at(longest, group, given.total_ns)
-    first = np.zeros(n, np.int64)
-    first[group[::-1]] = np.arange(group.size)[::-1]
+    order = np.lexsort((given.total_ns, group))
+    longest = given.total_ns[order[np.searchsorted(group[order], np.arange(n), "right") - 1]]
+    first = order[np.searchsorted(group[order], np.arange(n))]
     flops, n_bytes = _known_sum(group, given.flops, n), _known_sum(group, given.n_bytes, n)
     texts = _texts(facts, trace)
     rows = [

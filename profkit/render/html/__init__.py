@@ -1,0 +1,3 @@
+"""Pages: one file of HTML that needs nothing beside itself."""
+
+SUFFIXES = (".html", ".htm")
