@@ -15,12 +15,13 @@ from profkit.export.own import own_events
 from profkit.export.place import Place
 from profkit.export.rewrite import Rewriting
 from profkit.ingest.bytes.bytesource import Progress
+from profkit.ingest.kineto.merged_ranks import OF_RANKS
 from profkit.model.documents.tracks import Tracks
 from profkit.version import __version__
 
 MARK: Final = "profkit_export"
 """The first key of a file that profkit has exported."""
-_OF_ONE_RANK: Final = frozenset(("traceName", "baseTimeNanoseconds", "distributedInfo", MARK))
+_OF_ONE_RANK: Final = frozenset(("traceName", "baseTimeNanoseconds", "distributedInfo", MARK, OF_RANKS))
 
 Pieces = Iterator[bytes]
 
@@ -31,7 +32,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     path: Path | None
     tracks: tuple[Tracks, ...]
-    place: Place
+    places: tuple[Place, ...]
+    """Of each of `tracks`."""
     drawn: Any = None
     """A function without arguments that gives pieces of events, for a source that has none of its own."""
     metadata: Mapping[str, Any] = {}
@@ -77,11 +79,12 @@ def _all_pieces(
     written: Written,
 ) -> Pieces:
     for part in parts:  # first, so that a reader knows at once whose process is whose
-        for number, tracks in enumerate(part.tracks):
-            yield from own_events(tracks, _own_place(part, number), part.window_ns)
+        for tracks, place in zip(part.tracks, part.places, strict=True):
+            yield from own_events(tracks, place, part.window_ns)
     for part in parts:
         cut = None if part.window_ns is None else Cut(part.window_ns)
-        rewriting = Rewriting(part.place) if part.place.n > 1 else None
+        is_alone = len(parts) == 1  # a file that holds several ranks tells them apart itself
+        rewriting = None if is_alone else Rewriting(part.places[0])
         if part.path is None:
             yield from part.drawn()
             metadata.append(part.metadata)
@@ -94,15 +97,6 @@ def _all_pieces(
             written.n_arrows_cut += cut.n_arrows_cut
             if arrows:
                 yield joined(arrows if rewriting is None else rewriting(arrows))
-
-
-def _own_place(part: Part, number: int) -> Place:
-    """The place of the rows of one of several ranks in one file, whose events stay as they are."""
-    if len(part.tracks) == 1:
-        return part.place
-    rank = part.tracks[number].rank
-    label = f"rank {number if rank is None else rank}"
-    return Place(number=number, n=len(part.tracks), rank=rank, label=label)
 
 
 def _change(cut: Cut | None, rewriting: Rewriting | None) -> Change | None:
@@ -120,18 +114,27 @@ def _tail(parts: Sequence[Part], metadata: Sequence[Mapping[str, Any]]) -> bytes
     if len(parts) == 1:
         top = {key: value for key, value in metadata[0].items() if key != MARK}
     else:
-        first = metadata[0]
-        top = {
-            key: value
-            for key, value in first.items()
-            if key not in _OF_ONE_RANK and all(other.get(key) == value for other in metadata)
-        }
-        info = first.get("distributedInfo")
-        top["distributedInfo"] = {key: value for key, value in info.items() if key != "rank"} if _is_dict(info) else {}
-        top["baseTimeNanoseconds"] = min(_base(other) for other in metadata)
+        top = _of_all(parts, metadata)
     top.setdefault("displayTimeUnit", "ms")
     text = json.dumps(top, indent=1, allow_nan=False)
     return b"\n],\n" + text.encode().lstrip(b"{")
+
+
+def _of_all(parts: Sequence[Part], metadata: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all ranks say alike, and under `OF_RANKS` what each says for itself."""
+    first = metadata[0]
+    keys = [key for key in dict.fromkeys(key for one in metadata for key in one) if key not in _OF_ONE_RANK]
+    alike = {key for key in keys if all(key in one and one[key] == first.get(key) for one in metadata)}
+    info = first.get("distributedInfo")
+    return {
+        "baseTimeNanoseconds": min(_base(one) for one in metadata),
+        "distributedInfo": {key: value for key, value in info.items() if key != "rank"} if _is_dict(info) else {},
+        **{key: first[key] for key in keys if key in alike},
+        OF_RANKS: {
+            str(part.places[0].rank): {key: one[key] for key in keys if key in one and key not in alike}
+            for part, one in zip(parts, metadata, strict=True)
+        },
+    }
 
 
 def _is_dict(value: object) -> bool:

@@ -29,7 +29,7 @@ _DEVICE_ORDER: Final = 2**24
 
 
 def events_of(trace: Trace, place: Place, window_ns: tuple[int, int] | None = None) -> Iterator[bytes]:
-    """Pieces of events, joined by commas: every row of the trace that touches the window, and the arrows of launches."""
+    """Pieces of events, joined by commas: all rows of the trace that touch the window, and the arrows of launches."""
     writer = _Writer(trace, place, window_ns)
     yield writer.heads()
     for table, category in _HOST:

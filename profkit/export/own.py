@@ -41,7 +41,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_events(tracks: Tracks, place: Place, window_ns: tuple[int, int] | None = None) -> Iterator[bytes]:
-    """Pieces of events, joined by commas, of one rank's own rows; of a window (ns, the rank's clock) what touches it."""
+    """Pieces of events, joined by commas, of profkit's rows for one rank; of a window (ns, its clock) what touches it."""
     rows = [row for row in _rows(tracks) if row.start_ns.size]
     pid = place.own_pid
     told = {} if place.rank is None or place.n == 1 else {"rank": place.rank}
@@ -74,7 +74,8 @@ def _of_track(track: Track, names: Sequence[str], parts: Mapping[str, str]) -> I
     """A row; what has no name is called by what it is. The budget comes twice: whole, and its idle time alone."""
     every = np.ones(len(track), np.bool_)
     if track.role is Role.BUDGET:
-        yield _by_category(_ROLES[track.role], track, every, parts)
+        idle = {name: f"idle: {text}" for name, text in parts.items() if name.startswith("idle_")}
+        yield _by_category(_ROLES[track.role], track, every, {**parts, **idle})
         yield _by_category("profkit: idle causes", track, _IDLE[track.category], parts)
         return
     row = _by_category(_ROLES[track.role], track, every, _OF_HOST if track.role is Role.HOST else {})

@@ -42,7 +42,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.label}: " if self.n > 1 and self.label else ""
 
     def order(self, index: int) -> int:
-        """Where one of its processes stands among all: rank by rank, profkit's own (-1) first, then as the trace says."""
+        """The place of one of its processes among all: rank by rank, profkit's own (-1) first, then as the trace says."""
         if self.n == 1:
             return -1 if index < 0 else index
         return self.number * 1000 + (0 if index < 0 else 1 + min(index >> 22, 900))
@@ -54,7 +54,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def described(pid: int, name: str, args: Mapping[str, Any], *, tid: int = 0) -> bytes:
     """A metadata event: the name or the order of a process or a thread."""
-    event = {"ph": "M", "name": name, "cat": OWN_CATEGORY, "pid": pid, "tid": tid, "ts": 0, "args": args}
+    event = {"ph": "M", "name": name, "cat": OWN_CATEGORY, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event).encode()
 
 

@@ -19,7 +19,7 @@ _LEAST_ROOM_NS: Final = 1_000_000
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """The window `[low_ns, high_ns)` on the clock of the rank at `number`, and the interval in it that was asked for."""
+    """The window `[low_ns, high_ns)` on the clock of the rank at `number`, and the interval that was asked for."""
 
     number: int
     key: str
@@ -43,9 +43,8 @@ def around(drawn: Sequence[Tracks], asked: str) -> Around:
         if proof is not None and span is not None and (best is None or span[1] - span[0] > best[0]):
             best = span[1] - span[0], number, proof, span
     if best is None:
-        known = ", ".join(dict.fromkeys(_short(proof.key) for tracks in drawn for proof in tracks.proofs))
         raise UsageError(
-            f"--around {asked!r}: the report has no intervals of that name", hint=f"it has {known or 'none'}"
+            f"--around {asked!r}: the report has no intervals of that name", hint=f"it has {_known(drawn) or 'none'}"
         )
     length, number, proof, (low, high) = best
     room = min(max(_TIMES * length, _LEAST_ROOM_NS), _half_step_ns(drawn[number]))
@@ -66,8 +65,13 @@ def _named(proofs: Iterable[Proof], asked: str) -> Proof | None:
     return next((proof for key in keys for proof in given if proof.key == key), None)
 
 
-def _short(key: str) -> str:
-    return key.removeprefix("finding:")
+def _known(drawn: Sequence[Tracks]) -> str:
+    """The keys that can be asked for: findings, then parts of the budget, then steps."""
+    keys = list(dict.fromkeys(proof.key for tracks in drawn for proof in tracks.proofs))
+    steps = [key for key in keys if key.startswith("step:")]
+    findings = [key.removeprefix("finding:") for key in keys if key.startswith("finding:")]
+    others = [key for key in keys if not key.startswith(("step:", "finding:"))]
+    return ", ".join((*findings, *others, *([f"{steps[0]} to {steps[-1]}"] if len(steps) > 1 else steps)))
 
 
 def _longest(proof: Proof, tracks: Tracks) -> tuple[int, int] | None:
