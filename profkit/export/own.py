@@ -41,7 +41,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_events(tracks: Tracks, place: Place, window_ns: tuple[int, int] | None = None) -> Iterator[bytes]:
-    """Pieces of events, joined by commas, of profkit's rows for one rank; of a window (ns, its clock) what touches it."""
+    """Pieces of events, joined by commas, of profkit's rows for one rank; of a window (ns) what touches it."""
     rows = [row for row in _rows(tracks) if row.start_ns.size]
     pid = place.own_pid
     told = {} if place.rank is None or place.n == 1 else {"rank": place.rank}

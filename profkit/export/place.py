@@ -42,7 +42,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.label}: " if self.n > 1 and self.label else ""
 
     def order(self, index: int) -> int:
-        """The place of one of its processes among all: rank by rank, profkit's own (-1) first, then as the trace says."""
+        """The place of one of its processes among all: rank by rank, profkit's own (-1) first, then the trace's."""
         if self.n == 1:
             return -1 if index < 0 else index
         return self.number * 1000 + (0 if index < 0 else 1 + min(index >> 22, 900))

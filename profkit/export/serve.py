@@ -104,7 +104,8 @@ class Handover:
     def asked_for(self, path: str) -> str:
         """What a path means: "page", "trace", "done", or "" for anything else."""
         known = {f"/{self._token}/": "page", f"/{self._token}/trace": "trace", f"/{self._token}/done": "done"}
-        return next((what for each, what in known.items() if secrets.compare_digest(each, path)), "")
+        asked = path.encode(errors="surrogateescape")
+        return next((what for each, what in known.items() if secrets.compare_digest(each.encode(), asked)), "")
 
     def take(self, what: str) -> bool:
         """Whether something is still there to be given; it is not afterwards."""
