@@ -15,6 +15,7 @@ from profkit.errors import UsageError
 
 if TYPE_CHECKING:
     from profkit.cli.shared.gathered import Asked, Gathered
+    from profkit.cli.shared.tabled import Table
     from profkit.export.document import Written
     from profkit.export.window import Around
     from profkit.ingest.bytes.bytesource import Progress
@@ -74,6 +75,7 @@ def command(
     click.get_current_context().with_resource(collector_paused())
     load_numpy()
     from profkit.cli.shared.gathered import Asked, local_files
+    from profkit.cli.shared.tabled import Table
     from profkit.cli.triage import _jobs_for, _parse_steps
 
     suffix = _suffix(output)
@@ -88,6 +90,10 @@ def command(
         asked = Asked(lenient=lenient, step_range=_parse_steps(step_text), jobs=_jobs_for(sources))
         if suffix in _JSON:
             _chrome(sources, asked, around, output, progress)
+        elif suffix == ".speedscope.json":
+            _charts(sources, asked, around, output, progress)
+        else:
+            _table(sources, Table(name=table, asked=asked, key=around), output, progress)
     return 0
 
 
@@ -116,6 +122,31 @@ def _chrome(sources: list[str], asked: Asked, key: str | None, output: Path, pro
     written = Written()
     n_bytes = write_chrome(found, asked, where, output, progress, written)
     _tell(found, asked, where, written, n_bytes, output)
+
+
+def _table(sources: list[str], table: Table, output: Path, progress: Progress) -> None:
+    """Write a table and say which, with how many rows."""
+    from profkit.cli.shared.output import deliver_chunks
+    from profkit.cli.shared.tabled import tabled
+    from profkit.export.written import csv_of, parquet_of
+
+    name, columns = tabled(sources, table, progress)
+    is_csv = output.name.lower().endswith(".csv")
+    deliver_chunks(csv_of(columns) if is_csv else [parquet_of(columns)], output)
+    n = len(next(iter(columns.values()), []))
+    say(f"wrote {output}: the table {name}, {n:,} row{'' if n == 1 else 's'}")
+
+
+def _charts(sources: list[str], asked: Asked, key: str | None, output: Path, progress: Progress) -> None:
+    from profkit.cli.shared.output import deliver_chunks
+    from profkit.cli.shared.tabled import each_trace
+    from profkit.export.speedscope import Charts
+
+    charts = Charts()
+    for trace, place, window_ns in each_trace(sources, asked, key, progress):
+        charts.add(trace, prefix=place.prefix, shift_ns=place.shift_ns, window_ns=window_ns)
+    deliver_chunks([charts.text(Path(sources[0]).name)], output)
+    say(f"wrote {output}: {len(charts)} charts, a thread or a stream each; look at it on https://www.speedscope.app")
 
 
 def _around(found: Gathered, key: str | None) -> Around | None:

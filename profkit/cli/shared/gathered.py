@@ -20,7 +20,9 @@ from profkit.ingest.kind import Part as Tells
 if TYPE_CHECKING:
     from profkit.export.window import Around
     from profkit.ingest.bytes.bytesource import Progress
+    from profkit.model.documents.rank_report import RankReport
     from profkit.model.documents.tracks import Tracks
+    from profkit.model.finding import Finding
 
 ALL: Final = sys.maxsize
 """Room for every interval: a file for a viewer is not shortened as a page is."""
@@ -43,6 +45,15 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """Of each rank, the file that it is read from; ranks of one file stand together."""
     tracks: tuple[Tracks, ...]
     places: tuple[Place, ...]
+    ranks: tuple[RankReport, ...]
+    findings: tuple[Finding, ...]
+    """As the report lists them."""
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    tracks: tuple[Tracks, ...]
+    ranks: tuple[RankReport, ...]
+    findings: tuple[Finding, ...]
 
 
 @contextmanager
@@ -68,8 +79,9 @@ def gathered(sources: Sequence[str], asked: Asked, progress: Progress) -> Gather
     for source in sources:
         if kind_of(source) is Tells.KERNELS:
             raise UsageError(f"{source} holds measures of kernels, no events", hint="give the trace of the same job")
-    tracks = _alone(sources[0], asked, progress) if len(sources) == 1 else ()
-    tracks = tracks or _together(sources, asked)
+    judged = _alone(sources[0], asked, progress) if len(sources) == 1 else None
+    judged = judged or _together(sources, asked)
+    tracks = judged.tracks
     if len(tracks) > MOST_RANKS:
         raise UsageError(
             f"{len(tracks)} ranks are too many for one file (at most {MOST_RANKS})", hint="name the ranks to look at"
@@ -78,7 +90,13 @@ def gathered(sources: Sequence[str], asked: Asked, progress: Progress) -> Gather
     if left_out:
         say(f"left out, since it is not compared with the others: {', '.join(left_out)}")
     order = sorted(tracks, key=lambda one: (sources.index(one.source), -1 if one.rank is None else one.rank))
-    return Gathered(paths=tuple(Path(one.source) for one in order), tracks=tuple(order), places=tuple(_places(order)))
+    return Gathered(
+        paths=tuple(Path(one.source) for one in order),
+        tracks=tuple(order),
+        places=tuple(_places(order)),
+        ranks=judged.ranks,
+        findings=judged.findings,
+    )
 
 
 def kind_of(source: str) -> Tells:
@@ -88,8 +106,8 @@ def kind_of(source: str) -> Tells:
     return source_of(Path(source), source).part
 
 
-def _alone(source: str, asked: Asked, progress: Progress) -> tuple[Tracks, ...]:
-    """The rows of a source with one rank, judged as `profkit triage` judges it; none of one with several."""
+def _alone(source: str, asked: Asked, progress: Progress) -> _Judged | None:
+    """A source with one rank, judged as `profkit triage` judges it; None for one with several."""
     from profkit.ingest.read import read_traces
     from profkit.pipeline import alone, analyse
     from profkit.tracks import tracks_of
@@ -97,11 +115,12 @@ def _alone(source: str, asked: Asked, progress: Progress) -> tuple[Tracks, ...]:
     traces = read_traces(source, lenient=asked.lenient, jobs=asked.jobs, progress=progress, again=True)
     trace = next(iter(traces), None)
     if trace is None or trace.meta.n_in_source > 1:
-        return ()
-    return (tracks_of(alone(analyse(trace, step_range=asked.step_range)), room=ALL),)
+        return None
+    told = alone(analyse(trace, step_range=asked.step_range))
+    return _Judged((tracks_of(told, room=ALL),), (told.rank,), told.rank.findings)
 
 
-def _together(sources: Sequence[str], asked: Asked) -> tuple[Tracks, ...]:
+def _together(sources: Sequence[str], asked: Asked) -> _Judged:
     from profkit.api import triage_ranks
     from profkit.ranks.reduce.options import Options
     from profkit.ranks.run.workers import Here
@@ -114,7 +133,7 @@ def _together(sources: Sequence[str], asked: Asked) -> tuple[Tracks, ...]:
         raise UnsupportedTraceError(
             f"nothing in {', '.join(sources)} can be drawn", hint="profkit triage says what is wrong with each"
         )
-    return report.tracks
+    return _Judged(report.tracks, report.ranks, report.findings)
 
 
 def _places(tracks: Sequence[Tracks]) -> Iterator[Place]:
@@ -145,7 +164,7 @@ def _shifts(tracks: Sequence[Tracks]) -> list[int]:
 
 def parts_of(found: Gathered, asked: Asked, around: Around | None, progress: Progress) -> Iterator[Part]:
     """The parts of one document: a file of torch.profiler each, or all processes of an nsys export together."""
-    windows = _windows(found, asked, around)
+    windows = windows_of(found, asked, around)
     for path in dict.fromkeys(found.paths):
         mine = [number for number, one in enumerate(found.paths) if one == path]
         tracks = tuple(found.tracks[number] for number in mine)
@@ -186,7 +205,7 @@ def _drawn(
         yield from events_of(trace, found.places[number], windows[number])
 
 
-def _windows(found: Gathered, asked: Asked, around: Around | None) -> list[tuple[int, int] | None]:
+def windows_of(found: Gathered, asked: Asked, around: Around | None) -> list[tuple[int, int] | None]:
     """What of each rank is exported, on its own clock; None for all of it."""
     if around is not None:
         low, high = (time_ns + found.places[around.number].shift_ns for time_ns in around.window_ns)
