@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.analyzers import ANALYZERS
 from profkit.findings import KINDS
+from profkit.findings.memory import PRESSURE
 from profkit.model.arrays import I64
 from profkit.model.budget import WORK_PARTS, label
 from profkit.model.documents.tracks import MOST_SPANS, Proof, Role, Track
@@ -18,9 +19,15 @@ from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
+from profkit.timeline.steps import whole_steps
+from profkit.tracks.places import places_of
 from profkit.tracks.rows import budget_parts
 
 _LAUNCHING: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
+
+
+_BY_ROWS: Final = (PRESSURE.id,)
+"""Kinds whose calls say more than the part of the budget, of which they have a share."""
 
 
 def proofs_of(
@@ -30,8 +37,12 @@ def proofs_of(
     drawn = tuple(tracks)
     found = [*_parts(facts), *_steps(facts.trace)]
     rows = _rows(facts, results)
-    found += [proof for finding in findings if (proof := _of_finding(facts, finding, rows, drawn)) is not None]
-    return tuple(found)
+    for finding in findings:
+        proof = _of_finding(facts, finding, rows, drawn)
+        found += [proof] if proof is not None else []
+        found += _of_evidence(finding, drawn)
+    found += places_of(facts, drawn)
+    return tuple({proof.key: proof for proof in reversed(found)}.values())[::-1]
 
 
 def _parts(facts: Facts) -> list[Proof]:
@@ -45,8 +56,8 @@ def _parts(facts: Facts) -> list[Proof]:
 
 def _steps(trace: Trace) -> list[Proof]:
     return [
-        _proof(f"step:{step.index}", f"step {step.number}", ("steps",), Intervals.pairs([(step.start_ns, step.end_ns)]))
-        for step in trace.steps
+        _proof(f"step:{place}", f"step {step.number}", ("steps",), Intervals.pairs([(step.start_ns, step.end_ns)]))
+        for place, step in enumerate(whole_steps(trace))
     ]
 
 
@@ -80,11 +91,13 @@ def _of_finding(facts: Facts, finding: Finding, rows: Mapping[str, Rows], tracks
     """By the parts of the budget that its kind explains; else by its rows; else by what its evidence points at."""
     key = f"finding:{finding.id}"
     kind = KINDS.get(finding.id)
-    if kind is not None and kind.part is not None:
+    if kind is not None and kind.part is not None and kind.id not in _BY_ROWS:
         parts = budget_parts(facts)
         times = Intervals.empty()
         for name in kind.part.budget:
             times = times | parts.get(name, Intervals.empty())
+        if finding.id in rows and not set(kind.part.budget) - set(WORK_PARTS):
+            times = (times & _seen(facts, rows[finding.id])[0]) or times  # of copies, those of one direction
         if times:
             only = kind.part.budget[0] if len(kind.part.budget) == 1 else ""
             where = ("budget",) if set(kind.part.budget) - set(WORK_PARTS) else ("budget", *_keys(tracks, Role.STREAM))
@@ -97,6 +110,16 @@ def _of_finding(facts: Facts, finding: Finding, rows: Mapping[str, Rows], tracks
     spans = [item.span_ns for item in finding.evidence if item.span_ns is not None]
     spans = [(low, high) for low, high in spans if high > low]
     return _proof(key, finding.title, _keys(tracks, Role.THREAD), Intervals.pairs(spans)) if spans else None
+
+
+def _of_evidence(finding: Finding, tracks: tuple[Track, ...]) -> list[Proof]:
+    """The intervals that single sentences point at: `finding:ID:METRIC`."""
+    where = (*_keys(tracks, Role.STEPS), *_keys(tracks, Role.THREAD))
+    return [
+        _proof(f"finding:{finding.id}:{item.metric}", item.statement, where, Intervals.pairs([item.span_ns]))
+        for item in finding.evidence
+        if item.span_ns is not None and item.span_ns[1] > item.span_ns[0]
+    ]
 
 
 def _keys(tracks: Iterable[Track], role: Role) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import I32, CallKind, Kind, SpanKind, Trace
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.cpu import training_threads
+from profkit.timeline.steps import whole_steps
 from profkit.tracks.lanes import lanes
 from profkit.tracks.names import Names
 
@@ -48,7 +49,7 @@ def budget_parts(facts: Facts) -> dict[str, Intervals]:
 
 
 def _steps(trace: Trace, names: Names) -> Track:
-    steps = trace.steps
+    steps = whole_steps(trace)
     return Track(
         key="steps",
         label="steps",

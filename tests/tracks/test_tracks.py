@@ -162,3 +162,11 @@ def test_no_name_can_end_its_element():
     text = safe_json({"names": ["</script><script>alert(1)</script>", "a & b", "\u2028"]})
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text)["names"][0] == "</script><script>alert(1)</script>"
+
+
+@pytest.mark.parametrize("source", ["ddp_straggler_ws4", "overhead_cpu.pt.trace.json.gz"])
+def test_steps_are_as_long_as_the_report_says(source):
+    report = profkit.triage(TRACES / source, with_tracks=True)
+    for rank, tracks in zip(report.ranks, report.tracks, strict=True):
+        drawn = next(track for track in tracks.tracks if track.role is Role.STEPS)
+        assert (drawn.end_ns - drawn.start_ns).tolist() == list(rank.steps.durations_ns)

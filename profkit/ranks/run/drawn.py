@@ -8,7 +8,9 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
+from profkit.findings import KINDS
 from profkit.model.arrays import I64
+from profkit.model.documents.report import Bottleneck
 from profkit.model.documents.tracks import CATEGORIES, MOST_SPANS, Proof, Role, Track, Tracks
 from profkit.model.finding import Finding
 from profkit.ranks.measure.fleet_measures import Joint
@@ -54,7 +56,8 @@ def _of_rank(joint: Joint, outcome: Outcome, tracks: Tracks, shift: int, finding
     names = list(tracks.names)
     rows, waits = _collectives(joint, outcome.summary, names)
     rank = outcome.summary.rank
-    proofs = [_proof(f"finding:{finding.id}", finding.title, waits) for finding in findings if finding.rank is not None]
+    late = [finding for finding in findings if KINDS[finding.id].bottleneck is Bottleneck.STRAGGLER]
+    proofs = [_proof(f"finding:{finding.id}", finding.title, waits) for finding in late]
     proofs.append(_proof("wait", "waiting for the last rank", waits))
     known = {proof.key for proof in tracks.proofs}
     new = {proof.key: proof for proof in proofs if proof.n and proof.key not in known}
