@@ -171,8 +171,10 @@ def write_chrome(
     from profkit.export.document import chrome_trace
     from profkit.ingest.bytes.compressed import gzipped
 
-    told = {} if where is None else {"around": where.key, "span_ns": list(where.span_ns)}
     parts = list(parts_of(found, asked, where, progress))
+    told: dict[str, object] = {} if where is None else {"around": where.key, "span_ns": list(where.span_ns)}
+    if any(part.path is None for part in parts):
+        told["drawn_from"] = "nsys"
     chunks = chrome_trace(parts, told=told, lenient=asked.lenient, progress=progress, written=written)
     return deliver_chunks(gzipped(chunks) if output.name.lower().endswith(".gz") else chunks, output)
 

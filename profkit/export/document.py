@@ -17,9 +17,10 @@ from profkit.export.rewrite import Rewriting
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.kineto.merged_ranks import OF_RANKS
 from profkit.model.documents.tracks import Tracks
+from profkit.pipeline import EXPORT
 from profkit.version import __version__
 
-MARK: Final = "profkit_export"
+MARK: Final = EXPORT
 """The first key of a file that profkit has exported."""
 _OF_ONE_RANK: Final = frozenset(("traceName", "baseTimeNanoseconds", "distributedInfo", MARK, OF_RANKS))
 

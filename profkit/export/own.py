@@ -66,7 +66,7 @@ def _rows(tracks: Tracks) -> Iterator[_Row]:
             if track.role is role:
                 yield from _of_track(track, tracks.names, texts)
     for proof in tracks.proofs:
-        if proof.key.startswith(_FINDING):
+        if proof.key.startswith(_FINDING) and ":" not in proof.key.removeprefix(_FINDING):  # else of one sentence of it
             yield _of_proof(proof, tracks)
 
 

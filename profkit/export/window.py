@@ -70,8 +70,9 @@ def _known(drawn: Sequence[Tracks]) -> str:
     keys = list(dict.fromkeys(proof.key for tracks in drawn for proof in tracks.proofs))
     steps = [key for key in keys if key.startswith("step:")]
     findings = [key.removeprefix("finding:") for key in keys if key.startswith("finding:")]
-    others = [key for key in keys if not key.startswith(("step:", "finding:"))]
-    return ", ".join((*findings, *others, *([f"{steps[0]} to {steps[-1]}"] if len(steps) > 1 else steps)))
+    others = [key for key in keys if ":" not in key or key.startswith("part:")]
+    whole = [key for key in findings if ":" not in key]
+    return ", ".join((*whole, *others, *([f"{steps[0]} to {steps[-1]}"] if len(steps) > 1 else steps)))
 
 
 def _longest(proof: Proof, tracks: Tracks) -> tuple[int, int] | None:
