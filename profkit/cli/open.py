@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _UI: Final = "https://ui.perfetto.dev"
 _MOST_BYTES: Final = 2**31 - 1
 """What a browser takes as one buffer."""
-_HEAD_BYTES: Final = 64
 
 
 class ViewerError(ProfkitError):
@@ -118,13 +117,14 @@ def _exported(
     paths: tuple[str, ...], around: str | None, step_text: str | None, *, lenient: bool
 ) -> Iterator[tuple[Path, str]]:
     """The file to hand over and its name: an export as it is, anything else exported into a temporary folder."""
+    from profkit.cli.shared.gathered import Asked, gathered, is_export, local_files
+
     only = Path(paths[0])
     if len(paths) == 1 and not (around or step_text or lenient) and is_export(only):
         _refuse_giant(only)
         yield only, only.name
         return
     from profkit.cli.export import write_chrome
-    from profkit.cli.shared.gathered import Asked, gathered, local_files
     from profkit.cli.triage import _jobs_for, _parse_steps
     from profkit.export.document import Written
     from profkit.export.window import around as window_around
@@ -139,21 +139,6 @@ def _exported(
         _refuse_giant(out)
         name = Path(paths[0]).name or "traces"
         yield out, f"{name.removesuffix('.gz').removesuffix('.json')}.profkit.json.gz"
-
-
-def is_export(path: Path) -> bool:
-    """Whether a file is one that `profkit export` wrote, by how it begins."""
-    from profkit.errors import ProfkitError
-    from profkit.export.document import MARK
-    from profkit.ingest.bytes.bytesource import read_chunks
-
-    if not files.is_plain_file(path):
-        return False
-    try:
-        head = next(iter(read_chunks(path, source=str(path), chunk_bytes=_HEAD_BYTES)), b"")
-    except ProfkitError:
-        return False
-    return head.startswith(f'{{"{MARK}"'.encode())
 
 
 def _refuse_giant(path: Path) -> None:

@@ -126,20 +126,17 @@ def _of_all(parts: Sequence[Part], metadata: Sequence[Mapping[str, Any]]) -> dic
     first = metadata[0]
     keys = [key for key in dict.fromkeys(key for one in metadata for key in one) if key not in _OF_ONE_RANK]
     alike = {key for key in keys if all(key in one and one[key] == first.get(key) for one in metadata)}
-    info = first.get("distributedInfo")
+    said = first.get("distributedInfo")
+    info = said if isinstance(said, dict) else {}
     return {
         "baseTimeNanoseconds": min(_base(one) for one in metadata),
-        "distributedInfo": {key: value for key, value in info.items() if key != "rank"} if _is_dict(info) else {},
+        "distributedInfo": {key: value for key, value in info.items() if key != "rank"},
         **{key: first[key] for key in keys if key in alike},
         OF_RANKS: {
             str(part.places[0].rank): {key: one[key] for key in keys if key in one and key not in alike}
             for part, one in zip(parts, metadata, strict=True)
         },
     }
-
-
-def _is_dict(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def _base(metadata: Mapping[str, Any]) -> int:

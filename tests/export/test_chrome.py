@@ -221,3 +221,13 @@ def test_what_cannot_be_written_is_one_line(traces: Path, tmp_path: Path) -> Non
         export(source, "-o", tmp_path / "x.json", "--table", "gpu")
     with pytest.raises(UsageError, match="cannot write"):
         export(source, "-o", tmp_path / "none" / "x.json")
+
+
+def test_an_export_in_the_folder_of_its_traces_is_no_rank(traces: Path, tmp_path: Path) -> None:
+    for file in (traces / "ddp_strong_ws2").glob("rank*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    export(tmp_path, "-o", tmp_path / "out.json.gz")
+    first = read(tmp_path / "out.json.gz")
+    result = export(tmp_path, "-o", tmp_path / "out.json.gz")
+    assert "profkit exported them" in result.output
+    assert read(tmp_path / "out.json.gz") == first

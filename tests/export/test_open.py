@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli import group
-from profkit.cli.open import is_export
+from profkit.cli.shared.gathered import is_export
 from profkit.errors import UsageError
 from profkit.export.page import POLICY, page
 from profkit.export.serve import Handover, viewers_address

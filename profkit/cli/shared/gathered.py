@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from profkit import files
 from profkit.cli.shared.say import say
-from profkit.errors import UnsupportedTraceError, UsageError
-from profkit.export.document import Part
+from profkit.errors import ProfkitError, UnsupportedTraceError, UsageError
+from profkit.export.document import MARK, Part
 from profkit.export.place import MOST_RANKS, Place
 from profkit.ingest.kind import Part as Tells
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ALL: Final = sys.maxsize
 """Room for every interval: a file for a viewer is not shortened as a page is."""
+_HEAD_BYTES: Final = 64
 _APART: Final = 10
 """Windows further apart than so many of them are on clocks that say nothing of each other. Chosen."""
 
@@ -71,7 +73,17 @@ def local_files(paths: Iterable[str]) -> Iterator[list[str]]:
                 found.append(str(stack.enter_context(fetched(source, SUFFIXES))))
             else:
                 found.append(str(stack.enter_context(spooled(source))) if is_stream(source) else source)
-        yield found
+        yield _without_exports(found)
+
+
+def _without_exports(sources: list[str]) -> list[str]:
+    """The traces without exports of them that lie in the same folder; an export that is alone is a trace."""
+    if len(sources) == 1:
+        return sources
+    found = [source for source in sources if not is_export(Path(source))]
+    if found and len(found) < len(sources):
+        say(f"left out, since profkit exported them: {', '.join(sorted(set(sources) - set(found)))}")
+    return found or sources
 
 
 def gathered(sources: Sequence[str], asked: Asked, progress: Progress) -> Gathered:
@@ -97,6 +109,19 @@ def gathered(sources: Sequence[str], asked: Asked, progress: Progress) -> Gather
         ranks=judged.ranks,
         findings=judged.findings,
     )
+
+
+def is_export(path: Path) -> bool:
+    """Whether a file is one that `profkit export` wrote, by how it begins."""
+    from profkit.ingest.bytes.bytesource import read_chunks
+
+    if not files.is_plain_file(path):
+        return False
+    try:
+        head = next(iter(read_chunks(path, source=str(path), chunk_bytes=_HEAD_BYTES)), b"")
+    except ProfkitError:
+        return False
+    return head.startswith(f'{{"{MARK}"'.encode())
 
 
 def kind_of(source: str) -> Tells:
