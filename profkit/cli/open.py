@@ -97,6 +97,8 @@ def _wait(handover: Handover, ui: str, *, is_shown: bool) -> int:
         raise ViewerError(f"{where} did not answer", hint=hint)
     if result == "no-trace":
         raise ViewerError("the browser could not fetch the trace", hint=hint)
+    if handover.was_opened:
+        raise ViewerError("the page did not say whether the viewer took the trace", hint=hint)
     raise ViewerError(f"nobody opened the page within {LIMIT_S / 60:.0f} minutes", hint=hint)
 
 

@@ -117,8 +117,7 @@ def _tail(parts: Sequence[Part], metadata: Sequence[Mapping[str, Any]]) -> bytes
     else:
         top = _of_all(parts, metadata)
     top.setdefault("displayTimeUnit", "ms")
-    text = json.dumps(top, indent=1, allow_nan=False)
-    return b"\n],\n" + text.encode().lstrip(b"{")
+    return b"\n],\n" + msgspec.json.format(msgspec.json.encode(top), indent=1).removeprefix(b"{")
 
 
 def _of_all(parts: Sequence[Part], metadata: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

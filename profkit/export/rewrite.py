@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
 from typing import Final
 
 import msgspec
 
 from profkit.export.original import RawEvent
 from profkit.export.place import PER_RANK, UNNUMBERED, Place, described, us_text
+from profkit.ingest.kineto.decimals import DecimalError, us_to_ns
 
 _LINKS: Final = re.compile(rb'("(?:correlation|External id)"\s*:\s*)([1-9]\d{0,18})(?![\d.eE])')
 _FLOWS: Final = frozenset((b'"s"', b'"t"', b'"f"', b'"b"', b'"e"', b'"n"'))
@@ -98,6 +98,9 @@ def shifted(text: bytes, shift_ns: int) -> bytes:
 
 
 def _shifted_exactly(text: bytes, shift_ns: int) -> bytes:
-    """The same of times with exponents, or with more digits than nanoseconds have, and of times in quotes."""
-    value = Decimal(text.decode().strip('"'))
-    return us_text(int((value * 1000).to_integral_value()) + shift_ns).encode()
+    """The same of times with exponents, or with more digits than nanoseconds have; what is no time stays as it is."""
+    try:
+        (time_ns,) = us_to_ns([text]).tolist()
+    except DecimalError:
+        return text
+    return us_text(time_ns + shift_ns).encode()

@@ -25,8 +25,8 @@ from profkit.export.page import POLICY, page
 PERFETTO: Final = "https://ui.perfetto.dev"
 LIMIT_S: Final = 300.0
 """How long the trace waits to be fetched. Chosen: time to copy an address to another window, not a service."""
-ANSWER_S: Final = 60.0
-"""How long the page waits for the viewer. Chosen: Perfetto loads 10 MB at first sight."""
+ANSWER_S: Final = 120.0
+"""How long the page waits for the viewer, from when it opens that. Chosen: a slow network, a large page."""
 LOOPBACK: Final = "127.0.0.1"
 _HOSTS: Final = ("localhost", LOOPBACK, "::1")
 _IDLE_S: Final = 10.0
@@ -69,6 +69,7 @@ class Handover:
         self.trace = trace
         self.page = page(ui, name, answer_s)
         self.result = ""
+        self._answer_s = answer_s
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._given: set[str] = set()
@@ -97,9 +98,15 @@ class Handover:
             thread.join()
 
     def wait(self, limit_s: float = LIMIT_S) -> str:
-        """What became of it, one of `RESULTS`; "" where the time is over."""
-        self._over.wait(limit_s)
+        """What became of it, one of `RESULTS`; "" where the time is over. A page that was opened has its own time."""
+        if not self._over.wait(limit_s) and self.was_opened:
+            self._over.wait(self._answer_s)
         return self.result
+
+    @property
+    def was_opened(self) -> bool:
+        """Whether somebody has the page."""
+        return "page" in self._given
 
     def asked_for(self, path: str) -> str:
         """What a path means: "page", "trace", "done", or "" for anything else."""

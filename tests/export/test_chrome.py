@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 import profkit
 from profkit.cli import group
 from profkit.errors import ProfkitError, TruncatedTraceError, UsageError
+from profkit.export.rewrite import shifted
 from profkit.testing import Row, kernel, launch, span, to_json
 
 OWN = "profkit_track"
@@ -231,3 +232,30 @@ def test_an_export_in_the_folder_of_its_traces_is_no_rank(traces: Path, tmp_path
     result = export(tmp_path, "-o", tmp_path / "out.json.gz")
     assert "profkit exported them" in result.output
     assert read(tmp_path / "out.json.gz") == first
+
+
+def test_an_export_of_ranks_in_one_file_is_the_same_job(traces: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    export(traces / "ddp_straggler_ws4", "-o", first)
+    export(first, "-o", second)
+    assert of_trace(read(second)) == of_trace(read(first))
+    assert told(second) == told(traces / "ddp_straggler_ws4")
+
+
+@pytest.mark.parametrize(
+    ("text", "shift_ns", "expected"),
+    [
+        (b"1.5", 1, b"1.501"),
+        (b"4416476910000.697", -698, b"4416476909999.999"),
+        (b"0", -1, b"-0.001"),
+        (b"-1.001", 1, b"-1.000"),
+        (b"1e3", 1, b"1000.001"),
+        (b"12345678901234567", 1, b"12345678901234567"),
+        (b"1e99999999", 1, b"1e99999999"),
+        (b'"soon"', 1, b'"soon"'),
+        (b"null", 1, b"null"),
+        (b"2.0005", 0, b"2.0005"),
+    ],
+)
+def test_times_are_shifted_exactly(text: bytes, shift_ns: int, expected: bytes) -> None:
+    assert shifted(text, shift_ns) == expected

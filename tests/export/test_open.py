@@ -303,3 +303,32 @@ def test_a_viewer_that_never_answers_is_told(tmp_path: Path, browser: object) ->
         assert handover.result == "no-answer"
         assert time.monotonic() - begun < 55
         assert ui.got == []
+
+
+def test_where_the_browser_keeps_tabs_closed_a_button_opens_the_viewer(tmp_path: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM.exists():
+        pytest.skip("no chromium")
+    trace = tmp_path / "t.json"
+    trace.write_bytes(TRACE)
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    with viewer() as ui, api.sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=str(CHROMIUM), args=flags, ignore_default_args=["--disable-popup-blocking"]
+        )
+        page_of_ours = browser.new_page()
+        errors: list[str] = []
+        page_of_ours.on("pageerror", lambda error: errors.append(str(error)))
+        handover = Handover(trace, "t.json", ui=ui.address)
+        with handover.serving():
+            page_of_ours.goto(handover.address)
+            button = page_of_ours.locator("#open")
+            button.wait_for(state="visible", timeout=20_000)
+            assert ui.got == []
+            button.click()
+            page_of_ours.wait_for_function("document.getElementById('state').textContent.includes('can be closed')")
+            ui.came.wait(5)
+        browser.close()
+    assert handover.result == "handed-over"
+    assert ui.got == [TRACE]
+    assert errors == []

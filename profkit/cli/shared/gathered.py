@@ -91,13 +91,11 @@ def gathered(sources: Sequence[str], asked: Asked, progress: Progress) -> Gather
     for source in sources:
         if kind_of(source) is Tells.KERNELS:
             raise UsageError(f"{source} holds measures of kernels, no events", hint="give the trace of the same job")
+    _refuse_many(len(sources))
     judged = _alone(sources[0], asked, progress) if len(sources) == 1 else None
     judged = judged or _together(sources, asked)
     tracks = judged.tracks
-    if len(tracks) > MOST_RANKS:
-        raise UsageError(
-            f"{len(tracks)} ranks are too many for one file (at most {MOST_RANKS})", hint="name the ranks to look at"
-        )
+    _refuse_many(len(tracks))
     left_out = sorted(set(sources) - {one.source for one in tracks})
     if left_out:
         say(f"left out, since it is not compared with the others: {', '.join(left_out)}")
@@ -109,6 +107,13 @@ def gathered(sources: Sequence[str], asked: Asked, progress: Progress) -> Gather
         ranks=judged.ranks,
         findings=judged.findings,
     )
+
+
+def _refuse_many(n: int) -> None:
+    if n > MOST_RANKS:
+        raise UsageError(
+            f"{n} ranks are too many for one file (at most {MOST_RANKS})", hint="name the ranks to look at"
+        )
 
 
 def is_export(path: Path) -> bool:

@@ -103,7 +103,8 @@ def deliver_chunks(chunks: Iterable[bytes], output: Path) -> int:
                 file.write(chunk)
                 n_bytes += len(chunk)
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another path for -o") from None
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot write {output}: {reason}", hint="choose another path for -o") from None
     return n_bytes
 
 
