@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -45,15 +46,16 @@ def own_events(tracks: Tracks, place: Place, window_ns: tuple[int, int] | None =
     rows = [row for row in _rows(tracks) if row.start_ns.size]
     pid = place.own_pid
     told = {} if place.rank is None or place.n == 1 else {"rank": place.rank}
+    said = partial(described, pid, category=OWN_CATEGORY)
     heads = [
-        described(pid, "process_name", {"name": f"{place.prefix}profkit", **told}),
-        described(pid, "process_labels", {"labels": "what profkit found", **told}),
-        described(pid, "process_sort_index", {"sort_index": place.order(-1), **told}),
+        said("process_name", {"name": f"{place.prefix}profkit", **told}),
+        said("process_labels", {"labels": "what profkit found", **told}),
+        said("process_sort_index", {"sort_index": place.order(-1), **told}),
     ]
     for number, row in enumerate(rows):
         tid = pid + number + 1
-        heads.append(described(pid, "thread_name", {"name": row.title, **told}, tid=tid))
-        heads.append(described(pid, "thread_sort_index", {"sort_index": number, **told}, tid=tid))
+        heads.append(said("thread_name", {"name": row.title, **told}, tid=tid))
+        heads.append(said("thread_sort_index", {"sort_index": number, **told}, tid=tid))
     yield b",\n".join(heads)
     for number, row in enumerate(rows):
         yield from _events(row, place, pid + number + 1, window_ns)

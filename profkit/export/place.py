@@ -52,9 +52,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return number * self.n + self.number
 
 
-def described(pid: int, name: str, args: Mapping[str, Any], *, tid: int = 0) -> bytes:
+def described(pid: int, name: str, args: Mapping[str, Any], *, tid: int = 0, category: str = "__metadata") -> bytes:
     """A metadata event: the name or the order of a process or a thread."""
-    event = {"ph": "M", "name": name, "cat": OWN_CATEGORY, "pid": pid, "tid": tid, "args": args}
+    event = {"ph": "M", "name": name, "cat": category, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event).encode()
 
 
