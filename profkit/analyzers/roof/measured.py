@@ -15,7 +15,7 @@ from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of
-from profkit.model.trace import CallKind, Kind, Signature, Trace
+from profkit.model.trace import CallKind, Kind, Trace
 from profkit.roof.counted import Counted, counted
 from profkit.roof.formulas import PRODUCTS
 from profkit.roof.formulas.alignment import misfits

@@ -35,7 +35,7 @@ def render_with_paths(
 
 def _page(comparison: Comparison, *, with_paths: bool) -> str:
     sides = comparison.baseline, comparison.candidate
-    labels = dict(text.part_labels(is_cpu=comparison.baseline.is_cpu))
+    labels = text.part_labels(is_cpu=comparison.baseline.is_cpu)
     both = _both(comparison, labels)
     return page.made(
         "compare.html.j2",

@@ -9,15 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from profkit.model.documents.tracks import CATEGORIES
+from profkit.model.documents.tracks import CATEGORIES, Tracks
 from profkit.render.html.parts.hidden import Hider
+from profkit.shell import clean
 from profkit.version import __version__
 
 if TYPE_CHECKING:
@@ -33,25 +32,40 @@ _TEXTURES: Final = (
 _QUANTITY: Final = re.compile(r"(?<!\w)[\d.,]*\d(?:x| (?:ns|us|ms|s|%))(?!\w)")
 
 
-class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """What the script draws: JSON and base64 that hold no `<`."""
+def made(
+    template: str,
+    *,
+    title: str,
+    sources: Iterable[str],
+    with_paths: bool = False,
+    tracks: Sequence[Tracks] = (),
+    is_cpu: bool = False,
+    **values: Any,
+) -> str:
+    """The page of a template, filled with `values`; `sources` are the paths that the document was read from.
 
-    meta: str = ""
-    data: str = ""
-
-    def __post_init__(self) -> None:
-        if "<" in self.meta or "<" in self.data:
-            raise ValueError("the data of a page holds a <, which could end its block")
-
-
-def made(template: str, *, title: str, sources: Iterable[str], with_paths: bool = False, **values: Any) -> str:
-    """The page of a template, filled with `values`; `sources` are the paths that the document was read from."""
-    drawn = values.pop("drawn", None) or Drawn()
-    environment = _environment(Hider(sources, with_paths=with_paths), with_paths=with_paths)
-    text = environment.get_template(template).render(
-        title=title, drawn_meta=_raw(drawn.meta), drawn_data=_raw(drawn.data), **values
-    )
+    `tracks`: what the script draws of each rank; `is_cpu`, whether the parts of a budget are called as a CPU's are.
+    """
+    hider = Hider(sources, with_paths=with_paths)
+    environment = _environment(hider, with_paths=with_paths)
+    meta, block = _data(tracks, hider, is_cpu=is_cpu) if tracks else ("", "")
+    text = environment.get_template(template).render(title=title, meta=_raw(meta), block=_raw(block), **values)
     return text.rstrip("\n") + "\n"
+
+
+def _data(tracks: Sequence[Tracks], hider: Hider, *, is_cpu: bool) -> tuple[str, str]:
+    """The JSON and the base64 of what the script draws; names in it are as harmless as those in the text."""
+    from profkit.render.html import data
+
+    meta = data.meta_of(tracks, is_cpu=is_cpu)
+    for rank in meta["ranks"]:
+        rank["names"] = [hider.shown(name) for name in rank["names"]]
+        for labelled in (*rank["tracks"], *rank["curves"], *rank["proofs"].values()):
+            labelled["label"] = hider.shown(labelled["label"])
+        for track in rank["tracks"]:
+            track["group"] = hider.shown(track["group"])
+        rank["proofs"] = {clean(key): proof for key, proof in rank["proofs"].items()}
+    return data.safe_json(meta), data.block_of(tracks)
 
 
 def policy() -> str:
@@ -112,7 +126,9 @@ def _parted(sentence: str) -> tuple[str, str, str]:
 
 
 def _raw(text: str) -> object:
-    """A block's content as it is; `Drawn` has looked that nothing in it ends the block."""
+    """A block's content as it is; raises ValueError where something in it could end the block."""
     from markupsafe import Markup
 
+    if "<" in text:
+        raise ValueError("the data of a page holds a <, which could end its block")
     return Markup(text)  # noqa: S704 - holds no <

@@ -10,6 +10,7 @@ import msgspec
 from profkit.findings import KINDS
 from profkit.model.documents.rank_report import DeviceReport, RankReport
 from profkit.model.documents.report import Bottleneck, Report
+from profkit.model.documents.tracks import Tracks
 from profkit.model.finding import Finding, confidence_label
 from profkit.render.html import page
 from profkit.render.html.parts import bars, lanes, rows, tables
@@ -47,12 +48,15 @@ def _page(report: Report, *, with_paths: bool) -> str:
         title=f"{text.verdict_name(report.verdict)}: {text.headline(report.verdict)}",
         sources=_sources(report),
         with_paths=with_paths,
+        tracks=report.tracks,
+        is_cpu=rank is not None and _is_cpu(rank),
         head=_head(report, links),
         budget=None if rank is None else _budget(report, rank, links),
         findings=_findings(report, rank, links),
         steps=_steps(report, rank, links),
         still=lanes.still(report.tracks),
-        views=_views(report, rank),
+        curves=lanes.curves(_drawn(report, rank)),
+        views=_views(report, rank, links),
         ranks=rows.ranks(report),
         groups=None if report.fleet is None else rows.groups_of(report.fleet),
         second=_second(report),
@@ -87,24 +91,13 @@ def _head(report: Report, links: Links) -> Mapping[str, Any]:
         "name": text.verdict_name(verdict),
         "sure": "" if is_open else f"confidence {confidence_label(verdict.confidence)}{text.of_rank(report)}",
         "headline": text.headline(verdict),
-        "see": "" if first is None else links.to(f"finding:{first.id}", first.rank),
+        "see": "" if first is None else links.to_finding(first),
         "facts": [fact for fact in facts if fact],
         "why": "why we think so" if text.is_explained(verdict) else "what we saw",
         "reasons": [
-            {
-                "is_first": place == 0,
-                "title": reason.finding.title,
-                "weight": text.weight(reason.finding, report),
-                "statements": reason.statements,
-                "see": links.to(f"finding:{reason.finding.id}", reason.finding.rank),
-                "where": places.place_sentence(reason.finding) if place else "",
-            }
-            for place, reason in enumerate(text.reasons(verdict))
+            _reason(reason, report, links, is_first=not place) for place, reason in enumerate(text.reasons(verdict))
         ],
-        "where": "" if first is None else places.place_sentence(first),
-        "more_places": []
-        if first is None
-        else [places.place_line(one).strip() for one in places.shown_places(first)[1:]],
+        **_places(first, links),
         "fixes": verdict.fixes,
         "proof": verdict.proof,
         "tool": f"{text.no_tool_needed(verdict)}{verdict.next_tool.name}: {verdict.next_tool.purpose}",
@@ -116,6 +109,32 @@ def _head(report: Report, links: Links) -> Mapping[str, Any]:
             (label, fleet.left_out_lines(group, is_full=True)) for label, group in fleet.set_apart(report).items()
         ],
         "failures": [fleet.failure_line(failure) for failure in report.failures],
+    }
+
+
+def _reason(reason: text.Reason, report: Report, links: Links, *, is_first: bool) -> Mapping[str, Any]:
+    finding = reason.finding
+    proofs = {text.statement(item, is_full=False): links.to_evidence(finding, item) for item in finding.evidence}
+    where = "" if is_first else places.place_sentence(finding)
+    return {
+        "is_first": is_first,
+        "title": finding.title,
+        "weight": text.weight(finding, report),
+        "statements": [(statement, proofs.get(statement, "")) for statement in reason.statements],
+        "where": where,
+        "where_see": links.to_place(finding.places[0], finding.rank) if where else "",
+    }
+
+
+def _places(first: Finding | None, links: Links) -> Mapping[str, Any]:
+    """The lines of the user's code that cause the first finding."""
+    shown = () if first is None else places.shown_places(first)
+    if first is None or not shown:
+        return {"where": "", "where_see": "", "more_places": ()}
+    return {
+        "where": places.place_sentence(first),
+        "where_see": links.to_place(shown[0], first.rank),
+        "more_places": [(places.place_line(one).strip(), links.to_place(one, first.rank)) for one in shown[1:]],
     }
 
 
@@ -131,7 +150,7 @@ def _budget(report: Report, rank: RankReport, links: Links) -> bars.BudgetBar | 
         device,
         title=title,
         of=_device_words(report, rank, device),
-        labels=dict(text.labels_of(device, is_beside_ranks=text.is_joint(report))),
+        labels=text.labels_of(device, is_beside_ranks=text.is_joint(report)),
         see=lambda key: links.to(key, rank.rank),
     )
 
@@ -147,12 +166,18 @@ def _device_words(report: Report, rank: RankReport, device: DeviceReport) -> str
 # -------------------------------------------------------------------------------------------------------------- views
 
 
+def _drawn(report: Report, rank: RankReport | None) -> Tracks | None:
+    """The rows of the shown rank."""
+    if rank is None:
+        return None
+    return next((one for one in report.tracks if one.source == rank.source and one.rank == rank.rank), None)
+
+
 def _steps(report: Report, rank: RankReport | None, links: Links) -> Mapping[str, Any] | None:
     """The steps of the shown rank, one column each."""
     if rank is None or not rank.steps.durations_ns:
         return None
-    drawn = next((one for one in report.tracks if one.source == rank.source and one.rank == rank.rank), None)
-    columns = lanes.steps(rank.steps.durations_ns, drawn, lambda key: links.to(key, rank.rank))
+    columns = lanes.steps(rank.steps.durations_ns, _drawn(report, rank), lambda key: links.to(key, rank.rank))
     return {
         "columns": columns,
         "longest": format_ns(max(rank.steps.durations_ns)),
@@ -171,6 +196,7 @@ def _findings(report: Report, rank: RankReport | None, links: Links) -> list[Map
 
 def _finding(finding: Finding, report: Report, links: Links, *, is_cpu: bool) -> Mapping[str, Any]:
     kind = KINDS.get(finding.id)
+    proofs = {text.statement(item, is_full=True): links.to_evidence(finding, item) for item in finding.evidence}
     per = "" if report.verdict.step_ns is None else " per step"
     saves = f"saves at most {format_ns(finding.recoverable_ns)}{per}" if finding.recoverable_ns > 0 else ""
     return {
@@ -181,9 +207,9 @@ def _finding(finding: Finding, report: Report, links: Links, *, is_cpu: bool) ->
         "sure": f"confidence {confidence_label(finding.confidence)}",
         "saves": saves,
         "rank": finding.rank,
-        "see": links.to(f"finding:{finding.id}", finding.rank),
-        "evidence": list(dict.fromkeys(text.statement(item, is_full=True) for item in finding.evidence)),
-        "places": [places.place_line(share).strip() for share in finding.places],
+        "see": links.to_finding(finding),
+        "evidence": list(proofs.items()),
+        "places": [(places.place_line(one).strip(), links.to_place(one, finding.rank)) for one in finding.places],
         "fix": finding.fix,
         "proof": finding.proof or ("" if kind is None else kind.proof_for(is_cpu=is_cpu)),
         "meaning": "" if kind is None else kind.meaning,
@@ -200,16 +226,19 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[tuple[str, str], ...] = ()
 
 
-def _views(report: Report, rank: RankReport | None) -> Mapping[str, View]:
+def _views(report: Report, rank: RankReport | None, links: Links) -> Mapping[str, View]:
     """The tables of the shown rank, by the view in which people look for them."""
     sections = () if rank is None else rank.sections
     named = (*_WORK, *_MODULES, *_MEMORY, *_ELSEWHERE)
     others = tuple(section.analyzer for section in sections if section.analyzer not in named)
     skipped = {skip.analyzer: (skip.reason, skip.how_to_get) for skip in report.skipped}
 
+    def see(key: str) -> str:
+        return links.to(key, None if rank is None else rank.rank)
+
     def view(names: Sequence[str]) -> View:
         found = [table for one in sections if one.analyzer in names for table in one.tables if table.rows]
-        made = tuple(tables.of_view(table) for table in found)
+        made = tuple(tables.of_view(table, see=see) for table in found)
         missing = () if made else tuple(skipped[name] for name in names if name in skipped)
         return View(tables=made, missing=tuple(dict.fromkeys(missing)))
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS
-from profkit.model.documents.comparison import Comparison
+from profkit.model.documents.comparison import Bar, Comparison
 from profkit.model.documents.rank_report import DeviceReport, RankReport
+from profkit.render.html.parts.tables import See
 from profkit.render.words import triage as text
 from profkit.units import format_ns, format_signed_ns
-
-See = Callable[[str], str]
-"""A proof's key to the link that shows it, "" where nothing can be shown."""
 
 
 def percent(part: float, whole: float) -> str:
@@ -55,7 +54,7 @@ class BudgetBar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def budget_bar(
-    rank: RankReport, device: DeviceReport, *, title: str, of: str, labels: dict[str, str], see: See
+    rank: RankReport, device: DeviceReport, *, title: str, of: str, labels: Mapping[str, str], see: See
 ) -> BudgetBar:
     """The bar of one device, its legend in the order of the terminal's: work, then idle time by size."""
     budget, shares = device.budget, device.budget.tenths
@@ -144,48 +143,71 @@ class Fall(msgspec.Struct, frozen=True, kw_only=True):
     is_sum: bool = False
 
 
-def waterfall(comparison: Comparison, labels: dict[str, str]) -> tuple[Fall, ...]:
+class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows, and the times at both ends of their width; the left one is not 0 where changes are small."""
+
+    rows: tuple[Fall, ...]
+    low: str
+    high: str
+
+
+_ROOM: Final = 0.25
+"""Chosen: of the span of the changes, what is shown below the lowest end."""
+
+
+def waterfall(comparison: Comparison, labels: Mapping[str, str]) -> Waterfall | None:
     """The rows from the baseline's step to the candidate's: each part begins where the one above ends."""
     account = comparison.waterfall
     if account is None:
-        return ()
-    whole = "step" if comparison.baseline.n_steps else "window"
+        return None
     bars = [bar for bar in account.bars if bar.baseline_ns or bar.candidate_ns]
-    ends, at = [account.baseline_ns], account.baseline_ns
+    ends = [account.baseline_ns]
     for bar in bars:
-        at += bar.delta_ns
-        ends.append(at)
-    scale = max(ends, default=0)
-    rows = [_total(f"baseline: {whole}", account.baseline_ns, scale)]
-    for bar, low, high in zip(bars, ends, ends[1:], strict=False):
-        rows.append(
-            Fall(
-                label=labels[bar.name],
-                category=bar.name,
-                x=percent(min(low, high), scale),
-                width=percent(abs(high - low), scale),
-                at=percent(high, scale),
-                baseline=format_ns(bar.baseline_ns),
-                candidate=format_ns(bar.candidate_ns),
-                change=format_signed_ns(bar.delta_ns),
-                raw_ns=bar.delta_ns,
-                is_more=bar.delta_ns > 0,
-            )
+        ends.append(ends[-1] + bar.delta_ns)
+    high, span = max(ends), max(ends) - min(ends)
+    low = max(min(ends) - round(_ROOM * span) - 1, 0) if span else 0
+    place = _Place(low=low, width=high - low)
+    whole = "step" if comparison.baseline.n_steps else "window"
+    rows = [place.total(f"baseline: {whole}", account.baseline_ns)]
+    for bar, before, after in zip(bars, ends, ends[1:], strict=False):
+        rows.append(place.change(labels[bar.name], bar, before, after))
+    rows.append(place.total(f"candidate: {whole}", account.candidate_ns, change=account.delta_ns))
+    return Waterfall(rows=tuple(rows), low=format_ns(low) if low else "0", high=format_ns(high))
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The stretch of time that the width of a waterfall stands for, ns."""
+
+    low: int
+    width: int
+
+    def change(self, label: str, bar: Bar, before: int, after: int) -> Fall:
+        """The row of one part."""
+        return Fall(
+            label=label,
+            category=bar.name,
+            x=percent(min(before, after) - self.low, self.width),
+            width=percent(abs(bar.delta_ns), self.width),
+            at=percent(after - self.low, self.width),
+            baseline=format_ns(bar.baseline_ns),
+            candidate=format_ns(bar.candidate_ns),
+            change=format_signed_ns(bar.delta_ns),
+            raw_ns=bar.delta_ns,
+            is_more=bar.delta_ns > 0,
         )
-    return (*rows, _total(f"candidate: {whole}", account.candidate_ns, scale, change=account.delta_ns))
 
-
-def _total(label: str, size_ns: int, scale: int, *, change: int | None = None) -> Fall:
-    time = format_ns(size_ns)
-    return Fall(
-        label=label,
-        category="step",
-        x="0%",
-        width=percent(size_ns, scale),
-        at=percent(size_ns, scale),
-        baseline=time if change is None else "",
-        candidate="" if change is None else time,
-        change="" if change is None else format_signed_ns(change),
-        raw_ns=0 if change is None else change,
-        is_sum=True,
-    )
+    def total(self, label: str, size_ns: int, *, change: int | None = None) -> Fall:
+        """The row of one side's step."""
+        time, at = format_ns(size_ns), percent(size_ns - self.low, self.width)
+        return Fall(
+            label=label,
+            category="step",
+            x="0%",
+            width=at,
+            at=at,
+            baseline=time if change is None else "",
+            candidate="" if change is None else time,
+            change="" if change is None else format_signed_ns(change),
+            raw_ns=0 if change is None else change,
+            is_sum=True,
+        )

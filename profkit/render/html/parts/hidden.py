@@ -15,16 +15,16 @@ from profkit.shell import clean
 
 LEFT_OUT: Final = "…"
 """What stands for a folder."""
-_URL: Final = re.compile(
-    r"\b([A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"<>]*?([^\s'\"<>/?#]*)(?:[?#][^\s'\"<>]*)?(?=[\s'\"<>]|$)"
-)
+_URL: Final = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,15}://)(?:[^\s'\"<>/?#]*/)*([^\s'\"<>/?#]*)(?:[?#][^\s'\"<>]*)?")
 _HOME: Final = re.compile(r"(?<![\w.…~-])/(?:home|Users|root/home)/[^/\\\s'\"<>|,;()]+")
 _QUOTED: Final = re.compile(r"(['\"])(?:~|[A-Za-z]:)?[/\\][^'\"]*[/\\]([^'\"/\\]*)\1")
 _PATH: Final = re.compile(
-    r"(?<![\w.…/\\~-])(?:~[\w-]*|[A-Za-z]:)?(?:[/\\][^\s/\\'\"<>|,;()]+)+[/\\]([^\s/\\'\"<>|,;()]*)|(?<![\w.…/\\])~[\w-]*/([^\s/\\'\"<>|,;()]*)"
+    r"(?<![\w.…/\\~-])(?:~[\w-]*|[A-Za-z]:)?(?:[/\\][^\s/\\'\"<>|,;()]+)+[/\\]([^\s/\\'\"<>|,;()]*)"
+    r"|(?<![\w.…/\\])~[\w-]*/([^\s/\\'\"<>|,;()]*)"
 )
-_WORKER: Final = re.compile(r"[\w.-]+_(\d+)\.(\d{10,})(?=\.pt\.trace\.json)")
+_WORKER: Final = re.compile(r"[\w.-]{1,120}_(\d+)\.(\d{10,})(?=\.pt\.trace\.json)")
 """How torch.profiler's own handler calls a file: host, process, time."""
+_OWN_NAMES: Final = ".pt.trace.json"
 
 
 class Hider:
@@ -46,11 +46,11 @@ class Hider:
         for folder in self._folders:
             line = line.replace(f"{folder}/", f"{LEFT_OUT}/").replace(folder, LEFT_OUT)
         if "/" in line or "\\" in line:
-            line = _URL.sub(rf"\1{LEFT_OUT}/\2", line)
+            line = _URL.sub(rf"\1{LEFT_OUT}/\2", line) if "://" in line else line
             line = _QUOTED.sub(rf"\1{LEFT_OUT}/\2\1", line)
             line = _HOME.sub("~", line)
             line = _PATH.sub(lambda found: f"{LEFT_OUT}/{found[1] or found[2] or ''}", line)
-        return _WORKER.sub(r"host_\1.\2", line)
+        return _WORKER.sub(r"host_\1.\2", line) if _OWN_NAMES in line else line
 
 
 def _is_absolute(folder: str) -> bool:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64
 from profkit.model.budget import PARTS
 from profkit.model.documents.tracks import CATEGORIES, Role, Track, Tracks
-from profkit.render.html.parts.bars import See, Segment, percent
-from profkit.units import format_ns
+from profkit.render.html.data import shifts_of
+from profkit.render.html.parts.bars import Segment, percent
+from profkit.render.html.parts.tables import See
+from profkit.units import format_bytes, format_ns
 
 _COLUMNS: Final = 400
 """Chosen: pieces that a row is cut into; finer than a printed page shows."""
@@ -36,26 +38,23 @@ class Still(msgspec.Struct, frozen=True, kw_only=True):
 
     lanes: tuple[Lane, ...]
     width: str
-    n_intervals: int
 
 
 def still(tracks: Sequence[Tracks]) -> Still | None:
     """The rows of one rank, or the budget of each of many; None without any."""
     if not tracks:
         return None
-    low = min(one.window_ns[0] + one.shift_ns for one in tracks)
-    high = max(one.window_ns[1] + one.shift_ns for one in tracks)
-    rows = [
-        (f"rank {one.rank}" if len(tracks) > 1 else track.label, one, track)
-        for one in tracks[:_MOST_RANKS]
+    shifts = shifts_of(tracks)
+    length = max(one.window_ns[1] - one.window_ns[0] + shift for one, shift in zip(tracks, shifts, strict=True))
+    lanes = [
+        Lane(
+            label=f"rank {one.rank}" if len(tracks) > 1 else track.label,
+            segments=_pieces(track, one.window_ns[0] - shift, one.window_ns[0] - shift + length),
+        )
+        for one, shift in zip(tracks[:_MOST_RANKS], shifts, strict=False)
         for track in _chosen(one, is_alone=len(tracks) == 1)
     ]
-    lanes = [
-        Lane(label=label, segments=_pieces(track, low - one.shift_ns, high - one.shift_ns))
-        for label, one, track in rows
-    ]
-    n_intervals = sum(len(track) for one in tracks for track in one.tracks)
-    return Still(lanes=tuple(lanes), width=format_ns(high - low), n_intervals=n_intervals) if lanes else None
+    return Still(lanes=tuple(lanes), width=format_ns(length)) if lanes else None
 
 
 def _chosen(one: Tracks, *, is_alone: bool) -> list[Track]:
@@ -144,15 +143,17 @@ def steps(durations_ns: Sequence[int], drawn: Tracks | None, see: See) -> tuple[
 
 
 def _parts_of_steps(durations_ns: Sequence[int], drawn: Tracks | None) -> NDArray[np.int64] | None:
-    """Time of each category in each step (ns), where the rows of steps and of the budget are those of the report."""
+    """Time of each category in each step (ns), where the row of steps is that of the report."""
     if drawn is None:
         return None
     marked = next((track for track in drawn.tracks if track.role is Role.STEPS), None)
     budget = next((track for track in drawn.tracks if track.role is Role.BUDGET), None)
-    if marked is None or budget is None or not np.array_equal(marked.end_ns - marked.start_ns, np.array(durations_ns)):
+    if marked is None or budget is None or len(marked) != len(durations_ns):
         return None
-    edges = np.column_stack([marked.start_ns, marked.end_ns]).ravel()
-    return time_inside(budget, edges)[:, ::2]
+    end = marked.start_ns + np.array(durations_ns)  # the next step's start: a marker ends a little earlier
+    if (end[:-1] > marked.start_ns[1:]).any():
+        return None
+    return time_inside(budget, np.column_stack([marked.start_ns, end]).ravel())[:, ::2]
 
 
 def _column(parts: NDArray[np.int64], longest: int) -> tuple[Segment, ...]:
@@ -172,3 +173,33 @@ def _column(parts: NDArray[np.int64], longest: int) -> tuple[Segment, ...]:
                 )
             )
     return tuple(segments)
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve as the points of a line, 1000 wide and 160 high."""
+
+    label: str
+    points: str
+    most: str
+    width: str
+
+
+def curves(drawn: Tracks | None) -> tuple[Line, ...]:
+    """The curves of a rank, such as its memory: of each piece of time the highest value."""
+    if drawn is None:
+        return ()
+    low, high = drawn.window_ns
+    edges = low + (np.arange(_COLUMNS + 1) * (high - low)) // _COLUMNS
+    made = []
+    for one in drawn.curves:
+        most = int(one.value.max(initial=0))
+        if most <= 0 or one.unit != "bytes":
+            continue
+        first = np.maximum(np.searchsorted(one.at_ns, edges[:-1], side="right") - 1, 0)
+        after = np.maximum(np.searchsorted(one.at_ns, edges[1:], side="left"), first + 1)
+        highest = [int(one.value[start:end].max()) for start, end in zip(first, after, strict=True)]
+        points = " ".join(
+            f"{1000 * (x + 0.5) / _COLUMNS:.1f},{160 - 156 * y / most:.1f}" for x, y in enumerate(highest)
+        )
+        made.append(Line(label=one.label, points=points, most=format_bytes(most), width=format_ns(high - low)))
+    return tuple(made)

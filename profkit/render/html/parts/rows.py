@@ -154,8 +154,8 @@ def _heat(tracks: Sequence[Tracks]) -> HeatMap | None:
 
 
 def _in_steps(track: Track, marked: Track) -> np.ndarray:
-    edges = np.column_stack([marked.start_ns, marked.end_ns]).ravel()
-    return time_inside(track, edges)[CATEGORIES.index("wait"), ::2]
+    edges = np.append(marked.start_ns, marked.end_ns[-1:])
+    return time_inside(track, edges)[CATEGORIES.index("wait")]
 
 
 def _map(title: str, across: str, rows: Sequence[RankRow | int], waits: np.ndarray) -> HeatMap | None:

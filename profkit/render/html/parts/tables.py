@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit.model.documents.rank_report import TableView
 from profkit.render.words import triage as text
@@ -18,6 +19,12 @@ _QUANTITY: Final = re.compile(r"^[<*]?([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(%|[a-
 _SCALES: Final = {
     "s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0, "TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0, "%": 0.01,
 }  # fmt: skip
+
+
+_LINE_END: Final = re.compile(r": | calling |, by |, compiled$")
+"""What follows a place's name in its words."""
+See = Callable[[str], str]
+"""A proof's key to the link that shows it, "" where nothing can be shown."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,31 +64,42 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Anchor and name for the script; "" for none."""
 
 
-def of_view(view: TableView, *, most: int | None = None) -> Table:
-    """An analyzer's table, the first `most` rows of it."""
+def of_view(view: TableView, *, see: See | None = None) -> Table:
+    """An analyzer's table; `see` gives the link to a proof where the page has it: modules and lines have one."""
     is_number = [unit in _NUMBERS for unit in view.units]
     is_tree = any(isinstance(row[0], str) and row[0].startswith("  ") for row in view.rows)
     rows = tuple(
-        Row(
-            cells=tuple(
-                _cell(value, unit, is_number=flag) for value, unit, flag in zip(row, view.units, is_number, strict=True)
-            )
-        )
-        for row in view.rows[:most]
+        Row(cells=tuple(_cell(value, unit) for value, unit in zip(row, view.units, strict=True))) for row in view.rows
     )
-    more = len(view.rows) - len(rows)
-    note = f"{view.note} The first {len(rows)} of {len(view.rows):,}.".strip() if more else view.note
+    if see is not None and view.headers[0] in {"module", "line"}:
+        rows = _linked(rows, [str(row[0]) for row in view.rows], view.headers[0], see)
     columns = tuple(
         Column(text=clean(header), is_number=flag) for header, flag in zip(view.headers, is_number, strict=True)
     )
-    return Table(title=view.title, columns=columns, rows=rows, note=note, is_sortable=not is_tree)
+    return Table(title=view.title, columns=columns, rows=rows, note=view.note, is_sortable=not is_tree)
 
 
-def _cell(value: object, unit: str, *, is_number: bool) -> Cell:
-    if is_number or value is None:
-        return Cell(text=text.cell(value, unit), raw=_raw(value), is_number=is_number)
+def _cell(value: object, unit: str) -> Cell:
+    if unit in _NUMBERS or value is None:
+        return Cell(text=text.cell(value, unit), raw=_raw(value), is_number=unit in _NUMBERS)
     name = str(value)
-    return Cell(text=text.name_cell(name.strip()), depth=min((len(name) - len(name.lstrip(" "))) // 2, 8))
+    return Cell(text=text.name_cell(name.strip()), depth=min(_depth(name), 8))
+
+
+def _depth(name: str) -> int:
+    return (len(name) - len(name.lstrip(" "))) // 2
+
+
+def _linked(rows: Sequence[Row], names: Sequence[str], kind: str, see: See) -> tuple[Row, ...]:
+    """The rows with links to what runs in each module (its path is that of the rows above) or for each line."""
+    linked, path = [], list[str]()
+    for row, name in zip(rows, names, strict=True):
+        del path[_depth(name) :]
+        path.append(name.strip())
+        words = "/".join(path) if kind == "module" else _LINE_END.split(name, maxsplit=1)[0]
+        first = replace(row.cells[0], href=see(f"{kind}:{words}"))
+        linked.append(replace(row, cells=(first, *row.cells[1:])))
+    return tuple(linked)
 
 
 def _raw(value: object) -> str:
