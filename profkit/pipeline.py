@@ -36,6 +36,8 @@ from profkit.verdict import Case, capped, decide, in_unprofiled_time, said_once
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
 damaged input."""
+EXPORT: Final = "profkit_export"
+"""The key under which a file says that `profkit export` wrote it, and of what."""
 PLACES_OF: Final = "profkit_places_of"
 """The key that names the timed trace in that of a capture's second window."""
 MOST_NS: Final = 10**18
@@ -97,11 +99,30 @@ def analyse(
             f"{trace.meta.source} holds steps recorded with Python stacks: lines of code for {clean(timed)}, no times",
             hint=f"profkit triage on {clean(timed)}, which lies beside it, shows both",
         )
+    _refuse_drawn(trace)
     with blamed("analysing it", trace.meta.source):
         match = matched(trace)  # by the steps that the host marked
         code = carried(trace, match) if code is None else code
         trace = with_shapes(trace, match)
         return _analysed(paced(trace) if is_alone else Paced(trace), code)
+
+
+def _refuse_drawn(trace: Trace) -> None:
+    """Raise UnsupportedTraceError for an export that is a picture: of one chosen moment, or of another tool's rows."""
+    told = trace.meta.metadata.get(EXPORT)
+    if not isinstance(told, dict):
+        return
+    if told.get("around"):
+        raise UnsupportedTraceError(
+            f"{trace.meta.source} holds the moments around {clean(str(told['around']))} that `profkit export --around`"
+            " chose, which are no usual step",
+            hint="profkit triage on the whole trace; profkit open shows these moments",
+        )
+    if told.get("drawn_from"):
+        raise UnsupportedTraceError(
+            f"{trace.meta.source} holds what `profkit export` drew of a recording by {clean(str(told['drawn_from']))}",
+            hint="profkit triage on that recording; profkit open shows this file",
+        )
 
 
 class _Answer(msgspec.Struct, frozen=True):
