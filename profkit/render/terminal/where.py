@@ -19,7 +19,12 @@ def render(where: Where, *, width: int | None = None, color: bool | None = None,
     """The places as text of at most `width` columns (the terminal's by default)."""
     columns = columns_of(width)
     blocks = [_subject(one, columns) for one in where.subjects]
-    return printed([*blocks, *_tree(where, columns), _more(where, columns)], is_colored=is_colored(color))
+    return printed([_rank(where, columns), *blocks, *_tree(where, columns), _more(where, columns)], is_colored=is_colored(color))
+
+
+def _rank(where: Where, width: int) -> Block:
+    line = words.rank_line(where)
+    return layout.wrapped(layout.label("of"), line, min(width, PROSE_WIDTH), first_style="label") if line else []
 
 
 def _subject(one: PlacesOf, width: int) -> Block:
