@@ -49,7 +49,7 @@ class _What(click.ParamType):  # type: ignore[type-arg]
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Of several ranks, this one.")
 @click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
-def command(  # noqa: PLR0913 - the options of the command
+def command(
     path: str | None,
     what: str | None,
     fmt: str | None,
@@ -153,11 +153,7 @@ def _all(analysed: Analysed, chosen: OneRank) -> Where:
         window_ns=facts.window_ns,
         n_steps=facts.n_steps,
         subjects=(
-            *(
-                _of_finding(one)
-                for one in (*chosen.findings, *analysed.rank.findings)
-                if one.places
-            ),
+            *(_of_finding(one) for one in (*chosen.findings, *analysed.rank.findings) if one.places),
             *(() if tree is None else _work(tree)),
         ),
         modules=() if tree is None else tree.uses,

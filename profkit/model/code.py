@@ -96,8 +96,8 @@ class PlaceShare(msgspec.Struct, frozen=True, kw_only=True):
     n_modules: int = 1
     """Modules that come by here; the place names one, or with `*` for the parts in which several differ."""
     of: str = ""
-    """What the share is of: "" the time of the thing that has the place, `OF_DELAY` the delay of a late rank,
-    `OF_WORKERS` the time that loader workers take for batches, else the id of the finding that has the place as well."""
+    """What the share is of: "" the time of what has the place, `OF_DELAY` the delay of a late rank, `OF_WORKERS` the
+    time that loader workers take for batches, else the id of the finding that has the place as well."""
 
     @property
     def words(self) -> str:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from profkit.findings import kind_of
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.code import OF_DELAY, CodePlace, PlaceShare
-from profkit.model.finding import Finding
 from profkit.model.documents.rank_report import RankReport
+from profkit.model.finding import Finding
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.peer_totals import spent_ns
 from profkit.ranks.measure.stragglers import Straggler

@@ -34,7 +34,9 @@ def unplaced(one: PlacesOf) -> str:
     alike = [share for share in one.places if share.of == one.places[0].of]
     rest = 1 - sum(share.share for share in alike)
     whole = f" {share_of(alike[0])}" if alike and alike[0].of else ""
-    return f"{format_fraction(rest)}{whole} is elsewhere, or where no frame was recorded" if alike and rest > 0.01 else ""
+    return (
+        f"{format_fraction(rest)}{whole} is elsewhere, or where no frame was recorded" if alike and rest > 0.01 else ""
+    )
 
 
 def rank_line(where: Where) -> str:
