@@ -150,14 +150,14 @@ def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
 
 
 def _placed(analyzer: Analyzer[Any], facts: Facts, result: Any, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The findings with their places in the user's code, where the trace shows these."""
-    if facts.code is None or not findings:
+    """The findings with their places in the user's code, where these are known; those in other processes first."""
+    if not findings:
         return findings
-    rows = analyzer.rows(facts, result)
-    return tuple(
-        replace(finding, places=shares(facts.code, rows[finding.id])) if finding.id in rows else finding
-        for finding in findings
-    )
+    places = dict(analyzer.places(facts, result))
+    if facts.code is not None:
+        for name, rows in analyzer.rows(facts, result).items():
+            places[name] = (*places.get(name, ()), *shares(facts.code, rows))
+    return tuple(replace(one, places=places[one.id]) if one.id in places else one for one in findings)
 
 
 def _analysed(chosen: Paced, code: Code | None) -> Analysed:

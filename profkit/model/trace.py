@@ -317,6 +317,8 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = ""
     torch_version: str | None = None
     has_stacks: bool = False
+    frames_have_lines: bool = False
+    """Whether the numbers in names of Python frames are lines that run, not those where functions begin."""
     has_shapes: bool = False
     has_memory: bool = False
     unprofiled_step_ns: int | None = None

@@ -161,11 +161,15 @@ def _uses(
     calls = np.bincount(group, begun, keys.size).astype(np.int64)
     total = np.bincount(group, time, keys.size).astype(np.int64)
     hottest = _hottest(group[place], kernels, keys.size)
+    inside = np.flatnonzero(begun)
+    inside = inside[np.argsort(group[inside], kind="stable")]
+    edges = np.searchsorted(group[inside], np.arange(keys.size + 1))
     made = []
     for index, value in enumerate(keys.tolist()):
         call = work.works[value // 2 // len(_FORMATS)]
         precision = _FORMATS[value // 2 % len(_FORMATS)]
         if calls[index]:
+            mine = inside[edges[index] : edges[index + 1]]
             made.append(
                 Use(
                     operator=call.name,
@@ -178,6 +182,8 @@ def _uses(
                     kernel=trace.name(int(hottest[index])) if hottest[index] >= 0 else "",
                     roof=roof_of(call.work, peak, precision) if peak is not None else None,
                     misfits=misfits(call.name, call.signature) if precision in _ON_MATRIX_UNITS else (),
+                    rows=owners[mine],
+                    row_ns=time[mine],
                 )
             )
     return tuple(sorted(made, key=lambda use: -use.time_ns))

@@ -186,7 +186,7 @@ def manifest(
     facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
 ) -> dict[str, Any]:
     """What `capture.json` holds; times in ns, keys absent where nothing is known."""
-    dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found")
+    dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found", "worker_lines")
     ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 

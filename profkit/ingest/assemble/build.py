@@ -82,7 +82,8 @@ def build_trace(raw: RawTrace) -> Trace:
     calls = _calls(merged, strings, warnings)
     gpu = linked(gpu, calls, [pid for pid, _ in merged.threads], warnings)
     ops, spans = _host_ranges(merged, strings, warnings)
-    meta = _meta(raw, merged, warnings)
+    python, has_lines = _frames(merged, warnings)
+    meta = _meta(raw, merged, warnings, has_lines=has_lines)
     gpu = _with_communication(gpu, asked_by_name(gpu, calls, ops, strings, world_size=meta.world_size))
     mapped: dict[str, Any] = {
         "meta": meta,
@@ -94,7 +95,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "ops": ops,
         "calls": calls,
         "spans": spans,
-        "python": _frames(merged, warnings),
+        "python": python,
         "overhead": _spans(merged, "overhead", warnings),
         "waits": _spans(merged, "waits", warnings),
         "device_spans": _table(DeviceSpans, merged, "device_spans", warnings),
@@ -111,7 +112,6 @@ def build_trace(raw: RawTrace) -> Trace:
     warnings += merged.warnings
     _refuse_endless(mapped, raw.source)
     steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=raw.traits.step_source)
-    python = mapped["python"]
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
     return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=_told(warnings))
 
@@ -168,13 +168,16 @@ def _spans(merged: Merged, table: str, warnings: list[TraceWarning]) -> Spans:
     return Spans(**in_time_order(cleaned(columns, warnings, WHAT[table])))
 
 
-def _frames(merged: Merged, warnings: list[TraceWarning]) -> PythonFrames:
-    columns = merged.take("python")
+def _frames(merged: Merged, warnings: list[TraceWarning]) -> tuple[PythonFrames, bool]:
+    """The Python frames, and whether they are from stacks of operators, which have the lines that run."""
+    columns, of_stacks = merged.take("python"), merged.take("stacks")
+    has_lines = bool(of_stacks) and not columns
+    columns = columns or of_stacks
     if not columns:
-        return PythonFrames.none(**_DTYPES)
+        return PythonFrames.none(**_DTYPES), False
     columns["kind"] = np.zeros(columns["name"].size, np.int8)
     _fill(columns, ("frame_id", "parent_id", "module_id"))
-    return PythonFrames(**in_time_order(cleaned(columns, warnings, WHAT["python"])))
+    return PythonFrames(**in_time_order(cleaned(columns, warnings, WHAT["python"]))), has_lines
 
 
 def _fill(columns: Columns, optional: tuple[str, ...]) -> None:
@@ -225,7 +228,7 @@ def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:
     return replace(spans, kind=kind)
 
 
-def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceMeta:
+def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning], *, has_lines: bool) -> TraceMeta:
     given, n_trimmed = without_long_texts(raw.metadata)
     if n_trimmed:
         said = f"{n_trimmed:,} texts of the metadata are longer than {LONGEST_TEXT:,} characters and were cut"
@@ -251,7 +254,8 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
         world_size=_number(distributed, "world_size", (1, MAX_RANKS), warnings),
         backend=label(distributed.get("backend")),
         torch_version=_torch_version(metadata),
-        has_stacks=bool(metadata.get("with_stack")) or "python_function" in merged.categories,
+        has_stacks=bool(metadata.get("with_stack")) or "python_function" in merged.categories or has_lines,
+        frames_have_lines=has_lines,
         has_shapes=bool(metadata.get("record_shapes")),
         has_memory=bool(metadata.get("profile_memory")),
         unprofiled_step_ns=whole(

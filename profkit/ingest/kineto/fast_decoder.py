@@ -135,9 +135,10 @@ def _type_of_ts(array: bytes) -> type:
     return float if int(first[1]) < FLOAT_STEP_BELOW_HALF_NS else msgspec.Raw
 
 
-def decode_usual(array: bytes) -> Groups | None:
+def decode_usual(array: bytes, *, with_stacks: bool = False) -> Groups | None:
     """The events of a JSON array by (category, phase) if all are usual, `None` if the general way must look."""
     of_operators = tuple(name for text, names in _OF_OPERATORS if text in array for name in names)
+    of_operators += ("call_stack",) if with_stacks else ()
     decoder, group_of = _decoder(_type_of_ts(array), of_operators)
     try:
         events = decoder.decode(array)

@@ -47,6 +47,8 @@ def backward_of(trace: Trace) -> Backward:
     ops = trace.ops
     is_node = np.array([name.startswith(_NODE) for name in trace.strings], np.bool_)
     rows = np.flatnonzero(is_node[ops.name]) if len(ops) else np.empty(0, np.int64)
+    if not rows.size:  # until torch 1.10 or so: only what a node itself does
+        rows = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread > 0))
     by_thread = {}
     for thread, places in rows_by_value(ops.thread[rows]):
         start, end = ops.start_ns[rows[places]], ops.end_ns[rows[places]]
