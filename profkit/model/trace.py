@@ -312,8 +312,8 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     profiled_step_ns: int | None = None
     """The mean step before and during the recording, by the clock of the capture."""
     scheduling: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, `cores` and
-    `threads`."""
+    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, switches,
+    and what it had to share: `cores`, `threads`, `ranks`."""
     devices: tuple[Device, ...] = ()
     categories: Mapping[str, int] = msgspec.field(default_factory=dict)
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)

@@ -349,3 +349,48 @@ def test_a_thread_that_waits_for_a_core() -> None:
 )
 def test_a_thread_with_a_core_and_captures_that_do_not_say(told: dict[str, Any]) -> None:
     assert scheduled(**told) is None
+
+
+WAITS = {"span_ns": 1000, "run_ns": 600, "wait_ns": 300}
+
+
+def test_switches_are_said_beside_the_wait() -> None:
+    one = scheduled(**WAITS, voluntary_switches=1, involuntary_switches=1240)
+    assert "took the core from it 1,240 times (involuntary" in one.evidence[1].statement
+    assert "it gave the core up once" in one.evidence[1].statement
+    nobody_counts = scheduled(**WAITS, voluntary_switches=0, involuntary_switches=0)
+    assert [each.metric for each in nobody_counts.evidence] == ["scheduling.wait_ns"]
+
+
+@pytest.mark.parametrize(
+    ("told", "fix", "said"),
+    [
+        (
+            {"cores": 8, "threads": 16, "ranks": 4},
+            "set OMP_NUM_THREADS=2: 4 ranks share 8 cores",
+            "4 ranks share 8 cores, and operators of each run on up to 16 threads",
+        ),
+        (
+            {"cores": 64, "threads": 64, "quota_millicores": 2500},
+            "set OMP_NUM_THREADS=2: the process has 2.5 cores",
+            "operators run on up to 64 threads for the 2.5 cores of its container's CPU quota",
+        ),
+        ({"cores": 2, "threads": 3, "ranks": 4}, "set OMP_NUM_THREADS=1: 4 ranks share 2 cores", ""),
+        (
+            {"cores": 8, "threads": 2, "ranks": 4},
+            "no more threads than cores",
+            "",
+        ),
+        ({"cores": 8, "threads": 8, "quota_millicores": 0}, "no more threads than cores", ""),
+    ],
+)
+def test_more_threads_than_cores_are_named_with_the_number_that_fits(told: dict[str, int], fix: str, said: str) -> None:
+    one = scheduled(**WAITS, **told)
+    assert one.fix.startswith(fix)
+    assert any(said in each.statement for each in one.evidence)
+    is_crowded = "scheduling.threads_per_core" in [each.metric for each in one.evidence]
+    assert is_crowded == fix.startswith("set OMP")
+
+
+def test_many_threads_that_nobody_waits_for_are_fine() -> None:
+    assert scheduled(span_ns=1000, run_ns=990, wait_ns=9, cores=2, threads=32, ranks=4) is None

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 _MOST_ID: Final = 2**31 - 1
 _MOST_SMS: Final = 2**20
 _SCHEDULING: Final = frozenset(
-    ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads")
+    ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads", "ranks")
+    + ("quota_millicores", "voluntary_switches", "involuntary_switches")
+    + ("all_voluntary_switches", "all_involuntary_switches")
 )
 _WITH_DURATIONS: Final = frozenset(
     {"gpu", "ops", "calls", "spans", "python", "overhead", "waits", "device_spans", "sync_rows"}
