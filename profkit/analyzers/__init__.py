@@ -41,6 +41,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         roof.ANALYZER,
         patterns.ANALYZER,
         patterns.SCHEDULING,
+        patterns.CLOCKS,
         operators.ANALYZER,
         streams.ANALYZER,
         code.ANALYZER,

@@ -107,6 +107,33 @@ CONTENTION: Final = FindingKind(
     ),
 )
 
+THROTTLED: Final = FindingKind(
+    id="clock.throttled",
+    title="the device lowers its clock",
+    is_about_work=True,
+    meaning="A GPU lowers its clock where it is too hot, where its board asks for it, or to stay within its power limit; a CPU where it is too hot. Work that computes takes longer in proportion, work that waits for memory hardly. In a job of several ranks all wait for the slowest device.",
+    measured="profkit capture asks nvidia-smi ten times a second for the clock of the multiprocessors, the driver's own reasons for a lower one, temperature and power; of a CPU it reads Linux' cpufreq, and the time that the package was throttled. Samples in the recorded steps count, those of an idle GPU do not. The share is that of the clock that was held back, of the compute.",
+    thresholds={
+        "window": Threshold(0.05, "fires where it costs {} of the window at most", "chosen: the severity medium"),
+        "samples": Threshold(5, "{} samples or more are needed", "chosen: half a second", ""),
+    },
+    notes=(
+        "it is never the verdict: all that the device computes takes longer by it, in proportion",
+        "a power limit that is the board's default is worth knowing, and no loss: many large products do not fit in it",
+    ),
+    lookalikes=(
+        "clocks that were set (nvidia-smi -lgc, application clocks): that is no throttling and is not said",
+        "kernels that wait for memory: they take as long at a lower clock",
+    ),
+    proof="Lower the power limit on purpose (nvidia-smi -pl, as root): if kernels become longer in proportion to the clock, the clock is what limits them.",
+    proof_on_cpu="Limit the clock on purpose (cpupower frequency-set --max, as root): if operators become longer in proportion, the clock is what limits them.",
+    fixes=(
+        "better cooling: airflow, fans, a cooler inlet, fewer boards side by side",
+        "raise the power limit back to the board's default (nvidia-smi -pl, as root)",
+        "give the job another device, where only one of them is slow",
+    ),
+)
+
 UNUSED_PARAMETERS: Final = FindingKind(
     id="comm.unused_parameters",
     title="DDP searches for unused parameters in every step",

@@ -394,3 +394,83 @@ def test_more_threads_than_cores_are_named_with_the_number_that_fits(told: dict[
 
 def test_many_threads_that_nobody_waits_for_are_fine() -> None:
     assert scheduled(span_ns=1000, run_ns=990, wait_ns=9, cores=2, threads=32, ranks=4) is None
+
+
+def clocked(rows: list[Row], **told: Any) -> Any:
+    """The finding about clocks in a capture that says this."""
+    rank, _ = triage_trace(trace_of(rows, profkit_clocks=told))
+    return next((one for one in rank.findings if one.id == "clock.throttled"), None)
+
+
+HELD = {"n": 20, "mhz": 1500, "held_mhz": 1386, "highest_mhz": 1980, "temperature_c": 91}
+LIMITS = {"power_mw": 498_000, "limit_mw": 500_000, "default_limit_mw": 700_000}
+
+
+@pytest.mark.parametrize(
+    ("told", "title", "fix"),
+    [
+        ({"n_thermal": 20}, "the GPU lowers its clock because it is too hot", "better cooling"),
+        ({"n_hardware": 20}, "the hardware lowers the GPU's clock", "better cooling"),
+        ({"n_power": 20, **LIMITS}, "the GPU lowers its clock to stay within its power limit", "raise the power limit"),
+    ],
+)
+def test_a_gpu_whose_clock_is_held_back(told: dict[str, int], title: str, fix: str) -> None:
+    one = clocked(on_gpu(busy_until=890), **HELD, **told)
+    assert one.title.startswith(title)
+    assert one.fix.startswith(fix)
+    assert one.fraction == pytest.approx(0.3 * 0.97)  # 0.7 of the clock, in compute
+    assert "in 20 of 20 samples" in one.evidence[0].statement
+    assert "1,386 MHz on average, 1,980 MHz is its highest" in one.evidence[0].statement
+    assert "nvidia-smi" in one.next_tools[0].command
+
+
+def test_a_boards_own_power_limit_is_worth_knowing_and_no_loss() -> None:
+    one = clocked(on_gpu(busy_until=890), **HELD, n_power=20, **{**LIMITS, "limit_mw": 700_000})
+    assert one.recoverable_ns == 0
+    assert one.severity == "info"
+    assert one.fix.startswith("nothing to mend")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {**HELD, "held_mhz": 1960, "n_thermal": 20},
+        {**HELD, "n_thermal": 2},
+        {**HELD, "n": 4, "n_thermal": 4},
+        {**HELD, "held_mhz": 1980},
+        {"n": 0},
+        {"n": 20, "mhz": 0, "highest_mhz": 0, "n_thermal": 20},
+        {**HELD, "n_thermal": -3},
+        {**HELD, "held_mhz": 5000, "n_thermal": 20},
+        {"n": "x", "highest_mhz": [], "n_thermal": None},
+        {},
+    ],
+    ids=[
+        "nearly full",
+        "two samples",
+        "few samples",
+        "no reason",
+        "idle",
+        "zeros",
+        "negative",
+        "faster",
+        "text",
+        "none",
+    ],
+)
+def test_a_gpu_at_its_clock_and_captures_that_do_not_say(told: dict[str, Any]) -> None:
+    assert clocked(on_gpu(busy_until=890), **told) is None
+
+
+def test_a_clock_held_back_on_an_idle_gpu_costs_little() -> None:
+    assert clocked(on_gpu(busy_until=20), **HELD, n_thermal=20) is None
+
+
+def test_a_cpu_that_is_throttled_by_heat() -> None:
+    told = {"n": 20, "mhz": 2000, "highest_mhz": 4000, "throttled_ms": 1600, "sampled_ms": 2000}
+    rows = on_cpu(*nested("aten::mm", Sequence_number=-1))
+    one = clocked(rows, **told)
+    assert one.title == "the CPU lowers its clock because it is too hot"
+    assert "throttled by heat for 80.0 % of the recorded time" in one.evidence[0].statement
+    assert clocked(rows, **{**told, "throttled_ms": 0}) is None
+    assert clocked(rows, **{key: told[key] for key in ("n", "mhz", "highest_mhz")}) is None, "a low clock alone"

@@ -36,6 +36,7 @@ class HostWatch:
     def __init__(self) -> None:
         self._pauses: list[tuple[int, int, int, int]] = []
         self._started_ns = 0
+        self._began_ns = 0
         self._pid = 0
         self._thread = 0
         self._before: dict[str, int] = {}
@@ -46,17 +47,18 @@ class HostWatch:
         self._pid, self._thread = os.getpid(), threading.get_native_id()
         self._pauses, self._started_ns = [], 0
         self._before, self._threads = self._sampled(), _all_scheduled()
+        self._began_ns = self._before["span_ns"]
         gc.callbacks.append(self._collected)
 
     def end(self) -> dict[str, Any]:
-        """What was seen since `begin`: `pauses` (thread, start and end in Unix ns, generation) and `scheduling`."""
+        """What was seen since `begin`, and when: `pauses` (thread, start, end in Unix ns, generation), `scheduling`."""
         with suppress(ValueError):
             gc.callbacks.remove(self._collected)
         after = self._sampled()
         spent = {key: after[key] - before for key, before in self._before.items() if key in after}
-        if not spent:
-            return {"pauses": self._pauses, "scheduling": {}}
-        return {"pauses": self._pauses, "scheduling": {**spent, **self._of_all_threads(), **_machine()}}
+        scheduling = {**spent, **self._of_all_threads(), **_machine()}
+        window = (self._began_ns, time.time_ns())
+        return {"pauses": self._pauses, "scheduling": scheduling, "recorded_unix_ns": window}
 
     def _collected(self, phase: str, told: dict[str, int]) -> None:
         if phase == "start":
