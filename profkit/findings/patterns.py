@@ -61,6 +61,33 @@ RECOMPILE: Final = FindingKind(
     ),
 )
 
+GRAPH_BREAKS: Final = FindingKind(
+    id="host.graph_breaks",
+    title="torch.compile's graph is broken into pieces",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="graph breaks",
+    supersedes=_IS_THE_HOSTS,
+    meaning="Where torch.compile meets a call that it cannot trace (print, .item(), a C extension) or a branch on a tensor's value, the graph ends. Python runs the call, then checks the guards of the next piece and enters it. Nothing is fused across the break.",
+    measured="A compiled function's range inside that of another one, on the threads of the step: what goes on behind a break. From the last work before it to the first work in it, without breaks at which something is compiled: on a GPU, the idle time counts; on a CPU, all of it.",
+    thresholds={"window": _WORTH},
+    notes=(
+        "what fusion across the break would save is not in the time shown",
+        "a function that torch.compile gives up on as a whole leaves no range, and is not seen",
+    ),
+    lookalikes=(
+        "layers that are compiled one by one: their ranges stand side by side, and that is no break",
+        "a break between the model and its loss, or at a checkpoint, costs little",
+    ),
+    proof="torch.compile(fullgraph=True) raises an error at the first break. Move that line out of the model: the break is gone, and the step shorter by about its part of the time shown.",
+    fixes=(
+        "TORCH_LOGS=graph_breaks names the line of each break: move prints and .item() out of the compiled function",
+        "torch.where in place of a branch on a tensor's value",
+        "fullgraph=True, so that a new break is an error",
+        "torch.compiler.disable around a call that must stay, at the model's edge",
+    ),
+)
+
 OPTIMIZER_LOOP: Final = FindingKind(
     id="host.optimizer_loop",
     title="the optimizer works through its parameters one by one",
@@ -95,7 +122,9 @@ CONTENTION: Final = FindingKind(
     measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the recorded time", "chosen: the severity medium"),
-        "crowding": Threshold(1, "names OMP_NUM_THREADS with more than {} thread for operators to a core", "chosen", ""),
+        "crowding": Threshold(
+            1, "names OMP_NUM_THREADS with more than {} thread for operators to a core", "chosen", ""
+        ),
     },
     notes=("it is never the verdict: all that the step does takes longer by it, in proportion",),
     lookalikes=("a core shared by hyper-threads is slower, and nobody waits",),

@@ -474,3 +474,69 @@ def test_a_cpu_that_is_throttled_by_heat() -> None:
     assert "throttled by heat for 80.0 % of the recorded time" in one.evidence[0].statement
     assert clocked(rows, **{**told, "throttled_ms": 0}) is None
     assert clocked(rows, **{key: told[key] for key in ("n", "mhz", "highest_mhz")}) is None, "a low clock alone"
+
+
+def region(number: int, start_us: int, end_us: int) -> list[Row]:
+    """The range of a compiled function in each step."""
+    return [
+        operator(f"Torch-Compiled Region: {number}/0", row.start_ns, row.end_ns)
+        for row in each_step("", start_us, end_us)
+    ]
+
+
+def at(name: str, start_us: int, end_us: int) -> list[Row]:
+    """An operator in each step."""
+    return [operator(name, row.start_ns, row.end_ns) for row in each_step("", start_us, end_us)]
+
+
+def broken(*inside: Row) -> list[Row]:
+    """A compiled function from 300 to 900 us whose graph ends at 400; what follows the break is from 600 to 890."""
+    return [
+        *region(0, 300, 900),
+        *at("CompiledFunction", 310, 400),
+        *at("TorchDynamo Cache Lookup", 580, 600),
+        *region(1, 600, 890),
+        *at("AOTDispatcher Runtime Wrapper Prologue", 610, 620),
+        *at("CompiledFunction", 630, 880),
+        *inside,
+    ]
+
+
+def test_a_graph_that_is_broken_costs_from_the_last_work_to_the_next_graph() -> None:
+    one = found(on_cpu(*broken(*at("aten::item", 410, 420))), "host.graph_breaks")
+    assert one.evidence[0].value == N_STEPS * 230 * US
+    assert "1 gap between two graphs per step; the longest takes 230 us" in one.evidence[1].statement
+    assert one.next_tools[0].command.startswith("env TORCH_LOGS=graph_breaks ")
+
+
+def test_work_at_a_break_is_work() -> None:
+    one = found(on_cpu(*broken(*at("aten::mul", 410, 520))), "host.graph_breaks")
+    assert one.evidence[0].value == N_STEPS * 110 * US
+
+
+def test_on_a_gpu_the_idle_time_at_a_break_counts() -> None:
+    one = found(on_gpu(*broken(), busy_until=450), "host.graph_breaks")
+    assert one.evidence[0].value == N_STEPS * 180 * US
+    assert "the GPU is idle 180 us per step during gaps between two graphs" in one.evidence[0].statement
+    assert found(on_gpu(*broken(), busy_until=890), "host.graph_breaks") is None
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*region(0, 300, 900), *at("CompiledFunction", 310, 880)],
+        [
+            *region(0, 300, 400),
+            *at("CompiledFunction", 310, 390),
+            *region(1, 600, 890),
+            *at("CompiledFunction", 630, 880),
+        ],
+        [*region(0, 300, 900), *region(1, 600, 890), *at("CompiledFunction", 630, 880)],
+        [*region(0, 300, 900), *at("CompiledFunction", 310, 400), *region(1, 600, 890)],
+        broken(*at("_compile.compile_inner (dynamo_timed)", 420, 570)),
+        [],
+    ],
+    ids=["whole", "one after the other", "a wrapper", "nothing follows", "compiled there", "eager"],
+)
+def test_graphs_that_are_not_broken(rows: list[Row]) -> None:
+    assert found(on_cpu(*rows), "host.graph_breaks") is None
