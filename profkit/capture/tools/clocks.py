@@ -15,10 +15,9 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from profkit.capture.beside import files
 from profkit.capture.options import Options
@@ -47,7 +46,8 @@ _CPU: Final = Path("/sys/devices/system/cpu")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Sample(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Sample:
     """A device's clock at one moment, MHz; None where that is not told."""
 
     unix_ns: int
