@@ -179,9 +179,13 @@ def _moved(trace: Trace, request: int, gradient: int) -> int:
     if list_of is None or typed is None or not list_of.dims or not typed.types:
         return UNKNOWN
     width, tensors = element_bytes(typed.types[0]), list_of.dims[0]
-    if width == UNKNOWN or not tensors or not all(isinstance(one, tuple) for one in tensors):
+    if width == UNKNOWN or not tensors or not all(map(_is_shape, tensors)):
         return UNKNOWN
-    return min(width * sum(math.prod(one) for one in tensors), _MOST_BYTES)
+    return min(int(width * sum(math.prod(one) for one in tensors)), _MOST_BYTES)
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(size, int) and size >= 0 for size in value)
 
 
 def judge(result: Buckets) -> tuple[Finding, ...]:

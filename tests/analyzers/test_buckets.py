@@ -119,7 +119,7 @@ def test_last_buckets_of_which_nothing_is_said(bucket: Bucket, more: dict[str, A
     assert found(job(bucket, **{"n_tensors": 40, **more})) is None
 
 
-def cpu_job(*buckets: Bucket, typed: str = "float", n_ranges: int = 1) -> list[Row]:
+def cpu_job(*buckets: Bucket, typed: str = "float", n_ranges: int = 1, shape: Any = None) -> list[Row]:
     """The same with gloo, whose ranges are on a thread of their own; shapes are recorded."""
     rows: list[Row] = []
     for step in range(N_STEPS):
@@ -132,7 +132,7 @@ def cpu_job(*buckets: Bucket, typed: str = "float", n_ranges: int = 1) -> list[R
             rows.append(operator(NODE, asked, asked + 30 * US))
             gradient = {"Input_Dims": [[n]], "Input_type": [typed]}
             rows.append(operator("torch::autograd::AccumulateGrad", asked + US, asked + 3 * US, **gradient))
-            given = {"Input_Dims": [[[n]], []], "Input_type": ["TensorList", ""]}
+            given = {"Input_Dims": [[shape or [n]], []], "Input_type": ["TensorList", ""]}
             rows.append(operator("c10d::allreduce_", asked + 5 * US, asked + 25 * US, **given))
             begin = at + start * US
             rows += [span("gloo:all_reduce", begin, begin + length * US, tid=99) for _ in range(n_ranges)]
@@ -146,6 +146,6 @@ def test_with_gloo_sizes_are_those_of_recorded_shapes() -> None:
     assert "12 buckets per step, 50.0 kB each" in halved.evidence[0].statement
 
 
-@pytest.mark.parametrize("more", [{"typed": ""}, {"n_ranges": 2}])
+@pytest.mark.parametrize("more", [{"typed": ""}, {"n_ranges": 2}, {"shape": ["x", [2]]}, {"shape": [-5]}])
 def test_with_gloo_what_is_not_known_is_not_said(more: dict[str, Any]) -> None:
     assert found(cpu_job(LARGE, *SMALL, **more)) is None

@@ -189,9 +189,9 @@ def manifest(
     facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
 ) -> dict[str, Any]:
     """What `capture.json` holds; times in ns, keys absent where nothing is known."""
-    dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found", "recorded_unix_ns")
-    dropped = (*dropped, "machine", "gpu_uuid")
-    ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
+    dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found")
+    own = ("recorded_unix_ns", "machine", "gpu_uuid")  # of use while the capture is put together
+    ranks = [{key: value for key, value in one.items() if key not in (*dropped, *own)} for one in facts]
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 
 

@@ -94,7 +94,7 @@ class ClockWatch:
 def machine() -> str:
     """What tells this machine from others since it was started; "" where nothing does."""
     with suppress(OSError):
-        return files().read_small(_BOOT, _MOST_BYTES).decode(errors="replace").strip()
+        return str(files().read_small(_BOOT, _MOST_BYTES).decode(errors="replace").strip())
     return ""
 
 
