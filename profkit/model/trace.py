@@ -325,8 +325,11 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     profiled_step_ns: int | None = None
     """The mean step before and during the recording, by the clock of the capture."""
     scheduling: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, `cores` and
-    `threads`."""
+    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, switches,
+    and what it had to share: `cores`, `threads`, `ranks`."""
+    clocks: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Samples of the device's clock over the recorded steps, as `profkit capture` took them, in short: `n` of them,
+    clocks in MHz, how many were held back for which reason, mW, degrees."""
     devices: tuple[Device, ...] = ()
     categories: Mapping[str, int] = msgspec.field(default_factory=dict)
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest

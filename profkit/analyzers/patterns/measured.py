@@ -10,12 +10,14 @@ import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.analyzers.patterns import ranges
+from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import cost, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import (
     CONVERSIONS,
     GC,
+    GRAPH_BREAKS,
     MATH_ATTENTION,
     OPTIMIZER_LOOP,
     RECOMPILE,
@@ -43,6 +45,7 @@ class Pattern(msgspec.Struct, frozen=True):
 PATTERNS: Final = (
     Pattern(GC, ranges.collections, True, ("collection", "collections")),
     Pattern(RECOMPILE, ranges.compilations, True, ("compilation", "compilations")),
+    Pattern(GRAPH_BREAKS, graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
     Pattern(
         OPTIMIZER_LOOP,
         lambda facts: ranges.optimizer_loops(

@@ -46,8 +46,14 @@ if TYPE_CHECKING:
 _MOST_ID: Final = 2**31 - 1
 _MOST_SMS: Final = 2**20
 _SCHEDULING: Final = frozenset(
-    ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads")
-)
+    ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads", "ranks")
+) | {
+    "quota_millicores",
+    *(f"{whose}{kind}_switches" for whose in ("", "all_") for kind in ("voluntary", "involuntary")),
+}
+_CLOCKS: Final = frozenset(
+    ("n", "n_power", "n_thermal", "n_hardware", "mhz", "lowest_mhz", "highest_mhz", "held_mhz", "temperature_c")
+) | {"power_mw", "limit_mw", "default_limit_mw", "throttled_ms", "sampled_ms"}
 _WITH_DURATIONS: Final = frozenset(
     {"gpu", "ops", "calls", "spans", "python", "overhead", "waits", "device_spans", "sync_rows"}
 )
@@ -264,7 +270,8 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning], *, has_li
             LONGEST_PLAUSIBLE_NS,
         ),
         profiled_step_ns=whole(metadata.get("profkit_profiled_step_mean_ns"), 1, LONGEST_PLAUSIBLE_NS),
-        scheduling=_scheduling(metadata.get("profkit_scheduling")),
+        scheduling=_counted(metadata.get("profkit_scheduling"), _SCHEDULING),
+        clocks=_counted(metadata.get("profkit_clocks"), _CLOCKS),
         devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
         categories=dict(sorted((redacted_text(name), count) for name, count in merged.categories.items())),
         metadata=metadata,
@@ -272,11 +279,11 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning], *, has_li
     )
 
 
-def _scheduling(told: object) -> dict[str, int]:
-    """The whole numbers among what a capture read from the scheduler."""
+def _counted(told: object, names: frozenset[str]) -> dict[str, int]:
+    """The whole numbers of these names among what a capture read beside the recording."""
     if not isinstance(told, dict):
         return {}
-    numbers = {str(key): whole(value, 0, LONGEST_PLAUSIBLE_NS) for key, value in told.items() if key in _SCHEDULING}
+    numbers = {str(key): whole(value, 0, LONGEST_PLAUSIBLE_NS) for key, value in told.items() if key in names}
     return {key: number for key, number in numbers.items() if number is not None}
 
 
