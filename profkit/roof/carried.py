@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of, rows_by_value
+from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of, rows_by_value
 from profkit.model.trace import I32, Kind, Signature, Trace
 from profkit.roof.formulas import PRODUCTS
 from profkit.timeline.code import Match, match_ops
@@ -125,10 +125,10 @@ def _varying_launches(trace: Trace, match: Match) -> NDArray[np.bool_]:
     known = known[np.argsort(match.rows[known], kind="stable")]
     same_op = match.rows[known][1:] == match.rows[known][:-1]
     changes = same_op & (launched[known][1:] != launched[known][:-1])
-    varying = np.unique(match.rows[known][1:][changes])
+    varying = distinct(match.rows[known][1:][changes])
     if not varying.size:
         return np.zeros(len(trace.ops), np.bool_)
-    if varying.size > _FEW * np.unique(match.rows[known][launched[known] != 0]).size:
+    if varying.size > _FEW * distinct(match.rows[known][launched[known] != 0]).size:
         return np.ones(len(trace.ops), np.bool_)
     return _with_parents(trace, np.isin(match.rows, varying))
 
@@ -137,7 +137,7 @@ def _with_parents(trace: Trace, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """These operators and all around them."""
     parent, at = parent_rows(trace.ops), np.flatnonzero(chosen)
     while at.size:
-        above = np.unique(parent[at])
+        above = distinct(parent[at])
         at = above[above >= 0]
         at = at[~chosen[at]]
         chosen[at] = True

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from profkit.analyzers.base import Analyzer
 from profkit.analyzers.roof.distance import Distance
-from profkit.analyzers.roof.measured import measure
-from profkit.analyzers.roof.shown import NAMES, mfu_sentence, present, rate_of, step_sentence
+from profkit.analyzers.roof.shown import NAMES, mfu_sentence, rate_of, step_sentence
 from profkit.analyzers.roof.unaligned import unaligned
 from profkit.analyzers.roof.uses import Family
 from profkit.analyzers.tools import kernel_profile
@@ -162,13 +160,3 @@ def _above(result: Distance) -> tuple[Finding, ...]:
             fix="do not use the rates and the MFU of this report; check the device's name and the operator's formula in docs/roof.md",
         ),
     )
-
-
-ANALYZER = Analyzer(
-    name="roof",
-    question="how far is the work from what the device can do?",
-    needs="operators with recorded shapes (profkit capture --shapes)",
-    measure=measure,
-    judge=judge,
-    present=present,
-)
