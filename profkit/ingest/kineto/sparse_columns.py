@@ -30,7 +30,6 @@ from profkit.ingest.kineto.fields import (
     starts,
     text_of,
     threads_of,
-    were_read,
 )
 from profkit.ingest.numbers import MOST_STEPS, finite
 from profkit.ingest.texts import LONGEST_LABEL
@@ -38,8 +37,6 @@ from profkit.ingest.texts import LONGEST_LABEL
 _EMBEDDED_DIMS: Final = re.compile(rb"\[\s*\[([0-9, ]+)\]\s*,\s*\[([0-9, ]+)\]")  # of its table, of its indices
 _SIGNATURE: Final = ("input_dims", "input_types", "input_strides", "concrete_inputs")
 _BETWEEN: Final = b"\0"
-_LEAST_GIVEN: Final = 2
-"""Of these: shapes alone are not recorded."""
 _WITHOUT_WORK: Final = frozenset(
     [
         *("detach", "detach_"),
@@ -151,18 +148,16 @@ def signatures(rows: list[Event]) -> tuple[Columns, list[tuple[bytes, ...]]]:
     -1 where none were recorded, and for operators that only look at tensors or make empty ones: half of all rows, and
     each text costs time.
     """
-    first = next((event.args for event in rows if event.args is not None), None)
-    given = [name for name in _SIGNATURE if first is not None and were_read([first], name)]
-    if len(given) < _LEAST_GIVEN:
+    if not any(map(attrgetter(_SIGNATURE[0]), args_of(rows))):
         return {}, []
     places = [place for place, event in enumerate(rows) if event.name not in _WITHOUT_WORK]
-    arguments = map(attrgetter(*given), args_of([rows[place] for place in places]))
-    codes = Codes({_BETWEEN * (len(given) - 1): 0})
+    args = args_of([rows[place] for place in places])
+    # one text for all of them: a key that is hashed once, and no JSON has the byte between
+    texts = map(_BETWEEN.join, map(attrgetter(*_SIGNATURE), args))
+    codes = Codes({_BETWEEN * (len(_SIGNATURE) - 1): 0})
     code = np.full(len(rows), ABSENT, np.int32)
-    # one text for all of them: a key that is hashed once, and no JSON has this byte
-    code[places] = np.fromiter(map(codes.__getitem__, map(_BETWEEN.join, arguments)), np.int32, len(places)) - 1
-    texts = [dict(zip(given, text.split(_BETWEEN), strict=False)) for text in codes]
-    found = [tuple(text.get(name, b"") for name in _SIGNATURE) for text in texts[1:]]
+    code[places] = np.fromiter(map(codes.__getitem__, texts), np.int32, len(places)) - 1
+    found = [tuple(text.split(_BETWEEN, len(_SIGNATURE) - 1)) for text in codes][1:]
     return ({"signature": code}, found) if found else ({}, [])
 
 
