@@ -40,8 +40,10 @@ def with_shapes(trace: Trace, match: Match | None) -> Trace:
     agreed = np.where(_is_agreed(other, code, match), code, -1).astype(np.int32)
     signature = _both(agreed, match.first, match.last)
     signature[_told_otherwise(trace, match)] = -1
-    varies = _varying_launches(trace, match) if trace.device_indices else _varying_times(trace, match, signature)
-    signature[varies] = -1
+    if trace.device_indices:
+        signature[_varying_launches(trace, match)] = -1
+    elif not _is_told_equal(trace, other):
+        signature[_varying_times(trace, match, signature)] = -1
     without = int((code[match.rows[match.rows >= 0]] < 0).sum())
     wanted, n_known = match.n_in_steps - without, int((signature >= 0).sum())
     return replace(
@@ -107,6 +109,17 @@ def _told_otherwise(trace: Trace, match: Match) -> NDArray[np.bool_]:
         unlike = (one > 0) & (two > 0) & (one != two)
         differs[:n_steps] |= unlike & ~is_padded if name == "tokens" else unlike
     return differs[step_of(trace.ops.start_ns, trace.steps)]
+
+
+def _is_told_equal(trace: Trace, other: Trace) -> bool:
+    """Whether the script told one count of samples and one of tokens for all steps of both windows.
+
+    Only both together tell the size of a batch: as many samples may be longer, as many tokens in fewer samples.
+    """
+    counts = [told(one) for one in (trace, other)]
+    every = {name: np.concatenate([one[name] for one in counts]) for name in ("samples", "tokens", "padded_tokens")}
+    one = {name: bool(values.size and values[0] > 0 and (values == values[0]).all()) for name, values in every.items()}
+    return one["samples"] and (one["padded_tokens"] or (one["tokens"] and not every["padded_tokens"].any()))
 
 
 def _varying_launches(trace: Trace, match: Match) -> NDArray[np.bool_]:

@@ -175,6 +175,38 @@ def test_on_a_cpu_products_that_take_longer_in_one_step_may_be_larger(took_us, s
     assert shaped(pair(host_only(*took_us), later(SIZE, SIZE))).shapes_carried == share
 
 
+def counted(counts, at_ns):
+    return [
+        Row(
+            name=f"profkit.{kind}",
+            cat="profkit",
+            ph="C",
+            start_ns=START + at_ns,
+            end_ns=START + at_ns,
+            args={kind: count},
+        )
+        for kind, count in counts.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "share"),
+    [
+        (({"samples": 8, "tokens": 4096},) * 3, {"samples": 8, "tokens": 4096}, 1.0),
+        (({"samples": 8, "padded_tokens": 4096},) * 3, {"samples": 8, "padded_tokens": 4096}, 1.0),
+        (({"samples": 8, "tokens": 4096},) * 2, {"samples": 8, "tokens": 4096}, 0.0),  # not of every step
+        (({"samples": 8, "tokens": 4096, "padded_tokens": 5000},) * 3, {"samples": 8, "tokens": 4096}, 0.0),
+        (({"samples": 8},) * 3, {"samples": 8}, 0.0),  # they may be longer
+        (({"tokens": 4096},) * 3, {"tokens": 4096}, 0.0),
+        (({"samples": 0, "tokens": 4096},) * 3, {"samples": 0, "tokens": 4096}, 0.0),
+    ],
+)
+def test_on_a_busy_cpu_steps_that_the_script_counted_alike_have_the_same_shapes(mine, theirs, share):
+    first = [*host_only(400, 450, 900), *(row for n, one in enumerate(mine) for row in counted(one, 10 * n * MS + 5))]
+    second = [*later(SIZE, SIZE), *(row for n in range(2) for row in counted(theirs, 10 * n * MS + 5))]
+    assert shaped(pair(first, second)).shapes_carried == share
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "share"),
     [
@@ -187,19 +219,6 @@ def test_on_a_cpu_products_that_take_longer_in_one_step_may_be_larger(took_us, s
     ],
 )
 def test_steps_that_the_script_counted_otherwise_have_no_shapes(mine, theirs, share):
-    def counted(counts, at_ns):
-        return [
-            Row(
-                name=f"profkit.{kind}",
-                cat="profkit",
-                ph="C",
-                start_ns=START + at_ns,
-                end_ns=START + at_ns,
-                args={kind: count},
-            )
-            for kind, count in counts.items()
-        ]
-
     first = [*timed(), *(row for n in range(4) for row in counted(mine, 2 * n * MS + 5000))]
     second = [*later(SIZE, SIZE), *(row for n in range(2) for row in counted(theirs, 10 * n * MS + 5000))]
     assert shaped(pair(first, second)).shapes_carried == share
