@@ -79,7 +79,7 @@ def _table(title: str, holdings: tuple[Holding, ...], total: int, earlier: Itera
 _TOLD: Final = {
     MemoryPhase.MODEL: "the model is made or moved to the device: parameters, buffers",
     MemoryPhase.FORWARD: "forward, in modules: activations",
-    MemoryPhase.BACKWARD: "backward: gradients",
+    MemoryPhase.BACKWARD: "backward: gradients, of parameters and in between",
     MemoryPhase.OPTIMIZER: "a step of the optimizer: its state",
     MemoryPhase.OTHER: "other code",
     MemoryPhase.UNKNOWN: "unknown: before the history began, or no stack that tells it",
