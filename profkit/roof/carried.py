@@ -7,6 +7,7 @@ script told, kernels that differ from step to step, on a CPU products that take 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of, rows_by_value
-from profkit.model.trace import I32, Kind, Signature, Trace
+from profkit.model.trace import I32, Kind, ShapesDoubt, Signature, Trace
 from profkit.roof.formulas import PRODUCTS
 from profkit.timeline.code import Match, match_ops
 from profkit.timeline.host import enclosing_op, parent_rows
@@ -39,11 +40,10 @@ def with_shapes(trace: Trace, match: Match | None) -> Trace:
     code = _codes(other)
     agreed = np.where(_is_agreed(other, code, match), code, -1).astype(np.int32)
     signature = _both(agreed, match.first, match.last)
-    signature[_told_otherwise(trace, match)] = -1
-    if trace.device_indices:
-        signature[_varying_launches(trace, match)] = -1
-    elif not _is_told_equal(trace, other):
-        signature[_varying_times(trace, match, signature)] = -1
+    doubt = None
+    for reason, unlike in _unlike(trace, match, signature):
+        doubt = reason if (signature >= 0).any() and unlike[signature >= 0].all() else doubt
+        signature[unlike] = -1
     without = int((code[match.rows[match.rows >= 0]] < 0).sum())
     wanted, n_known = match.n_in_steps - without, int((signature >= 0).sum())
     return replace(
@@ -51,7 +51,18 @@ def with_shapes(trace: Trace, match: Match | None) -> Trace:
         ops=replace(trace.ops, signature=signature),
         signatures=other.signatures if n_known else (),
         shapes_carried=n_known / wanted if wanted else 0.0,
+        shapes_doubt=doubt,
     )
+
+
+def _unlike(trace: Trace, match: Match, signature: I32) -> Iterator[tuple[ShapesDoubt, NDArray[np.bool_]]]:
+    """Signs that operators had other shapes than later, each with those operators; looked at one after the other."""
+    assert trace.again is not None  # noqa: S101 - there is a match
+    yield ShapesDoubt.COUNTS, _told_otherwise(trace, match)
+    if trace.device_indices:
+        yield ShapesDoubt.LAUNCHES, _varying_launches(trace, match)
+    elif not _is_told_equal(trace, trace.again):
+        yield ShapesDoubt.TIMES, _varying_times(trace, match, signature)
 
 
 def _codes(trace: Trace) -> I32:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profkit.pipeline import analyse
+from profkit.pipeline import analyse, triage_trace
 from profkit.roof.carried import with_shapes
 from profkit.testing import Row, kernel, launch, span, trace_of
 from profkit.timeline.code import matched
@@ -168,6 +168,21 @@ def host_only(*took_us):
             at = 10 * number * MS + place * 5 * MS
             out += product(at, at + us * 1000)
     return out
+
+
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        (lambda: pair(host_only(400, 450, 900), later(SIZE, SIZE)), "products take much longer in one step than in"),
+        (lambda: pair(timed(grids=lambda number, _: 1024 + number), later(SIZE, SIZE)), "grids or copies differ from"),
+        (lambda: pair(timed(), later(SIZE)), "the later steps do not tell them for certain"),
+    ],
+)
+def test_the_report_says_why_later_steps_do_not_tell_shapes(trace, why):
+    rank, _ = triage_trace(trace())
+    (skipped,) = [one for one in rank.skipped if one.analyzer == "roof"]
+    assert why in skipped.reason
+    assert "--shapes" in skipped.how_to_get
 
 
 @pytest.mark.parametrize(("took_us", "share"), [((400, 450, 500), 1.0), ((400, 450, 900), 0.0)])
