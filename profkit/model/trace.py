@@ -7,7 +7,7 @@ trace does not say), rows of every table are sorted by `start_ns`, strings are c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -108,6 +108,17 @@ class CpuOps(Table, frozen=True, kw_only=True):
     sequence: I64
     forward_thread: I64
     signature: I32
+
+
+class ShapesDoubt(StrEnum):
+    """Why the timed steps may not have had the shapes of the later ones."""
+
+    COUNTS = "counts"
+    """The script told other counts of tokens or samples."""
+    LAUNCHES = "launches"
+    """Kernels, grids or copies differ from step to step."""
+    TIMES = "times"
+    """On a CPU products take much longer in one step than in another."""
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -368,6 +379,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     shapes_carried: float | None = None
     """Of the operators in steps that take arguments, the share whose `signature` is that of the same operator of
     `again`, 0-1; None where the arguments, if any are known, were recorded with the operators."""
+    shapes_doubt: ShapesDoubt | None = None
+    """What speaks against these, where none of them is left."""
     again: Trace | None = None
     """Steps of the same process that its capture recorded once more, with Python stacks: places in code, no times."""
 

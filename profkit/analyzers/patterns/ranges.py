@@ -10,10 +10,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of
 from profkit.model.names import Precision
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
-from profkit.roof.formulas.work import precision, type_said
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
@@ -90,11 +89,14 @@ def casts(facts: Facts) -> Ranges | None:
     if not trace.signatures:
         return None
     codes = ops.signature[rows]
-    is_cast = np.array([_is_cast(trace, code) for code in range(len(trace.signatures))], np.bool_)
+    is_cast = np.zeros(len(trace.signatures), np.bool_)
+    is_cast[[code for code in distinct_codes(codes).tolist() if _is_cast(trace, code)]] = True
     return Ranges.of(ops, rows[(codes >= 0) & is_cast[np.maximum(codes, 0)]], trace.window_ns)
 
 
 def _is_cast(trace: Trace, code: int) -> bool:
+    from profkit.roof.formulas.work import precision, type_said  # loaded for traces with shapes
+
     signature = trace.signatures[code]
     if signature is None or not signature.types:
         return False
@@ -144,7 +146,7 @@ def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) 
         return Ranges.of(steps, np.zeros(len(steps), np.bool_), trace.window_ns)
     around = enclosing_op(steps, ops.thread, ops.start_ns)
     inside = around >= 0
-    others = np.unique(around[inside & named(trace, ops, _NO_LOOP)])
+    others = distinct(around[inside & named(trace, ops, _NO_LOOP)])
     counts = np.bincount(around[inside], minlength=len(steps))
     chosen = (counts >= least_operators) & (steps.end_ns - steps.start_ns <= longest_ns * counts)
     chosen[others] = False

@@ -8,10 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from profkit.analyzers.base import Analyzer
 from profkit.analyzers.roof.distance import Distance
-from profkit.analyzers.roof.measured import measure
-from profkit.analyzers.roof.shown import NAMES, mfu_sentence, present, rate_of, step_sentence
+from profkit.analyzers.roof.shown import NAMES, mfu_sentence, rate_of, step_sentence
 from profkit.analyzers.roof.unaligned import spared, unaligned
 from profkit.analyzers.roof.uses import Family, Use
 from profkit.analyzers.tools import kernel_profile
@@ -71,7 +69,7 @@ def _lowest(result: Distance) -> Family | None:
     return max(low, key=_excess_ns, default=None)
 
 
-def _rows(facts: Facts, result: Distance) -> Mapping[str, Rows]:
+def rows(facts: Facts, result: Distance) -> Mapping[str, Rows]:
     """The operators of each finding, with what could be spared of the time of each."""
     family = _lowest(result)
     left = [(use, use.time_ns - (use.roof_ns or 0.0)) for use in result.uses if use.roof_ns is not None]
@@ -81,12 +79,12 @@ def _rows(facts: Facts, result: Distance) -> Mapping[str, Rows]:
 
 
 def _spared_rows(facts: Facts, uses: Sequence[tuple[Use, float]]) -> Rows:
-    rows, ns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    taken, ns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for use, spared_ns in uses:
         if use.rows is not None and use.row_ns is not None and use.time_ns > 0 and spared_ns > 0:
-            rows.append(use.rows)
+            taken.append(use.rows)
             ns.append((use.row_ns * (spared_ns / use.time_ns)).astype(np.int64))
-    return Rows.of_ops(facts.trace, np.concatenate(rows), np.concatenate(ns))
+    return Rows.of_ops(facts.trace, np.concatenate(taken), np.concatenate(ns))
 
 
 def _excess_ns(family: Family) -> float:
@@ -191,14 +189,3 @@ def _above(result: Distance) -> tuple[Finding, ...]:
             fix="do not use the rates and the MFU of this report; check the device's name and the operator's formula in docs/roof.md",
         ),
     )
-
-
-ANALYZER = Analyzer(
-    name="roof",
-    question="how far is the work from what the device can do?",
-    needs="operators with recorded shapes (profkit capture --shapes)",
-    measure=measure,
-    judge=judge,
-    rows=_rows,
-    present=present,
-)

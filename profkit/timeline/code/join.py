@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, distinct
 from profkit.model.code import CodePlace
 from profkit.model.trace import I32, Trace
 from profkit.timeline.code.code import Code, Joined, calling_backward, in_frames
@@ -156,7 +156,7 @@ def _functions(frames: Frames, named: Mapping[int, Frame]) -> tuple[I64, Bool]:
     """
     code, is_early = frames.rows.name.astype(np.int64), frames.is_early.copy()
     begun: dict[tuple[str, str], set[int]] = {}
-    for each in np.unique(code[~is_early]).tolist():
+    for each in distinct(code[~is_early]).tolist():
         if each in named:
             begun.setdefault((named[each].file, named[each].function), set()).add(each)
     for row in np.flatnonzero(is_early)[:_MOST_EARLY].tolist():
@@ -172,7 +172,7 @@ def _alike(trace: Trace, called: I64, calls: dict[int, str]) -> I64:
     first: dict[str, int] = {}
     out = np.arange(len(trace.strings) + 1, dtype=np.int64)
     out[-1] = -1
-    for code in np.unique(called).tolist():
+    for code in distinct(called).tolist():
         if code >= 0:
             words = call_words(trace.name(code))
             out[code] = first.setdefault(words, code)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct_codes, rows_by_value
+from profkit.model.arrays import I64, Bool, distinct, distinct_codes, rows_by_value
 from profkit.model.code import Phase
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
@@ -108,7 +108,7 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True):
 def phases_of(trace: Trace, backward: Backward) -> Phases:
     """What tells the phase of a moment of a trace."""
     ops, spans = trace.ops, trace.spans
-    used = np.unique(backward.forward[backward.forward >= 0])
+    used = distinct(backward.forward[backward.forward >= 0])
     forward = {}
     if used.size:
         nested = nesting(ops)
