@@ -139,6 +139,11 @@ def args_of(rows: list[Event]) -> list[Any]:
     return args if all(args) else [arg or _NO_ARGS for arg in args]
 
 
+def were_read(args: list[Any], name: str) -> bool:
+    """Whether an argument was read from these events: batches without its name are decoded without it."""
+    return all(hasattr(kind, name) for kind in set(map(type, args)))
+
+
 def integers(args: list[Any], name: str, absent: int = ABSENT) -> NDArray[np.int64]:
     """An argument as whole numbers; `absent` for what is none."""
     values = map(attrgetter(name), args)
