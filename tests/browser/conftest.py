@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,9 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+_LOOKS, _BETWEEN_MS = 400, 25
+
+
 class Watched:
     """A page with all that it said and asked for since it was opened."""
 
@@ -56,9 +59,18 @@ class Watched:
     def open(self, path: Path, fragment: str = "") -> Any:
         """The file from disk, as a mail's attachment is opened, when its script has drawn it."""
         self.page.goto(path.as_uri() + fragment)
-        self.page.wait_for_function("document.documentElement.dataset.state !== undefined")
-        assert self.page.evaluate("document.documentElement.dataset.state") == "ready", self.errors
+        state = self.until("document.documentElement.dataset.state || ''", lambda told: told != "")
+        assert state == "ready", self.errors
         return self.page
+
+    def until(self, expression: str, fits: Callable[[Any], bool]) -> Any:
+        """The value of an expression as soon as it fits: the page's policy forbids playwright's own way, which is eval."""
+        for _ in range(_LOOKS):
+            value = self.page.evaluate(expression)
+            if fits(value):
+                return value
+            self.page.wait_for_timeout(_BETWEEN_MS)
+        pytest.fail(f"{expression} stays {value!r}; {self.errors}")
 
     def check_quiet(self, path: Path) -> None:
         """Nothing went wrong, and nothing but the file itself was asked for."""

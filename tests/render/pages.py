@@ -11,106 +11,18 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 VOID: Final = {"meta", "link", "br", "hr", "img", "input"}
-TAGS: Final = frozenset(
-    [
-        "html",
-        "head",
-        "meta",
-        "title",
-        "link",
-        "style",
-        "body",
-        "a",
-        "svg",
-        "defs",
-        "pattern",
-        "path",
-        "header",
-        "div",
-        "nav",
-        "ul",
-        "ol",
-        "li",
-        "main",
-        "section",
-        "p",
-        "span",
-        "h1",
-        "h2",
-        "h3",
-        "figure",
-        "figcaption",
-        "strong",
-        "b",
-        "rect",
-        "g",
-        "line",
-        "text",
-        "polyline",
-        "circle",
-        "pre",
-        "code",
-        "button",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "article",
-        "details",
-        "summary",
-        "dl",
-        "dt",
-        "dd",
-        "footer",
-        "script",
-    ]
-)
-ATTRIBUTES: Final = frozenset(
-    [
-        "lang",
-        "charset",
-        "http-equiv",
-        "content",
-        "name",
-        "rel",
-        "href",
-        "class",
-        "id",
-        "role",
-        "aria-label",
-        "aria-labelledby",
-        "aria-hidden",
-        "tabindex",
-        "type",
-        "hidden",
-        "scope",
-        "data-v",
-        "data-search",
-        "data-copy-from",
-        "width",
-        "height",
-        "x",
-        "y",
-        "x1",
-        "x2",
-        "y1",
-        "y2",
-        "cx",
-        "cy",
-        "r",
-        "rx",
-        "d",
-        "dy",
-        "fill",
-        "points",
-        "patternunits",
-        "viewbox",
-        "preserveaspectratio",
-        "vector-effect",
-    ]
-)
+_TAGS: Final = """
+    html head meta title link style body a svg defs pattern path header div nav ul ol li main section p span h1 h2 h3
+    figure figcaption strong b rect g line text polyline circle pre code button table thead tbody tr th td article
+    details summary dl dt dd footer script
+"""
+_ATTRIBUTES: Final = """
+    lang charset http-equiv content name rel href class id role aria-label aria-labelledby aria-hidden tabindex type
+    hidden scope data-v data-search data-copy-from width height x y x1 x2 y1 y2 cx cy r rx d dy fill points
+    patternunits viewbox preserveaspectratio vector-effect
+"""
+TAGS: Final = frozenset(_TAGS.split())
+ATTRIBUTES: Final = frozenset(_ATTRIBUTES.split())
 """All that a page has: none that runs, loads or styles."""
 INLINE: Final = {"a", "b", "strong", "span", "code"}
 HEAD_META: Final = {"viewport", "referrer", "color-scheme", "generator"}
