@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from profkit.findings import KINDS
-from profkit.model.documents.rank_report import DeviceReport, RankReport
+from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, TableView
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.documents.tracks import Tracks
 from profkit.model.finding import Finding, confidence_label
@@ -237,8 +237,8 @@ def _views(report: Report, rank: RankReport | None, links: Links) -> Mapping[str
         return links.to(key, None if rank is None else rank.rank)
 
     def view(names: Sequence[str]) -> View:
-        found = [table for one in sections if one.analyzer in names for table in one.tables if table.rows]
-        made = tuple(tables.of_view(table, see=see) for table in found)
+        found = [(one, table) for one in sections if one.analyzer in names for table in one.tables if table.rows]
+        made = tuple(tables.of_view(table, title=_title(one, table), see=see) for one, table in found)
         missing = () if made else tuple(skipped[name] for name in names if name in skipped)
         return View(tables=made, missing=tuple(dict.fromkeys(missing)))
 
@@ -247,6 +247,12 @@ def _views(report: Report, rank: RankReport | None, links: Links) -> Mapping[str
     if streams is not None:
         rest = View(tables=(streams, *rest.tables))
     return {"work": view(_WORK), "modules": view(_MODULES), "memory": view(_MEMORY), "streams": rest}
+
+
+def _title(section: Section, table: TableView) -> str:
+    """What a table is called away from its section, whose title it may need."""
+    is_vague = len(section.tables) == 1 and " " not in table.title
+    return section.title if is_vague else table.title
 
 
 def _streams(rank: RankReport) -> tables.Table | None:

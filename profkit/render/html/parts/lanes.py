@@ -115,6 +115,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     href: str = ""
 
 
+_WIDEST: Final = 9.0
+"""Chosen: percent of the width that a step takes at most."""
 _MOST_STEPS: Final = 240
 """Chosen: columns that a screen still shows apart."""
 
@@ -126,7 +128,7 @@ def steps(durations_ns: Sequence[int], drawn: Tracks | None, see: See) -> tuple[
     if not longest:
         return ()
     parts = _parts_of_steps(durations_ns, drawn)
-    room = 100 / len(shown)
+    room = min(100 / len(shown), _WIDEST)
     return tuple(
         Step(
             label=f"step {index}",
