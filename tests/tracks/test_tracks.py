@@ -83,6 +83,11 @@ def test_every_rank_has_its_waits_on_one_clock():
         check_rows(tracks)
         waits = next(proof for proof in tracks.proofs if proof.key == "wait")
         assert waits.total_ns > 0 or known.wait_ns == 0
+    late = next(finding for finding in report.findings if finding.id == "straggler.rank")
+    first, *others = ({proof.key: proof for proof in one.proofs}["finding:straggler.rank"] for one in report.tracks)
+    assert late.rank == 0
+    held_ms, waited_ms = first.total_ns / 1e6, sorted(one.total_ns / 1e6 for one in others)
+    assert waited_ms[0] / 2 < held_ms < 2 * waited_ms[-1]
     ends = [one.origin_unix_ns + one.shift_ns + one.window_ns[1] for one in report.tracks]
     assert max(ends) - min(ends) < 10**9
 

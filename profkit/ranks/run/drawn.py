@@ -13,6 +13,7 @@ from profkit.model.arrays import I64
 from profkit.model.documents.report import Bottleneck
 from profkit.model.documents.tracks import CATEGORIES, MOST_SPANS, Proof, Role, Track, Tracks
 from profkit.model.finding import Finding
+from profkit.model.intervals import Intervals
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import RankSummary
@@ -57,7 +58,11 @@ def _of_rank(joint: Joint, outcome: Outcome, tracks: Tracks, shift: int, finding
     rows, waits = _collectives(joint, outcome.summary, names)
     rank = outcome.summary.rank
     late = [finding for finding in findings if KINDS[finding.id].bottleneck is Bottleneck.STRAGGLER]
-    proofs = [_proof(f"finding:{finding.id}", finding.title, waits) for finding in late]
+    held = _held_up(joint, outcome.summary)
+    proofs = [
+        _proof(f"finding:{finding.id}", finding.title, held if finding.rank == outcome.summary.rank else waits)
+        for finding in late
+    ]
     proofs.append(_proof("wait", "waiting for the last rank", waits))
     known = {proof.key for proof in tracks.proofs}
     new = {proof.key: proof for proof in proofs if proof.n and proof.key not in known}
@@ -118,6 +123,26 @@ def _collectives(joint: Joint, summary: RankSummary, names: list[str]) -> tuple[
     return tracks, (start[waited], middle[waited])
 
 
+def _held_up(joint: Joint, summary: RankSummary) -> tuple[I64, I64]:
+    """When the others wait for this rank: before each collective that it comes to last, for as long as the median one.
+
+    Where two groups' collectives overlap, the times do; they are joined.
+    """
+    starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for waits in joint.waits:
+        if summary.rank not in waits.ranks or len(waits.ranks) < 2:
+            continue
+        column = waits.ranks.index(summary.rank)
+        mine = np.flatnonzero(waits.present[:, column] & (waits.wait_ns[:, column] == 0))
+        others = np.delete(waits.wait_ns[mine], column, axis=1)
+        waited = np.median(others, axis=1).astype(np.int64)
+        came = summary.collectives.start_ns[waits.rows[mine, column]]
+        starts.append(came - waited)
+        ends.append(came)
+    times = Intervals.of(np.concatenate(starts), np.concatenate(ends))
+    return times.start_ns, times.end_ns
+
+
 def _numbers(summary: RankSummary, code: np.ndarray[tuple[int], np.dtype[np.int32]], names: list[str]) -> I64:
     """The numbers of the collectives' names, which are added to those of the rank."""
     place = {name: number for number, name in enumerate(names)}
@@ -137,4 +162,6 @@ def _proof(key: str, label: str, waits: tuple[I64, I64]) -> Proof:
     if n > MOST_SPANS:
         longest = np.sort(np.argpartition(start - end, MOST_SPANS)[:MOST_SPANS])
         start, end = start[longest], end[longest]
-    return Proof(key=key, label=label, tracks=("collectives:0",), start_ns=start, end_ns=end, n=n, total_ns=total)
+    return Proof(
+        key=key, label=label, tracks=("collectives:0", "budget"), start_ns=start, end_ns=end, n=n, total_ns=total
+    )
