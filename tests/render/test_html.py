@@ -167,6 +167,23 @@ def test_the_table_of_ranks_adds_up_to_the_step(name: str) -> None:
     assert [bar.kind for bar in made.bars] == [row.kind for row in made.table.rows]
 
 
+def test_a_page_of_very_many_ranks_is_small_and_shows_who_is_late() -> None:
+    few = drawn("ddp_straggler_ws4")
+    row = few.fleet.rows[1]
+    many = tuple(
+        replace(row, ranks=(rank,), cause="data: loader" if rank in {200, 999} else "") for rank in range(1000)
+    )
+    report = replace(few, fleet=replace(few.fleet, rows=many), tracks=())
+    made = rows.ranks(report)
+    assert made is not None
+    assert len(made.table.rows) == 256
+    assert made.n_left_out == 744
+    assert [bar.label for bar in made.bars if bar.kind == "late"] == ["rank 200", "rank 999"]
+    html = renderer_for("triage", "html")(report)
+    assert "744 more ranks: -f json has them all" in checked(html).text
+    assert len(html) < MOST_BYTES
+
+
 def test_the_waits_of_each_step_add_up_to_the_row_of_collectives() -> None:
     report = drawn("ddp_straggler_ws4")
     made = rows.ranks(report)

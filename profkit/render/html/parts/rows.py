@@ -22,7 +22,11 @@ from profkit.units import format_ns
 
 _MOST: Final = 256
 """Chosen: ranks that are listed; a page of more is not read, and JSON has them all."""
+_MOST_BARS: Final = 64
+"""Chosen: ranks that have a bar; who is late has one in any case."""
 _MOST_STEPS: Final = 60
+_MOST_FIELDS: Final = 2400
+"""Chosen: fields of a map, 100 bytes each in the file."""
 _SHADES: Final = 9
 _PARTS: Final = (
     ("data", "idle_data", "data_ns"),
@@ -77,7 +81,7 @@ def ranks(report: Report) -> Ranks | None:
     fleet = report.fleet
     if fleet is None or not fleet.rows:
         return _apart(report) if len(report.ranks) > 1 else None
-    rows = fleet.rows[:_MOST]
+    rows = _chosen(fleet.rows, _MOST)
     longest = max((row.step_ns for row in rows), default=0)
     bars = [
         stacked(
@@ -86,7 +90,7 @@ def ranks(report: Report) -> Ranks | None:
             longest,
             kind="late" if row.cause else "",
         )
-        for row in rows
+        for row in _chosen(rows, _MOST_BARS)
     ]
     used = {segment.category for bar in bars for segment in bar.segments}
     return Ranks(
@@ -98,6 +102,14 @@ def ranks(report: Report) -> Ranks | None:
         facts=tuple(words.facts_of(fleet, is_full=True)),
         n_left_out=len(fleet.rows) - len(rows),
     )
+
+
+def _chosen(rows: Sequence[RankRow], most: int) -> list[RankRow]:
+    """So many rows: of more the late ones, then the first ones, in order."""
+    if len(rows) <= most:
+        return list(rows)
+    first = sorted(range(len(rows)), key=lambda place: (not rows[place].cause, place))[:most]
+    return [rows[place] for place in sorted(first)]
 
 
 def _table(rows: Sequence[RankRow]) -> Table:
@@ -137,12 +149,13 @@ def _heat(tracks: Sequence[Tracks], ranks: Sequence[RankRow]) -> HeatMap | None:
     """How long each rank waits in each step, where the intervals are known and there are steps to compare."""
     late = {rank for row in ranks if row.cause for rank in row.ranks}
     labels, waits, names = [], [], tuple[str, ...]()
+    most_steps = min(_MOST_STEPS, max(_MOST_FIELDS // max(len(tracks), 1), 2))
     for one in tracks[:_MOST]:
         marked = next((track for track in one.tracks if track.role is Role.STEPS), None)
         if marked is None or one.rank is None or len(marked) < 2:
             return None
         labels.append(one.rank)
-        waits.append(_waited(one, marked)[:_MOST_STEPS])
+        waits.append(_waited(one, marked)[:most_steps])
         names = tuple(one.names[name] for name in marked.name.tolist())
     if not waits or len({len(row) for row in waits}) > 1 or not (most := max(map(max, waits))):
         return None
