@@ -22,6 +22,8 @@ COMMANDS: Final = (
     "capture",
     "triage",
     "where",
+    "export",
+    "open",
     "bench",
     "compare",
     "scaling",

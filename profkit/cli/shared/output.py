@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +92,20 @@ def deliver(text: str, output: Path | None) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another path for -o") from None
     say(f"wrote {output}")
+
+
+def deliver_chunks(chunks: Iterable[bytes], output: Path) -> int:
+    """Write a file piece by piece, whole or not at all, or to standard output; how many bytes there were."""
+    n_bytes = 0
+    try:
+        with nullcontext(sys.stdout.buffer) if is_standard_output(output) else files.replacing(output) as file:
+            for chunk in chunks:
+                file.write(chunk)
+                n_bytes += len(chunk)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot write {output}: {reason}", hint="choose another path for -o") from None
+    return n_bytes
 
 
 def is_standard_output(output: Path) -> bool:
