@@ -1,7 +1,7 @@
 /** Search, zoom and help over the timeline. */
 
 import { button, h } from "../page/dom";
-import { ofSearch } from "../timeline/highlight";
+import { ofSearch } from "../links/highlight";
 import { KEYS } from "../timeline/keys";
 import type { State } from "../timeline/state";
 

@@ -60,8 +60,7 @@ export class Keys {
   }
 
   #pan(share: number): void {
-    this.stage.state.view.pan(share * this.stage.state.view.width);
-    this.stage.state.changed("look");
+    this.stage.pan(share * this.stage.state.view.width);
   }
 
   #zoom(factor: number): void {

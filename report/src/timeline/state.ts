@@ -1,7 +1,7 @@
 /** What the timeline shows now, and who wants to know when that changes. */
 
 import type { PageData, RankData, Row } from "../data/row";
-import type { Highlight, Span } from "./highlight";
+import type { Highlight, Span } from "../links/highlight";
 import { Folds, Layout } from "./layout";
 import { View } from "./view";
 
