@@ -35,7 +35,7 @@ export function moment(t: number, step: number, most = Math.abs(t)): string {
   const largest = Math.max(most, step);
   const [scale, unit] = UNITS.find(([scale]) => largest >= scale) ?? UNITS[UNITS.length - 1];
   // Seconds with nine digits are hard to read: a finer unit with commas is not.
-  const finer = UNITS.find(([other]) => other <= scale && step >= other / 1000) ?? [scale, unit];
+  const finer = UNITS.find(([other]) => other <= scale && step >= other / 1e5) ?? [scale, unit];
   const [size, name] = finer;
   const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(step / size) - 1e-9)));
   return `${grouped((t / size).toFixed(digits))} ${name}`;
