@@ -24,7 +24,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden report report-check clean
+.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks analyses golden report screens bench-pages report-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ imports: $(STAMP) ## import-linter: who may import whom
 	@echo '==> imports: import-linter'
 	@.venv/bin/lint-imports --no-logo
 
+gpu: $(STAMP) ## one call for a machine with a GPU: regimes captured and judged, changes measured, ncu; under ten minutes
+	@echo '==> gpu: results go to out/gpu'
+	@$(VENV) -m bench.gpu $(ARGS)
+
 bench: $(STAMP) ## profkit, HTA and a bare decoder on one 50 MB trace, as ratios; BENCH='--trace FILE'
 	@echo '==> bench: a minute'
 	@$(VENV) -m bench.triage $(BENCH)
@@ -120,6 +124,15 @@ golden: $(STAMP) ## rewrite the golden reports; review the diff
 report: $(NODE_STAMP) ## build the HTML report's script and style into profkit/render/html/static
 	@echo '==> report: vite'
 	@cd report && npm run --silent build -- --logLevel warn
+
+screens: $(STAMP) ## the pictures of docs/screens, by chromium
+	@echo '==> screens'
+	@$(VENV) -m bench.pages screens
+
+bench-pages: $(STAMP) ## panning 200,000 intervals in chromium; TRACE=file also measures -o report.html beside -f json
+	@echo '==> bench-pages: a minute'
+	@$(VENV) -m bench.pages frames
+	@$(if $(TRACE),$(VENV) -m bench.pages cost $(TRACE))
 
 report-check: $(NODE_STAMP) ## the report's script: lint, types, tests; a build that differs from the committed files fails
 	@echo '==> report-check 1/4: eslint'

@@ -62,6 +62,7 @@ class _ManyPaths(click.Command):
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
 @click.option("-v", "--verbose", is_flag=True, help="Also show every reading, kernel and collective.")
+@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
     paths: tuple[str, ...],
@@ -74,6 +75,7 @@ def command(
     output: Path | None,
     lenient: bool,
     verbose: bool,
+    with_paths: bool,
     color: bool | None,
 ) -> int:
     """Say whether B is faster than A, by how much, how sure that is, and where the difference comes from.
@@ -96,10 +98,10 @@ def command(
     format_name = format_for("compare", fmt, output)
     before, after = _sides(paths, baseline, candidate)
     if are_profiles(before, after):
-        how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+        how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
         return compare_profiles(before, after, how, metric=metric, limit=limit)
     comparison = _compared(before, after, margin=margin, metric=metric, lenient=lenient)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("compare", comparison, how, source=before[0])
     return 0 if limit is None else _gate(comparison, limit)
 

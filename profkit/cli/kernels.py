@@ -15,8 +15,11 @@ from profkit.model.kernel import KernelReport
 @click.option("-f", "--format", "fmt", type=FormatChoice("kernels"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every launch in full.")
+@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
-def command(paths: tuple[str, ...], fmt: str | None, output: Path | None, verbose: bool, color: bool | None) -> int:
+def command(
+    paths: tuple[str, ...], fmt: str | None, output: Path | None, verbose: bool, with_paths: bool, color: bool | None
+) -> int:
     """Read ncu's profiles and say for each kernel what limits it, on which numbers, and what to change.
 
     FILE is an .ncu-rep (needs pip install 'profkit[ncu]'), or what ncu printed: --csv with the details or raw page, or
@@ -29,7 +32,7 @@ def command(paths: tuple[str, ...], fmt: str | None, output: Path | None, verbos
       ncu --import kernel.ncu-rep --csv --page raw | profkit kernels -
     """
     format_name = format_for("kernels", fmt, output)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("kernels", _read(paths), how, source=paths[0])
     return 0
 

@@ -39,6 +39,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 @click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, if no column has it.")
 @click.option("-f", "--format", "fmt", type=FormatChoice("scaling"), help="By default, from the suffix of -o.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
+@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
     paths: tuple[str, ...],
@@ -47,6 +48,7 @@ def command(
     capacity: float | None,
     fmt: str | None,
     output: Path | None,
+    with_paths: bool,
     color: bool | None,
 ) -> int:
     """Compute strong and weak scaling efficiency with intervals, and check the baseline.
@@ -64,7 +66,7 @@ def command(
     """
     format_name = format_for("scaling", fmt, output)
     report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity)
-    how = Showing(fmt=format_name, output=output, color=color)
+    how = Showing(fmt=format_name, output=output, color=color, with_paths=with_paths)
     show("scaling", report, how, source=paths[0])
     return 0
 

@@ -45,9 +45,16 @@ class _What(click.ParamType):  # type: ignore[type-arg]
     help="Write it here; x.speedscope.json or x.collapsed: the host's time by stack, for a flame graph.",
 )
 @click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
+@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
 def command(
-    path: str | None, what: str | None, fmt: str | None, output: Path | None, lenient: bool, color: bool | None
+    path: str | None,
+    what: str | None,
+    fmt: str | None,
+    output: Path | None,
+    lenient: bool,
+    with_paths: bool,
+    color: bool | None,
 ) -> int:
     """Say which lines, functions and modules of your own code a finding, a kernel, an operator or a module comes from.
 
@@ -80,7 +87,7 @@ def command(
         assert output is not None  # noqa: S101 - told by its name
         deliver(_flame(analysed, output, path), output)
         return 0
-    how = Showing(fmt=format_name, output=output, color=color)
+    how = Showing(fmt=format_name, output=output, color=color, with_paths=with_paths)
     show("where", _about(analysed, what) if what else _all(analysed), how, source=path)
     return 0
 

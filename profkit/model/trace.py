@@ -123,6 +123,17 @@ class Signature(msgspec.Struct, frozen=True):
     strides: tuple[tuple[Any, ...], ...] = ()
     concrete: tuple[str, ...] = ()
 
+    @property
+    def shapes(self) -> str:
+        """The first tensors' shapes, for a table: "8192x2432, 2432x9728"; "" where no argument is a tensor."""
+        given = [shape for shape in self.dims if shape and not isinstance(shape[0], tuple)]
+        sizes = ["x".join(map(str, shape[:_MOST_AXES])) for shape in given]
+        return ", ".join(sizes[:_MOST_SHAPES]) + (", ..." if len(sizes) > _MOST_SHAPES else "")
+
+
+_MOST_SHAPES: Final = 3
+_MOST_AXES: Final = 8
+
 
 class RuntimeCalls(Table, frozen=True, kw_only=True):
     """CUDA/HIP/MTIA runtime and driver calls on the host."""

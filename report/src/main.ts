@@ -1,5 +1,6 @@
 /** Wires the page: what needs no data at once, the timeline as soon as the data is unpacked. */
 
+import "./page.css";
 import "./timeline.css";
 import { bytesOf, columnsOf, inflate } from "./data/decode";
 import { parseMeta, type Meta } from "./data/meta";
@@ -58,7 +59,11 @@ async function start(): Promise<void> {
   router = new Router(timeline, mount);
 }
 
-start().catch((error: unknown) => {
-  console.error(error);
-  explain(document.getElementById("timeline"), `The timeline could not be drawn: ${error instanceof Error ? error.message : "unknown reason"}`);
-});
+start()
+  .then(() => (document.documentElement.dataset.state = "ready"))
+  .catch((error: unknown) => {
+    document.documentElement.dataset.state = "failed";
+    console.error(error);
+    const why = error instanceof Error ? error.message : "unknown reason";
+    explain(document.getElementById("timeline"), `The timeline could not be drawn: ${why}`);
+  });

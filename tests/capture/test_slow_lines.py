@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,11 @@ def line_of(script: str, marked: str = "# slow") -> int:
     return next(number for number, line in enumerate(lines, 1) if line.endswith(marked))
 
 
+def first_of(findings: Sequence[Finding]) -> Finding:
+    """The first finding about the script: a machine that runs other tests as well lets it wait for a core."""
+    return next(one for one in findings if one.id != "host.contention")
+
+
 def check_place(script: str, first: Finding) -> None:
     """The first place is the slow line, or where no call is made there the function around it."""
     finding, function, module = CASES[script]
@@ -55,7 +61,7 @@ def test_the_slow_line_is_the_first_place(tmp_path):
     traces = {one["pid"]: one["trace"] for one in manifest(tmp_path / "out")["ranks"]}
     for script, done in zip(scripts, ran, strict=True):
         assert (script, done.code) == (script, 0), done.err
-        check_place(script, triage([str(tmp_path / "out" / traces[done.pid])]).findings[0])
+        check_place(script, first_of(triage([str(tmp_path / "out" / traces[done.pid])]).findings))
 
 
 @pytest.mark.sampled
@@ -63,7 +69,7 @@ def test_the_slow_line_is_the_first_place(tmp_path):
 def test_of_loader_workers_the_line_that_waits_and_the_code_of_the_dataset_are_named(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SLOW / "workers.py"))
     assert done.code == 0, done.err
-    first = triage(tmp_path / "out").findings[0]
+    first = first_of(triage(tmp_path / "out").findings)
     assert (first.id, first.places[0].place.function) == ("input.starved", "main")
     assert "for images, labels in DataLoader(" in first.places[0].place.text
     told = " ".join(one.statement for one in first.evidence)

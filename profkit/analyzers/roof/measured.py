@@ -15,7 +15,7 @@ from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision, precision_of
-from profkit.model.trace import CallKind, Kind, Signature, Trace
+from profkit.model.trace import CallKind, Kind, Trace
 from profkit.roof.counted import Counted, counted
 from profkit.roof.formulas import PRODUCTS
 from profkit.roof.formulas.alignment import misfits
@@ -169,7 +169,7 @@ def _uses(
             made.append(
                 Use(
                     operator=call.name,
-                    shapes=_shapes(call.signature),
+                    shapes=call.signature.shapes,
                     work=call.work,
                     precision=precision,
                     n_calls=int(calls[index]),
@@ -181,17 +181,6 @@ def _uses(
                 )
             )
     return tuple(sorted(made, key=lambda use: -use.time_ns))
-
-
-def _shapes(signature: Signature) -> str:
-    """The first tensors' shapes, for a table: "8192x2432, 2432x9728"."""
-    given = [shape for shape in signature.dims if shape and not isinstance(shape[0], tuple)]
-    sizes = ["x".join(map(str, shape[:_MOST_AXES])) for shape in given]
-    return ", ".join(sizes[:_MOST_SHAPES]) + (", ..." if len(sizes) > _MOST_SHAPES else "")
-
-
-_MOST_SHAPES: Final = 3
-_MOST_AXES: Final = 8
 
 
 def _formats(

@@ -65,6 +65,8 @@ class Showing(msgspec.Struct, frozen=True, kw_only=True):
     output: Path | None
     color: bool | None
     verbose: bool = False
+    with_paths: bool = False
+    """Whether a page names folders and hosts too."""
 
 
 def show(document: str, value: object, how: Showing, *, source: str) -> None:
@@ -73,7 +75,7 @@ def show(document: str, value: object, how: Showing, *, source: str) -> None:
 
     color = False if how.output is not None else how.color
     with blamed(f"rendering it as {how.fmt}", source):
-        text = renderer_for(document, how.fmt)(value, color=color, verbose=how.verbose)
+        text = renderer_for(document, how.fmt, with_paths=how.with_paths)(value, color=color, verbose=how.verbose)
     deliver(text, how.output)
 
 

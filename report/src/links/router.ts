@@ -60,7 +60,10 @@ export class Router {
     const ask = parseHash(location.hash);
     const { state } = this.timeline;
     if (!ask) {
-      if (state.highlight) state.point(null);
+      if (state.highlight) {
+        state.selected = null;
+        state.point(null);
+      }
       return;
     }
     const found = this.#find(ask);

@@ -54,7 +54,7 @@ export class Sheet implements Picture {
     if (by !== null && this.#shown) now.low = this.#shown.low + by * nsPerPixel;
     this.#shown = now;
     if (from >= to) return;
-    this.#clear(x + from, x + to, stage.palette.ground);
+    this.#clear(by === null ? 0 : x + from, x + to, stage.palette.ground);
     const columns = marks.map(({ t }) => Math.round(stage.x(t) * stage.ratio));
     paintGrid(this, columns, x + from, x + to, stage.palette.grid);
     items.forEach((item, i) => {
