@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -166,7 +167,7 @@ def common_options(function: Any) -> Any:
 
 def _remember_color(ctx: click.Context, param: click.Parameter, value: bool | None) -> bool | None:
     """Tell click, which prints what has no report of its own."""
-    ctx.color = value
+    ctx.color = False if value is None and os.environ.get("NO_COLOR") else value
     return value
 
 
