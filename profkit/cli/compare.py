@@ -120,28 +120,10 @@ def _sides(paths: Sequence[str], baseline: Sequence[str], candidate: Sequence[st
 
 
 def _compared(before: list[str], after: list[str], *, margin: float, metric: str | None, lenient: bool) -> Comparison:
-    from profkit.compare.tables.result_tables import is_result_table
-
-    are_tables = {is_result_table(Path(path)) for path in (*before, *after)}
-    if are_tables == {True}:
-        from profkit.compare.results import compare_tables
-
-        return compare_tables([*before, *after], metric=metric, margin=margin)
-    if True in are_tables:
-        raise UsageError("a table and a trace cannot be compared", hint="give tables on both sides, or traces")
-    if not after:
-        raise UsageError(f"{before[0]} is one side", hint="name the other one as well: profkit compare A B")
-    if metric is not None:
-        raise UsageError("--metric names a column, but these are traces", hint="leave it out")
-    from profkit.compare.captures.sides import read_side
-    from profkit.compare.comparison import compare
+    from profkit.compare.paths import compare_paths
 
     with ReadingProgress() as progress:
-        sides = [
-            read_side(name, paths, lenient=lenient, progress=progress)
-            for name, paths in (("baseline", before), ("candidate", after))
-        ]
-    return compare(*sides, margin=margin)
+        return compare_paths(before, after or None, margin=margin, metric=metric, lenient=lenient, progress=progress)
 
 
 def _gate(comparison: Comparison, limit: float) -> int:

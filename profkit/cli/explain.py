@@ -93,7 +93,7 @@ def _list() -> list[str]:
     for title, names in groups:
         lines += ["", _heading(title)] if lines else [_heading(title)]
         for name, said in names.items():
-            lines += wrapped(said, width_of(_WIDEST), initial_indent=f"{name:{column}}", subsequent_indent=" " * column)
+            lines += wrapped(said, width_of(_WIDEST), first=f"{name:{column}}", rest=" " * column)
     return lines
 
 
@@ -153,10 +153,10 @@ def as_text(kind: FindingKind) -> str:
 
 def _lines(body: str | tuple[str, ...]) -> list[str]:
     if isinstance(body, str):
-        return wrapped(body, width_of(_WIDEST), initial_indent="  ", subsequent_indent="  ")
+        return wrapped(body, width_of(_WIDEST), first="  ", rest="  ")
     lines: list[str] = []
     for item in body:
         first, *code = item.split("\n")  # a fix may carry code to paste, which keeps its lines
-        lines += wrapped(first, width_of(_WIDEST), initial_indent="  - ", subsequent_indent="    ")
+        lines += wrapped(first, width_of(_WIDEST), first="  - ", rest="    ")
         lines += ["      " + line for line in code]
     return lines

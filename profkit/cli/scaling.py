@@ -78,19 +78,9 @@ def command(
 def _scaled(
     paths: tuple[str, ...], *, held: Held | None, metric: str | None, capacity_bytes: float | None, lenient: bool
 ) -> ScalingReport:
-    from profkit.compare.scaling.study import scale
-    from profkit.compare.tables.result_tables import is_result_table, read_table
+    from profkit.compare.paths import scale_paths
 
-    named = [path for path in paths if is_result_table(Path(path))]
-    folders = [path for path in paths if path not in named]
-    tables = [read_table(path, metric=metric) for path in named]
-    traces = None
-    if folders:
-        from profkit.compare.captures.sides import read_side
-        from profkit.compare.scaling.traced import traced_table
-
-        with ReadingProgress() as progress:
-            side = read_side("runs", folders, lenient=lenient, progress=progress)
-        table, traces = traced_table(", ".join(folders), side.runs)
-        tables = tables or [table]
-    return scale(tables, held=held, capacity_bytes=capacity_bytes, traces=traces)
+    with ReadingProgress() as progress:
+        return scale_paths(
+            paths, held=held, metric=metric, capacity_bytes=capacity_bytes, lenient=lenient, progress=progress
+        )

@@ -19,9 +19,16 @@ def width_of(most: int | None = None, *, piped: int = 80) -> int:
     return max(columns if most is None else min(columns, most), _NARROWEST)
 
 
-def wrapped(text: str, width: int, **indents: str) -> list[str]:
-    """Text in lines of that width; a word that is longer, as a path may be, stays whole."""
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False, **indents)
+def wrapped(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
+    """Text in lines of that width after these indents; a word that is longer, as a path may be, stays whole."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def hanging(line: str, width: int) -> list[str]:
@@ -30,7 +37,7 @@ def hanging(line: str, width: int) -> list[str]:
     start = found.end() if found is not None else 0
     if len(line) <= width or start > width // 2:
         return [line]
-    return wrapped(line[start:], width, initial_indent=line[:start], subsequent_indent=" " * start) or [line]
+    return wrapped(line[start:], width, first=line[:start], rest=" " * start) or [line]
 
 
 def side_by_side(rows: Iterable[tuple[str, str]], width: int, indent: str = "") -> list[str]:
@@ -45,5 +52,5 @@ def side_by_side(rows: Iterable[tuple[str, str]], width: int, indent: str = "") 
             lines.append(f"{indent}{command:{column + _GAP}}{note}".rstrip())
         else:
             below = indent + " " * 4
-            lines += [f"{indent}{command}", *wrapped(note, width, initial_indent=below, subsequent_indent=below)]
+            lines += [f"{indent}{command}", *wrapped(note, width, first=below, rest=below)]
     return lines

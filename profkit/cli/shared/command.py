@@ -36,6 +36,7 @@ def write_help(text: str | None, formatter: click.HelpFormatter) -> None:
         formatter.write(f"{'':{formatter.current_indent}}{found[1]}\n")
         with formatter.indentation():
             lines = [line.strip() for line in whole[found.end() :].splitlines() if line.strip()]
-            rows = [(*_BETWEEN.split(line, maxsplit=1), "")[:2] for line in lines]
+            split = (_BETWEEN.split(line, maxsplit=1) for line in lines)
+            rows = [(command, "".join(note)) for command, *note in split]
             shown = side_by_side(rows, formatter.width, " " * formatter.current_indent)
             formatter.write("".join(f"{line}\n" for line in shown))
