@@ -20,6 +20,7 @@ from profkit.cli.run import _places
 from profkit.cli.scaling import _scaled
 from profkit.errors import ProfkitError, UsageError
 from profkit.render import renderer_for
+from profkit.render.schema import SCHEMAS
 from tests.conftest import ROOT
 
 TRACES = sorted(path for path in (ROOT / "traces").iterdir() if path.suffix != ".toml")
@@ -209,12 +210,24 @@ def test_findings_verdicts_and_checks_are_explained(asked, says):
     assert says in " ".join(run("explain", asked).split())
 
 
+def test_colour_is_forced_or_forbidden_for_what_is_no_report_too(monkeypatch):
+    assert "\x1b[1m" in run("explain", "data-bound", "--color")
+    assert "\x1b" not in run("explain", "data-bound", "--no-color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in run("explain", "data-bound")
+
+
 @pytest.mark.parametrize(
     ("asked", "near"),
     [("data-bond", "data-bound"), ("quality", "capture.quality"), ("bandwith", "comm.bandwidth"), ("few", "steps.few")],
 )
 def test_near_misses_are_named(asked, near):
     assert f"did you mean {near}?" in run("explain", asked, exits=2)
+
+
+def test_every_schema_can_be_printed():
+    for name in SCHEMAS:
+        assert json.loads(run("schema", name))["$schema"]
 
 
 @pytest.mark.parametrize("words", [["triage", "--fromat", "json"], ["compare", "--baselin", "a"], ["tirage"]])
@@ -236,6 +249,13 @@ def test_misspelt_flags_and_commands_are_named_too(words):
 def test_run_writes_its_report_and_its_traces_where_it_is_told(fmt, output, folder, places):
     given = [None if one is None else Path(one) for one in (output, folder)]
     assert _places(fmt, *given) == tuple(None if one is None else Path(one) for one in places)
+
+
+def test_run_does_not_take_a_file_for_a_folder(tmp_path):
+    with pytest.raises(UsageError, match=r"no format is known for report\.pdf"):
+        _places(None, tmp_path / "report.pdf", None)
+    (tmp_path / "runs.old").mkdir()
+    assert _places(None, tmp_path / "runs.old", None) == (None, tmp_path / "runs.old")
 
 
 @pytest.mark.torch

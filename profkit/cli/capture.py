@@ -198,11 +198,19 @@ def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
     ]
 
 
-def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_FOLDER, is_strict: bool = False) -> Path:
+def folder_for(
+    output: Path | None,
+    *,
+    overwrite: bool,
+    default: str = DEFAULT_FOLDER,
+    is_strict: bool = False,
+    flag: str = "-o",
+) -> Path:
     """The folder to write to, absolute: the one asked for if no capture lies in it, else a new one.
 
     A new one as well where another capture is writing into it: to wait would hold the command up, to refuse stop it,
-    which only `is_strict` asks for. What a killed capture left in the folder is put aside, and said.
+    which only `is_strict` asks for.
+    `flag` names the folder in hints. What a killed capture left in the folder is put aside, and said.
     """
     from profkit.capture import place
     from profkit.capture.inside.export import remove_published
@@ -211,11 +219,11 @@ def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_F
     folder = (output or Path(default)).absolute()
     there = "" if overwrite else _what_lies_in(folder)
     if there and output is not None:
-        raise UsageError(f"{output} already holds {there}", hint="name another folder with -o, or add --overwrite")
+        raise UsageError(f"{output} already holds {there}", hint=f"name another folder with {flag}, or add --overwrite")
     if not there and place.is_busy(folder):
         there = f"another capture is writing into {folder}"
         if is_strict:
-            raise UsageError(there, hint="name another folder with -o, or wait for it to end")
+            raise UsageError(there, hint=f"name another folder with {flag}, or wait for it to end")
         say(f"{there}: this one writes into {_next_free(folder)}")
     if there:
         return _next_free(folder)
@@ -224,7 +232,9 @@ def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_F
     if overwrite:
         remove_published(folder)
         if os.path.lexists(folder / "capture.json"):
-            raise UsageError(f"profkit did not write {folder / 'capture.json'}", hint="name another folder with -o")
+            raise UsageError(
+                f"profkit did not write {folder / 'capture.json'}", hint=f"name another folder with {flag}"
+            )
     return folder
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,6 +15,9 @@ from profkit.cli.shared.command import Command
 from profkit.cli.shared.options import PLACE, Option, color_option, format_option, output_option, verbose_option
 from profkit.cli.shared.output import format_for, is_standard_output
 from profkit.errors import UsageError
+
+_FILE_SUFFIX: Final = re.compile(r"\.[A-Za-z]{2,8}")
+"""The end of a file's name, of any format, rather than of a folder's ("v1.2")."""
 
 
 @click.command("run", cls=Command, short_help="Profile a script and give the verdict.")
@@ -56,7 +60,7 @@ def command(
         raise UsageError("no command to run", hint="profkit run -- python train.py")
     report, place = _places(fmt, output, folder)
     shown = _report_options(fmt, report, verbose=verbose, color=color)  # what is wrong with them is said before the run
-    kept = folder_for(place, overwrite=overwrite, is_strict=chosen["strict"])
+    kept = folder_for(place, overwrite=overwrite, is_strict=chosen["strict"], flag="--folder")
     done = captured(command_line, kept, {**chosen, "overwrite": overwrite})
     if done.has_trace:
         _triage(done.folder, shown, is_file=report is not None)
@@ -72,7 +76,11 @@ def _places(fmt: str | None, output: Path | None, folder: Path | None) -> tuple[
     try:
         format_of(output, "triage")
     except UsageError:
-        return (output, folder) if is_standard_output(output) else (None, output)
+        if is_standard_output(output):
+            return output, folder
+        if _FILE_SUFFIX.fullmatch(output.suffix) and not output.is_dir():
+            raise
+        return None, output
     return output, folder
 
 
