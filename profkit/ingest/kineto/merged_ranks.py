@@ -198,10 +198,11 @@ def _metadata(document: split.Document) -> dict[str, Any]:
 
 def refuse_several_processes(trace: Trace) -> None:
     """Raise UnsupportedTraceError where several processes launch on several devices: ranks without their numbers."""
+    from profkit.model.arrays import distinct
     from profkit.model.trace import CallKind
 
     calls = trace.calls
-    devices = np.unique(trace.gpu.device)
+    devices = distinct(trace.gpu.device)
     if devices.size < 2 or len({thread.pid for thread in trace.threads}) < 2:
         return
     launching = calls.thread[np.isin(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))]
