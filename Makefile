@@ -13,6 +13,7 @@ STUDIES ?= fsdp_scaling error_rates ddp token_skew
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
+NODE_STAMP := report/node_modules/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 
 TORCHRUN := $(VENV) -m torch.distributed.run --nproc-per-node 2
@@ -23,7 +24,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports bench bench-large bench-nsys bench-ranks analyses golden clean
+.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks analyses golden report screens bench-pages report-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +94,10 @@ imports: $(STAMP) ## import-linter: who may import whom
 	@echo '==> imports: import-linter'
 	@.venv/bin/lint-imports --no-logo
 
+gpu: $(STAMP) ## one call for a machine with a GPU: regimes captured and judged, changes measured, ncu; under ten minutes
+	@echo '==> gpu: results go to out/gpu'
+	@$(VENV) -m bench.gpu $(ARGS)
+
 bench: $(STAMP) ## profkit, HTA and a bare decoder on one 50 MB trace, as ratios; BENCH='--trace FILE'
 	@echo '==> bench: a minute'
 	@$(VENV) -m bench.triage $(BENCH)
@@ -116,9 +121,35 @@ golden: $(STAMP) ## rewrite the golden reports; review the diff
 	@echo '==> golden'
 	@$(VENV) -m tests.golden $(ARGS)
 
+report: $(NODE_STAMP) ## build the HTML report's script and style into profkit/render/html/static
+	@echo '==> report: vite'
+	@cd report && npm run --silent build -- --logLevel warn
+
+screens: $(STAMP) ## the pictures of docs/screens, by chromium
+	@echo '==> screens'
+	@$(VENV) -m bench.pages screens
+
+bench-pages: $(STAMP) ## panning 200,000 intervals in chromium; TRACE=file also measures -o report.html beside -f json
+	@echo '==> bench-pages: a minute'
+	@$(VENV) -m bench.pages frames
+	@$(if $(TRACE),$(VENV) -m bench.pages cost $(TRACE))
+
+report-check: $(NODE_STAMP) ## the report's script: lint, types, tests; a build that differs from the committed files fails
+	@echo '==> report-check 1/4: eslint'
+	@cd report && npm run --silent lint
+	@echo '==> report-check 2/4: tsc'
+	@cd report && npm run --silent types
+	@echo '==> report-check 3/4: vitest'
+	@cd report && npm run --silent test -- --reporter=dot
+	@echo '==> report-check 4/4: build again and compare'
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && cd report && \
+	PROFKIT_REPORT_OUT="$$out" npm run --silent build -- --logLevel warn && \
+	for file in page.js page.css; do cmp "$$out/$$file" ../profkit/render/html/static/$$file || \
+	{ echo "$$file is not what report/ builds: run make report and commit it"; exit 1; }; done
+
 clean: ## remove .venv, caches and what demo and runs left
 	@echo '==> clean'
-	@rm -rf .venv out reports build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .venv report/node_modules out reports build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
@@ -130,4 +161,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e '.[capture,hta]' --group dev
 # An installed package is compiled; in place it is not where PYTHONDONTWRITEBYTECODE is set, and every start compiles anew.
 	@$(VENV) -m compileall -q profkit workloads
+	@touch $@
+
+$(NODE_STAMP): report/package-lock.json
+	@command -v npm >/dev/null || { echo 'make report and report-check need node 20.19 or later with npm: none found'; exit 1; }
+	@echo '==> set-up: npm ci in report/'
+	@cd report && npm ci --silent
 	@touch $@

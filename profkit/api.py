@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from profkit.model.documents.scaling import Held, ScalingReport
+    from profkit.model.documents.tracks import Tracks
+    from profkit.pipeline import Analysed
     from profkit.ranks.reduce.outcome import Outcome
     from profkit.ranks.run.jobs import Finished, Keeping
 
@@ -30,7 +32,7 @@ MAX_FULL: Final = 64
 50 KB each, which nobody reads of hundreds."""
 
 
-def triage(
+def triage(  # noqa: PLR0913 - each by name
     paths: Paths,
     *,
     lenient: bool = False,
@@ -38,6 +40,7 @@ def triage(
     step_range: tuple[int, int] | None = None,
     command: str | None = None,
     progress: Progress | None = None,
+    with_tracks: bool = False,
 ) -> Report:
     """The report on one trace or several (one per rank): a file, a folder as a capture's, or several of them.
 
@@ -45,10 +48,12 @@ def triage(
 
     An nsys export gives a trace for each process with kernels. One source that cannot be read raises; of several, the
     bad ones become `Report.failures` unless all are bad. All is done in this process; `triage_ranks` takes workers.
+    `with_tracks`: with the rows that a page or another viewer draws (`Report.tracks`).
     Raises UsageError for what names no file: neither a path nor several of them.
     """
     sources = find_sources(path_texts(paths, "triage"))
-    options = Options(lenient=lenient, step_range=step_range, command=command)
+    room = room_for(len(sources)) if with_tracks else 0
+    options = Options(lenient=lenient, step_range=step_range, command=command, tracks_room=room)
     if len(sources) == 1:
         return _of_one_source(sources[0], options, jobs=jobs, progress=progress)
     from profkit.ranks.run.workers import Here
@@ -141,13 +146,32 @@ def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progre
         if is_alone:
             told = alone(analysed)
             return Report(
-                verdict=told.verdict, ranks=(told.rank,), findings=told.rank.findings, skipped=told.rank.skipped
+                verdict=told.verdict,
+                ranks=(told.rank,),
+                findings=told.rank.findings,
+                skipped=told.rank.skipped,
+                tracks=_drawn(told, options.tracks_room),
             )
         from profkit.ranks.reduce.outcome import outcome
 
-        several.append(outcome(analysed))
+        several.append(outcome(analysed, tracks_room=options.tracks_room // trace.meta.n_in_source))
         del analysed, trace  # a trace is gone before the next one of the file is made
     return _together(several, [], options)
+
+
+def room_for(n_ranks: int) -> int:
+    """How many intervals of each of so many ranks a page has room for; none where it has no tables of them either."""
+    from profkit.tracks.room import ROOM
+
+    return ROOM // max(n_ranks, 1) if n_ranks <= MAX_FULL else 0
+
+
+def _drawn(analysed: Analysed, room: int) -> tuple[Tracks, ...]:
+    if not room:
+        return ()
+    from profkit.tracks import tracks_of  # only where a page asks for it
+
+    return (tracks_of(analysed, room=room),)
 
 
 def _together(outcomes: Sequence[Outcome], failures: Sequence[Failure], options: Options) -> Report:

@@ -25,6 +25,8 @@ COMMANDS: Final = (
     "capture",
     "triage",
     "where",
+    "export",
+    "open",
     "bench",
     "compare",
     "scaling",

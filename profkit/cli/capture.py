@@ -146,6 +146,7 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
     """Run the command with the capture in it, put the traces together, say how it went on stderr."""
     from profkit.capture import runner
     from profkit.capture.command import redacted_command
+    from profkit.capture.tools.clocks import watched
 
     options = _options(folder, chosen, command=redacted_command(command_line), finishes=False)
     with runner.holding(options) as problem:
@@ -155,13 +156,15 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
             runner.require_torch(command_line)
         if problem:
             say(f"{problem}; running without a capture")
-        ran = runner.run(command_line, options=None if problem else options)
         if problem:
-            return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
-        return _outcome(options, ran)
+            code = runner.run(command_line, options=None).code
+            return Captured(code=code, folder=folder, has_trace=False, is_lacking=True)
+        with watched(options) as clocks:
+            ran = runner.run(command_line, options=options)
+        return _outcome(options, ran, clocks)
 
 
-def _outcome(options: Any, ran: Any) -> Captured:
+def _outcome(options: Any, ran: Any, clocks: Any) -> Captured:
     """Put the traces together and say how it went."""
     from profkit.capture.inside.export import is_taken
     from profkit.capture.lines import told
@@ -174,7 +177,7 @@ def _outcome(options: Any, ran: Any) -> Captured:
         say(f"another capture was written into {options.folder}: this one is in {folder}")
     details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, **_circumstances(options)}
     try:
-        facts = outcomes_of(options, folder, details=details)
+        facts = outcomes_of(options, folder, details=details, beside=clocks.of)
     except OSError as error:
         say(f"the traces could not be merged ({error})")
         return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)

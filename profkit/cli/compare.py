@@ -10,7 +10,7 @@ import click
 
 from profkit.cli.shared.command import Command
 from profkit.cli.shared.kernel_sides import are_profiles, compare_profiles
-from profkit.cli.shared.options import color_option, lenient_option, report_options, verbose_option
+from profkit.cli.shared.options import color_option, lenient_option, report_options, verbose_option, with_paths_option
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.percent import Percent, margin_option, metric_option
 from profkit.cli.shared.progress import ReadingProgress
@@ -57,6 +57,7 @@ class _ManyPaths(Command):
 @report_options("compare")
 @lenient_option
 @verbose_option("every reading, kernel and collective")
+@with_paths_option
 @color_option
 def command(
     paths: tuple[str, ...],
@@ -69,6 +70,7 @@ def command(
     output: Path | None,
     lenient: bool,
     verbose: bool,
+    with_paths: bool,
     color: bool | None,
 ) -> int:
     """Say whether B is faster than A, by how much, how sure that is, and where the difference comes from.
@@ -91,10 +93,10 @@ def command(
     format_name = format_for("compare", fmt, output)
     before, after = _sides(paths, baseline, candidate)
     if are_profiles(before, after):
-        how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+        how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
         return compare_profiles(before, after, how, metric=metric, limit=limit)
     comparison = _compared(before, after, margin=margin, metric=metric, lenient=lenient)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("compare", comparison, how, source=before[0])
     return 0 if limit is None else _gate(comparison, limit)
 

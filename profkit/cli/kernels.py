@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from profkit.cli.shared.command import Command
-from profkit.cli.shared.options import color_option, report_options, verbose_option
+from profkit.cli.shared.options import color_option, report_options, verbose_option, with_paths_option
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.model.kernel import KernelReport
 
@@ -16,8 +16,11 @@ from profkit.model.kernel import KernelReport
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE...")
 @report_options("kernels")
 @verbose_option("every launch in full")
+@with_paths_option
 @color_option
-def command(paths: tuple[str, ...], fmt: str | None, output: Path | None, verbose: bool, color: bool | None) -> int:
+def command(
+    paths: tuple[str, ...], fmt: str | None, output: Path | None, verbose: bool, with_paths: bool, color: bool | None
+) -> int:
     """Read ncu's profiles and say for each kernel what limits it, on which numbers, and what to change.
 
     FILE is an .ncu-rep (needs pip install 'profkit[ncu]'), or what ncu printed: --csv with the details or raw page, or
@@ -30,7 +33,7 @@ def command(paths: tuple[str, ...], fmt: str | None, output: Path | None, verbos
       ncu --import kernel.ncu-rep --csv --page raw | profkit kernels -
     """
     format_name = format_for("kernels", fmt, output)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("kernels", _read(paths), how, source=paths[0])
     return 0
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from profkit.cli.shared.command import Command
-from profkit.cli.shared.options import color_option, lenient_option, report_options, verbose_option
+from profkit.cli.shared.options import color_option, lenient_option, report_options, verbose_option, with_paths_option
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.percent import metric_option
 from profkit.cli.shared.progress import ReadingProgress
@@ -44,6 +44,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 @report_options("scaling")
 @lenient_option
 @verbose_option(exposed=False)
+@with_paths_option
 @color_option
 def command(
     paths: tuple[str, ...],
@@ -53,6 +54,7 @@ def command(
     fmt: str | None,
     output: Path | None,
     lenient: bool,
+    with_paths: bool,
     color: bool | None,
 ) -> int:
     """Compute strong and weak scaling efficiency with intervals, and check the baseline.
@@ -70,7 +72,7 @@ def command(
     """
     format_name = format_for("scaling", fmt, output)
     report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity, lenient=lenient)
-    how = Showing(fmt=format_name, output=output, color=color)
+    how = Showing(fmt=format_name, output=output, color=color, with_paths=with_paths)
     show("scaling", report, how, source=paths[0])
     return 0
 

@@ -24,6 +24,7 @@ from profkit.cli.shared.options import (
     lenient_option,
     report_options,
     verbose_option,
+    with_paths_option,
 )
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
@@ -96,6 +97,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
 )
 @click.option("--dask", metavar="ADDRESS", help="Read ranks on a distributed cluster (tcp://host:8786).")
 @verbose_option("every table (kernels, operators, calls, checks)")
+@with_paths_option
 @color_option
 def command(
     paths: tuple[str, ...],
@@ -111,6 +113,7 @@ def command(
     strict: bool,
     dask: str | None,
     verbose: bool,
+    with_paths: bool,
     color: bool | None,
 ) -> int:
     """Read traces and say where the step time goes, what limits it, and what to run next.
@@ -126,7 +129,8 @@ def command(
       profkit triage trace.json.gz
       profkit triage trace.json.gz -v                      with all tables
       profkit triage trace.json.gz -f json | jq .verdict
-      profkit triage runs/ -o report.md                    all ranks of a job, as markdown for an issue
+      profkit triage runs/ -o report.html                  all ranks of a job, as a page that opens offline
+      profkit triage runs/ -o report.md                    as markdown for an issue
       profkit triage 'runs/*rank*.json.gz' s3://b/run7/    globs; URLs (pip install 'profkit[remote]')
       profkit triage report.sqlite                         an nsys export: one rank per process
       profkit triage trace.json.gz report.sqlite           does nsys confirm what torch.profiler says?
@@ -145,12 +149,20 @@ def command(
         from profkit.cli.shared.newest import newest_capture
 
         paths = (newest_capture(),)
-    options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command)
+    sources = sources_of(paths)
+    room = _room(sources) if format_name == "html" else 0
+    options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
-    report = _report(sources_of(paths), options, jobs, keeping)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
+    report = _report(sources, options, jobs, keeping)
+    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("triage", report, how, source=report.verdict.source)
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+
+
+def _room(given: Sources) -> int:
+    from profkit.api import room_for
+
+    return room_for(len(given.first))
 
 
 def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
@@ -168,6 +180,7 @@ def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, A
                 step_range=options.step_range,
                 command=options.command,
                 progress=progress,
+                with_tracks=bool(options.tracks_room),
             )
         else:
             gc.enable()

@@ -7,7 +7,7 @@ trace does not say), rows of every table are sorted by `start_ns`, strings are c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -113,6 +113,17 @@ class CpuOps(Table, frozen=True, kw_only=True):
     signature: I32
 
 
+class ShapesDoubt(StrEnum):
+    """Why the timed steps may not have had the shapes of the later ones."""
+
+    COUNTS = "counts"
+    """The script told other counts of tokens or samples."""
+    LAUNCHES = "launches"
+    """Kernels, grids or copies differ from step to step."""
+    TIMES = "times"
+    """On a CPU products take much longer in one step than in another."""
+
+
 class Signature(msgspec.Struct, frozen=True):
     """The recorded arguments of an operator, an entry for each argument of its schema, in that order.
 
@@ -125,6 +136,17 @@ class Signature(msgspec.Struct, frozen=True):
     types: tuple[str, ...]
     strides: tuple[tuple[Any, ...], ...] = ()
     concrete: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> str:
+        """The first tensors' shapes, for a table: "8192x2432, 2432x9728"; "" where no argument is a tensor."""
+        given = [shape for shape in self.dims if shape and not isinstance(shape[0], tuple)]
+        sizes = ["x".join(map(str, shape[:_MOST_AXES])) for shape in given]
+        return ", ".join(sizes[:_MOST_SHAPES]) + (", ..." if len(sizes) > _MOST_SHAPES else "")
+
+
+_MOST_SHAPES: Final = 3
+_MOST_AXES: Final = 8
 
 
 class RuntimeCalls(Table, frozen=True, kw_only=True):
@@ -309,14 +331,19 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = ""
     torch_version: str | None = None
     has_stacks: bool = False
+    frames_have_lines: bool = False
+    """Whether the numbers in names of Python frames are lines that run, not those where functions begin."""
     has_shapes: bool = False
     has_memory: bool = False
     unprofiled_step_ns: int | None = None
     profiled_step_ns: int | None = None
     """The mean step before and during the recording, by the clock of the capture."""
     scheduling: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, `cores` and
-    `threads`."""
+    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, switches,
+    and what it had to share: `cores`, `threads`, `ranks`."""
+    clocks: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Samples of the device's clock over the recorded steps, as `profkit capture` took them, in short: `n` of them,
+    clocks in MHz, how many were held back for which reason, mW, degrees."""
     devices: tuple[Device, ...] = ()
     categories: Mapping[str, int] = msgspec.field(default_factory=dict)
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -355,6 +382,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     shapes_carried: float | None = None
     """Of the operators in steps that take arguments, the share whose `signature` is that of the same operator of
     `again`, 0-1; None where the arguments, if any are known, were recorded with the operators."""
+    shapes_doubt: ShapesDoubt | None = None
+    """What speaks against these, where none of them is left."""
     again: Trace | None = None
     """Steps of the same process that its capture recorded once more, with Python stacks: places in code, no times."""
 

@@ -54,12 +54,16 @@ def format_of(output: PurePath, document: str) -> str:
     return suffixes[output.suffix]
 
 
-def renderer_for(document: str, name: str) -> Renderer:
-    """The renderer of a document in a format; raises UsageError for a pair that nobody renders."""
+def renderer_for(document: str, name: str, *, with_paths: bool = False) -> Renderer:
+    """The renderer of a document in a format; raises UsageError for a pair that nobody renders.
+
+    `with_paths`: of a format that leaves out folders and names of hosts, the renderer that keeps them.
+    """
     known = formats_of(document)
     if name not in known:
         raise UsageError(f"{document} has no format {name!r}", hint=f"one of {', '.join(known)}")
-    renderer: Renderer = import_module(f"profkit.render.{name}.{document}").render
+    module = import_module(f"profkit.render.{name}.{document}")
+    renderer: Renderer = getattr(module, "render_with_paths", module.render) if with_paths else module.render
     return renderer
 
 

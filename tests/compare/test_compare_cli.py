@@ -309,7 +309,7 @@ def test_what_cannot_be_read_beside_what_can_is_said(tmp_path):
         ((DATA, "--candidate", DATA), "is on neither side"),
         ((DATA, WORKERS2, "--metric", "step_ms"), "--metric"),
         ((DATA, WORKERS2, "--margin", "3"), "write 3%"),
-        ((DATA, WORKERS2, "-f", "html"), "html"),
+        ((DATA, WORKERS2, "-f", "pdf"), "pdf"),
     ],
 )
 def test_usage_errors_say_what_to_do(arguments, said):

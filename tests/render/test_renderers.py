@@ -49,26 +49,33 @@ def test_every_renderer_takes_the_same_options(document: str, name: str) -> None
 def test_every_document_has_a_drawn_one_and_a_terminal() -> None:
     assert {kind for kind, _ in DRAWN} == set(DOCUMENTS)
     assert all(formats_of(document)[0] == "terminal" for document in DOCUMENTS)
-    assert {"terminal", "json", "markdown"} <= set(formats())
+    assert {"terminal", "json", "markdown", "html"} <= set(formats())
     assert "words" not in formats()
 
 
 @pytest.mark.parametrize(
     ("name", "path"),
-    [("json", "out/report.json"), ("markdown", "r.md"), ("markdown", "r.markdown"), ("terminal", "r.txt")],
+    [
+        ("json", "out/report.json"),
+        ("markdown", "r.md"),
+        ("markdown", "r.markdown"),
+        ("html", "r.html"),
+        ("html", "r.htm"),
+        ("terminal", "r.txt"),
+    ],
 )
 def test_a_format_is_known_by_its_suffix(name: str, path: str) -> None:
     assert all(format_of(Path(path), document) == name for document in ("triage", "compare", "scaling", "kernels"))
 
 
-@pytest.mark.parametrize("path", ["report.docx", "", "json5", "r.html"])
+@pytest.mark.parametrize("path", ["report.docx", "", "json5", "r.xhtml"])
 def test_an_unknown_suffix_is_a_usage_error(path: str) -> None:
     with pytest.raises(UsageError, match="no format is known") as refused:
         format_of(Path(path), "triage")
     assert set(re.findall(r"\.\w+", str(refused.value.hint))) >= {".txt", ".json", ".md", ".markdown"}
 
 
-@pytest.mark.parametrize(("document", "name"), [("compare", "html"), ("bench", "markdown"), ("triage", "words")])
+@pytest.mark.parametrize(("document", "name"), [("compare", "pdf"), ("bench", "markdown"), ("triage", "words")])
 def test_a_pair_without_a_renderer_is_a_usage_error(document: str, name: str) -> None:
     with pytest.raises(UsageError, match=f"{document} has no format '{name}'") as refused:
         renderer_for(document, name)

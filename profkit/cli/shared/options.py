@@ -171,6 +171,13 @@ def _remember_color(ctx: click.Context, param: click.Parameter, value: bool | No
     return value
 
 
+def with_paths_option(function: Any) -> Any:
+    """`--with-paths`, of commands that make pages."""
+    return click.option(
+        "--with-paths", is_flag=True, help="In HTML, name folders and hosts too, which are else left out."
+    )(function)
+
+
 def lenient_option(function: Any) -> Any:
     """`--lenient`."""
     return click.option(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -30,6 +33,8 @@ class Showing(msgspec.Struct, frozen=True, kw_only=True):
     output: Path | None
     color: bool | None
     verbose: bool = False
+    with_paths: bool = False
+    """Whether a page names folders and hosts too."""
 
 
 def show(document: str, value: object, how: Showing, *, source: str) -> None:
@@ -38,7 +43,7 @@ def show(document: str, value: object, how: Showing, *, source: str) -> None:
 
     color = False if how.output is not None else how.color
     with blamed(f"rendering it as {how.fmt}", source):
-        text = renderer_for(document, how.fmt)(value, color=color, verbose=how.verbose)
+        text = renderer_for(document, how.fmt, with_paths=how.with_paths)(value, color=color, verbose=how.verbose)
     deliver(text, how.output)
 
 
@@ -52,6 +57,20 @@ def deliver(text: str, output: Path | None) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another path for -o") from None
     say(f"wrote {output}")
+
+
+def deliver_chunks(chunks: Iterable[bytes], output: Path) -> int:
+    """Write a file piece by piece, whole or not at all, or to standard output; how many bytes there were."""
+    n_bytes = 0
+    try:
+        with nullcontext(sys.stdout.buffer) if is_standard_output(output) else files.replacing(output) as file:
+            for chunk in chunks:
+                file.write(chunk)
+                n_bytes += len(chunk)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot write {output}: {reason}", hint="choose another path for -o") from None
+    return n_bytes
 
 
 def is_standard_output(output: Path) -> bool:

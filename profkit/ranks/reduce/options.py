@@ -13,6 +13,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lenient: bool = False
     step_range: tuple[int, int] | None = None
     command: str | None = None
+    tracks_room: int = 0
+    """How many intervals are kept of each trace to draw it; 0: none is drawn."""
 
     def __post_init__(self) -> None:
         if self.command:

@@ -12,6 +12,7 @@ from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import read_traces
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Failure, Verdict
+from profkit.model.documents.tracks import Tracks
 from profkit.model.trace import Trace
 from profkit.pipeline import Analysed, analyse
 from profkit.ranks.reduce.options import Options
@@ -35,6 +36,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     summary: RankSummary
     confidence_cap: float
+    tracks: Tracks | None = None
+    """Where the options ask for them; never kept between runs."""
 
 
 def outcomes_of(source: str, options: Options) -> tuple[Outcome, ...]:
@@ -42,8 +45,8 @@ def outcomes_of(source: str, options: Options) -> tuple[Outcome, ...]:
     return tuple(_outcome(trace, options) for trace in read_traces(source, lenient=options.lenient, again=True))
 
 
-def outcome(analysed: Analysed) -> Outcome:
-    """The outcome of a trace that is analysed."""
+def outcome(analysed: Analysed, *, tracks_room: int = 0) -> Outcome:
+    """The outcome of a trace that is analysed, with up to `tracks_room` intervals to draw it."""
     said = analysed.rank.rank
     named = rank_in_name(analysed.rank.source.rpartition("/")[2])
     rank = named if said is None and named >= 0 else said
@@ -56,13 +59,22 @@ def outcome(analysed: Analysed) -> Outcome:
         case=replace(analysed.case, rank=rank),
         summary=summarise(analysed.facts, rank=UNKNOWN_RANK if rank is None else rank),
         confidence_cap=quality.confidence_cap(gate, without=_NOT_FOR_RANKS),
+        tracks=_drawn(analysed, tracks_room),
     )
+
+
+def _drawn(analysed: Analysed, room: int) -> Tracks | None:
+    if not room:
+        return None
+    from profkit.tracks import tracks_of  # only where a page asks for it
+
+    return tracks_of(analysed, room=room)
 
 
 def _outcome(trace: Trace, options: Options) -> Outcome:
     analysed = analyse(trace, step_range=options.step_range, command=options.command, is_alone=False)
     with blamed("summing it up for the other ranks", trace.meta.source):
-        return outcome(analysed)
+        return outcome(analysed, tracks_room=options.tracks_room)
 
 
 def failure_of(source: str, error: Exception) -> Failure:

@@ -33,6 +33,7 @@ from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import Group
 from profkit.ranks.run import report_tables as rows
+from profkit.ranks.run.drawn import drawn
 from profkit.shell import typed
 from profkit.units import format_fraction, format_numbers
 
@@ -87,6 +88,7 @@ def _joined_report(taken: Census, failures: Iterable[Failure], options: Options)
         skipped=tuple(dict.fromkeys((*_skipped(reports), *load.skipped(joint)))),
         failures=tuple(failures),
         fleet=fleet,
+        tracks=drawn(joint, answer.findings) if options.tracks_room else (),
     )
 
 
@@ -112,6 +114,7 @@ def _alone(outcome: Outcome, failures: Iterable[Failure]) -> Report:
         findings=report.findings,
         skipped=report.skipped,
         failures=tuple(failures),
+        tracks=() if outcome.tracks is None else (outcome.tracks,),
     )
 
 
@@ -145,6 +148,7 @@ def _apart(outcomes: Sequence[Outcome], taken: Census, failures: Iterable[Failur
             refusals=(),
             explained=(),
         ),
+        tracks=tuple(outcome.tracks for outcome in outcomes if outcome.tracks is not None),
     )
 
 

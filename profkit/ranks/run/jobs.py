@@ -72,7 +72,7 @@ def failed(job: Job, error: Exception) -> Finished:
 def _done(job: Job) -> Finished:
     store = None if job.keeping is None else store_of(job.keeping.folder, job.keeping.secret)
     key = None if store is None else _key(job)
-    if store is None or key is None:
+    if store is None or key is None or job.options.tracks_room:  # rows to draw are too large to be kept
         return Finished(source=job.source, outcomes=outcomes_of(job.source, job.options))
     known = store.kept(job.source, key)
     if known is not None:

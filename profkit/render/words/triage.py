@@ -28,6 +28,8 @@ _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.ns
 _MIN_LABEL: Final = 16
 _COMMAND_SHOWN: Final = 200  # characters of a command that somebody else recorded
 _COMMAND_IN_SHORT: Final = 60  # where it should be a line or two; chosen
+_PLACE: Final = re.compile(r"(?:\(\)|>) (?:\([^()<>]+:\d+\)|in \S+\.\w)|:\d+ in \S|\.\w+ outside functions")
+"""How `CodePlace.name` says where something is."""
 _NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
 
 
@@ -74,9 +76,9 @@ def cell(value: object, unit: str) -> str:
 def name_cell(name: str) -> str:
     """A kernel's, operator's or call's name on one line; a C++ one without namespaces and template arguments.
 
-    A copy's is whole: from which memory it comes is what one looks for.
+    A copy's is whole: from which memory it comes is what one looks for. So is a place in the user's code.
     """
-    if ("<" not in name and "(" not in name) or name.startswith(("Memcpy ", "Memset ")):
+    if ("<" not in name and "(" not in name) or name.startswith(("Memcpy ", "Memset ")) or _PLACE.search(name):
         return clean(name)
     return clean(_NAMESPACES.sub("", short_name(name, 200)))
 

@@ -1,0 +1,45 @@
+"""A benchmark as a page: the answer, the arms, what the machine did meanwhile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.model.documents.bench import BenchReport
+from profkit.render.html import page
+from profkit.render.html.parts import tables
+from profkit.render.words import bench as words
+
+_TONES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
+
+
+def render(report: BenchReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+    """The benchmark as one HTML file without paths and names of hosts."""
+    return _page(report, with_paths=False)
+
+
+def render_with_paths(
+    report: BenchReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+) -> str:
+    """The benchmark as one HTML file that names every file as it was given."""
+    return _page(report, with_paths=True)
+
+
+def _page(report: BenchReport, *, with_paths: bool) -> str:
+    around = (
+        ("judged by", report.judged_by),
+        ("drift", words.drift(report)),
+        ("ended early", words.ended_early(report)),
+    )
+    arms = [words.arm_row(arm) for arm in report.arms]
+    return page.made(
+        "bench.html.j2",
+        title=f"{words.name(report)}: {words.headline(report)}",
+        sources=(),
+        with_paths=with_paths,
+        tone="open" if report.is_same else _TONES[report.answer],
+        name=words.name(report),
+        headline=words.headline(report),
+        notes=list(filter(None, (words.blocks_needed(report), words.alarm(report)))),
+        table=tables.of_words("both commands", words.HEADERS, arms, is_sortable=False),
+        around=[(label, line) for label, line in around if line],
+    )

@@ -1,0 +1,124 @@
+"""A comparison as a page: the answer, both budgets on one scale, the way from one step to the other, what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from profkit.model.documents.comparison import Answer, Comparison, Judgement
+from profkit.render.html import page
+from profkit.render.html.parts import bars, tables
+from profkit.render.html.parts.glossary import glossary
+from profkit.render.words import compare as words
+from profkit.render.words import triage as text
+from profkit.units import format_change, format_fraction, format_quantity
+
+_TONES: Final = {
+    Answer.IMPROVED: "good", Answer.REGRESSED: "bad", Answer.EQUIVALENT: "good", Answer.INCONCLUSIVE: "open",
+}  # fmt: skip
+_MAX_WORKS: Final = 20
+
+
+def render(
+    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+) -> str:
+    """The comparison as one HTML file without paths and names of hosts."""
+    return _page(comparison, with_paths=False)
+
+
+def render_with_paths(
+    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+) -> str:
+    """The comparison as one HTML file that names every file as it was given."""
+    return _page(comparison, with_paths=True)
+
+
+def _page(comparison: Comparison, *, with_paths: bool) -> str:
+    sides = comparison.baseline, comparison.candidate
+    labels = text.part_labels(is_cpu=comparison.baseline.is_cpu)
+    both = _both(comparison, labels)
+    return page.made(
+        "compare.html.j2",
+        title=f"{words.answer_name(comparison)}: {words.answer_sentence(comparison)}",
+        sources=[source for side in sides for source in side.sources] + [one.source for one in comparison.failures],
+        with_paths=with_paths,
+        tone=_TONES[comparison.judgement.answer] if comparison.judgement.is_comparable else "open",
+        name=words.answer_name(comparison),
+        sentence=words.answer_sentence(comparison),
+        command=words.next_command(comparison),
+        numbers=_numbers(comparison),
+        readings=comparison.readings,
+        captures=words.captures_title(comparison),
+        both=both,
+        legend=_legend(both),
+        falls=bars.waterfall(comparison, labels),
+        sides=_sides(comparison),
+        works=_works(comparison),
+        changes=words.finding_sentences(comparison.findings),
+        limits=words.limits(comparison),
+        read=[
+            (side.name, names) for side, names in zip(sides, words.read_names(comparison), strict=True) if side.sources
+        ],
+        glossary=glossary(is_cpu=comparison.baseline.is_cpu),
+    )
+
+
+def _numbers(comparison: Comparison) -> tables.Table:
+    """The judged values, of each configuration where there are several."""
+    named = comparison.configurations or (("", comparison.judgement),)
+    headers = ("judged", "answer", "baseline", "candidate", "change", "95 % interval", "n", "sees changes of")
+    rows = [(name or judged.metric, *_judged(judged)) for name, judged in named]
+    return tables.of_words("what was judged", headers, rows, n_left=2)
+
+
+def _judged(judged: Judgement) -> tuple[str, ...]:
+    interval = "-"
+    if judged.change_interval is not None:
+        interval = " to ".join(format_change(bound) for bound in judged.change_interval)
+    detectable = judged.minimum_detectable_effect
+    sees = "-" if detectable is None else f"{format_fraction(detectable)} or more"
+    means = (format_quantity(mean, judged.unit) for mean in (judged.baseline_mean, judged.candidate_mean))
+    answer = judged.answer if judged.is_comparable else "not comparable"
+    change = format_change(judged.change) if judged.is_comparable else "-"
+    n = f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s"
+    return answer, *means, change, interval, n, sees
+
+
+def _both(comparison: Comparison, labels: Mapping[str, str]) -> tuple[bars.StackedRow, ...]:
+    """The step of each side by its parts, on one scale."""
+    account = comparison.waterfall
+    if account is None:
+        return ()
+    longest = max(account.baseline_ns, account.candidate_ns)
+    return tuple(
+        bars.stacked(name, ((bar.name, labels[bar.name], getattr(bar, f"{name}_ns")) for bar in account.bars), longest)
+        for name in ("baseline", "candidate")
+    )
+
+
+def _legend(rows: tuple[bars.StackedRow, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple({segment.category: segment.label for row in rows for segment in row.segments}.items())
+
+
+def _sides(comparison: Comparison) -> tables.Table | None:
+    rows = words.side_rows(comparison) if comparison.waterfall is not None else []
+    return (
+        tables.of_words("both sides", ("", "baseline", "candidate"), rows, n_left=3, is_sortable=False)
+        if rows
+        else None
+    )
+
+
+def _works(comparison: Comparison) -> list[tables.Table]:
+    """What kernels and collectives changed, by how often and by how long they run."""
+    made = []
+    for name, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
+        if account is not None and any(row.delta_ns for row in account.rows):
+            title = "operators" if comparison.baseline.is_cpu and name == "kernels" else name
+            rows = words.work_rows(account, _MAX_WORKS)
+            sums = (rows[-1][0],)
+            table = tables.of_words(
+                f"{title} that changed", (title, *words.WORK_HEADERS), rows, sums=sums, is_sortable=False
+            )
+            made.append(table)
+    return made

@@ -1,0 +1,293 @@
+"""The report as a page: the verdict on the first screen, then all that was measured, each with a place to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from profkit.findings import KINDS
+from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, TableView
+from profkit.model.documents.report import Bottleneck, Report
+from profkit.model.documents.tracks import Tracks
+from profkit.model.finding import Finding, confidence_label
+from profkit.render.html import page
+from profkit.render.html.parts import bars, lanes, rows, tables
+from profkit.render.html.parts.glossary import glossary
+from profkit.render.html.parts.links import Links
+from profkit.render.words import crosscheck as handover
+from profkit.render.words import fleet, places
+from profkit.render.words import triage as text
+from profkit.units import format_ns
+
+_WORK: Final = ("kernels", "operators", "roof", "precision")
+_MODULES: Final = ("code",)
+_MEMORY: Final = ("memory", "allocations")
+_ELSEWHERE: Final = ("quality", "steps")
+"""Analyzers whose tables stand in another view."""
+
+
+def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+    """The report as one HTML file without paths and names of hosts."""
+    return _page(report, with_paths=False)
+
+
+def render_with_paths(
+    report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+) -> str:
+    """The report as one HTML file that names every file as it was given."""
+    return _page(report, with_paths=True)
+
+
+def _page(report: Report, *, with_paths: bool) -> str:
+    rank, links = text.shown_rank(report), Links(report.tracks)
+    return page.made(
+        "triage.html.j2",
+        title=f"{text.verdict_name(report.verdict)}: {text.headline(report.verdict)}",
+        sources=_sources(report),
+        with_paths=with_paths,
+        tracks=report.tracks,
+        is_cpu=rank is not None and _is_cpu(rank),
+        head=_head(report, links),
+        budget=None if rank is None else _budget(report, rank, links),
+        findings=_findings(report, rank, links),
+        steps=_steps(report, rank, links),
+        still=lanes.still(report.tracks),
+        curves=lanes.curves(_drawn(report, rank)),
+        views=_views(report, rank, links),
+        ranks=rows.ranks(report),
+        groups=None if report.fleet is None else rows.groups_of(report.fleet),
+        second=_second(report),
+        quality=_quality(report, rank),
+        read=_read(report, rank),
+        glossary=glossary(is_cpu=rank is not None and _is_cpu(rank)),
+        is_inconclusive=report.verdict.bottleneck is Bottleneck.INCONCLUSIVE,
+    )
+
+
+def _is_cpu(rank: RankReport) -> bool:
+    device = text.main_device(rank)
+    return device is not None and device.kind == "cpu"
+
+
+def _sources(report: Report) -> list[str]:
+    left_out = report.fleet.left_out if report.fleet is not None else ()
+    return [one.source for group in (report.ranks, report.failures, left_out) for one in group]
+
+
+# ------------------------------------------------------------------------------------------------------- first screen
+
+
+def _head(report: Report, links: Links) -> Mapping[str, Any]:
+    """What everyone reads, in the words of the terminal."""
+    verdict = report.verdict
+    is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    facts = (text.step_sentence(report), text.gain_sentence(verdict), fleet.prediction_sentence(report))
+    first = next(iter(verdict.findings), None)
+    return {
+        "tone": "open" if is_open else "good" if verdict.is_healthy else "bad",
+        "name": text.verdict_name(verdict),
+        "sure": "" if is_open else f"confidence {confidence_label(verdict.confidence)}{text.of_rank(report)}",
+        "headline": text.headline(verdict),
+        "see": "" if first is None else links.to_finding(first),
+        "facts": [fact for fact in facts if fact],
+        "why": "why we think so" if text.is_explained(verdict) else "what we saw",
+        "reasons": [
+            _reason(reason, report, links, is_first=not place) for place, reason in enumerate(text.reasons(verdict))
+        ],
+        **_places(first, links),
+        "fixes": verdict.fixes,
+        "proof": verdict.proof,
+        "tool": f"{text.no_tool_needed(verdict)}{verdict.next_tool.name}: {verdict.next_tool.purpose}",
+        "command": verdict.next_tool.command,
+        "look_for": verdict.next_tool.look_for,
+        "ruled_out": verdict.ruled_out,
+        "caveats": text.caveats(report),
+        "left_out": [
+            (label, fleet.left_out_lines(group, is_full=True)) for label, group in fleet.set_apart(report).items()
+        ],
+        "failures": [fleet.failure_line(failure) for failure in report.failures],
+    }
+
+
+def _reason(reason: text.Reason, report: Report, links: Links, *, is_first: bool) -> Mapping[str, Any]:
+    finding = reason.finding
+    proofs = {text.statement(item, is_full=False): links.to_evidence(finding, item) for item in finding.evidence}
+    where = "" if is_first else places.place_sentence(finding)
+    return {
+        "is_first": is_first,
+        "title": finding.title,
+        "weight": text.weight(finding, report),
+        "statements": [(statement, proofs.get(statement, "")) for statement in reason.statements],
+        "where": where,
+        "where_see": links.to_place(finding.places[0], finding.rank) if where else "",
+    }
+
+
+def _places(first: Finding | None, links: Links) -> Mapping[str, Any]:
+    """The lines of the user's code that cause the first finding."""
+    shown = () if first is None else places.shown_places(first)
+    if first is None or not shown:
+        return {"where": "", "where_see": "", "more_places": ()}
+    return {
+        "where": places.place_sentence(first),
+        "where_see": links.to_place(shown[0], first.rank),
+        "more_places": [(places.place_line(one).strip(), links.to_place(one, first.rank)) for one in shown[1:]],
+    }
+
+
+def _budget(report: Report, rank: RankReport, links: Links) -> bars.BudgetBar | None:
+    device = text.main_device(rank)
+    if device is None or device.budget.window_ns == 0:
+        return None
+    title = "where the step goes" if rank.steps.n else "where the window goes"
+    if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
+        title = "what was recorded"
+    return bars.budget_bar(
+        rank,
+        device,
+        title=title,
+        of=_device_words(report, rank, device),
+        labels=text.labels_of(device, is_beside_ranks=text.is_joint(report)),
+        see=lambda key: links.to(key, rank.rank),
+    )
+
+
+def _device_words(report: Report, rank: RankReport, device: DeviceReport) -> str:
+    of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
+    if not text.is_joint(report):
+        return of
+    is_named = any(finding.rank == rank.rank for finding in report.verdict.findings)
+    return f"rank {text.rank_label(rank)}{'' if is_named else ' (a typical rank)'}" + (f", {of}" if of else "")
+
+
+# -------------------------------------------------------------------------------------------------------------- views
+
+
+def _drawn(report: Report, rank: RankReport | None) -> Tracks | None:
+    """The rows of the shown rank."""
+    if rank is None:
+        return None
+    return next((one for one in report.tracks if one.source == rank.source and one.rank == rank.rank), None)
+
+
+def _steps(report: Report, rank: RankReport | None, links: Links) -> Mapping[str, Any] | None:
+    """The steps of the shown rank, one column each."""
+    if rank is None or not rank.steps.durations_ns:
+        return None
+    columns = lanes.steps(rank.steps.durations_ns, _drawn(report, rank), lambda key: links.to(key, rank.rank))
+    return {
+        "columns": columns,
+        "longest": format_ns(max(rank.steps.durations_ns)),
+        "n_more": len(rank.steps.durations_ns) - len(columns),
+        "spread": text.spread_sentence(rank, is_of_many=text.is_joint(report)),
+        "has_parts": any(column.segments for column in columns),
+    }
+
+
+def _findings(report: Report, rank: RankReport | None, links: Links) -> list[Mapping[str, Any]]:
+    """Every finding, the verdict's first, each with what it means, how it is proved and mended."""
+    is_cpu = rank is not None and _is_cpu(rank)
+    shown = [*report.verdict.findings, *text.other_findings(report)]
+    return [_finding(finding, report, links, is_cpu=is_cpu) for finding in shown]
+
+
+def _finding(finding: Finding, report: Report, links: Links, *, is_cpu: bool) -> Mapping[str, Any]:
+    kind = KINDS.get(finding.id)
+    proofs = {text.statement(item, is_full=True): links.to_evidence(finding, item) for item in finding.evidence}
+    per = "" if report.verdict.step_ns is None else " per step"
+    saves = f"saves at most {format_ns(finding.recoverable_ns)}{per}" if finding.recoverable_ns > 0 else ""
+    return {
+        "id": finding.id,
+        "title": finding.title,
+        "severity": finding.severity.value,
+        "weight": text.weight(finding, report),
+        "sure": f"confidence {confidence_label(finding.confidence)}",
+        "saves": saves,
+        "rank": finding.rank,
+        "see": links.to_finding(finding),
+        "evidence": list(proofs.items()),
+        "places": [(places.place_line(one).strip(), links.to_place(one, finding.rank)) for one in finding.places],
+        "fix": finding.fix,
+        "proof": finding.proof or ("" if kind is None else kind.proof_for(is_cpu=is_cpu)),
+        "meaning": "" if kind is None else kind.meaning,
+        "measured": "" if kind is None else kind.measured,
+        "lookalikes": () if kind is None else kind.lookalikes,
+        "command": next((tool.command for tool in finding.next_tools if tool.command), ""),
+    }
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables of one question, or why there are none and how to have them."""
+
+    tables: tuple[tables.Table, ...]
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+def _views(report: Report, rank: RankReport | None, links: Links) -> Mapping[str, View]:
+    """The tables of the shown rank, by the view in which people look for them."""
+    sections = () if rank is None else rank.sections
+    named = (*_WORK, *_MODULES, *_MEMORY, *_ELSEWHERE)
+    others = tuple(section.analyzer for section in sections if section.analyzer not in named)
+    skipped = {skip.analyzer: (skip.reason, skip.how_to_get) for skip in report.skipped}
+
+    def see(key: str) -> str:
+        return links.to(key, None if rank is None else rank.rank)
+
+    def view(names: Sequence[str]) -> View:
+        found = [(one, table) for one in sections if one.analyzer in names for table in one.tables if table.rows]
+        made = tuple(tables.of_view(table, title=_title(one, table), see=see) for one, table in found)
+        missing = () if made else tuple(skipped[name] for name in names if name in skipped)
+        return View(tables=made, missing=tuple(dict.fromkeys(missing)))
+
+    return {"work": view(_WORK), "modules": view(_MODULES), "memory": view(_MEMORY), "streams": view(others)}
+
+
+def _title(section: Section, table: TableView) -> str:
+    """What a table is called away from its section, whose title it may need."""
+    is_vague = len(section.tables) == 1 and " " not in table.title
+    return section.title if is_vague else table.title
+
+
+def _second(report: Report) -> Mapping[str, Any] | None:
+    """What the second tool says of the first."""
+    told = report.handover
+    if told is None:
+        return None
+    made = []
+    for timeline in told.timelines:
+        if timeline.parts:
+            made.append(tables.of_words(handover.title(timeline), handover.PART_HEADERS, handover.part_rows(timeline)))
+            rows_ = handover.function_rows(timeline)
+            made.append(tables.of_words("kernels in both tools", handover.FUNCTION_HEADERS, rows_, n_left=2))
+    if told.kernels is not None and told.kernels.kernels:
+        rows_ = handover.kernel_rows(told.kernels)
+        made.append(tables.of_words("profiled kernels", handover.KERNEL_HEADERS, rows_, n_left=3))
+    return {
+        "status": told.status.value,
+        "sentence": handover.sentence(told),
+        "evidence": handover.evidence(told, is_full=True),
+        "tables": made,
+    }
+
+
+def _quality(report: Report, rank: RankReport | None) -> Mapping[str, Any]:
+    return {
+        "checks": () if rank is None else rank.checks,
+        "warnings": () if rank is None else rank.warnings,
+        "skipped": report.skipped,
+        "roof": "" if rank is None else text.roof_sentence(report, rank),
+    }
+
+
+def _read(report: Report, rank: RankReport | None) -> Iterable[tuple[str, str]]:
+    """What was read, and with what it was recorded."""
+    if rank is None:
+        return ()
+    said = (
+        ("read", text.origin(report, rank)),
+        ("recorded", text.recorded_sentence(rank)),
+        ("lines from", text.again_line(rank)),
+    )
+    return tuple((label, line) for label, line in said if line)

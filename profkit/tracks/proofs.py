@@ -1,0 +1,158 @@
+"""Which intervals prove what: those of each part of the budget, each step, each finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from profkit.analyzers import ANALYZERS
+from profkit.findings import KINDS
+from profkit.findings.memory import PRESSURE
+from profkit.model.arrays import I64
+from profkit.model.budget import WORK_PARTS, label
+from profkit.model.documents.tracks import MOST_SPANS, Proof, Role, Track
+from profkit.model.finding import Finding
+from profkit.model.intervals import Intervals
+from profkit.model.table import NO_ROW
+from profkit.model.trace import CallKind, Trace
+from profkit.timeline import Facts
+from profkit.timeline.code import Rows
+from profkit.timeline.steps import whole_steps
+from profkit.tracks.places import places_of
+from profkit.tracks.rows import budget_parts
+
+_LAUNCHING: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
+
+
+_BY_ROWS: Final = (PRESSURE.id,)
+"""Kinds whose calls say more than the part of the budget, of which they have a share."""
+
+
+def proofs_of(
+    facts: Facts, results: Mapping[str, Any], findings: Iterable[Finding], tracks: Iterable[Track]
+) -> tuple[Proof, ...]:
+    """All proofs of one rank; a finding whose intervals are not known has none."""
+    drawn = tuple(tracks)
+    found = [*_parts(facts), *_steps(facts.trace)]
+    rows = _rows(facts, results)
+    for finding in findings:
+        proof = _of_finding(facts, finding, rows, drawn)
+        found += [proof] if proof is not None else []
+        found += _of_evidence(finding, drawn)
+    found += places_of(facts, drawn)
+    return tuple({proof.key: proof for proof in reversed(found)}.values())[::-1]
+
+
+def _parts(facts: Facts) -> list[Proof]:
+    is_cpu = facts.main_device is None
+    return [
+        _proof(f"part:{name}", label(name, is_cpu=is_cpu), ("budget",), times, category=name)
+        for name, times in budget_parts(facts).items()
+        if times
+    ]
+
+
+def _steps(trace: Trace) -> list[Proof]:
+    return [
+        _proof(f"step:{place}", f"step {step.number}", ("steps",), Intervals.pairs([(step.start_ns, step.end_ns)]))
+        for place, step in enumerate(whole_steps(trace))
+    ]
+
+
+def _proof(key: str, text: str, tracks: tuple[str, ...], times: Intervals, *, category: str = "") -> Proof:
+    """The proof by these times; the longest are listed, in order."""
+    start, end = times.start_ns, times.end_ns
+    if start.size > MOST_SPANS:
+        longest = np.sort(np.argpartition(start - end, MOST_SPANS)[:MOST_SPANS])
+        start, end = start[longest], end[longest]
+    return Proof(
+        key=key,
+        label=text,
+        tracks=tracks,
+        start_ns=start,
+        end_ns=end,
+        n=len(times),
+        total_ns=times.total_ns,
+        category=category,
+    )
+
+
+def _rows(facts: Facts, results: Mapping[str, Any]) -> dict[str, Rows]:
+    """What the time of each finding consists of, by its id."""
+    found: dict[str, Rows] = {}
+    for name, result in results.items():
+        found.update(ANALYZERS[name].rows(facts, result))
+    return found
+
+
+def _of_finding(facts: Facts, finding: Finding, rows: Mapping[str, Rows], tracks: tuple[Track, ...]) -> Proof | None:
+    """By the parts of the budget that its kind explains; else by its rows; else by what its evidence points at."""
+    key = f"finding:{finding.id}"
+    kind = KINDS.get(finding.id)
+    if kind is not None and kind.part is not None and kind.id not in _BY_ROWS:
+        parts = budget_parts(facts)
+        times = Intervals.empty()
+        for name in kind.part.budget:
+            times = times | parts.get(name, Intervals.empty())
+        if finding.id in rows and not set(kind.part.budget) - set(WORK_PARTS):
+            times = (times & _seen(facts, rows[finding.id])[0]) or times  # of copies, those of one direction
+        if times:
+            only = kind.part.budget[0] if len(kind.part.budget) == 1 else ""
+            where = ("budget",) if set(kind.part.budget) - set(WORK_PARTS) else ("budget", *_keys(tracks, Role.STREAM))
+            return _proof(key, finding.title, where, times, category=only)
+    if finding.id in rows and len(rows[finding.id]):
+        times, role = _seen(facts, rows[finding.id])
+        times = times.clip(*facts.trace.window_ns)
+        if times:
+            return _proof(key, finding.title, _keys(tracks, role), times)
+    spans = [item.span_ns for item in finding.evidence if item.span_ns is not None]
+    spans = [(low, high) for low, high in spans if high > low]
+    return _proof(key, finding.title, _keys(tracks, Role.THREAD), Intervals.pairs(spans)) if spans else None
+
+
+def _of_evidence(finding: Finding, tracks: tuple[Track, ...]) -> list[Proof]:
+    """The intervals that single sentences point at: `finding:ID:METRIC`."""
+    where = (*_keys(tracks, Role.STEPS), *_keys(tracks, Role.THREAD))
+    return [
+        _proof(f"finding:{finding.id}:{item.metric}", item.statement, where, Intervals.pairs([item.span_ns]))
+        for item in finding.evidence
+        if item.span_ns is not None and item.span_ns[1] > item.span_ns[0]
+    ]
+
+
+def _keys(tracks: Iterable[Track], role: Role) -> tuple[str, ...]:
+    return tuple(track.key for track in tracks if track.role is role)
+
+
+def _seen(facts: Facts, rows: Rows) -> tuple[Intervals, Role]:
+    """Where moments of the host can be seen: what they launched, or else the call or operator that begins there."""
+    trace = facts.trace
+    call = _beginning(trace.calls.start_ns, trace.calls.thread, rows)
+    launched = np.unique(call[call != NO_ROW])
+    launched = launched[np.isin(trace.calls.kind[launched], _LAUNCHING)]
+    if launched.size:
+        mine = np.flatnonzero(np.isin(trace.gpu.launch_row, launched))
+        if mine.size:
+            return Intervals.of(trace.gpu.start_ns[mine], trace.gpu.end_ns[mine]), Role.STREAM
+    start, end = rows.at_ns.copy(), rows.at_ns + rows.ns
+    op = _beginning(trace.ops.start_ns, trace.ops.thread, rows)
+    for table, row in ((trace.ops, op), (trace.calls, call)):
+        known = row != NO_ROW
+        end[known] = table.end_ns[row[known]]
+    known = rows.thread >= 0
+    return Intervals.of(start[known], end[known]), Role.THREAD
+
+
+def _beginning(start_ns: I64, thread: np.ndarray[Any, Any], rows: Rows) -> I64:
+    """For each moment the row of a table (sorted by start) that begins then on its thread, `NO_ROW` for none."""
+    found = np.full(len(rows), NO_ROW, np.int64)
+    if start_ns.size == 0:
+        return found
+    first = np.searchsorted(start_ns, rows.at_ns, "left")
+    for step in range(4):  # several threads may begin something in the same nanosecond
+        place = np.minimum(first + step, start_ns.size - 1)
+        fits = (found == NO_ROW) & (start_ns[place] == rows.at_ns) & (thread[place] == rows.thread)
+        found[fits] = place[fits]
+    return found
