@@ -119,7 +119,7 @@ def format_option(document: str = "") -> Decorator:
     )
 
 
-def output_option(what: str, *, default: str = "", is_file: bool = True) -> Decorator:
+def output_option(what: str, *, default: str = "", is_file: bool = True, is_required: bool = False) -> Decorator:
     """`-o`: where what the command makes is written; `what` says what that is."""
     return click.option(
         "-o",
@@ -127,6 +127,7 @@ def output_option(what: str, *, default: str = "", is_file: bool = True) -> Deco
         cls=Option,
         type=click.Path(dir_okay=not is_file, path_type=Path),
         metavar=PLACE,
+        required=is_required,
         show_default=default or False,
         help=f"Write to this path: {what}.",
     )
@@ -254,3 +255,26 @@ def window_steps(function: Any) -> Any:
 def steps_option(default: str) -> Decorator:
     """`--steps`: how many a command records."""
     return count_option("--steps", what="Record so many steps.", default=default)
+
+
+def step_range_option(function: Any) -> Any:
+    """`--step-range`: which steps of a trace a command is about."""
+    return click.option(
+        "--step-range",
+        "step_text",
+        cls=Option,
+        old=("--steps",),
+        metavar="A:B",
+        help="Only steps A to B-1, counted from 0.",
+    )(function)
+
+
+def around_option(complete: Callable[[click.Context, click.Parameter, str], list[str]]) -> Decorator:
+    """`--around`, of commands that cut a trace; `complete` gives the ids of findings."""
+    return click.option(
+        "--around",
+        metavar="FINDING",
+        shell_complete=complete,
+        help="Only what surrounds the longest interval behind a finding (host.sync), a part of the budget"
+        " (part:idle_data) or a step (step:3).",
+    )
