@@ -21,7 +21,7 @@ from profkit.cli.scaling import _scaled
 from profkit.errors import ProfkitError, UsageError
 from profkit.render import renderer_for
 from profkit.render.schema import SCHEMAS
-from tests.conftest import ROOT
+from tests.conftest import IN_FULL, ROOT
 
 TRACES = sorted(path for path in (ROOT / "traces").iterdir() if path.suffix != ".toml")
 FOLDERS = [path for path in TRACES if path.is_dir()]
@@ -131,15 +131,16 @@ def test_what_lies_in_a_file_or_a_folder_keeps_to_the_terminal(words, monkeypatc
 def documents():
     from profkit.api import triage
 
-    for path in TRACES:
+    for path in TRACES if IN_FULL else [*(path for path in TRACES if path.is_file()), *FOLDERS[::4]]:
         yield f"triage {path.name}", "triage", triage([path])
-    for one, other in itertools.pairwise(FOLDERS[::3]):
+    for one, other in itertools.pairwise(FOLDERS if IN_FULL else FOLDERS[:2]):
         found = _compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False)
         yield f"compare {one.name} {other.name}", "compare", found
     paths = tuple(str(ROOT / "traces" / name) for name in ("ddp_strong_ws1", "ddp_strong_ws2"))
     yield "scaling", "scaling", _scaled(paths, held=None, metric=None, capacity_bytes=None, lenient=False)
 
 
+@pytest.mark.sampled
 def test_reports_of_the_committed_traces_break_no_word_at_80_columns_and_do_not_fail_at_60():
     """A line is wider only where it is a command, which is pasted; names in tables are cut with an ellipsis."""
     wrong = []

@@ -35,9 +35,7 @@ TABLES: Final = ("gpu", "ops", "calls", "spans", "steps", "budget", "findings", 
 """What a table can hold."""
 
 
-@click.command(
-    "export", cls=Command, short_help="A trace with profkit's findings in it, for other viewers."
-)
+@click.command("export", cls=Command, short_help="A trace with profkit's findings in it, for other viewers.")
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE]...")
 @output_option(
     ".json or .json.gz (Chrome trace), .csv or .parquet (a table), .speedscope.json (a flame chart)", is_required=True

@@ -38,9 +38,7 @@ class ViewerError(ProfkitError):
 @around_option
 @step_range_option
 @lenient_option
-@click.option(
-    "--ui", default=_UI, metavar="URL", show_default=True, help="Your own Perfetto UI: https, localhost."
-)
+@click.option("--ui", default=_UI, metavar="URL", show_default=True, help="Your own Perfetto UI: https, localhost.")
 @click.option(
     "--port",
     cls=Option,

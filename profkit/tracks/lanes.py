@@ -16,7 +16,7 @@ def lanes(start_ns: I64, end_ns: I64, most: int) -> tuple[list[NDArray[np.intp]]
     """
     rest: NDArray[np.intp] = np.arange(start_ns.size)
     ends = np.maximum(end_ns, start_ns + 1)
-    found = []
+    found: list[NDArray[np.intp]] = []
     while rest.size and len(found) < most:
         start, end = start_ns[rest], ends[rest]
         is_free = np.ones(rest.size, np.bool_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class Names:
         short = clean(text)[:MOST_CHARS]
         return self._of_text.setdefault(short, len(self._of_text)) if short else -1
 
-    def of_codes(self, codes: NDArray[np.integer[np.generic]]) -> I32:
+    def of_codes(self, codes: NDArray[np.integer[Any]]) -> I32:
         """The numbers of the trace's strings with these codes, -1 for none; shape as given."""
         if codes.size == 0:
             return np.empty(0, np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,7 +191,7 @@ def _on_thread(facts: Facts, code: int) -> tuple[I64, I64, I32, U8]:
     return start[order], end[order], name[order], category[order]
 
 
-def _by_kind(kinds: NDArray[np.integer[np.generic]], table: Mapping[int, str], other: int) -> U8:
+def _by_kind(kinds: NDArray[np.integer[Any]], table: Mapping[Any, str], other: int) -> U8:
     found = np.full(kinds.size, other, np.uint8)
     for kind in distinct_codes(kinds).tolist() if kinds.size else []:
         if kind in table:

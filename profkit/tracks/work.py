@@ -125,7 +125,7 @@ def _summed(facts: Facts, given: _Columns, names: Names) -> tuple[list[WorkRow],
         return [], 0
     trace, has_op = facts.trace, given.op >= 0
     op = np.maximum(given.op, 0)
-    keys = {
+    keys: dict[str, NDArray[Any] | None] = {
         "name": given.name,
         "op": _at(trace.ops.name, op, has_op),
         "shape": _at(trace.ops.signature, op, has_op),

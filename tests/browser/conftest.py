@@ -64,7 +64,7 @@ class Watched:
         return self.page
 
     def until(self, expression: str, fits: Callable[[Any], bool]) -> Any:
-        """The value of an expression as soon as it fits: the page's policy forbids playwright's own way, which is eval."""
+        """The value of an expression as soon as it fits: the page's policy forbids playwright's own way, eval."""
         for _ in range(_LOOKS):
             value = self.page.evaluate(expression)
             if fits(value):

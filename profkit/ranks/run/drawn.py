@@ -14,6 +14,7 @@ from profkit.model.documents.report import Bottleneck
 from profkit.model.documents.tracks import CATEGORIES, MOST_SPANS, Proof, Role, Track, Tracks
 from profkit.model.finding import Finding
 from profkit.model.intervals import Intervals
+from profkit.model.trace import I32
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import RankSummary
@@ -143,7 +144,7 @@ def _held_up(joint: Joint, summary: RankSummary) -> tuple[I64, I64]:
     return times.start_ns, times.end_ns
 
 
-def _numbers(summary: RankSummary, code: np.ndarray[tuple[int], np.dtype[np.int32]], names: list[str]) -> I64:
+def _numbers(summary: RankSummary, code: np.ndarray[tuple[int], np.dtype[np.int32]], names: list[str]) -> I32:
     """The numbers of the collectives' names, which are added to those of the rank."""
     place = {name: number for number, name in enumerate(names)}
     of_code = {}
