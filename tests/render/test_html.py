@@ -18,6 +18,7 @@ from msgspec.structs import replace
 import profkit
 from profkit.cli import group
 from profkit.model.budget import PARTS
+from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.documents.comparison import Comparison
 from profkit.model.documents.report import Report
 from profkit.model.documents.tracks import CATEGORIES, Role, Track
@@ -350,6 +351,18 @@ def test_folders_and_hosts_are_left_out_unless_asked_for() -> None:
     assert "host_4711.1720000000000000000.pt.trace.json.gz" in text
     assert "Left out: folders of files" in text
     assert source in page_of("triage", report, with_paths=True).text
+
+
+def test_a_file_in_a_home_directory_does_not_say_whose() -> None:
+    place = CodePlace(file="/home/alice/train.py", function="step", line=83, text="loss.item()")
+    share = PlaceShare(place=place, phase=Phase.FORWARD, ns=10, share=0.9, count=3)
+    assert "alice/train.py:83" in share.words
+    first = replace(overhead().findings[0], places=(share,))
+    report = replace(overhead(), verdict=replace(overhead().verdict, findings=(first,)), findings=(first,))
+    html = renderer_for("triage", "html")(report)
+    assert "alice" not in html
+    assert "…/train.py:83 in step(): loss.item()" in checked(html).text
+    assert "alice/train.py:83" in page_of("triage", report, with_paths=True).text
 
 
 def test_the_names_that_are_drawn_are_without_folders_too() -> None:
