@@ -229,8 +229,10 @@ def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:
     chosen = trace.steps[first:stop]
     if not chosen:
         raise UsageError(
-            f"--steps {first}:{stop} selects nothing: the trace has {len(trace.steps)} steps",
-            hint=f"steps are counted from 0; use --steps 0:{len(trace.steps)}" if trace.steps else "leave out --steps",
+            f"--step-range {first}:{stop} selects nothing: the trace has {len(trace.steps)} steps",
+            hint=f"steps are counted from 0; use --step-range 0:{len(trace.steps)}"
+            if trace.steps
+            else "leave out --step-range",
         )
     return replace(trace, window_ns=(chosen[0].start_ns, chosen[-1].end_ns))
 

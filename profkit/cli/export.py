@@ -12,6 +12,7 @@ from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say
 from profkit.errors import UsageError
+from profkit.findings import KINDS
 
 if TYPE_CHECKING:
     from profkit.cli.shared.gathered import Asked, Gathered
@@ -26,6 +27,11 @@ TABLES: Final = ("gpu", "ops", "calls", "spans", "steps", "budget", "findings", 
 """What a table can hold."""
 
 
+def findings_like(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The ids of findings that begin so, for tab completion."""
+    return [name for name in KINDS if name.startswith(incomplete)]
+
+
 @click.command("export", short_help="A trace with profkit's findings in it, for Perfetto, pandas, speedscope.")
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE]...")
 @click.option(
@@ -38,6 +44,7 @@ TABLES: Final = ("gpu", "ops", "calls", "spans", "steps", "budget", "findings", 
 @click.option(
     "--around",
     metavar="FINDING",
+    shell_complete=findings_like,
     help="Only what surrounds the longest interval behind a finding (host.sync), a part of the budget"
     " (part:idle_data) or a step (step:3).",
 )

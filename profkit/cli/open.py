@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from profkit import files
+from profkit.cli.export import findings_like
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say, say_below
@@ -33,7 +34,12 @@ class ViewerError(ProfkitError):
 
 @click.command("open", short_help="Look at a trace in the Perfetto UI, with profkit's findings in it.")
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE|EXPORT|FOLDER]...")
-@click.option("--around", metavar="FINDING", help="Only what surrounds a finding, as in `profkit export`.")
+@click.option(
+    "--around",
+    metavar="FINDING",
+    shell_complete=findings_like,
+    help="Only what surrounds a finding, as in `profkit export`.",
+)
 @click.option("--steps", "step_text", metavar="A:B", help="Only steps A to B-1, counted from 0.")
 @click.option("--lenient", is_flag=True, help="Open the intact part of a damaged file.")
 @click.option("--ui", default=_UI, metavar="URL", show_default=True, help="Your own Perfetto UI: https, or localhost.")

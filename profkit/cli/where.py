@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
-from profkit.cli.shared.output import FormatChoice, Showing, deliver, format_for, show
+from profkit.cli.shared.options import (
+    color_option,
+    format_option,
+    lenient_option,
+    output_option,
+    verbose_option,
+    with_paths_option,
+)
+from profkit.cli.shared.output import Showing, deliver, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import UnsupportedTraceError, UsageError
 from profkit.findings import KINDS
@@ -36,20 +45,16 @@ class _What(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(name) for name in KINDS if name.startswith(incomplete)]
 
 
-@click.command("where", short_help="The lines and modules of your code behind a finding or a kernel.")
+@click.command("where", cls=Command, short_help="The lines and modules of your code behind a finding or a kernel.")
 @click.argument("path", required=False, type=click.Path(allow_dash=True), metavar="[TRACE]")
 @click.argument("what", required=False, type=_What(), metavar="[FINDING|KERNEL|MODULE]")
-@click.option("-f", "--format", "fmt", type=FormatChoice("where"), help="By default, from the suffix of -o.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write it here; x.speedscope.json or x.collapsed: the host's time by stack, for a flame graph.",
-)
+@format_option("where")
+@output_option("the report; to x.speedscope.json or x.collapsed, the host's time by stack for a flame graph")
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Of several ranks, this one.")
-@click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
-@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
-@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+@lenient_option
+@verbose_option(exposed=False)
+@with_paths_option
+@color_option
 def command(
     path: str | None,
     what: str | None,

@@ -117,7 +117,7 @@ def _tail(parts: Sequence[Part], metadata: Sequence[Mapping[str, Any]]) -> bytes
     else:
         top = _of_all(parts, metadata)
     top.setdefault("displayTimeUnit", "ms")
-    return b"\n],\n" + msgspec.json.format(msgspec.json.encode(top), indent=1).removeprefix(b"{")
+    return b"\n],\n" + json.dumps(top, indent=1).encode().removeprefix(b"{")
 
 
 def _of_all(parts: Sequence[Part], metadata: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from profkit.redact import redacted, redacted_names
 CHUNK_BYTES: Final = 2**20
 _NAMES: Final = re.compile(rb'"name"\s*:\s*"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _OWN: Final = OWN_CATEGORY.encode()
+_NOTHING: Final = msgspec.Raw(b"null")
 _EVENTS: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 RawEvent = dict[str, msgspec.Raw]
@@ -96,15 +98,28 @@ def joined(events: list[RawEvent]) -> bytes:
 
 def _clean(event: RawEvent) -> None:
     """Take secrets out of the name and the arguments of an event whose piece holds some."""
-    if "name" in event:
-        name = msgspec.json.decode(event["name"])
-        (clean,) = redacted_names((str(name),))
+    name = value_of(event.get("name", _NOTHING))
+    if isinstance(name, str):
+        (clean,) = redacted_names((name,))
         if clean != name:
-            event["name"] = msgspec.Raw(msgspec.json.encode(clean))
+            event["name"] = text_of(clean)
     if "args" in event:
-        args, n_taken = redacted(msgspec.json.decode(event["args"]))
-        if n_taken:
-            event["args"] = msgspec.Raw(msgspec.json.encode(args))
+        args, n_taken = redacted(value_of(event["args"]))
+        if n_taken or args is None:
+            event["args"] = text_of(args or {})
+
+
+def value_of(text: bytes | msgspec.Raw) -> Any:
+    """The value of a JSON text with numbers of any size; None for one that Python does not read."""
+    try:
+        return json.loads(bytes(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def text_of(value: Any) -> msgspec.Raw:
+    """A value as JSON, also a text with half a character in it."""
+    return msgspec.Raw(json.dumps(value).encode())
 
 
 def _surroundings(document: split.Document) -> dict[str, Any]:
@@ -112,11 +127,17 @@ def _surroundings(document: split.Document) -> dict[str, Any]:
     if document.is_list:
         return {}
     for tail in (document.tail[1:], b"}"):
-        try:
-            top: dict[str, Any] = msgspec.json.decode(document.head + b"null" + tail)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            continue
-        top.pop("traceEvents", None)
-        clean: dict[str, Any] = redacted(top)[0]
-        return clean
+        top = value_of(document.head + b"null" + tail)
+        if isinstance(top, dict):
+            clean: dict[str, Any] = redacted(top)[0]
+            return {key: value for key, value in clean.items() if key != "traceEvents" and _is_plain(value)}
     return {}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value can be written as JSON: no NaN, no half a character."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return True

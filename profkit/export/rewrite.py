@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Final
 
 import msgspec
 
-from profkit.export.original import RawEvent
+from profkit.export.original import RawEvent, text_of, value_of
 from profkit.export.place import PER_RANK, UNNUMBERED, Place, described, us_text
 from profkit.ingest.kineto.decimals import DecimalError, us_to_ns
 
@@ -48,7 +47,7 @@ class Rewriting:
 
     def _new(self, given: bytes) -> list[RawEvent]:
         """Give a process its number; the events that name it and say whose it is."""
-        value = msgspec.json.decode(given)
+        value = value_of(given)
         is_own = isinstance(value, int) and 0 <= value < UNNUMBERED
         first = (self._place.number + 1) * PER_RANK
         pid = first + value if is_own else first + UNNUMBERED + len(self._pids)
@@ -75,7 +74,7 @@ class Rewriting:
 
     def _told(self, event: RawEvent, args: bytes) -> msgspec.Raw:
         """What a metadata event says: the names of processes with the rank before them, and their order."""
-        told = msgspec.json.decode(args)
+        told = value_of(args)
         name = bytes(event.get("name", b""))
         if not isinstance(told, dict):
             return event["args"]
@@ -83,7 +82,7 @@ class Rewriting:
             told["name"] = f"{self._place.prefix}{told['name']}"
         if name == b'"process_sort_index"' and isinstance(told.get("sort_index"), int):
             told["sort_index"] = self._place.order(told["sort_index"])
-        return msgspec.Raw(json.dumps(told).encode())
+        return text_of(told)
 
 
 def shifted(text: bytes, shift_ns: int) -> bytes:

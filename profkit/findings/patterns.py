@@ -148,7 +148,7 @@ THROTTLED: Final = FindingKind(
     },
     notes=(
         "it is never the verdict: all that the device computes takes longer by it, in proportion",
-        "a power limit that is the board's default is worth knowing, and no loss: many large products do not fit in it",
+        "a power limit that is the board's default is no finding: products of large matrices reach it on a healthy board",
     ),
     lookalikes=(
         "clocks that were set (nvidia-smi -lgc, application clocks): that is no throttling and is not said",
@@ -158,6 +158,7 @@ THROTTLED: Final = FindingKind(
     proof_on_cpu="Limit the clock on purpose (cpupower frequency-set --max, as root): if operators become longer in proportion, the clock is what limits them.",
     fixes=(
         "better cooling: airflow, fans, a cooler inlet, fewer boards side by side",
+        "check the board's power supply and cables: a power brake comes from outside the chip",
         "raise the power limit back to the board's default (nvidia-smi -pl, as root)",
         "give the job another device, where only one of them is slow",
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct
 from profkit.model.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 I32 = NDArray[np.int32]
 I8 = NDArray[np.int8]
@@ -393,6 +396,16 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def window_duration_ns(self) -> int:
         """Length of the window under analysis."""
         return self.window_ns[1] - self.window_ns[0]
+
+    def to_pandas(self, table: str = "gpu") -> pd.DataFrame:
+        """A table ("gpu", "ops", "calls", "steps", ...; see `model.frames.TABLES`) as a DataFrame that can be read.
+
+        Names, kinds, threads and shapes are decoded, `duration_ns` and `step` are added, and what the trace does not
+        say is absent. Raises UsageError for another name.
+        """
+        from profkit.model.frames import frame_of
+
+        return frame_of(self, table)
 
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""

@@ -62,7 +62,8 @@ async function start(): Promise<void> {
 start()
   .then(() => (document.documentElement.dataset.state = "ready"))
   .catch((error: unknown) => {
-  document.documentElement.dataset.state = "failed";
-  console.error(error);
-  explain(document.getElementById("timeline"), `The timeline could not be drawn: ${error instanceof Error ? error.message : "unknown reason"}`);
-});
+    document.documentElement.dataset.state = "failed";
+    console.error(error);
+    const why = error instanceof Error ? error.message : "unknown reason";
+    explain(document.getElementById("timeline"), `The timeline could not be drawn: ${why}`);
+  });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { levelFor, levelsOf } from "../src/data/levels";
-import { paintRow, type Lane } from "../src/timeline/paint";
+import { lookAt, paintRow, type Lane, type Picture } from "../src/timeline/paint";
 import { paintOf, contrast, packed } from "../src/timeline/palette";
 import { middleCut } from "../src/timeline/text";
 import { rowOf } from "./rows";
@@ -12,6 +12,14 @@ function comb(n: number): [number, number, number][] {
 
 const PAINTS = [0, 1].map((i) => paintOf([0, i === 0 ? 114 : 20, 178], [255, 255, 255], [0, 0, 0], false));
 const lane = (width: number, low: number, nsPerPixel: number): Lane => ({ x: 0, y: 0, width, height: 10, low, nsPerPixel });
+/** Paints a row; says whether interval by interval. */
+function paint(picture: Picture, where: Lane, intervals: [number, number, number][]): boolean {
+  const row = rowOf(intervals);
+  const { isSparse } = lookAt(row, where);
+  paintRow(picture, where, row, isSparse, PAINTS, false);
+  return isSparse;
+}
+
 const blank = (width: number) => ({ pixels: new Uint32Array(width * 10), width, height: 10 });
 
 describe("levels of detail", () => {
@@ -40,7 +48,7 @@ describe("levels of detail", () => {
 describe("a row's pixels", () => {
   it("are the intervals themselves where they are few", () => {
     const picture = blank(40);
-    expect(paintRow(picture, lane(40, 0, 1), rowOf(comb(4)), PAINTS, false)).toEqual([0, 4]);
+    expect(paint(picture, lane(40, 0, 1), comb(4))).toBe(true);
     const line = [...picture.pixels.subarray(5 * 40, 5 * 40 + 12)];
     expect(line.map((colour) => (colour === 0 ? 0 : 1))).toEqual([1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1]);
   });
@@ -48,15 +56,29 @@ describe("a row's pixels", () => {
   it("are as high as the row is busy where intervals are many", () => {
     for (const from of [0, 40_000]) {
       const picture = blank(20);
-      expect(paintRow(picture, lane(20, from, 100), rowOf(comb(10_000)), PAINTS, false)).toBeNull();
+      expect(paint(picture, lane(20, from, 100), comb(10_000))).toBe(false);
       const filled = picture.pixels.reduce((n, colour) => n + (colour === 0 ? 0 : 1), 0);
       expect(filled / 200).toBeCloseTo(0.6, 1);
     }
   });
 
+  it("are the same drawn at once or in strips", () => {
+    for (const [n, low, nsPerPixel] of [[30, 3, 2], [10_000, 0, 100], [100_000, 5e5, 20]]) {
+      const row = rowOf(comb(n));
+      const [whole, parts] = [blank(60), blank(60)];
+      const all = lane(60, low, nsPerPixel);
+      const { isSparse } = lookAt(row, all);
+      paintRow(whole, all, row, isSparse, PAINTS, false);
+      for (const [x, width] of [[0, 7], [7, 1], [8, 52]]) {
+        paintRow(parts, { ...all, x, width, low: low + x * nsPerPixel }, row, isSparse, PAINTS, false);
+      }
+      expect(parts.pixels).toEqual(whole.pixels);
+    }
+  });
+
   it("show an interval of no length", () => {
     const picture = blank(10);
-    paintRow(picture, lane(10, 0, 1), rowOf([[5, 5, 0]]), PAINTS, false);
+    paint(picture, lane(10, 0, 1), [[5, 5, 0]]);
     expect(picture.pixels[5 * 10 + 5]).not.toBe(0);
   });
 });

@@ -259,3 +259,40 @@ def test_an_export_of_ranks_in_one_file_is_the_same_job(traces: Path, tmp_path: 
 )
 def test_times_are_shifted_exactly(text: bytes, shift_ns: int, expected: bytes) -> None:
     assert shifted(text, shift_ns) == expected
+
+
+def test_numbers_and_texts_that_no_type_holds_do_not_end_an_export(tmp_path: Path) -> None:
+    """Beside a name with a secret, whose event is taken apart, and in files of several ranks."""
+    secret = "hf_" + "abcdefghijklmnopqrstuvwxyz012345"
+    for rank in range(2):
+        rows = [span("ProfilerStep#1", 0, 900_000)]
+        rows += [
+            row
+            for n in range(9)
+            for row in (
+                launch(n * 9_000, n * 9_000 + 100, correlation=n + 1),
+                kernel("k", n * 9_000 + 500, n * 9_000 + 900, correlation=n + 1),
+            )
+        ]
+        document = json.loads(to_json(rows, rank=rank))
+        document["big"] = 10**40
+        document["traceEvents"] += [
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"get {secret}",
+                "pid": 1,
+                "tid": 1,
+                "ts": 1,
+                "dur": 1,
+                "args": {"x": 10**40},
+            },
+            {"ph": "M", "name": "process_name", "pid": 2**62, "tid": 0, "ts": "soon", "args": {"name": 10**40}},
+        ]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
+    out = tmp_path / "o" / "out.json"
+    out.parent.mkdir()
+    for sources in ([tmp_path / "rank0.json"], [tmp_path / "rank0.json", tmp_path / "rank1.json"]):
+        export(*sources, "-o", out)
+        assert secret not in out.read_text()
+        assert read(out)["big"] == 10**40

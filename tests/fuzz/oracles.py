@@ -181,7 +181,8 @@ _CONTROL = re.compile(
 @oracle
 def control(outcome: Outcome, case: Case, folder: Path) -> Faults:
     """No control characters but line breaks, and rich's own colours where they were asked for."""
-    for stream, text in (("stdout", outcome.out), ("stderr", outcome.err), *_written(outcome, folder)):
+    written = () if outcome.command == "export" else _written(outcome, folder)  # data for programs, names as they are
+    for stream, text in (("stdout", outcome.out), ("stderr", outcome.err), *written):
         shown = _SGR.sub("", text) if "--color" in outcome.args else text
         for match in _CONTROL.finditer(shown):
             yield (

@@ -10,7 +10,7 @@ import msgspec
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.findings.patterns import THROTTLED
 from profkit.model.documents.rank_report import Section
-from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
+from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.shell import line_of
 from profkit.timeline import Facts
 from profkit.units import format_fraction
@@ -22,9 +22,8 @@ _WHY: Final = {
     "hardware": ("the hardware lowers the GPU's clock (power brake or slowdown)", "its hardware asked for it"),
     "power": ("the GPU lowers its clock to stay within its power limit", "of its power limit"),
 }
-"""A title, and the reason in a sentence."""
+"""A title, and the reason in a sentence; in the order of the fixes."""
 _BY_HEAT: Final = "the CPU lowers its clock because it is too hot"
-_OWN_LIMIT: Final = "nothing to mend: it is the board's own limit; measure rates against what this clock allows"
 
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +54,11 @@ class Clocks(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.n_held, key=lambda kind: self.n_held[kind])
 
     @property
-    def is_own_limit(self) -> bool:
-        """Whether only the power limit held it, and that is the one the board came with, or may be."""
+    def is_usual(self) -> bool:
+        """Whether it is the power limit that the board came with, or may be: products of large matrices reach that."""
         limit, default = self.told.get("limit_mw"), self.told.get("default_limit_mw")
         is_lowered = limit is not None and default is not None and limit < default
-        return self.reason == "power" and self.throttled_share is None and not is_lowered
+        return self.throttled_share is None and self.reason == "power" and not is_lowered
 
 
 def measure(facts: Facts) -> Clocks | Skipped:
@@ -90,20 +89,17 @@ def judge(result: Clocks) -> tuple[Finding, ...]:
     """`clock.throttled` where the compute could be shorter by enough, at the full clock."""
     scope = result.scope
     lost = min(result.lost, 1.0) * scope.budget.fraction("compute")
-    if lost < THROTTLED.limit("window"):
+    if lost < THROTTLED.limit("window") or result.is_usual:
         return ()
-    is_own = result.is_own_limit
     by_heat = result.throttled_share is not None
-    of_power = result.reason == "power" and not by_heat
     return (
         THROTTLED.found(
             title=_BY_HEAT if by_heat else _WHY[result.reason][0],
-            fraction=0.0 if is_own else lost,
-            severity=Severity.INFO if is_own else None,
+            fraction=lost,
             confidence=_CONFIDENCE,
-            recoverable_ns=0 if is_own else scope.per_step(round(lost * scope.window_ns)),
+            recoverable_ns=scope.per_step(round(lost * scope.window_ns)),
             evidence=tuple(_evidence(result)),
-            fix=_OWN_LIMIT if is_own else THROTTLED.fixes[1 if of_power else 0],
+            fix=THROTTLED.fixes[0 if by_heat else list(_WHY).index(result.reason)],
             next_tools=() if by_heat else (_next(),),
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -19,6 +19,7 @@ from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.trace import DEVICE_STEPS
+from profkit.plain import told_apart
 from profkit.shell import clean, stand_in
 from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 
@@ -270,9 +271,12 @@ def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
     numbers = {rank.rank for rank in ranks}
     if None not in numbers and len(numbers) == len(ranks):
         return "rank", tuple(str(rank.rank) for rank in ranks)
-    names = [_TRACE_SUFFIX.sub("", source_name(rank.source)) for rank in ranks]
-    if len(set(names)) < len(names):
-        names = [f"{clean(PurePath(rank.source).parent.name)}/{name}" for rank, name in zip(ranks, names, strict=True)]
+    whole = source_names(rank.source for rank in ranks)
+    names = [_TRACE_SUFFIX.sub("", name) for name in whole]
+    if len(set(names)) < len(set(whole)):
+        names = list(whole)
+    if len(set(names)) < len(names):  # processes of one file
+        names = [f"{number} {name}" for number, name in enumerate(names, 1)]
     for size in range(_MIN_LABEL, max(map(len, names), default=0)):
         heads = tuple(name if len(name) <= size else f"{name[: size - 1]}…" for name in names)
         if len(set(heads)) == len(heads):
@@ -300,8 +304,13 @@ def rank_label(rank: RankReport) -> str:
 
 
 def source_name(source: str) -> str:
-    """A source's file name."""
-    return clean(PurePath(source).name or source)
+    """A source's file name, of one that stands alone."""
+    return source_names([source])[0]
+
+
+def source_names(sources: Iterable[str]) -> tuple[str, ...]:
+    """The names of files that stand together: with the folders that tell them apart."""
+    return tuple(map(clean, told_apart(sources)))
 
 
 def origin(report: Report, rank: RankReport, *, is_full: bool = True) -> str:
@@ -310,7 +319,8 @@ def origin(report: Report, rank: RankReport, *, is_full: bool = True) -> str:
     Of many ranks, unless `is_full`, without the shown rank's file and events: the bar says which rank it shows.
     """
     device, of_many = main_device(rank), is_joint(report)
-    parts = [source_name(rank.source)]
+    sources = [each.source for each in report.ranks]
+    parts = [dict(zip(sources, source_names(sources), strict=True)).get(rank.source) or source_name(rank.source)]
     if of_many:
         folders = {PurePath(each.source).parent.name for each in report.ranks}
         where = f" in {clean(*folders)}" if len(folders) == 1 and "" not in folders else ""

@@ -2,7 +2,7 @@
 
 import { isCalm } from "../page/dom";
 import type { RankData } from "../data/row";
-import { ofCategory, ofName, ofProof, ofStretch, type Highlight } from "../timeline/highlight";
+import { ofCategory, ofName, ofProof, ofStretch, type Highlight } from "./highlight";
 import type { Timeline } from "../panel/mount";
 import { parseHash, type Ask } from "./hash";
 

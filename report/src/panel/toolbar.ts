@@ -1,7 +1,7 @@
 /** Search, zoom and help over the timeline. */
 
 import { button, h } from "../page/dom";
-import { ofSearch } from "../timeline/highlight";
+import { ofSearch } from "../links/highlight";
 import { KEYS } from "../timeline/keys";
 import type { State } from "../timeline/state";
 
@@ -14,6 +14,8 @@ export class Toolbar {
   readonly #found = h("span", { class: "tl-found", role: "status" });
   #timer = 0;
   #sought = "";
+  /** Whether one of what was found is on screen by Enter. */
+  #isShown = false;
 
   constructor(private readonly state: State) {
     this.search = h("input", { type: "search", placeholder: "search names ( / )", "aria-label": "search names in the timeline", spellcheck: "false", autocomplete: "off" });
@@ -75,9 +77,11 @@ export class Toolbar {
     event.preventDefault();
     clearTimeout(this.#timer);
     if (this.search.value.trim() !== this.#sought) this.#seek();
-    else if (this.#isPointing) return this.state.step(event.shiftKey ? -1 : 1);
     const span = this.#isPointing ? this.state.span : null;
-    if (span) this.state.showSpan(span);
+    if (!span) return;
+    if (this.#isShown) this.state.step(event.shiftKey ? -1 : 1);
+    else this.state.showSpan(span);
+    this.#isShown = true;
   }
 
   get #isPointing(): boolean {
@@ -88,6 +92,7 @@ export class Toolbar {
     const text = this.search.value.trim();
     if (text === this.#sought) return;
     this.#sought = text;
+    this.#isShown = false;
     const found = text === "" ? null : ofSearch(this.state.data, text);
     this.#found.textContent = text !== "" && !found ? "no name holds this" : "";
     this.state.point(found, false);

@@ -62,7 +62,7 @@ export function drawRoofline(mount: HTMLElement, data: PageData): boolean {
 function plot(data: PageData, rank: RankData, points: Point[], flops: number, bytes: number): HTMLElement {
   const ridge = flops / bytes;
   const x = scale(Math.min(ridge / 10, ...points.map((p) => p.ratio)), Math.max(ridge * 10, ...points.map((p) => p.ratio)), LEFT, WIDTH - RIGHT);
-  const y = scale(Math.min(flops / 1e3, ...points.map((p) => p.rate)), Math.max(flops, ...points.map((p) => p.rate)), HEIGHT - BOTTOM, TOP);
+  const y = scale(Math.min(flops / 100, ...points.map((p) => p.rate)), Math.max(flops, ...points.map((p) => p.rate)), HEIGHT - BOTTOM, TOP);
   const label = `Roofline of ${points.length} kernels: peak ${figures(flops / 1e12)} TFLOP/s, ${figures(bytes / 1e9)} GB/s`;
   const svg = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "roof", role: "group", "aria-label": label });
   for (const power of x.powers) {

@@ -33,9 +33,10 @@ export function ticks(low: number, high: number, pixels: number, wide = 110): Ti
 /** A moment with as many digits as tell it from the next one `step` ns later, in the unit of `most`: "1,204.5 ms". */
 export function moment(t: number, step: number, most = Math.abs(t)): string {
   const largest = Math.max(most, step);
-  const [scale, unit] = UNITS.find(([scale]) => largest >= scale) ?? UNITS[UNITS.length - 1];
-  // Seconds with nine digits are hard to read: a finer unit with commas is not.
-  const finer = UNITS.find(([other]) => other <= scale && step >= other / 1000) ?? [scale, unit];
+  const fitting = UNITS.filter(([scale], i) => largest >= scale || i === UNITS.length - 1);
+  // Few digits on both sides of the point: "999.6 ms" rather than "0.9996 s", but no millions of ns.
+  const short = fitting.find(([scale]) => step >= scale / 1e3 && largest < scale * 1e6);
+  const finer = short ?? fitting.find(([scale]) => step >= scale / 1e6) ?? fitting[0];
   const [size, name] = finer;
   const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(step / size) - 1e-9)));
   return `${grouped((t / size).toFixed(digits))} ${name}`;

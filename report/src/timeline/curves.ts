@@ -4,20 +4,25 @@ import { bytes, count } from "../page/format";
 import { firstOver, type Curve } from "../data/row";
 import type { Item } from "./layout";
 import { drawCurveLabel } from "./names";
+import type { Lane, Picture } from "./paint";
+import type { Palette } from "./palette";
 import type { Stage } from "./stage";
-
-const ROOM_ABOVE = 6;
 
 export function amount(value: number, unit: string): string {
   return unit === "bytes" ? bytes(value) : count(value);
 }
 
-/** Least and most of a curve in each pixel column: pairs, NaN before its first point. */
-export function extremes(curve: Curve, low: number, nsPerPixel: number, width: number): Float64Array {
-  const out = new Float64Array(2 * width).fill(NaN);
-  let i = firstOver(curve.at, low) - 1;
-  for (let x = 0; x < width; x++) {
-    const end = low + (x + 1) * nsPerPixel;
+/**
+ * Least and most of a curve in each pixel column: pairs, NaN before its first point.
+ * `isWithOneBefore`: the first pair is that of the column before `low`.
+ */
+export function extremes(curve: Curve, low: number, nsPerPixel: number, width: number, isWithOneBefore = false): Float64Array {
+  const n = isWithOneBefore ? width + 1 : width;
+  const first = isWithOneBefore ? low - nsPerPixel : low;
+  const out = new Float64Array(2 * n).fill(NaN);
+  let i = firstOver(curve.at, first) - 1;
+  for (let x = 0; x < n; x++) {
+    const end = first + (x + 1) * nsPerPixel;
     let least = i >= 0 ? curve.value[i] : NaN;
     let most = least;
     while (i + 1 < curve.at.length && curve.at[i + 1] < end) {
@@ -32,31 +37,35 @@ export function extremes(curve: Curve, low: number, nsPerPixel: number, width: n
   return out;
 }
 
-export function drawPlot(context: CanvasRenderingContext2D, stage: Stage, item: Item, curve: Curve): void {
-  const above = stage.gutter === 0 ? 13 : 0;
-  const top = stage.y(item) + above + ROOM_ABOVE;
-  const height = item.height - above - ROOM_ABOVE - 4;
-  const width = Math.max(1, Math.round(stage.width - stage.gutter));
-  const low = stage.state.view.low - curve.rank.offset;
-  const both = extremes(curve, low, stage.nsPerPixel, width);
+/** Paints a curve's columns: the ground under it, and the line. */
+export function paintPlot(picture: Picture, lane: Lane, curve: Curve, palette: Palette): void {
+  const { pixels } = picture;
+  const both = extremes(curve, lane.low, lane.nsPerPixel, lane.width, true);
   const span = Math.max(1, curve.most - curve.least);
-  const y = (value: number): number => top + height - ((value - curve.least) / span) * height;
-  const { palette } = stage;
-  context.fillStyle = palette.line;
-  context.fillRect(stage.gutter, y(0), width, 1);
-  context.fillStyle = palette.paints[0].css;
-  for (let x = 0; x < width; x++) {
-    if (Number.isNaN(both[2 * x])) continue;
-    const [bottom, upper] = [y(both[2 * x]), y(both[2 * x + 1])];
-    context.globalAlpha = 0.25;
-    context.fillRect(stage.gutter + x, upper, 1, y(0) - upper);
-    context.globalAlpha = 1;
-    // A jump within a column, or between two, is a line from one value to the other.
-    const before = x > 0 && !Number.isNaN(both[2 * x - 1]) ? y(both[2 * x - 1]) : bottom;
-    context.fillRect(stage.gutter + x, upper - 0.75, 1, Math.max(1.5, Math.max(bottom, before) - upper));
+  const up = (value: number): number => Math.round(((value - curve.least) / span) * (lane.height - 2));
+  const bottom = lane.y + lane.height - 1;
+  const zero = up(0);
+  const put = (x: number, from: number, to: number, colour: number): void => {
+    for (let level = from; level <= to; level++) {
+      const y = bottom - level;
+      if (y >= 0 && y < picture.height) pixels[y * picture.width + lane.x + x] = colour;
+    }
+  };
+  for (let x = 0; x < lane.width; x++) {
+    put(x, zero, zero, palette.grid);
+    const [before, least, most] = [both[2 * x + 1], both[2 * x + 2], both[2 * x + 3]];
+    if (Number.isNaN(least)) continue;
+    const top = up(most);
+    put(x, Math.min(zero, top), Math.max(zero, top), palette.area);
+    // A jump between two columns is a line from one value to the other.
+    const from = Number.isNaN(before) ? least : Math.min(least, Math.max(before, curve.least));
+    put(x, up(from), top + 1, palette.paints[0].fill);
   }
+}
+
+export function drawPlotText(context: CanvasRenderingContext2D, stage: Stage, item: Item, curve: Curve): void {
   drawCurveLabel(context, stage, item, curve);
-  context.fillStyle = palette.muted;
+  context.fillStyle = stage.palette.muted;
   context.textAlign = "right";
   context.fillText(`peak ${amount(curve.most, curve.meta.unit)}`, stage.width - 4, stage.y(item) + 7);
   context.textAlign = "left";

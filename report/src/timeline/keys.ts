@@ -37,6 +37,7 @@ export class Keys {
   }
 
   #anywhere(event: KeyboardEvent): void {
+    if (document.querySelector("dialog[open]") && event.key !== "?") return;
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
     const { state } = this.stage;
     const acts: Record<string, () => void> = {
@@ -60,8 +61,7 @@ export class Keys {
   }
 
   #pan(share: number): void {
-    this.stage.state.view.pan(share * this.stage.state.view.width);
-    this.stage.state.changed("look");
+    this.stage.pan(share * this.stage.state.view.width);
   }
 
   #zoom(factor: number): void {

@@ -1,7 +1,7 @@
 /** The whole time in a strip: drag inside the window moves it, outside draws another. */
 
 import { h } from "../page/dom";
-import { paintRow, type Lane, type Picture } from "./paint";
+import { lookAt, paintRow, type Lane, type Picture } from "./paint";
 import { packed } from "./palette";
 import type { Stage } from "./stage";
 import type { Row } from "../data/row";
@@ -73,7 +73,7 @@ export class Minimap {
       const bottom = Math.max(y + 1, Math.round(3 * ratio + (i + 1) * tall));
       const nsPerPixel = stage.state.view.length / Math.max(1, width - x);
       const lane: Lane = { x, y, width: width - x, height: Math.min(height, bottom) - y, low: -row.rank.offset, nsPerPixel };
-      paintRow(picture, lane, row, stage.palette.paints, false);
+      paintRow(picture, lane, row, lookAt(row, lane).isSparse, stage.palette.paints, false);
     });
     const canvas = h("canvas", {});
     canvas.width = image.width;

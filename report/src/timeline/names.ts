@@ -18,10 +18,11 @@ function fadedOf(stage: Stage, row: Row): (i: number) => boolean {
   return (i) => !shown.has(i);
 }
 
-/** Names in the intervals from..to that are wide enough, pinned to the left edge where they begin before it. */
-export function drawNames(context: CanvasRenderingContext2D, stage: Stage, item: Item, from: number, to: number): void {
-  if (item.kind === "curve" || !item.row) return;
-  const { row } = item;
+/** Names in the intervals on screen that are wide enough, pinned to the left edge where they begin before it. */
+export function drawNames(context: CanvasRenderingContext2D, stage: Stage, item: Item, row: Row): void {
+  const { low, high } = stage.state.view;
+  const [from, to] = row.range(low - row.rank.offset, high - row.rank.offset);
+  if (to - from > stage.width) return; // too many for names
   const { data } = stage.state;
   const isFaded = fadedOf(stage, row);
   const [top, height] = stage.bars(item);

@@ -41,6 +41,8 @@ export interface Palette {
   muted: string;
   line: string;
   grid: number;
+  /** Under a curve. */
+  area: number;
 }
 
 export function packed([r, g, b]: Rgb): number {
@@ -125,8 +127,10 @@ export function paletteOf(categories: string[], element: Element): Palette {
     const colour = reader.read(style.getPropertyValue(`--c-${name}`).trim(), usual);
     return paintOf(colour, ground, text, HATCHED.has(name));
   });
+  const first = reader.read(paints[0].css, [0, 114, 178]);
   return {
     paints,
+    area: packed(mixed(first, ground, 0.72)),
     ground,
     text: css(text),
     groundCss: css(ground),

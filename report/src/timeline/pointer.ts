@@ -99,10 +99,9 @@ export class PointerInput {
       this.#measure(Math.min(a, b), Math.max(a, b), press.y);
       return;
     }
-    stage.state.view.pan(press.low - (x - press.x) * stage.nsPerPixel - stage.state.view.low);
     stage.element.scrollTop = press.scroll - (y - press.y);
     stage.top.style.cursor = "grabbing";
-    stage.state.changed("look");
+    stage.pan(press.low - (x - press.x) * stage.nsPerPixel - stage.state.view.low);
   }
 
   #measure(low: number, high: number, y: number): void {
@@ -183,7 +182,7 @@ export class PointerInput {
     if (!isSideways && !event.ctrlKey && !event.metaKey && !hasFocus) return;
     event.preventDefault();
     if (isSideways) {
-      view.pan((event.deltaX || event.deltaY) * unit * stage.nsPerPixel);
+      stage.pan((event.deltaX || event.deltaY) * unit * stage.nsPerPixel);
     } else {
       // A pinch on a touchpad arrives as small steps with ctrl.
       const speed = event.ctrlKey && event.deltaMode === 0 && Math.abs(event.deltaY) < 50 ? ZOOM_SPEED * 4 : ZOOM_SPEED;

@@ -2,13 +2,12 @@
 
 import { h } from "../page/dom";
 import { ticks, type Tick } from "./axis";
-import { drawPlot } from "./curves";
+import { drawPlotText } from "./curves";
 import { drawHead, drawNames, drawRowLabel, FONT } from "./names";
 import { drawMarks } from "./marks";
-import { paintGrid, paintRow, paintSome, type Lane, type Picture } from "./paint";
-import { paletteOf, packed, type Palette } from "./palette";
+import { paletteOf, type Palette } from "./palette";
+import { Sheet } from "./sheet";
 import type { Item } from "./layout";
-import type { Row } from "../data/row";
 import type { State } from "./state";
 import { Labels } from "./text";
 
@@ -16,6 +15,7 @@ export const AXIS_HEIGHT = 22;
 const GUTTER = 148;
 const NARROW = 620;
 const LABEL_ABOVE = 13;
+const ROOM_ABOVE_CURVE = 6;
 const MOST_HEIGHT = 0.72; // of the window; more rows scroll
 
 export class Stage {
@@ -32,8 +32,9 @@ export class Stage {
   readonly #space: HTMLElement;
   readonly #context: CanvasRenderingContext2D;
   readonly #over: CanvasRenderingContext2D;
-  #picture: (Picture & { image: ImageData }) | null = null;
-  #ratio = 1;
+  #sheet = new Sheet(1, 1);
+  /** Pixels of the screen to one of CSS. */
+  ratio = 1;
   #asked = 0;
   #isLookStale = true;
   /** Called before each drawing. */
@@ -75,6 +76,13 @@ export class Stage {
 
   get nsPerPixel(): number {
     return this.state.view.width / Math.max(1, this.width - this.gutter);
+  }
+
+  /** Moves the view by whole pixels of the screen, so that what is drawn can move with it. */
+  pan(ns: number): void {
+    const grain = this.state.view.width / Math.max(1, this.#sheet.width - Math.round(this.gutter * this.ratio));
+    this.state.view.pan(Math.round(ns / grain) * grain);
+    this.state.changed("look");
   }
 
   /** Pixels from the left of a moment on the page's clock. */
@@ -125,16 +133,15 @@ export class Stage {
     this.element.style.height = `${height + 2}px`;
     this.#space.style.height = `${whole}px`;
     this.height = height;
-    if (this.#base.width === w && this.#base.height === hh && this.#ratio === ratio) return;
-    this.#ratio = ratio;
+    if (this.#base.width === w && this.#base.height === hh && this.ratio === ratio) return;
+    this.ratio = ratio;
     for (const canvas of [this.#base, this.top]) {
       canvas.width = w;
       canvas.height = hh;
       canvas.style.width = `${this.width}px`;
       canvas.style.height = `${height}px`;
     }
-    const image = new ImageData(Math.max(1, w), Math.max(1, hh));
-    this.#picture = { image, pixels: new Uint32Array(image.data.buffer), width: w, height: hh };
+    this.#sheet = new Sheet(w, hh);
   }
 
   #draw(): void {
@@ -146,7 +153,7 @@ export class Stage {
       this.#fit();
       this.#drawLook();
     }
-    this.#over.setTransform(this.#ratio, 0, 0, this.#ratio, 0, 0);
+    this.#over.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     this.#over.clearRect(0, 0, this.width, this.height);
     drawMarks(this.#over, this);
   }
@@ -158,25 +165,17 @@ export class Stage {
   }
 
   #drawLook(): void {
-    if (!this.#picture) return;
     const items = this.#visible();
-    this.#picture.pixels.fill(packed(this.palette.ground));
     const marks = ticks(this.state.view.low, this.state.view.high, this.width - this.gutter);
-    paintGrid(this.#picture, marks.map(({ t }) => Math.round(this.x(t) * this.#ratio)), this.palette.grid);
-    const sparse = new Map<Item, [number, number]>();
-    for (const item of items) {
-      if (item.kind === "curve" || !item.row) continue;
-      const shown = this.#paint(item, item.row, this.#picture);
-      if (shown) sparse.set(item, shown);
-    }
+    this.#sheet.paint(this, items, marks);
     this.#context.setTransform(1, 0, 0, 1, 0, 0);
-    this.#context.putImageData(this.#picture.image, 0, 0);
-    this.#context.setTransform(this.#ratio, 0, 0, this.#ratio, 0, 0);
+    this.#context.putImageData(this.#sheet.image, 0, 0);
+    this.#context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     this.#context.font = FONT;
     this.#context.textBaseline = "middle";
-    for (const [item, [from, to]] of sparse) drawNames(this.#context, this, item, from, to);
     for (const item of items) {
-      if (item.kind === "curve") drawPlot(this.#context, this, item, item.curve);
+      if (item.kind !== "curve" && item.row) drawNames(this.#context, this, item, item.row);
+      if (item.kind === "curve") drawPlotText(this.#context, this, item, item.curve);
       else if (item.kind === "head") drawHead(this.#context, this, item);
       else drawRowLabel(this.#context, this, item, item.row);
     }
@@ -185,27 +184,9 @@ export class Stage {
 
   /** Where the bars of an item lie on the canvas, in CSS pixels: top and height. */
   bars(item: Item): [number, number] {
-    const above = item.kind === "row" && this.gutter === 0 ? LABEL_ABOVE : 0;
-    return [this.y(item) + above + 1, item.height - above - 3];
-  }
-
-  #paint(item: Item, row: Row, picture: Picture): [number, number] | null {
-    const [top, tall] = this.bars(item);
-    const x = Math.round(this.gutter * this.#ratio);
-    // A row cut by an edge is drawn shorter: pixels outside the picture are none.
-    const y = Math.max(0, Math.round(top * this.#ratio));
-    const bottom = Math.min(picture.height, Math.round((top + tall) * this.#ratio));
-    if (bottom <= y) return null;
-    const width = picture.width - x;
-    const nsPerPixel = this.state.view.width / Math.max(1, width);
-    const low = this.state.view.low - row.rank.offset;
-    const lane: Lane = { x, y, width, height: bottom - y, low, nsPerPixel };
-    const { highlight } = this.state;
-    const isFaded = highlight?.isFading ?? false;
-    const shown = paintRow(picture, lane, row, this.palette.paints, isFaded);
-    const which = highlight?.matches?.get(row);
-    if (which) paintSome(picture, lane, row, which, this.palette.paints);
-    return shown;
+    const above = item.kind !== "head" && this.gutter === 0 ? LABEL_ABOVE : 0;
+    const room = item.kind === "curve" ? above + ROOM_ABOVE_CURVE : above + 1;
+    return [this.y(item) + room, item.height - room - 2];
   }
 
   #drawAxis(marks: Tick[]): void {

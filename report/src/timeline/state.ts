@@ -1,7 +1,7 @@
 /** What the timeline shows now, and who wants to know when that changes. */
 
 import type { PageData, RankData, Row } from "../data/row";
-import type { Highlight, Span } from "./highlight";
+import type { Highlight, Span } from "../links/highlight";
 import { Folds, Layout } from "./layout";
 import { View } from "./view";
 
@@ -91,7 +91,6 @@ export class State {
     if (!spans || spans.length === 0) return;
     this.current = (this.current + by + spans.length) % spans.length;
     this.showSpan(spans[this.current]);
-    this.changed("said");
   }
 
   get span(): Span | null {
@@ -100,8 +99,10 @@ export class State {
 
   showSpan(span: Span): void {
     this.view.focus(span.low + span.rank.offset, span.high + span.rank.offset);
-    if (span.row && span.i >= 0) this.selected = { row: span.row, i: span.i };
+    this.measured = null;
+    this.selected = span.row && span.i >= 0 ? { row: span.row, i: span.i } : null;
     this.changed("look");
+    this.changed("said");
   }
 
   focusSelected(): void {

@@ -72,7 +72,8 @@ function sumOf(matches: Map<Row, Int32Array>): string {
     sums.set(kind, sum);
   }
   if (sums.size === 1) return [...sums.values()].map(([n, ns]) => `${count(n)}, ${time(ns)} in all`)[0];
-  return [...sums].map(([kind, [n, ns]]) => `${count(n)} ${kind}, ${time(ns)}`).join("; ");
+  const all = [...sums.values()].reduce((sum, [n]) => sum + n, 0);
+  return `${count(all)}: ${[...sums].map(([kind, [n, ns]]) => `${count(n)} ${kind}, ${time(ns)}`).join("; ")}`;
 }
 
 function ofMatches(title: string, matches: Map<Row, Int32Array>, isFading: boolean): Highlight | null {
