@@ -26,6 +26,7 @@ from profkit.pipeline import analyse, triage_trace
 from profkit.render import formats_of, renderer_for
 from profkit.render.html.parts import bars, lanes, rows, tables
 from profkit.render.html.parts.hidden import Hider
+from profkit.render.html.parts.links import Links
 from profkit.render.words import compare as compare_words
 from profkit.render.words import triage as words
 from profkit.shell import clean, line_of
@@ -85,6 +86,15 @@ def test_the_page_of_a_trace_links_to_what_it_draws(name: str) -> None:
     assert sum(link.startswith("#see=") for link in page.links) > 5
     assert len(html) - len(page.scripts["profkit-data"]) < MOST_BYTES
     assert [rank["rank"] for rank in page.meta["ranks"]] == [one.rank for one in report.tracks]
+
+
+def test_a_sentence_on_a_rank_leads_to_that_rank() -> None:
+    report = drawn("ddp_straggler_ws4")
+    first = next(finding for finding in report.verdict.findings if finding.id == "comm.exposed")
+    said = next(item for item in first.evidence if "on rank 2" in item.statement)
+    links = Links(report.tracks)
+    assert links.to_evidence(first, said) == "#see=finding:comm.exposed&rank=2"
+    assert links.to_evidence(first, replace(said, statement="on rank 77")) == "#see=finding:comm.exposed&rank=0"
 
 
 def test_without_rows_a_sentence_is_no_link() -> None:

@@ -109,7 +109,7 @@ def _head(report: Report, links: Links) -> Mapping[str, Any]:
         "left_out": [
             (label, fleet.left_out_lines(group, is_full=True)) for label, group in fleet.set_apart(report).items()
         ],
-        "failures": [fleet.failure_line(failure) for failure in report.failures],
+        "failures": fleet.failure_lines(report.failures),
     }
 
 
