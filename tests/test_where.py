@@ -8,11 +8,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from profkit.cli import group
 from profkit.errors import ProfkitError
 from profkit.render.schema import schema
 from profkit.testing import Row, kernel, span, to_json
+from tests.analyzers.test_input import SEEN
 from tests.analyzers.test_places_of_findings import Job, backward, slow
 from tests.ranks.jobs import edited, job_of, rank_file
 from tests.ranks.test_causes import with_stacks
@@ -170,3 +172,22 @@ def test_a_rank_can_be_asked_for(tmp_path: Path) -> None:
     assert told.value.hint == "there are ranks 0-3"
     with pytest.raises(ProfkitError, match="is of rank 2"):
         raise_of(where(rank_file(folder, 2), "--rank", 1))
+
+
+def test_lines_of_loader_workers_need_no_stacks_of_the_training_process(tmp_path: Path) -> None:
+    loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    rows: list[Row] = []
+    for step in range(6):
+        at = 10**9 + step * 10**6
+        rows += [span(f"ProfilerStep#{step}", at, at + 10**6), span(loader, at, at + 6 * 10**5)]
+        call = Row(name="cudaLaunchKernel", cat="cuda_runtime", start_ns=at + 610_000, end_ns=at + 620_000)
+        rows += [
+            replace(call, args={"correlation": step + 1}),
+            kernel("k", at + 630_000, at + 10**6, correlation=step + 1),
+        ]
+    told = {"profkit_loaders": [{"n_workers": 2}], "profkit_worker_lines": SEEN}
+    path = tmp_path / "trace.json"
+    path.write_bytes(to_json(rows, metadata=told))
+    (subject,) = json.loads(where(path, "-f", "json").output)["subjects"]
+    assert subject["places"][0]["where"] == "app/data.py:17 in __getitem__(): image = decode(path)"
+    assert {place["share_of"] for place in subject["places"]} == {"workers"}

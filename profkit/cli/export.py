@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from profkit.allocator import collector_paused
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
+from profkit.cli.shared.options import (
+    Option,
+    around_option,
+    common_options,
+    lenient_option,
+    output_option,
+    step_range_option,
+)
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say
 from profkit.errors import UsageError
-from profkit.findings import KINDS
 
 if TYPE_CHECKING:
     from profkit.cli.shared.gathered import Asked, Gathered
@@ -27,34 +35,25 @@ TABLES: Final = ("gpu", "ops", "calls", "spans", "steps", "budget", "findings", 
 """What a table can hold."""
 
 
-def findings_like(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The ids of findings that begin so, for tab completion."""
-    return [name for name in KINDS if name.startswith(incomplete)]
-
-
-@click.command("export", short_help="A trace with profkit's findings in it, for Perfetto, pandas, speedscope.")
+@click.command(
+    "export", cls=Command, short_help="A trace with profkit's findings in it, for other viewers."
+)
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE]...")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="Write it here: .json or .json.gz (Chrome trace), .csv or .parquet (a table), .speedscope.json.",
+@output_option(
+    ".json or .json.gz (Chrome trace), .csv or .parquet (a table), .speedscope.json (a flame chart)", is_required=True
 )
-@click.option(
-    "--around",
-    metavar="FINDING",
-    shell_complete=findings_like,
-    help="Only what surrounds the longest interval behind a finding (host.sync), a part of the budget"
-    " (part:idle_data) or a step (step:3).",
-)
-@click.option("--steps", "step_text", metavar="A:B", help="Only steps A to B-1, counted from 0.")
+@around_option
+@step_range_option
 @click.option(
     "--table",
+    cls=Option,
     type=click.Choice(TABLES),
-    help="Which table .csv and .parquet hold; by default gpu, or ops where no device worked.",
+    metavar="TABLE",
+    show_default="gpu, or ops where no device worked",
+    help=f"Write this table to .csv or .parquet: {', '.join(TABLES)}.",
 )
-@click.option("--lenient", is_flag=True, help="Export the intact part of a damaged file.")
+@lenient_option
+@common_options
 def command(
     paths: tuple[str, ...],
     output: Path,

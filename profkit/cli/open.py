@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from profkit import files
-from profkit.cli.export import findings_like
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
+from profkit.cli.shared.options import COUNT, Option, around_option, common_options, lenient_option, step_range_option
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import ProfkitError, UnsupportedTraceError
@@ -32,19 +33,25 @@ class ViewerError(ProfkitError):
     exit_code = 4
 
 
-@click.command("open", short_help="Look at a trace in the Perfetto UI, with profkit's findings in it.")
+@click.command("open", cls=Command, short_help="Look at a trace in the Perfetto UI, with profkit's findings in it.")
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE|EXPORT|FOLDER]...")
+@around_option
+@step_range_option
+@lenient_option
 @click.option(
-    "--around",
-    metavar="FINDING",
-    shell_complete=findings_like,
-    help="Only what surrounds a finding, as in `profkit export`.",
+    "--ui", default=_UI, metavar="URL", show_default=True, help="Your own Perfetto UI: https, localhost."
 )
-@click.option("--steps", "step_text", metavar="A:B", help="Only steps A to B-1, counted from 0.")
-@click.option("--lenient", is_flag=True, help="Open the intact part of a damaged file.")
-@click.option("--ui", default=_UI, metavar="URL", show_default=True, help="Your own Perfetto UI: https, or localhost.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on; 0 takes a free one.")
+@click.option(
+    "--port",
+    cls=Option,
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar=COUNT,
+    show_default="0, a free one",
+    help="Listen on this port.",
+)
 @click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
+@common_options
 def command(
     paths: tuple[str, ...],
     around: str | None,

@@ -23,6 +23,7 @@ from profkit.cli.shared.options import (
     color_option,
     lenient_option,
     report_options,
+    step_range_option,
     verbose_option,
     with_paths_option,
 )
@@ -48,14 +49,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
 @click.command("triage", cls=Command, short_help="The verdict on one trace or several.")
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE]...")
 @report_options("triage")
-@click.option(
-    "--step-range",
-    "step_text",
-    cls=Option,
-    old=("--steps",),
-    metavar="A:B",
-    help="Analyse only steps A to B-1, counted from 0.",
-)
+@step_range_option
 @click.option(
     "--command",
     metavar="COMMAND",

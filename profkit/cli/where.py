@@ -120,7 +120,7 @@ def _analysed(chosen: OneRank, *, lenient: bool) -> Analysed:
             if chosen.n_ranks == 1 and chosen.rank not in (None, told.rank.rank):
                 others.append(told.rank.rank)
                 continue
-            if told.facts.code is not None:
+            if told.facts.code is not None or any(one.places for one in told.rank.findings):
                 return told
             why, others = no_stacks(trace), []
     if others:

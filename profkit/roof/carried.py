@@ -40,6 +40,7 @@ def with_shapes(trace: Trace, match: Match | None) -> Trace:
     code = _codes(other)
     agreed = np.where(_is_agreed(other, code, match), code, -1).astype(np.int32)
     signature = _both(agreed, match.first, match.last)
+    signature[_may_be_more(trace, match)] = -1
     doubt = None
     for reason, unlike in _unlike(trace, match, signature):
         doubt = reason if (signature >= 0).any() and unlike[signature >= 0].all() else doubt
@@ -104,6 +105,16 @@ def _both(values: I32, first: I64, last: I64) -> I32:
         return np.full(first.size, -1, np.int32)
     one, two = values[np.maximum(first, 0)], values[np.maximum(last, 0)]
     return np.where((first >= 0) & (last >= 0) & (one == two), one, np.int32(-1))
+
+
+def _may_be_more(trace: Trace, match: Match) -> NDArray[np.bool_]:
+    """The operators that may be one too many: matched in several ways, with others of the name left out there."""
+    ops = trace.ops
+    step = step_of(ops.start_ns, trace.steps)
+    of = (step * len(trace.threads) + ops.thread) * len(trace.strings) + ops.name
+    is_left_out = (step >= 0) & ((match.first < 0) | (match.last < 0))
+    found: NDArray[np.bool_] = (match.first != match.last) & np.isin(of, distinct(of[is_left_out]))
+    return found
 
 
 def _told_otherwise(trace: Trace, match: Match) -> NDArray[np.bool_]:

@@ -89,6 +89,25 @@ def test_of_what_was_there_before_the_parameters_are_as_large_as_their_gradients
     assert [part.n for part in one.parts if part.kind in {MemoryKind.PARAMETERS, MemoryKind.UNKNOWN}] == [None, None]
 
 
+def test_what_zero_grad_leaves_is_no_gradient() -> None:
+    of = Allocator(on_host=True)
+    of.allocate(BASE + 305 * US, 99, 8 * MB)  # a workspace of the first product in backward
+    rows = train(3, of)
+    assert sizes(held(rows)) == {"gradients": 40, "activations": 70, "temporary": 3, "other": 5 + 8}
+    forward = Allocator(on_host=True)  # the peak is in forward, where no gradient is held
+    forward.allocate(BASE + 305 * US, 99, 8 * MB)
+    forward.allocate(BASE + 320 * US, 4, 40 * MB)
+    forward.free(BASE + 810 * US, 4)
+    forward.allocate(BASE + STEP + 110 * US, 5, 50 * MB)
+    forward.free(BASE + STEP + 120 * US, 5)
+    rows = [row for step in range(2) for row in ranges(step)]
+    assert sizes(held([*rows, *forward.rows])) == {"temporary": 50, "other": 8}
+    kept = Allocator(on_host=True)  # gradients that are set to zero and kept
+    kept.allocate(BASE + 310 * US, 4, 40 * MB)
+    rows = [row for step in range(3) for row in ranges(step)]
+    assert sizes(held([*rows, *kept.rows])) == {"gradients": 40}
+
+
 def test_gradients_of_one_step_do_not_tell_those_of_all_parameters() -> None:
     assert "parameters" not in sizes(held(train(1, Allocator())))
 

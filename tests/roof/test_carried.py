@@ -1,5 +1,7 @@
 """Timed steps without shapes take them from later steps of the same process, where nothing speaks against it."""
 
+import random
+
 import pytest
 from msgspec.structs import replace
 
@@ -271,3 +273,59 @@ def test_later_steps_without_operators_or_shapes_tell_nothing(theirs):
 def test_a_timed_trace_without_operators_takes_nothing():
     mine = [row for row in timed() if row.cat != "cpu_op"]
     assert shaped(pair(mine, later(SIZE, SIZE))).shapes_carried == 0.0
+
+
+NAMES = ("aten::linear", "aten::mm", "aten::add", "aten::copy_", "aten::empty")
+
+
+def window(first_step, lists, *, is_shaped):
+    """A step of 10 ms for each list of (name, rows, thread); products take as long whatever they multiply."""
+    out = []
+    for number, ops in enumerate(lists):
+        out.append(step(first_step + number, 10 * number, 10 * number + 10))
+        for place, (name, rows, thread) in enumerate(ops):
+            at = 10 * number * MS + place * 50_000
+            row = op(name, at, at + 40_000, [[rows, 8]] if is_shaped else None, kind="float")
+            out.append(replace(row, tid=thread))
+    return out
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_operators_more_or_less_never_give_a_wrong_shape(seed):
+    """A collection, an allocation, another thread's operators in some steps: in the timed or in the later ones.
+
+    Steps have either more or fewer: one less and one more of a name are not told from a change of shape.
+    """
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    base = [(chance.choice(NAMES), chance.choice((16, 32, 64)), 1000) for _ in range(chance.randrange(5, 40))]
+    is_timed, has_fewer = bool(seed % 2), seed % 3 == 0
+
+    def disturbed():
+        ops = list(base)
+        for _ in range(chance.choice((0, 1, 1, 3))):
+            at = chance.randrange(len(ops))
+            if has_fewer:
+                del ops[at]
+            else:
+                ops.insert(at, (chance.choice(NAMES), 999, chance.choice((1000, 2000))))
+        return ops
+
+    mine = [disturbed() if is_timed else base for _ in range(3)]
+    theirs = [base if is_timed else disturbed() for _ in range(2)]
+    found = shaped(pair(window(15, mine, is_shaped=False), window(27, theirs, is_shaped=True)))
+    given = found.ops.signature
+    rows = [rows for ops in mine for _, rows, _ in ops]
+    wrong = [
+        (place, rows[place], found.signatures[code].dims)
+        for place, code in enumerate(given.tolist())
+        if code >= 0 and found.signatures[code].dims[0][0] != rows[place]
+    ]
+    assert not wrong
+    assert found.shapes_carried > 0 or len(base) < 10  # of a few, none may be certain
+
+
+def test_an_operator_too_many_has_no_shape():
+    add = ("aten::add", SIZE, 1000)
+    mine = window(15, [[add, ("aten::add", 8, 1000), add]] * 2, is_shaped=False)
+    found = shaped(pair(mine, window(27, [[add, add]] * 2, is_shaped=True)))
+    assert found.ops.signature.tolist() == [-1] * 6  # which of the three it is, is not known

@@ -295,6 +295,20 @@ def test_shares_add_up_by_line_whatever_the_module() -> None:
     assert one.phase is Phase.FORWARD
 
 
+def test_what_reads_alike_is_one_place() -> None:
+    """One line that makes two calls: its text is told, and not what it calls."""
+    found = code(
+        frame("train.py(12): step", 100, 900),
+        frame("<built-in function next>", 200, 300),
+        frame("torch/utils/data/dataloader.py(9): __next__", 400, 500),
+        profkit_call_lines={"unix_ns": [START + 200 * US, START + 400 * US], "line": [71, 71]},
+        profkit_source_lines={"train.py:71": "inputs = next(batches)"},
+    )
+    at_ns, ns = START + US * np.array([250, 450]), np.array([30, 70])
+    (one,) = shares(found, Rows(thread=np.zeros(2, np.int32), at_ns=at_ns, ns=ns))
+    assert (one.words, one.share, one.count) == ("train.py:71 in step(): inputs = next(batches)", 1.0, 2)
+
+
 def test_nothing_has_no_share() -> None:
     none = np.empty(0, np.int64)
     assert shares(code(), Rows(thread=none.astype(np.int32), at_ns=none, ns=none)) == ()

@@ -98,12 +98,21 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         stays = (next_step < _NEVER) & (freed_ns > next_step) & ~ends
         found[begun & is_freed & ~stays & (ends | (next_step < _NEVER))] = MemoryKind.TEMPORARY
         found[begun & stays] = MemoryKind.GRADIENTS
+        # zero_grad frees gradients: what is still there in the next backward pass is none, as a workspace of cuBLAS
+        if self.frees_gradients(pool):
+            again = _next(self.nodes_ns, _next(np.sort(self.zeroing.start_ns), next_step))
+            found[begun & stays & (freed_ns > again)] = MemoryKind.OTHER
         is_same_step = np.searchsorted(self.steps_ns, freed_ns, "right") == np.searchsorted(self.steps_ns, at, "right")
         in_step = is_freed & _inside(self.steps, pool.thread[end], pool.start_ns[end])
         found[stepping] = MemoryKind.OTHER
         found[stepping & (~is_freed | (in_step & ~is_same_step))] = MemoryKind.OPTIMIZER
         found[stepping & in_step & is_same_step] = MemoryKind.TEMPORARY
         return found
+
+    def frees_gradients(self, pool: Pool) -> bool:
+        """Whether memory is freed where gradients are set to zero: by default they are."""
+        rows = np.flatnonzero(pool.n_bytes < 0)
+        return bool(_inside(self.zeroing, pool.thread[rows], pool.start_ns[rows]).any())
 
     def earlier(self, pool: Pool, peak: int) -> dict[MemoryKind, tuple[int, int]]:
         """How many blocks, and bytes, of what was allocated before the recording and freed after the peak."""

@@ -60,4 +60,5 @@ def _asked(report: Report, rank: int) -> RankReport:
     if found:
         raise UsageError(f"{len(found)} traces are of rank {rank}", hint=f"name one: profkit where {found[0].source}")
     there = sorted({one.rank for one in report.ranks if one.rank is not None})
-    raise UsageError(f"no trace is of rank {rank}", hint=f"there are ranks {format_numbers(there)}" if there else None)
+    hint = f"there are ranks {format_numbers(there)}" if there else "the traces do not say their ranks"
+    raise UsageError(f"no trace is of rank {rank}", hint=hint)

@@ -119,13 +119,14 @@ def format_option(document: str = "") -> Decorator:
     )
 
 
-def output_option(what: str, *, default: str = "", is_file: bool = True) -> Decorator:
+def output_option(what: str, *, default: str = "", is_file: bool = True, is_required: bool = False) -> Decorator:
     """`-o`: where what the command makes is written; `what` says what that is."""
     return click.option(
         "-o",
         "--output",
         cls=Option,
         type=click.Path(dir_okay=not is_file, path_type=Path),
+        required=is_required,
         metavar=PLACE,
         show_default=default or False,
         help=f"Write to this path: {what}.",
@@ -183,6 +184,36 @@ def lenient_option(function: Any) -> Any:
     return click.option(
         "--lenient", is_flag=True, help="Read the intact part of a damaged file; what is shown says so."
     )(function)
+
+
+def step_range_option(function: Any) -> Any:
+    """`--step-range`, of commands that read traces."""
+    return click.option(
+        "--step-range",
+        "step_text",
+        cls=Option,
+        old=("--steps",),
+        metavar="A:B",
+        help="Take only steps A to B-1, counted from 0.",
+    )(function)
+
+
+def around_option(function: Any) -> Any:
+    """`--around`, of commands that hand a trace on."""
+    return click.option(
+        "--around",
+        metavar="FINDING",
+        shell_complete=_findings_like,
+        help="Take only what surrounds the longest interval behind a finding (host.sync), a part of the budget"
+        " (part:idle_data) or a step (step:3).",
+    )(function)
+
+
+def _findings_like(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The ids of findings that begin so."""
+    from profkit.findings import KINDS
+
+    return [name for name in KINDS if name.startswith(incomplete)]
 
 
 def overwrite_option(function: Any) -> Any:

@@ -148,7 +148,7 @@ def signatures(rows: list[Event]) -> tuple[Columns, list[tuple[bytes, ...]]]:
     -1 where none were recorded, and for operators that only look at tensors or make empty ones: half of all rows, and
     each text costs time.
     """
-    if not any(map(attrgetter(_SIGNATURE[0]), args_of(rows))):
+    if not any(event.args is not None and event.args.input_dims for event in rows):
         return {}, []
     places = [place for place, event in enumerate(rows) if event.name not in _WITHOUT_WORK]
     args = args_of([rows[place] for place in places])

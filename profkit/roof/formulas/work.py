@@ -87,7 +87,7 @@ def shape(signature: Signature, place: int) -> Shape:
     """The shape of a tensor argument; raises ValueError if it is none."""
     if not is_tensor(signature, place):
         raise ValueError(f"argument {place} is no tensor")
-    return tuple(int(size) for size in signature.dims[place])
+    return tuple(map(int, signature.dims[place]))
 
 
 def tensors(signature: Signature) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ def stored(signature: Signature, place: int) -> int:
     """How many different elements a tensor has: those that `expand` repeats (stride 0) count once."""
     sizes = shape(signature, place)
     strides: Sequence[int] = signature.strides[place] if place < len(signature.strides) else ()
-    if len(strides) != len(sizes):
+    if len(strides) != len(sizes) or 0 not in strides:
         return prod(sizes)
     return prod(size for size, stride in zip(sizes, strides, strict=True) if stride or not size)
 

@@ -19,6 +19,8 @@ _MOST_NS: Final = 10**15
 _MOST_LINES: Final = 5
 _LEAST: Final = 0.01
 """Share of the workers' time from which a line is told. Chosen, as of other places."""
+_LEAST_LOOKS_OF_LINE: Final = 3
+"""Looks from which one line is told. Chosen: fewer are chance."""
 _LEAST_LOOKS: Final = 20
 """Looks at the workers' stacks from which lines are told. Chosen: half of the time is then 28 to 72 % (95 %)."""
 
@@ -62,7 +64,8 @@ def _lines(told: Any) -> tuple[PlaceShare, ...]:
     seen_ns = _whole(told.get("seen_ns")) if isinstance(lines, list) else 0
     if not seen_ns or not isinstance(lines, list) or _whole(told.get("n_looks")) < _LEAST_LOOKS:
         return ()
-    found = [share for one in lines if (share := _line(one, seen_ns)) is not None and share.share >= _LEAST]
+    told_lines = (share for one in lines if (share := _line(one, seen_ns)) is not None)
+    found = [one for one in told_lines if one.share >= _LEAST and one.count >= _LEAST_LOOKS_OF_LINE]
     return tuple(sorted(found, key=lambda share: -share.ns)[:_MOST_LINES])
 
 

@@ -102,9 +102,15 @@ def shares(code: Code, rows: Rows, most: int = MOST) -> tuple[PlaceShare, ...]:
 
 
 def _lines(places: tuple[CodePlace, ...]) -> I64:
-    """Per place the number of its line: places that differ only in their module have one."""
+    """Per place the number of its line: places that differ only in what a sentence on them leaves out have one."""
     first: dict[CodePlace, int] = {}
-    return np.array([first.setdefault(replace(place, module=""), len(first)) for place in places], np.int64)
+    return np.array([first.setdefault(_line(place), len(first)) for place in places], np.int64)
+
+
+def _line(place: CodePlace) -> CodePlace:
+    """The place without its module, and of a line with its text without what is called there."""
+    bare = replace(place, module="", defined=0 if place.line else place.defined)
+    return replace(bare, call="") if place.text else bare
 
 
 def _with_module(code: Code, place: NDArray[np.int32], module: NDArray[np.int32], ns: I64) -> CodePlace:

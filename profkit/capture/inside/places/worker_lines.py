@@ -32,8 +32,8 @@ from .owners import is_own_path, shown_path
 _EVERY_S: Final = 0.002
 _SWITCH_S: Final = 0.0001
 """How long a look waits for Python code to let it go on: with the usual 5 ms it mostly saw the next call into torch,
-which lets others go on as well. Measured with `tests/capture/slow/workers.py` (torch 2.13): of a line that runs for
-all of 8 ms it said 88 %, now 99 %."""
+which lets others go on as well. Measured once with `tests/capture/slow/workers.py` (torch 2.13): of a line that runs
+nearly all of the time it said 88 %, now 99 %."""
 _MOST_LINES: Final = 200
 """Distinct lines of one batch. Chosen: a dataset has a dozen."""
 _MOST_BATCHES: Final = 500
