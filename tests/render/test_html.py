@@ -18,6 +18,7 @@ from msgspec.structs import replace
 import profkit
 from profkit.cli import group
 from profkit.model.budget import PARTS
+from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.documents.comparison import Comparison
 from profkit.model.documents.report import Report
 from profkit.model.documents.tracks import CATEGORIES, Role, Track
@@ -25,6 +26,7 @@ from profkit.pipeline import analyse, triage_trace
 from profkit.render import formats_of, renderer_for
 from profkit.render.html.parts import bars, lanes, rows, tables
 from profkit.render.html.parts.hidden import Hider
+from profkit.render.html.parts.links import Links
 from profkit.render.words import compare as compare_words
 from profkit.render.words import triage as words
 from profkit.shell import clean, line_of
@@ -84,6 +86,15 @@ def test_the_page_of_a_trace_links_to_what_it_draws(name: str) -> None:
     assert sum(link.startswith("#see=") for link in page.links) > 5
     assert len(html) - len(page.scripts["profkit-data"]) < MOST_BYTES
     assert [rank["rank"] for rank in page.meta["ranks"]] == [one.rank for one in report.tracks]
+
+
+def test_a_sentence_on_a_rank_leads_to_that_rank() -> None:
+    report = drawn("ddp_straggler_ws4")
+    first = next(finding for finding in report.verdict.findings if finding.id == "comm.exposed")
+    said = next(item for item in first.evidence if "on rank 2" in item.statement)
+    links = Links(report.tracks)
+    assert links.to_evidence(first, said) == "#see=finding:comm.exposed&rank=2"
+    assert links.to_evidence(first, replace(said, statement="on rank 77")) == "#see=finding:comm.exposed&rank=0"
 
 
 def test_without_rows_a_sentence_is_no_link() -> None:
@@ -350,6 +361,18 @@ def test_folders_and_hosts_are_left_out_unless_asked_for() -> None:
     assert "host_4711.1720000000000000000.pt.trace.json.gz" in text
     assert "Left out: folders of files" in text
     assert source in page_of("triage", report, with_paths=True).text
+
+
+def test_a_file_in_a_home_directory_does_not_say_whose() -> None:
+    place = CodePlace(file="/home/alice/train.py", function="step", line=83, text="loss.item()")
+    share = PlaceShare(place=place, phase=Phase.FORWARD, ns=10, share=0.9, count=3)
+    assert "alice/train.py:83" in share.words
+    first = replace(overhead().findings[0], places=(share,))
+    report = replace(overhead(), verdict=replace(overhead().verdict, findings=(first,)), findings=(first,))
+    html = renderer_for("triage", "html")(report)
+    assert "alice" not in html
+    assert "…/train.py:83 in step(): loss.item()" in checked(html).text
+    assert "alice/train.py:83" in page_of("triage", report, with_paths=True).text
 
 
 def test_the_names_that_are_drawn_are_without_folders_too() -> None:

@@ -42,7 +42,7 @@ def made(
     is_cpu: bool = False,
     **values: Any,
 ) -> str:
-    """The page of a template, filled with `values`; `sources` are the paths that the document was read from.
+    """The page of a template, filled with `values`; `sources` are the paths that its texts may hold.
 
     `tracks`: what the script draws of each rank; `is_cpu`, whether the parts of a budget are called as a CPU's are.
     """

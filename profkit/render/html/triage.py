@@ -72,8 +72,10 @@ def _is_cpu(rank: RankReport) -> bool:
 
 
 def _sources(report: Report) -> list[str]:
+    """The paths that a text of the page may hold: of what was read, and of the lines that findings name."""
     left_out = report.fleet.left_out if report.fleet is not None else ()
-    return [one.source for group in (report.ranks, report.failures, left_out) for one in group]
+    read = [one.source for group in (report.ranks, report.failures, left_out) for one in group]
+    return read + [share.place.file for finding in report.findings for share in finding.places]
 
 
 # ------------------------------------------------------------------------------------------------------- first screen

@@ -31,7 +31,7 @@ def _page(where: Where, *, with_paths: bool) -> str:
     return page.made(
         "where.html.j2",
         title=f"places in {source_name(where.source)}",
-        sources=(where.source,),
+        sources=(where.source, *(share.place.file for one in where.subjects for share in one.places)),
         with_paths=with_paths,
         name=source_name(where.source),
         phases=words.phases(where),

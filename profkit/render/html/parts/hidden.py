@@ -17,6 +17,7 @@ LEFT_OUT: Final = "…"
 """What stands for a folder."""
 _URL: Final = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,15}://)(?:[^\s'\"<>/?#]*/)*([^\s'\"<>/?#]*)(?:[?#][^\s'\"<>]*)?")
 _HOME: Final = re.compile(r"(?<![\w.…~-])/(?:home|Users|root/home)/[^/\\\s'\"<>|,;()]+")
+_OWNER: Final = re.compile(r"^(?:file://)?/(?:home|Users)/([^/]+)/")
 _QUOTED: Final = re.compile(r"(['\"])(?:~|[A-Za-z]:)?[/\\][^'\"]*[/\\]([^'\"/\\]*)\1")
 _PATH: Final = re.compile(
     r"(?<![\w.…/\\~-])(?:~[\w-]*|[A-Za-z]:)?(?:[/\\][^\s/\\'\"<>|,;()]+)+[/\\]([^\s/\\'\"<>|,;()]*)"
@@ -30,12 +31,16 @@ _OWN_NAMES: Final = ".pt.trace.json"
 class Hider:
     """Makes texts fit to be shown: printable, on one line, and without folders and hosts unless `with_paths`.
 
-    `sources`: the paths that the document was read from; a folder with a space in its name is known by them alone.
+    `paths`: those that the document was read from, and of code. By them alone are known a folder with a space in its
+    name, and a home directory where a place names its last part (`ann/train.py`).
     """
 
-    def __init__(self, sources: Iterable[str], *, with_paths: bool) -> None:
+    def __init__(self, paths: Iterable[str], *, with_paths: bool) -> None:
         self._is_open = with_paths
-        parents = {clean(str(PurePath(source).parent)) for source in sources}
+        known = [clean(path) for path in paths]
+        parents = {str(PurePath(path).parent) for path in known}
+        owners = {re.escape(found[1]) for path in known if (found := _OWNER.match(path))}
+        self._owner = re.compile(rf"(?<![\w./~-])(?:{'|'.join(sorted(owners))})/") if owners else None
         self._folders = sorted((folder for folder in parents if _is_absolute(folder)), key=len, reverse=True)
 
     def shown(self, text: str) -> str:
@@ -49,6 +54,7 @@ class Hider:
             line = _URL.sub(rf"\1{LEFT_OUT}/\2", line) if "://" in line else line
             line = _QUOTED.sub(rf"\1{LEFT_OUT}/\2\1", line)
             line = _HOME.sub("~", line)
+            line = self._owner.sub("~/", line) if self._owner is not None else line
             line = _PATH.sub(lambda found: f"{LEFT_OUT}/{found[1] or found[2] or ''}", line)
         return _WORKER.sub(r"host_\1.\2", line) if _OWN_NAMES in line else line
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 from urllib.parse import quote
 
 from profkit.model.code import PlaceShare
 from profkit.model.documents.tracks import Tracks
 from profkit.model.finding import Evidence, Finding
 from profkit.shell import clean
+
+_ON_RANK: Final = re.compile(r"\bon rank (\d{1,7})\b")
 
 
 class Links:
@@ -31,8 +35,10 @@ class Links:
         return self.to(f"finding:{finding.id}", finding.rank)
 
     def to_evidence(self, finding: Finding, item: Evidence) -> str:
-        """The link to the intervals of one sentence, else to its finding's."""
-        return self.to(f"finding:{finding.id}:{item.metric}", finding.rank) or self.to_finding(finding)
+        """The link to the intervals of one sentence, else to its finding's; on the rank that the sentence names."""
+        named = _ON_RANK.search(item.statement)
+        rank = finding.rank if named is None else int(named[1])
+        return self.to(f"finding:{finding.id}:{item.metric}", rank) or self.to(f"finding:{finding.id}", rank)
 
     def to_place(self, share: PlaceShare, rank: int | None) -> str:
         """The link to what runs for a line of the user's code."""
