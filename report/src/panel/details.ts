@@ -106,11 +106,7 @@ export class Details {
       box.style.background = this.stage.palette.paints[category].css;
       parts.push(h("span", {}, box, `${this.#state.data.label(category)} ${time(ns)} (${percent(ns / length)})`));
     }
-    const zoom = (): void => {
-      this.#state.view.set(measured.low, measured.high);
-      this.#state.changed("look");
-    };
-    parts.push(button("zoom to it", "show this stretch", zoom));
+    parts.push(button("zoom to it", "show this stretch", () => this.#state.show(measured.low, measured.high)));
     return parts;
   }
 }

@@ -1,6 +1,6 @@
 /** The roofline: what each kernel reached, beside what the device could at its ratio of flops to bytes. */
 
-import { h, hideStatic, s } from "../page/dom";
+import { h, hideStatic, on, s } from "../page/dom";
 import { figures, percent } from "../page/format";
 import type { PageData, RankData } from "../data/row";
 import { grouped, workOf, type Work } from "./work";
@@ -93,6 +93,6 @@ function dot(data: PageData, rank: RankData, point: Point, cx: number, cy: numbe
   const circle = s("circle", { cx, cy, r: 3 + 9 * Math.sqrt(share), class: "roof-dot" }, s("title", {}, words));
   const href = `#name=${work.nameIndex}&rank=${encodeURIComponent(data.linkOf(rank))}`;
   const link = s("a", { href, class: "see", "aria-label": words }, circle);
-  for (const event of ["pointerenter", "focus"]) link.addEventListener(event, () => (note.textContent = words));
+  for (const event of ["pointerenter", "focus"]) on(link, event, () => (note.textContent = words));
   return link;
 }

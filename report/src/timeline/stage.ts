@@ -1,6 +1,6 @@
 /** The canvases: rows below, marks above; drawn in an animation frame, only when something changed. */
 
-import { h } from "../page/dom";
+import { h, on } from "../page/dom";
 import { ticks, type Tick } from "./axis";
 import { drawPlotText } from "./curves";
 import { drawHead, drawNames, drawRowLabel, FONT } from "./names";
@@ -54,7 +54,7 @@ export class Stage {
     state.listen((change) => {
       if (change !== "said") this.ask(change === "look");
     });
-    this.element.addEventListener("scroll", () => this.ask(true), { passive: true });
+    on(this.element, "scroll", () => this.ask(true), { passive: true });
   }
 
   /** Begins to follow the size of its place, the theme and the screen. */
