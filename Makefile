@@ -39,7 +39,7 @@ compare: $(STAMP) ## what FSDP's forward prefetch did in a pair of committed cap
 
 profile: $(STAMP) ## torch.profiler, then nsys, then ncu on SCRIPT=train.py ARGS='...' or WORKLOAD=overhead
 	@echo '==> profile 1/3: torch.profiler'
-	@$(VENV) -m profkit run -o out/profile --overwrite -- $(JOB)
+	@$(VENV) -m profkit run --folder out/profile --overwrite -- $(JOB)
 	@$(MAKE) --no-print-directory nsys
 	@$(MAKE) --no-print-directory ncu TRACE=$(if $(shell command -v ncu),out/profile)
 

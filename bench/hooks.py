@@ -33,9 +33,19 @@ def main() -> int:
     profkit = [sys.executable, "-m", "profkit"]
     TABLE.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        capture = [*profkit, "capture", "-o", f"{folder}/out", "--overwrite", "--baseline", str(NEVER), "--", *workload]
+        capture = [
+            *profkit,
+            "capture",
+            "-o",
+            f"{folder}/out",
+            "--overwrite",
+            "--unprofiled-steps",
+            str(NEVER),
+            "--",
+            *workload,
+        ]
         bench = [*profkit, "bench", "-n", str(options.blocks), "-o", str(TABLE), "--overwrite"]
-        bench += ["--metric", '"step_mean_ms": (?P<step_ms>[0-9.]+)']
+        bench += ["--metric-regex", '"step_mean_ms": (?P<step_ms>[0-9.]+)']
         return subprocess.run([*bench, "--", *workload, "--vs", *capture], cwd=ROOT, check=False).returncode
 
 

@@ -1,16 +1,16 @@
-"""Traces to the report: one alone, or all ranks of a job judged together."""
+"""What `import profkit` offers: traces to the report, one alone or all ranks of a job together; a scaling study."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Final
 
-from profkit.errors import ProfkitError, TraceError, UnsupportedTraceError, UsageError
+from profkit.errors import ProfkitError, TraceError, UnsupportedTraceError
 from profkit.ingest.bytes.bytesource import Progress
-from profkit.ingest.discover import find_sources
+from profkit.ingest.discover import find_sources, path_texts
 from profkit.ingest.read import read_traces
 from profkit.model.documents.report import Failure, Report
 from profkit.ranks.reduce.options import Options
@@ -19,18 +19,21 @@ from profkit.redact import shown_url
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from profkit.model.documents.scaling import Held, ScalingReport
     from profkit.model.documents.tracks import Tracks
     from profkit.pipeline import Analysed
     from profkit.ranks.reduce.outcome import Outcome
     from profkit.ranks.run.jobs import Finished, Keeping
 
+Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
+"""One path or several."""
 MAX_FULL: Final = 64
 """Ranks up to which the report carries each one's tables; of more, `profkit triage` on a file shows them. Chosen: 20 to
 50 KB each, which nobody reads of hundreds."""
 
 
 def triage(  # noqa: PLR0913 - each by name
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: Paths,
     *,
     lenient: bool = False,
     jobs: int = 1,
@@ -41,12 +44,14 @@ def triage(  # noqa: PLR0913 - each by name
 ) -> Report:
     """The report on one trace or several (one per rank): a file, a folder as a capture's, or several of them.
 
+        profkit.triage("trace.json.gz").verdict.bottleneck
+
     An nsys export gives a trace for each process with kernels. One source that cannot be read raises; of several, the
     bad ones become `Report.failures` unless all are bad. All is done in this process; `triage_ranks` takes workers.
     `with_tracks`: with the rows that a page or another viewer draws (`Report.tracks`).
     Raises UsageError for what names no file: neither a path nor several of them.
     """
-    sources = find_sources(_names(paths))
+    sources = find_sources(path_texts(paths, "triage"))
     room = room_for(len(sources)) if with_tracks else 0
     options = Options(lenient=lenient, step_range=step_range, command=command, tracks_room=room)
     if len(sources) == 1:
@@ -56,19 +61,26 @@ def triage(  # noqa: PLR0913 - each by name
     return triage_ranks(sources, options, executor=Here())
 
 
-def _names(paths: object) -> list[str]:
-    """The paths as texts: of one, or of several."""
-    several = [paths] if isinstance(paths, (str, PathLike)) else paths
-    if isinstance(several, (bytes, bytearray)) or not isinstance(several, Iterable):
-        raise UsageError(f"triage takes a path or several, not {type(paths).__name__}", hint='triage("trace.json.gz")')
-    named = [fspath(one) if isinstance(one, (str, PathLike)) else one for one in several]
-    texts = [one for one in named if isinstance(one, str)]
-    other = next((one for one in named if not isinstance(one, str)), None)
-    if other is not None:
-        raise UsageError(f"triage takes paths, not {type(other).__name__}", hint='triage(["rank0.json", "rank1.json"])')
-    if not texts:
-        raise UsageError("triage was given no path", hint='triage("trace.json.gz")')
-    return texts
+def scaling(
+    paths: Paths,
+    *,
+    held: Held | str | None = None,
+    metric: str | None = None,
+    capacity_bytes: float | None = None,
+    lenient: bool = False,
+) -> ScalingReport:
+    """Strong and weak scaling efficiency with intervals, and whether the baseline is fit to give them.
+
+        profkit.scaling("results.csv").series[0].largest.efficiency
+        profkit.scaling(["run2/", "run4/", "run8/"], held="weak")
+
+    `paths`: tables with a row for each run, or folders of captures, one for each run. `held`: what stays the same,
+    "strong" (work per step) or "weak" (work per GPU), if the table does not tell. `capacity_bytes`: memory of one GPU.
+    Raises UsageError, or TraceError for what cannot be read.
+    """
+    from profkit.compare.paths import scale_paths
+
+    return scale_paths(paths, held=held, metric=metric, capacity_bytes=capacity_bytes, lenient=lenient)
 
 
 def triage_ranks(

@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.analyzers import ANALYZERS, quality, steps
+from profkit.analyzers import ANALYZERS, quality, roof, steps
 from profkit.analyzers.base import Analyzer, profiled_mean_ns, scope_of
 from profkit.analyzers.kernels import Kernels
-from profkit.analyzers.roof import Distance, at_roof, roof_summary
+from profkit.analyzers.roof import at_roof, roof_summary
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
@@ -25,10 +25,9 @@ from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity, Sk
 from profkit.model.trace import Trace
 from profkit.plain import clean
 from profkit.redact import redacted_line
-from profkit.roof.carried import with_shapes
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.code import Code, carried, matched, shares
+from profkit.timeline.code import Code, Match, carried, matched, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, capped, decide, in_unprofiled_time, said_once
@@ -36,6 +35,8 @@ from profkit.verdict import Case, capped, decide, in_unprofiled_time, said_once
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
 damaged input."""
+EXPORT: Final = "profkit_export"
+"""The key under which a file says that `profkit export` wrote it, and of what."""
 PLACES_OF: Final = "profkit_places_of"
 """The key that names the timed trace in that of a capture's second window."""
 MOST_NS: Final = 10**18
@@ -97,11 +98,38 @@ def analyse(
             f"{trace.meta.source} holds steps recorded with Python stacks: lines of code for {clean(timed)}, no times",
             hint=f"profkit triage on {clean(timed)}, which lies beside it, shows both",
         )
+    _refuse_drawn(trace)
     with blamed("analysing it", trace.meta.source):
         match = matched(trace)  # by the steps that the host marked
         code = carried(trace, match) if code is None else code
-        trace = with_shapes(trace, match)
+        trace = _with_shapes(trace, match)
         return _analysed(paced(trace) if is_alone else Paced(trace), code)
+
+
+def _refuse_drawn(trace: Trace) -> None:
+    """Raise UnsupportedTraceError for an export that is a picture: of one chosen moment, or of another tool's rows."""
+    told = trace.meta.metadata.get(EXPORT)
+    if not isinstance(told, dict):
+        return
+    if told.get("around"):
+        raise UnsupportedTraceError(
+            f"{trace.meta.source} holds the moments around {clean(str(told['around']))} that `profkit export --around`"
+            " chose, which are no usual step",
+            hint="profkit triage on the whole trace; profkit open shows these moments",
+        )
+    if told.get("drawn_from"):
+        raise UnsupportedTraceError(
+            f"{trace.meta.source} holds what `profkit export` drew of a recording by {clean(str(told['drawn_from']))}",
+            hint="profkit triage on that recording; profkit open shows this file",
+        )
+
+
+def _with_shapes(trace: Trace, match: Match | None) -> Trace:
+    if match is None:
+        return trace
+    from profkit.roof.carried import with_shapes  # with all formulas: loaded where there is a second window
+
+    return with_shapes(trace, match)
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -129,14 +157,14 @@ def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
 
 
 def _placed(analyzer: Analyzer[Any], facts: Facts, result: Any, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The findings with their places in the user's code, where the trace shows these."""
-    if facts.code is None or not findings:
+    """The findings with their places in the user's code, where these are known; those in other processes first."""
+    if not findings:
         return findings
-    rows = analyzer.rows(facts, result)
-    return tuple(
-        replace(finding, places=shares(facts.code, rows[finding.id])) if finding.id in rows else finding
-        for finding in findings
-    )
+    places = dict(analyzer.places(facts, result))
+    if facts.code is not None:
+        for name, rows in analyzer.rows(facts, result).items():
+            places[name] = (*places.get(name, ()), *shares(facts.code, rows))
+    return tuple(replace(one, places=places[one.id]) if one.id in places else one for one in findings)
 
 
 def _analysed(chosen: Paced, code: Code | None) -> Analysed:
@@ -169,12 +197,12 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
         unprofiled_step_ns=trace.meta.unprofiled_step_ns,
         recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
         is_command_used=bool(trace.meta.command),
-        roof=roof_summary(_of(found, Distance)),
+        roof=roof_summary(found.get(roof.ANALYZER.name)),
         again=_again(trace, facts),
     )
     case = _case(facts, rank, findings, cap, _of(found, Kernels))
     notes = (*faults, *filter(None, [chosen.note]), *case.notes)
-    case = replace(case, notes=notes, at_roof=at_roof(_of(found, Distance)))
+    case = replace(case, notes=notes, at_roof=at_roof(found.get(roof.ANALYZER.name)))
     return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case))
 
 
@@ -201,8 +229,10 @@ def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:
     chosen = trace.steps[first:stop]
     if not chosen:
         raise UsageError(
-            f"--steps {first}:{stop} selects nothing: the trace has {len(trace.steps)} steps",
-            hint=f"steps are counted from 0; use --steps 0:{len(trace.steps)}" if trace.steps else "leave out --steps",
+            f"--step-range {first}:{stop} selects nothing: the trace has {len(trace.steps)} steps",
+            hint=f"steps are counted from 0; use --step-range 0:{len(trace.steps)}"
+            if trace.steps
+            else "leave out --step-range",
         )
     return replace(trace, window_ns=(chosen[0].start_ns, chosen[-1].end_ns))
 

@@ -42,7 +42,7 @@ def test_traces_that_may_be_of_several_jobs_are_not_judged_together(tmp_path: Pa
     (entry,) = contents(tmp_path)
     assert not entry.is_job
     assert entry.run == f"profkit triage {tmp_path}/compiled.json"
-    assert "one at a time" in lines(tmp_path, (entry,))[2]
+    assert "one at a time" in " ".join(" ".join(lines(tmp_path, (entry,))).split())
 
 
 def test_other_tools_and_other_files_are_told_apart(tmp_path: Path) -> None:

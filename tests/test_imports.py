@@ -33,6 +33,13 @@ def test_triage_as_json_loads_neither_torch_nor_pandas_nor_rich() -> None:
     assert not {"torch", "pandas", "rich", "click", "multiprocessing"} & loaded_after(code)
 
 
+def test_triage_of_a_trace_without_shapes_loads_no_formulas_and_no_masked_arrays() -> None:
+    trace = ROOT / "traces" / "kernel_cpu.pt.trace.json.gz"
+    script = f"import sys; from profkit.api import triage; triage([{str(trace)!r}]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not {"numpy.ma", "profkit.roof", "profkit.analyzers.roof.measured"} & set(done.stdout.split())
+
+
 def test_public_names_exist_and_are_sorted() -> None:
     assert list(profkit.__all__) == sorted(profkit.__all__)
     for name in profkit.__all__:

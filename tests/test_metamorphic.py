@@ -319,7 +319,7 @@ def test_start_up_beside_steps_found_by_their_period_is_no_step_and_no_verdict(t
     report, rest = triaged(late.rows, tmp_path), triaged(steady.rows, tmp_path)
     assert report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
     assert "steps.startup" in _failed(report)
-    assert report.verdict.next_tool.command.endswith("--steps 0:7")
+    assert report.verdict.next_tool.command.endswith("--step-range 0:7")
     alone = triaged(late.rows, tmp_path, step_range=(0, 7))
     assert alone.verdict.bottleneck is rest.verdict.bottleneck is Bottleneck.DATA
     assert alone.verdict.recoverable_ns == pytest.approx(2_000_000, rel=0.01)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from profkit.cli import group
 from profkit.errors import ProfkitError
+from profkit.render.schema import schema
 from profkit.testing import Row, kernel, span, to_json
 from tests.analyzers.test_places_of_findings import Job, backward, slow
+from tests.ranks.jobs import edited, job_of, rank_file
+from tests.ranks.test_causes import with_stacks
 
 
 @pytest.fixture(name="trace")
@@ -128,3 +132,41 @@ def test_the_report_names_the_first_place_of_its_first_finding_and_where_to_find
     assert json.loads(document)["verdict"]["where"] == "forward() (net.py:6), in Linear[1]"
     written = CliRunner().invoke(group, ["triage", str(trace), "-f", "markdown"], standalone_mode=False).output
     assert "forward() (net.py:6)" in written
+
+
+def job_with_lines(folder: Path) -> Path:
+    """Four ranks, of which the third waits 6 ms longer for its data in each step; all have frames."""
+    job_of(folder, late_us={2: 6_000})
+    for rank in range(4):
+        edited(rank_file(folder, rank), with_stacks)
+    return folder
+
+
+def test_of_several_ranks_the_places_are_of_the_one_that_all_wait_for(tmp_path: Path) -> None:
+    folder = job_with_lines(tmp_path)
+    document = json.loads(where(folder, "-f", "json").output)
+    jsonschema.Draft202012Validator(schema("where")).validate(document)
+    assert (document["rank"], document["n_ranks"]) == (2, 4)
+    assert document["source"].endswith("rank00002.json.gz")
+    first = document["subjects"][0]
+    assert first["name"] == "straggler.rank"
+    assert first["places"][0]["where"] == "__getitem__() (data.py:20)"
+    assert first["places"][0]["share_of"] == "input.starved"
+    text = " ".join(where(folder).output.split())
+    assert "rank 2 of 4 traces" in text
+    assert "which waits for its DataLoader" in text
+    assert "of that rank's input.starved time: __getitem__() (data.py:20)" in text
+    (alone,) = json.loads(where(folder, "straggler.rank", "-f", "json").output)["subjects"]
+    assert alone["places"] == first["places"]
+
+
+def test_a_rank_can_be_asked_for(tmp_path: Path) -> None:
+    folder = job_with_lines(tmp_path)
+    document = json.loads(where(folder, "--rank", 1, "-f", "json").output)
+    assert (document["rank"], document["chosen"]) == (1, "asked for")
+    assert "straggler.rank" not in {one["name"] for one in document["subjects"]}
+    with pytest.raises(ProfkitError, match="no trace is of rank 9") as told:
+        raise_of(where(folder, "--rank", 9))
+    assert told.value.hint == "there are ranks 0-3"
+    with pytest.raises(ProfkitError, match="is of rank 2"):
+        raise_of(where(rank_file(folder, 2), "--rank", 1))

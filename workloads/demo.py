@@ -59,8 +59,8 @@ def run_regime(regime: str, folder: Path, place: str) -> Outcome:
     """Run, capture and triage one regime; prints the report as it comes."""
     capture = folder / regime
     workload = ["python", "-m", "workloads.train", "--regime", regime]
-    print(f"\n==> {place} profkit run -o {capture} -- {' '.join(workload)}", flush=True)
-    _run(["run", "-o", str(capture), "--overwrite", "--", *workload])
+    print(f"\n==> {place} profkit run --folder {capture} -- {' '.join(workload)}", flush=True)
+    _run(["run", "--folder", str(capture), "--overwrite", "--", *workload])
     document, report = capture / "report.json", capture / "report.md"
     for path in (document, report):
         _run(["triage", str(capture), "-o", str(path)], quiet=True)

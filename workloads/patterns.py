@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from workloads.heap import warm_heap
 
-CASES: Final = ("gc", "recompile", "contention", "threads", "optimizer", "casts", "recompute")
+CASES: Final = ("gc", "recompile", "breaks", "contention", "threads", "optimizer", "casts", "recompute")
 _WIDTH: Final = 128
 _N_LAYERS: Final = 12
 _BATCH: Final = {"casts": 8, "optimizer": 16, "recompute": 512}
@@ -43,6 +43,32 @@ def layers(case: str) -> nn.Sequential:
     width = 4 * _WIDTH if case == "casts" else _WIDTH
     blocks = [nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(_N_LAYERS)]
     return nn.Sequential(*blocks)
+
+
+class Checked(nn.Module):
+    """A block; with the flaw, Python looks at what it gave before it goes on, and torch.compile's graph ends there."""
+
+    def __init__(self, block: nn.Module, *, is_flawed: bool) -> None:
+        super().__init__()
+        self.block = block
+        self.is_flawed = is_flawed
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The block's output, added to its input."""
+        outputs = self.block(inputs)
+        if self.is_flawed and outputs.sum().isnan().item():
+            print("not a number")
+        return inputs + outputs
+
+
+def compiled(case: str, model: nn.Sequential, *, is_flawed: bool) -> nn.Module:
+    """What a step calls: of two cases, the model compiled."""
+    if case == "recompile":
+        return torch.compile(model, backend="eager", dynamic=False)
+    if case == "breaks":
+        checked = nn.Sequential(*(Checked(block, is_flawed=is_flawed) for block in model))
+        return torch.compile(checked, backend="aot_eager")
+    return model
 
 
 def recomputing(model: nn.Sequential, inputs: Tensor) -> Tensor:
@@ -81,7 +107,7 @@ def steps(case: str, *, is_flawed: bool, n_steps: int) -> Iterator[float]:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
     if case == "optimizer":
         optimizer = torch.optim.AdamW(model.parameters(), fused=not is_flawed)
-    called = torch.compile(model, backend="eager", dynamic=False) if case == "recompile" else model
+    called = compiled(case, model, is_flawed=is_flawed)
     width = next(model.parameters()).shape[-1]
     kept: list[list[list[int]]] = []
     for step in range(n_steps):

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from profkit.analyzers import (
     allocations,
+    buckets,
     code,
     input,  # noqa: A004 - the question's own name
     kernels,
@@ -33,6 +34,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         launches.ANALYZER,
         syncs.ANALYZER,
         overlap.ANALYZER,
+        buckets.ANALYZER,
         transfers.ANALYZER,
         memory.ANALYZER,
         allocations.ANALYZER,
@@ -41,6 +43,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         roof.ANALYZER,
         patterns.ANALYZER,
         patterns.SCHEDULING,
+        patterns.CLOCKS,
         operators.ANALYZER,
         streams.ANALYZER,
         code.ANALYZER,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from profkit.findings.capture import COST
 from profkit.model.arrays import I64, distinct_codes
 from profkit.model.budget import NO_TIME, Budget, column
+from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import Trace, TraceMeta, Traits
@@ -44,6 +45,10 @@ def _no_rows(_: Facts, __: Any) -> Mapping[str, Rows]:
     return {}
 
 
+def _no_places(_: Facts, __: Any) -> Mapping[str, tuple[PlaceShare, ...]]:
+    return {}
+
+
 class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """One question. `measure` may answer that the trace cannot tell; `judge` and `present` see only its result."""
 
@@ -57,6 +62,8 @@ class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     rows: Callable[[Facts, R], Mapping[str, Rows]] = _no_rows
     """What the time of each of its findings consists of, by the finding's id: from that follow the places in the user's
     code. Asked only where a finding was made and frames were recorded."""
+    places: Callable[[Facts, R], Mapping[str, tuple[PlaceShare, ...]]] = _no_places
+    """Places that other processes than this one have of a finding's cause, by its id: they come first."""
 
 
 class Vendor(StrEnum):

@@ -11,6 +11,7 @@ from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import STARVED
 from profkit.model.arrays import I64, distinct, distinct_codes
+from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
@@ -102,6 +103,11 @@ def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
     waits = facts.cpu.data if facts.main_device is None and facts.cpu is not None else facts.host.loader
     idle = facts.parts["idle_data"]
     return {STARVED.id: Rows.of_host(code, threads, waits & idle)}
+
+
+def _places(_: Facts, result: InputWaits) -> Mapping[str, tuple[PlaceShare, ...]]:
+    """What the workers do meanwhile, where the step waits for them."""
+    return {STARVED.id: result.code.lines} if result.loader == "workers" else {}
 
 
 def _is_once_a_step(trace: Trace, start_ns: I64) -> bool:
@@ -243,5 +249,6 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=judge,
     rows=_rows,
+    places=_places,
     present=present,
 )

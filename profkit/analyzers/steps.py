@@ -109,7 +109,7 @@ def _other_loop(facts: Facts) -> tuple[str, ...]:
     numbers = [steps[place].number for place in odd.tolist()]
     who = f"step {numbers[0]} fetches" if odd.size == 1 else f"steps {format_numbers(numbers)} fetch up to"
     first, last = _longest_without(odd, counts.size)
-    out = f" (--steps {first}:{last} leaves {'it' if odd.size == 1 else 'them'} out)" if last - first > 1 else ""
+    out = f" (--step-range {first}:{last} leaves {'it' if odd.size == 1 else 'them'} out)" if last - first > 1 else ""
     it = "it" if odd.size == 1 else "them"
     return (f"{who} {int(counts.max())} batches, the others {usual}: is a validation in {it}?{out}",)
 
@@ -128,7 +128,7 @@ def _faster(facts: Facts) -> tuple[str, ...]:
         return ()
     said = (
         f"the steps before the recording took {format_ns(plain)}, the recorded ones {format_ns(profiled)}: the run was not"
-        " steady, or shares its machine; record again, later in the run (--baseline 30)"
+        " steady, or shares its machine; record again, later in the run (--unprofiled-steps 30)"
     )
     return (said,)
 

@@ -31,7 +31,7 @@ def steps_alone(source: str, n_steps: int) -> NextTool:
     """The triage of the same file without what lies beside its steps."""
     return NextTool(
         name="profkit",
-        line=line_of("profkit triage", path_word(source), "--steps", f"0:{n_steps}"),
+        line=line_of("profkit triage", path_word(source), "--step-range", f"0:{n_steps}"),
         purpose="judge the steps alone, without start-up",
         look_for="a verdict over these steps only",
     )
@@ -41,7 +41,9 @@ def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> 
     """A torch.profiler capture: it knows operators, and the Python around them."""
     return NextTool(
         name="torch.profiler",
-        line=scope.command.under("profkit capture --baseline 10 --warmup 5", *_n_steps(scope), *flags.split()),
+        line=scope.command.under(
+            "profkit capture --unprofiled-steps 10 --warmup-steps 5", *_n_steps(scope), *flags.split()
+        ),
         purpose=purpose,
         look_for=look_for,
     )

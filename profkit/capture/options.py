@@ -130,10 +130,11 @@ def why_too_few(seen: int, window: Window, *, least: int) -> str:
     said = f"{seen} step{'s' * (seen != 1)} of the script were seen to end, a capture with these options needs {needed}"
     smallest = max(window.settling + 2, least) + 2
     if seen < smallest:
-        return f"{said}; the script must run at least {smallest} (--baseline 1 --warmup 1 --steps 1)"
+        return f"{said}; the script must run at least {smallest} (--unprofiled-steps 1 --warmup-steps 1 --steps 1)"
     steps = max(1, min(DEFAULT_STEPS, window.steps, (seen - smallest) // 2 + 1))
     baseline = max(1, min(DEFAULT_BASELINE, seen - window.settling - 2 - steps))
-    fits = ["--baseline", str(baseline), *(["--warmup", "1"] if window.warmup > 1 else []), "--steps", str(steps)]
+    warmup = ["--warmup-steps", "1"] if window.warmup > 1 else []
+    fits = ["--unprofiled-steps", str(baseline), *warmup, "--steps", str(steps)]
     return f"{said}; {' '.join(fits)} would fit"
 
 

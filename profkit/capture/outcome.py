@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,34 @@ from profkit.version import __version__
 
 
 def outcomes_of(
-    options: Options, folder: Path | None = None, *, details: dict[str, Any] | None = None, only_pid: int | None = None
+    options: Options,
+    folder: Path | None = None,
+    *,
+    details: dict[str, Any] | None = None,
+    only_pid: int | None = None,
+    beside: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {},
 ) -> list[dict[str, Any]]:
     """Write the traces and the manifest of a capture that is over, and give the facts of its processes, by rank.
 
     They are written into the folder of the capture, or into `folder`. Processes that came to no step are left out where
-    another one did, and all but `only_pid` if that is given. Raises OSError if the folder is gone or another capture's.
+    another one did, and all but `only_pid` if that is given. `beside` is `export.finish`'s.
+    Raises OSError if the folder is gone or another capture's.
     """
     part = part_in(options.folder, options.capture_id)
     own = part.pinned_folder()
     target = own if folder is None or folder.absolute() == part.folder else pinned(folder, follow=True)
     with part.pinned_work() as work, target as at:
-        return _outcomes(options, work, at, details=details or {}, only_pid=only_pid)
+        return _outcomes(options, work, at, details=details or {}, only_pid=only_pid, beside=beside)
 
 
 def _outcomes(
-    options: Options, work: Path, folder: Path, *, details: dict[str, Any], only_pid: int | None
+    options: Options,
+    work: Path,
+    folder: Path,
+    *,
+    details: dict[str, Any],
+    only_pid: int | None,
+    beside: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> list[dict[str, Any]]:
     if export.is_taken(options, folder):
         place = work_folder(options.folder, options.capture_id)
@@ -43,6 +56,7 @@ def _outcomes(
         command=options.command,
         only_pid=only_pid,
         overwrites=options.overwrite,
+        beside=beside,
     )
     if only_pid is not None:
         facts = [one for one in facts if one.get("pid") == only_pid]

@@ -12,16 +12,21 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from profkit.cli.shared.command import write_help
 from profkit.errors import InternalError, ProfkitError, UsageError, fault
 from profkit.plain import clean
 from profkit.redact import redacted_command, redacted_text
 from profkit.version import __version__
 
+WIDEST: Final = 100
+"""Columns of the help on a wide terminal."""
 COMMANDS: Final = (
     "run",
     "capture",
     "triage",
     "where",
+    "export",
+    "open",
     "bench",
     "compare",
     "scaling",
@@ -40,6 +45,9 @@ _LAUNCHERS: Final = ("python", "torchrun", "accelerate", "deepspeed", "srun", "m
 
 class _Commands(click.Group):
     """Loads a command's module only when that command is called."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_help(self.help, formatter)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -72,7 +80,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST})
 @click.version_option(__version__, prog_name="profkit")
 def group() -> None:
     """Find out why a PyTorch training step is slow, how sure that is, and what to run next.

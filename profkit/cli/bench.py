@@ -13,7 +13,16 @@ from typing import Any, Final
 import click
 
 from profkit import files
-from profkit.cli.shared.percent import Percent
+from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import (
+    COUNT,
+    Option,
+    color_option,
+    output_option,
+    overwrite_option,
+    verbose_option,
+)
+from profkit.cli.shared.percent import margin_option
 from profkit.cli.shared.say import say
 from profkit.errors import ProfkitError, UsageError
 from profkit.redact import redacted_command
@@ -25,27 +34,45 @@ _VERSUS: Final = "--vs"
 _COLUMNS: Final = ("block", "order", "arm")
 
 
-@click.command("bench", short_help="Run two commands in turns and judge the difference.")
-@click.option("-n", "--blocks", type=click.IntRange(1), default=8, show_default=True, help="Runs of each command.")
+@click.command("bench", cls=Command, short_help="Run two commands in turns and judge the difference.")
 @click.option(
-    "--warmup", type=click.IntRange(0), default=1, show_default=True, help="Warm-up runs of each that are not counted."
+    "-n",
+    "--blocks",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    metavar=COUNT,
+    help="Run each command so many times.",
 )
-@click.option("--metric", metavar="REGEX", help="Read this number from the output; the name of the group is its unit.")
+@click.option(
+    "--warmup-runs",
+    "warmup",
+    cls=Option,
+    old=("--warmup",),
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    metavar=COUNT,
+    help="Run each command so many times before, not counted.",
+)
+@click.option(
+    "--metric-regex",
+    "metric",
+    cls=Option,
+    old=("--metric",),
+    metavar="REGEX",
+    help="Read this number from the output; the name of the group is its unit.",
+)
 @click.option("--lower", is_flag=True, help="A lower metric is better, if its name does not show it.")
 @click.option("--names", default="A,B", show_default=True, metavar="A,B", help="Names of the two in the table.")
-@click.option(
-    "--margin",
-    type=Percent(),
-    default="2%",
-    show_default=True,
-    help="Ignore smaller changes; choose this before measuring.",
-)
+@margin_option
 @click.option("--stop-early", is_flag=True, help="Stop early when the answer is clear; the error rate stays the same.")
 @click.option("--aa", "is_same", is_flag=True, help="Run one command against itself: this machine's noise floor.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of runs.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help=f"The table ({_DEFAULT_TABLE}).")
-@click.option("--overwrite", is_flag=True, help="Replace the table that -o names.")
-@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+@click.option("--seed", type=int, default=0, show_default=True, metavar=COUNT, help="Seed of the order of runs.")
+@output_option("the table of runs", default=_DEFAULT_TABLE)
+@overwrite_option
+@verbose_option(exposed=False)
+@color_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND_A --vs COMMAND_B")
 def command(
     blocks: int,
@@ -64,7 +91,7 @@ def command(
 ) -> int:
     """Run COMMAND_A and COMMAND_B in turns, each time a fresh process, and say which is faster, if either.
 
-    The commands are compared by the number that --metric reads, in its last match. Without it: by the tokens or
+    The commands are compared by the number that --metric-regex reads, in its last match. Without it: by the tokens or
     samples per second that the script passes to profkit.capture.step, else by the step time between those calls, else
     by that of the steps that profkit run would find, else by the wall time of the process, start-up included. The
     report says which. Nothing is profiled.
@@ -72,7 +99,7 @@ def command(
     \b
     Examples:
       profkit bench -n 8 -- python train.py --vs python train.py --compile
-      profkit bench --metric 'tok/s: (?P<tokens_per_s>[0-9.]+)' -- "python a.py" --vs "python b.py"
+      profkit bench --metric-regex 'tok/s: ([0-9.]+)' -- ./a.py --vs ./b.py
       profkit bench --aa -n 10 -- python train.py          the noise floor of this machine
       profkit compare profkit-bench.csv
     """
@@ -233,30 +260,34 @@ def _names(text: str) -> dict[str, str]:
 
 
 def _measure(pattern: str | None, *, lower: bool) -> tuple[str, str, float, bool]:
-    """Column, unit, scale and direction of what --metric reads; its group's name says what it is."""
+    """Column, unit, scale and direction of what --metric-regex reads; its group's name says what it is."""
     if pattern is None:
         if lower:
-            raise UsageError("--lower needs --metric", hint="for times, lower is always better")
+            raise UsageError("--lower needs --metric-regex", hint="for times, lower is always better")
         return "metric", "", 1.0, True
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"--metric {pattern!r} is not a regular expression: {error}") from None
+        raise UsageError(f"--metric-regex {pattern!r} is not a regular expression: {error}") from None
     if compiled.groups != 1:
         raise UsageError(
-            f"--metric {pattern!r} has {compiled.groups} groups, not one", hint="--metric 'tok/s: ([0-9.]+)'"
+            f"--metric-regex {pattern!r} has {compiled.groups} groups, not one",
+            hint="--metric-regex 'tok/s: ([0-9.]+)'",
         )
     name = next(iter(compiled.groupindex), "cost" if lower else "metric")
     if name in _COLUMNS:
         raise UsageError(
-            f"--metric names {name}, which the table already has as a column", hint="name it tokens_per_s or step_ms"
+            f"--metric-regex names {name}, which the table already has as a column",
+            hint="name it tokens_per_s or step_ms",
         )
     from profkit.compare.tables.headings import metric_of
 
     known = metric_of([name], name, "--metric")
     is_named = name not in ("cost", "metric")
     if lower and known.higher_is_better and is_named:
-        raise UsageError(f"--metric names {name}, where higher is better", hint="leave out --lower, or name it cost")
+        raise UsageError(
+            f"--metric-regex names {name}, where higher is better", hint="leave out --lower, or name it cost"
+        )
     return name, known.unit, known.scale, known.higher_is_better
 
 

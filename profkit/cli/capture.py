@@ -14,6 +14,18 @@ from typing import Any
 import click
 import msgspec
 
+from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import (
+    Option,
+    common_options,
+    count_option,
+    output_option,
+    overwrite_option,
+    ranks_option,
+    step_on_option,
+    steps_option,
+    window_steps,
+)
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import MissingCapabilityError, UsageError
 
@@ -23,15 +35,8 @@ DEFAULT_FOLDER = "profkit-capture"
 def window_options(function: Any) -> Any:
     """Add the options that say what is recorded, which `capture` and `run` share."""
     options = (
-        click.option("--baseline", type=click.IntRange(1), help="Steps timed without the profiler first (10)."),
-        click.option(
-            "--warmup", type=click.IntRange(1), help="Steps that warm up the profiler (1, or the loader's queue)."
-        ),
-        click.option(
-            "--steps",
-            type=click.IntRange(1),
-            help="Steps recorded (5; whole rounds of the loader's workers; of ranks, for 20 collectives).",
-        ),
+        window_steps,
+        steps_option("5, in whole rounds of the loader's workers; of ranks, enough for 20 collectives"),
         click.option(
             "--shapes",
             is_flag=True,
@@ -39,42 +44,41 @@ def window_options(function: Any) -> Any:
         ),
         click.option(
             "--stacks/--no-stacks",
+            cls=Option,
             default=None,
+            show_default="in --stack-steps only",
             help="Record Python stacks in the timed steps, or none at all.",
         ),
-        click.option(
+        count_option(
             "--stack-steps",
-            type=click.IntRange(1),
-            help="Steps recorded once more, with Python stacks and shapes, after the timed ones (2).",
+            what="Record so many steps once more, with Python stacks and shapes, after the timed ones.",
+            default="2",
         ),
         click.option("--memory", is_flag=True, help="Record every allocation."),
-        click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to capture (all)."),
-        click.option(
-            "--step-on",
-            type=click.Choice(["auto", "optimizer", "loader", "forward", "time"]),
-            default="auto",
-            help="What ends a step; auto finds it.",
-        ),
+        ranks_option("all"),
+        step_on_option,
         click.option(
             "--device",
             type=click.Choice(["auto", "cpu", "cuda"]),
             default="auto",
+            show_default=True,
             help="What to record; cuda fails if the run does not use CUDA.",
         ),
         click.option(
             "--strict", is_flag=True, help="Stop if nothing can be recorded, instead of running the script anyway."
         ),
-        click.option("--overwrite", is_flag=True, help="Replace the capture in -o."),
+        overwrite_option,
     )
     for option in reversed(options):
         function = option(function)
     return function
 
 
-@click.command("capture", short_help="Profile a training script without changing it.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the traces ({DEFAULT_FOLDER}).")
+@click.command("capture", cls=Command, short_help="Profile a training script without changing it.")
+@output_option("a folder, for the traces", default=DEFAULT_FOLDER, is_file=False)
 @window_options
 @click.option("--inject", type=click.Choice(["env"]), help="Print the variables for another launcher; run nothing.")
+@common_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
 def command(
     output: Path | None,
@@ -92,7 +96,7 @@ def command(
     \b
     Examples:
       profkit capture -- python train.py --lr 3e-4
-      profkit capture -o out/run1 --steps 10 -- torchrun --nproc-per-node 4 train.py
+      profkit capture -o out/run1 -- torchrun --nproc-per-node 4 train.py
       profkit triage                                     the verdict on the newest capture
       eval "$(profkit capture --inject env)"; srun python train.py; profkit triage
     """
@@ -142,6 +146,7 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
     """Run the command with the capture in it, put the traces together, say how it went on stderr."""
     from profkit.capture import runner
     from profkit.capture.command import redacted_command
+    from profkit.capture.tools.clocks import watched
 
     options = _options(folder, chosen, command=redacted_command(command_line), finishes=False)
     with runner.holding(options) as problem:
@@ -151,13 +156,15 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
             runner.require_torch(command_line)
         if problem:
             say(f"{problem}; running without a capture")
-        ran = runner.run(command_line, options=None if problem else options)
         if problem:
-            return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
-        return _outcome(options, ran)
+            code = runner.run(command_line, options=None).code
+            return Captured(code=code, folder=folder, has_trace=False, is_lacking=True)
+        with watched(options) as clocks:
+            ran = runner.run(command_line, options=options)
+        return _outcome(options, ran, clocks)
 
 
-def _outcome(options: Any, ran: Any) -> Captured:
+def _outcome(options: Any, ran: Any, clocks: Any) -> Captured:
     """Put the traces together and say how it went."""
     from profkit.capture.inside.export import is_taken
     from profkit.capture.lines import told
@@ -170,7 +177,7 @@ def _outcome(options: Any, ran: Any) -> Captured:
         say(f"another capture was written into {options.folder}: this one is in {folder}")
     details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, **_circumstances(options)}
     try:
-        facts = outcomes_of(options, folder, details=details)
+        facts = outcomes_of(options, folder, details=details, beside=clocks.of)
     except OSError as error:
         say(f"the traces could not be merged ({error})")
         return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
@@ -194,11 +201,19 @@ def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
     ]
 
 
-def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_FOLDER, is_strict: bool = False) -> Path:
+def folder_for(
+    output: Path | None,
+    *,
+    overwrite: bool,
+    default: str = DEFAULT_FOLDER,
+    is_strict: bool = False,
+    flag: str = "-o",
+) -> Path:
     """The folder to write to, absolute: the one asked for if no capture lies in it, else a new one.
 
     A new one as well where another capture is writing into it: to wait would hold the command up, to refuse stop it,
-    which only `is_strict` asks for. What a killed capture left in the folder is put aside, and said.
+    which only `is_strict` asks for.
+    `flag` names the folder in hints. What a killed capture left in the folder is put aside, and said.
     """
     from profkit.capture import place
     from profkit.capture.inside.export import remove_published
@@ -207,11 +222,11 @@ def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_F
     folder = (output or Path(default)).absolute()
     there = "" if overwrite else _what_lies_in(folder)
     if there and output is not None:
-        raise UsageError(f"{output} already holds {there}", hint="name another folder with -o, or add --overwrite")
+        raise UsageError(f"{output} already holds {there}", hint=f"name another folder with {flag}, or add --overwrite")
     if not there and place.is_busy(folder):
         there = f"another capture is writing into {folder}"
         if is_strict:
-            raise UsageError(there, hint="name another folder with -o, or wait for it to end")
+            raise UsageError(there, hint=f"name another folder with {flag}, or wait for it to end")
         say(f"{there}: this one writes into {_next_free(folder)}")
     if there:
         return _next_free(folder)
@@ -220,7 +235,9 @@ def folder_for(output: Path | None, *, overwrite: bool, default: str = DEFAULT_F
     if overwrite:
         remove_published(folder)
         if os.path.lexists(folder / "capture.json"):
-            raise UsageError(f"profkit did not write {folder / 'capture.json'}", hint="name another folder with -o")
+            raise UsageError(
+                f"profkit did not write {folder / 'capture.json'}", hint=f"name another folder with {flag}"
+            )
     return folder
 
 

@@ -8,9 +8,11 @@ from typing import Final
 
 import click
 
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.kernel_sides import are_profiles, compare_profiles
-from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
-from profkit.cli.shared.percent import Percent
+from profkit.cli.shared.options import color_option, lenient_option, report_options, verbose_option, with_paths_option
+from profkit.cli.shared.output import Showing, format_for, show
+from profkit.cli.shared.percent import Percent, margin_option, metric_option
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say
 from profkit.errors import UsageError
@@ -21,7 +23,7 @@ _SIDES: Final = ("--baseline", "--candidate")
 _MIN_RUNS: Final = 3  # as compare.judge, which gives no answer below
 
 
-class _ManyPaths(click.Command):
+class _ManyPaths(Command):
     """Lets `--baseline` and `--candidate` take every path that follows, as shells expand them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -43,14 +45,8 @@ class _ManyPaths(click.Command):
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[A B]")
 @click.option("--baseline", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs before.")
 @click.option("--candidate", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs after.")
-@click.option(
-    "--margin",
-    type=Percent(),
-    default="2%",
-    show_default=True,
-    help="Ignore smaller changes; choose this before measuring.",
-)
-@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it.")
+@margin_option
+@metric_option
 @click.option(
     "--fail-on-regression",
     "limit",
@@ -58,12 +54,11 @@ class _ManyPaths(click.Command):
     metavar="3%",
     help="Exit 1 if the whole interval is worse than this.",
 )
-@click.option("-f", "--format", "fmt", type=FormatChoice("compare"), help="By default, from the suffix of -o.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
-@click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
-@click.option("-v", "--verbose", is_flag=True, help="Also show every reading, kernel and collective.")
-@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
-@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+@report_options("compare")
+@lenient_option
+@verbose_option("every reading, kernel and collective")
+@with_paths_option
+@color_option
 def command(
     paths: tuple[str, ...],
     baseline: tuple[str, ...],
@@ -127,28 +122,10 @@ def _sides(paths: Sequence[str], baseline: Sequence[str], candidate: Sequence[st
 
 
 def _compared(before: list[str], after: list[str], *, margin: float, metric: str | None, lenient: bool) -> Comparison:
-    from profkit.compare.tables.result_tables import is_result_table
-
-    are_tables = {is_result_table(Path(path)) for path in (*before, *after)}
-    if are_tables == {True}:
-        from profkit.compare.results import compare_tables
-
-        return compare_tables([*before, *after], metric=metric, margin=margin)
-    if True in are_tables:
-        raise UsageError("a table and a trace cannot be compared", hint="give tables on both sides, or traces")
-    if not after:
-        raise UsageError(f"{before[0]} is one side", hint="name the other one as well: profkit compare A B")
-    if metric is not None:
-        raise UsageError("--metric names a column, but these are traces", hint="leave it out")
-    from profkit.compare.captures.sides import read_side
-    from profkit.compare.comparison import compare
+    from profkit.compare.paths import compare_paths
 
     with ReadingProgress() as progress:
-        sides = [
-            read_side(name, paths, lenient=lenient, progress=progress)
-            for name, paths in (("baseline", before), ("candidate", after))
-        ]
-    return compare(*sides, margin=margin)
+        return compare_paths(before, after or None, margin=margin, metric=metric, lenient=lenient, progress=progress)
 
 
 def _gate(comparison: Comparison, limit: float) -> int:

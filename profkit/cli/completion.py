@@ -5,11 +5,14 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import common_options
 from profkit.errors import MissingCapabilityError
 
 
-@click.command("completion", short_help="Tab completion for bash, zsh or fish.")
+@click.command("completion", cls=Command, short_help="Tab completion for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@common_options
 def command(shell: str) -> None:
     """Print the completion script for a shell.
 

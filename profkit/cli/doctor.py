@@ -7,14 +7,21 @@ from dataclasses import asdict
 
 import click
 
+from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import Option, common_options, format_option
 from profkit.shell import clean
 
 
-@click.command("doctor", short_help="What this machine can record, and how to get the rest.")
+@click.command("doctor", cls=Command, short_help="What this machine can record, and how to get the rest.")
 @click.option(
-    "--python", metavar="PROGRAM", help="The Python that runs your scripts (default: this one if it has torch)."
+    "--python",
+    cls=Option,
+    metavar="PROGRAM",
+    show_default="this one, if it has torch",
+    help="The Python that runs your scripts.",
 )
-@click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
+@format_option()
+@common_options
 def command(python: str | None, fmt: str) -> int:
     """Look at torch, CUDA, CUPTI, the Nsight tools, permissions and frameworks; for each missing piece, the command.
 
@@ -32,7 +39,7 @@ def command(python: str | None, fmt: str) -> int:
     else:
         for check in found:
             mark = {True: "ok     ", False: "MISSING", None: "-      "}[check.is_ok]
-            click.echo(f"{mark} {check.name:12} {clean(check.seen)}")
+            click.echo(f"{mark} {check.name:18} {clean(check.seen)}")
             if check.fix:
-                click.echo(f"{'':21}-> {clean(check.fix)}")
+                click.echo(f"{'':27}-> {clean(check.fix)}")
     return 4 if any(check.is_ok is False for check in found) else 0

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from profkit.cli.shared.columns import hanging, width_of
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
+from profkit.cli.shared.options import common_options, format_option, lenient_option
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.stretch import Stretch
 from profkit.errors import UsageError
@@ -21,9 +24,9 @@ if TYPE_CHECKING:
     from profkit.model.trace import Trace
 
 
-@click.command("info", short_help="What is in a trace, and what it can show.")
+@click.command("info", cls=Command, short_help="What is in a trace, and what it can show.")
 @click.argument("path", type=click.Path(allow_dash=True), metavar="TRACE")
-@click.option("-f", "--format", "fmt", type=click.Choice(["terminal", "json"]), default="terminal")
+@format_option()
 @click.option("--stats", is_flag=True, help="Also count and time each kernel, copy, call, OS call, range and operator.")
 @click.option(
     "--between",
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
     metavar="500ms:1.5s",
     help="With --stats: only what begins in this stretch, from the first event on.",
 )
-@click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
+@lenient_option
+@common_options
 def command(path: str, fmt: str, stats: bool, between: tuple[int, int] | None, lenient: bool) -> None:
     """Say what a trace or an nsys export holds (events, devices, steps, options of the profiler), whether the capture
     is sound, and which analyses it can feed; for the others, what is missing and how to get it. Of a folder: the
@@ -157,6 +161,12 @@ _STATS = {
     "operators": "operators (one inside another counts in both)",
 }
 _OF_CODE = frozenset({"kernels", "operators"})  # C++ names, of which the bare one is shown; others are as written
+_SPREAD = ("total", "mean", "median", "min", "max", "stddev")
+_WIDE = 120
+"""Columns that a table with all of these takes, and names that can be read (chosen)."""
+_NARROWEST_NAME = 20
+_PIPED = 2_000
+"""Columns where nothing says how many there are: names are whole for what reads them."""
 _MOST_NAMES = 15
 """Names shown of each table; JSON has all."""
 
@@ -180,25 +190,29 @@ def _stats(trace: Trace, between: tuple[int, int] | None) -> dict[str, Any]:
 
 def _stats_lines(contents: dict[str, Any]) -> list[str]:
     from profkit.model.names import short_name
+    from profkit.render.terminal.layout import fitted
 
     between = contents["stats_between_ns"]
     of = "" if between is None else f", begun {format_ns(between[0])} to {format_ns(between[1])} after the first event"
+    columns = _SPREAD if width_of(piped=_PIPED) >= _WIDE else _SPREAD[:3]
     lines: list[str] = []
     for table, title in _STATS.items():
         names = contents["stats"][table]
         if not names:
             continue
-        heads = "".join(f"{head:>11}" for head in ("total", "mean", "median", "min", "max", "stddev"))
+        heads = "".join(f"{head:>11}" for head in columns)
         lines += ["", f"{title}{of}", f"  {'share':>7}{'count':>10}{heads}  name"]
         shown = short_name if table in _OF_CODE else clean
         for one in names[:_MOST_NAMES]:
-            times = "".join(
-                f"{format_ns(one[f'{column}_ns']):>11}"
-                for column in ("total", "mean", "median", "min", "max", "stddev")
+            times = "".join(f"{format_ns(one[f'{column}_ns']):>11}" for column in columns)
+            before = f"  {format_fraction(one['share']):>7}{one['n']:>10,}{times}  "
+            lines.append(
+                before + fitted(shown(one["name"]), max(width_of(piped=_PIPED) - len(before), _NARROWEST_NAME))
             )
-            lines.append(f"  {format_fraction(one['share']):>7}{one['n']:>10,}{times}  {shown(one['name'])}")
         if len(names) > _MOST_NAMES:
             lines.append(f"  and {len(names) - _MOST_NAMES:,} more names: -f json")
+    if lines and columns != _SPREAD:
+        lines += ["", f"{', '.join(_SPREAD[3:-1])} and {_SPREAD[-1]}: in a terminal of {_WIDE} columns, or -f json"]
     return (lines + _sample_lines(contents["cpu_samples"], of)) or ["", f"nothing{of}"]
 
 
@@ -254,11 +268,12 @@ def _as_text(contents: dict[str, Any]) -> str:
     ]
     lines += ["", "analyses"]
     for name, missing in contents["analyses"].items():
-        lines.append(f"  {name:10} {'yes' if missing is None else 'no: ' + missing['missing']}")
+        lines.append(f"  {name:12} {'yes' if missing is None else 'no: ' + missing['missing']}")
         if missing is not None:
-            lines.append(f"  {'':10} -> {missing['how_to_get']}")
+            lines.append(f"  {'':12} -> {missing['how_to_get']}")
     if contents["warnings"]:
         lines += ["", "warnings", *(f"  {message}" for message in contents["warnings"])]
+    lines = [part for line in lines for part in hanging(clean(line), width_of(piped=_PIPED))]
     if "stats" in contents:
-        lines += _stats_lines(contents)
-    return "\n".join(map(clean, lines))
+        lines += map(clean, _stats_lines(contents))
+    return "\n".join(lines)

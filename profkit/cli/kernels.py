@@ -6,17 +6,18 @@ from pathlib import Path
 
 import click
 
-from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
+from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import color_option, report_options, verbose_option, with_paths_option
+from profkit.cli.shared.output import Showing, format_for, show
 from profkit.model.kernel import KernelReport
 
 
-@click.command("kernels", short_help="What limits a kernel, from Nsight Compute's profiles.")
+@click.command("kernels", cls=Command, short_help="What limits a kernel, from Nsight Compute's profiles.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE...")
-@click.option("-f", "--format", "fmt", type=FormatChoice("kernels"), help="By default, from the suffix of -o.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every launch in full.")
-@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
-@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+@report_options("kernels")
+@verbose_option("every launch in full")
+@with_paths_option
+@color_option
 def command(
     paths: tuple[str, ...], fmt: str | None, output: Path | None, verbose: bool, with_paths: bool, color: bool | None
 ) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from profkit import files
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.nsight import (
     Done,
     Job,
@@ -22,6 +23,7 @@ from profkit.cli.shared.nsight import (
     show,
     tool_options,
 )
+from profkit.cli.shared.options import Option, count_option, output_option, ranks_option
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 from profkit.redact import shown_url
@@ -34,15 +36,22 @@ _MOST_LOG_BYTES: Final = 16 * 2**20  # chosen: ncu writes a line for each pass
 _STEPS = 2  # the launch counted in one step, and one more where an early one was skipped (chosen)
 
 
-@click.command("ncu", short_help="Profile a hot kernel with Nsight Compute.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the report ({DEFAULT_FOLDER}).")
+@click.command("ncu", cls=Command, short_help="Profile a hot kernel with Nsight Compute.")
+@output_option("a folder, for the report", default=DEFAULT_FOLDER, is_file=False)
 @click.option("--kernel", metavar="NAME", help="The kernel's name in torch, nsys or ncu, or regex:...")
 @click.option("--from", "trace", type=click.Path(), metavar="TRACE", help="Profile the hottest kernel of this trace.")
 @click.option("--run-recorded", is_flag=True, help="With --from: run the command that recorded the trace.")
-@click.option("--skip", type=click.IntRange(0), help="Matching launches to skip (from the trace, or 0).")
-@click.option("--count", type=click.IntRange(1), help="Launches to profile (1; 50 if no kernel is named).")
-@click.option("--set", "section_set", metavar="basic|full", help="ncu's metrics (full for a named kernel).")
-@click.option("--ranks", default="0", metavar="0|all", help="Ranks to profile under torchrun or srun (0).")
+@count_option("--skip", what="Skip so many matching launches.", default="the trace's typical one, else 0", least=0)
+@count_option("--count", what="Profile so many launches.", default="1; 50 if no kernel is named")
+@click.option(
+    "--set",
+    "section_set",
+    cls=Option,
+    metavar="basic|full",
+    show_default="full for a named kernel, else basic",
+    help="Which of ncu's metrics to read.",
+)
+@ranks_option("0")
 @tool_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
 def command(
@@ -71,7 +80,7 @@ def command(
       profkit ncu --from trace.json.gz -- python train.py   its hottest kernel
       profkit ncu --from trace.json.gz                      prints the command in the trace, and runs nothing
       profkit ncu --from trace.json.gz --run-recorded       runs it
-      profkit ncu --kernel vectorized_elementwise_kernel --skip 12 -- python train.py
+      profkit ncu --kernel vectorized_elementwise --skip 12 -- python train.py
       profkit ncu --dry-run -- python train.py
     """
     from profkit.capture.tools.launchers import cut, placed

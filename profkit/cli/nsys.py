@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.nsight import (
     Done,
     Job,
@@ -19,6 +20,7 @@ from profkit.cli.shared.nsight import (
     show,
     tool_options,
 )
+from profkit.cli.shared.options import output_option, ranks_option, steps_option
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 from profkit.shell import line_of, path_word
@@ -26,14 +28,14 @@ from profkit.shell import line_of, path_word
 DEFAULT_FOLDER = "profkit-nsys"
 
 
-@click.command("nsys", short_help="Record steady steps with Nsight Systems.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the reports ({DEFAULT_FOLDER}).")
-@click.option("--steps", type=click.IntRange(1), help="Steps recorded (5, or whole rounds of the loader's workers).")
+@click.command("nsys", cls=Command, short_help="Record steady steps with Nsight Systems.")
+@output_option("a folder, for the reports", default=DEFAULT_FOLDER, is_file=False)
+@steps_option("5, in whole rounds of the loader's workers")
 @click.option(
     "--also", default="", metavar="waits,python,...", help="What else to record; --also help lists the words."
 )
 @click.option("--trace", metavar="cuda-sw,nvtx", help="What nsys traces, passed on as --trace.")
-@click.option("--ranks", default="all", metavar="0,3|all", help="Ranks to record under torchrun or srun (all).")
+@ranks_option("all")
 @tool_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
 def command(

@@ -2,54 +2,107 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from profkit.cli.capture import DEFAULT_FOLDER, captured, folder_for, window_options
+from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import PLACE, Option, color_option, format_option, output_option, verbose_option
+from profkit.cli.shared.output import format_for, is_standard_output
 from profkit.errors import UsageError
 
+_FILE_SUFFIX: Final = re.compile(r"\.[A-Za-z]{2,8}")
+"""The end of a file's name, of any format, rather than of a folder's ("v1.2")."""
 
-@click.command("run", short_help="Profile a script and give the verdict.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Folder for the traces ({DEFAULT_FOLDER}).")
+
+@click.command("run", cls=Command, short_help="Profile a script and give the verdict.")
+@format_option("triage")
+@output_option("the report", is_file=False)
+@click.option(
+    "--folder",
+    cls=Option,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar=PLACE,
+    show_default=DEFAULT_FOLDER,
+    help="Keep the traces in this folder.",
+)
 @window_options
-@click.option("-v", "--verbose", is_flag=True, help="Also show every table: kernels, operators, calls, checks.")
+@verbose_option("every table (kernels, operators, calls, checks)")
+@color_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
 def command(
+    fmt: str | None,
     output: Path | None,
+    folder: Path | None,
     verbose: bool,
+    color: bool | None,
     command_line: tuple[str, ...],
     overwrite: bool,
     **chosen: Any,
 ) -> int:
     """Run COMMAND to its end, record a few of its training steps, and say where their time goes.
 
-    The report goes to standard output if that is a terminal, else to standard error: what is piped on is the script's.
-    The exit code is the command's own, 4 if that is 0 and nothing was recorded.
+    The report goes to -o, else to standard output if that is a terminal, else to standard error: what is piped on is
+    the script's. The exit code is the command's own, 4 if that is 0 and nothing was recorded.
 
     \b
-    Example:
+    Examples:
       profkit run --steps 10 -- python train.py
+      profkit run -o report.md -- python train.py      the report as a file, in the format of its suffix
+      profkit run -f json -o r.out -- python train.py  in the format named
     """
     if not command_line:
         raise UsageError("no command to run", hint="profkit run -- python train.py")
-    folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
-    done = captured(command_line, folder, {**chosen, "overwrite": overwrite})
+    report, place = _places(fmt, output, folder)
+    shown = _report_options(fmt, report, verbose=verbose, color=color)  # what is wrong with them is said before the run
+    kept = folder_for(place, overwrite=overwrite, is_strict=chosen["strict"], flag="--folder")
+    done = captured(command_line, kept, {**chosen, "overwrite": overwrite})
     if done.has_trace:
-        _triage(done.folder, verbose=verbose)
+        _triage(done.folder, shown, is_file=report is not None)
     return done.leave()
 
 
-def _triage(folder: Path, *, verbose: bool) -> None:
-    """Print the verdict, where it cannot get between what the script writes and who reads that."""
+def _places(fmt: str | None, output: Path | None, folder: Path | None) -> tuple[Path | None, Path | None]:
+    """Where the report goes, and the traces. `-o` once named the folder, and does where it names no kind of report."""
+    if output is None or fmt is not None or folder is not None:
+        return output, folder
+    from profkit.render import format_of
+
+    try:
+        format_of(output, "triage")
+    except UsageError:
+        if is_standard_output(output):
+            return output, folder
+        if _FILE_SUFFIX.fullmatch(output.suffix) and not output.is_dir():
+            raise
+        return None, output
+    return output, folder
+
+
+def _report_options(fmt: str | None, report: Path | None, *, verbose: bool, color: bool | None) -> list[str]:
+    """How `profkit triage` is asked for the report; raises UsageError for what it would refuse."""
+    name = format_for("triage", fmt, report)
+    if report is not None and not is_standard_output(report):
+        if report.is_dir():
+            raise UsageError(f"{report} is a folder", hint="name a file with -o, and the folder with --folder")
+        if not report.parent.is_dir():
+            raise UsageError(f"there is no folder {report.parent}", hint="create it first, or choose another with -o")
+    options = ["-f", name, *(["-o", str(report)] if report is not None else []), *(["-v"] if verbose else [])]
+    return options + ([] if color is None else ["--color" if color else "--no-color"])
+
+
+def _triage(folder: Path, options: list[str], *, is_file: bool) -> None:
+    """Give the verdict, where it cannot get between what the script writes and who reads that."""
     from profkit.cli import triage
 
-    arguments = [str(folder), *(["-v"] if verbose else [])]
-    with nullcontext() if sys.stdout.isatty() else redirect_stdout(sys.stderr):
-        triage.command.main(args=arguments, prog_name="profkit triage", standalone_mode=False)
+    is_apart = is_file or sys.stdout.isatty()
+    with nullcontext() if is_apart else redirect_stdout(sys.stderr):
+        triage.command.main(args=[*options, "--", str(folder)], prog_name="profkit triage", standalone_mode=False)
 
 
 command.allow_interspersed_args = False

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 import click
 
-from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
+from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import color_option, lenient_option, report_options, verbose_option, with_paths_option
+from profkit.cli.shared.output import Showing, format_for, show
+from profkit.cli.shared.percent import metric_option
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.model.documents.scaling import Held, ScalingReport
 
@@ -28,19 +31,21 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
         return float(match[1]) * _SIZES[match[2]]
 
 
-@click.command("scaling", short_help="Does the job scale, and is the baseline sound?")
+@click.command("scaling", cls=Command, short_help="Does the job scale, and is the baseline sound?")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="TABLE|DIRS...")
 @click.option(
     "--held",
     type=click.Choice(["strong", "weak"]),
+    metavar="KIND",
     help="What stays the same: work per step (strong) or per GPU (weak).",
 )
-@click.option("--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it.")
+@metric_option
 @click.option("--capacity", type=_Size(), metavar="16GB", help="Memory of one GPU, if no column has it.")
-@click.option("-f", "--format", "fmt", type=FormatChoice("scaling"), help="By default, from the suffix of -o.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
-@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
-@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+@report_options("scaling")
+@lenient_option
+@verbose_option(exposed=False)
+@with_paths_option
+@color_option
 def command(
     paths: tuple[str, ...],
     held: str | None,
@@ -48,6 +53,7 @@ def command(
     capacity: float | None,
     fmt: str | None,
     output: Path | None,
+    lenient: bool,
     with_paths: bool,
     color: bool | None,
 ) -> int:
@@ -65,28 +71,18 @@ def command(
       profkit scaling results.csv run2/ run8/              runs of the table, evidence of the traces
     """
     format_name = format_for("scaling", fmt, output)
-    report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity)
+    report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity, lenient=lenient)
     how = Showing(fmt=format_name, output=output, color=color, with_paths=with_paths)
     show("scaling", report, how, source=paths[0])
     return 0
 
 
 def _scaled(
-    paths: tuple[str, ...], *, held: Held | None, metric: str | None, capacity_bytes: float | None
+    paths: tuple[str, ...], *, held: Held | None, metric: str | None, capacity_bytes: float | None, lenient: bool
 ) -> ScalingReport:
-    from profkit.compare.scaling.study import scale
-    from profkit.compare.tables.result_tables import is_result_table, read_table
+    from profkit.compare.paths import scale_paths
 
-    named = [path for path in paths if is_result_table(Path(path))]
-    folders = [path for path in paths if path not in named]
-    tables = [read_table(path, metric=metric) for path in named]
-    traces = None
-    if folders:
-        from profkit.compare.captures.sides import read_side
-        from profkit.compare.scaling.traced import traced_table
-
-        with ReadingProgress() as progress:
-            side = read_side("runs", folders, progress=progress)
-        table, traces = traced_table(", ".join(folders), side.runs)
-        tables = tables or [table]
-    return scale(tables, held=held, capacity_bytes=capacity_bytes, traces=traces)
+    with ReadingProgress() as progress:
+        return scale_paths(
+            paths, held=held, metric=metric, capacity_bytes=capacity_bytes, lenient=lenient, progress=progress
+        )

@@ -6,11 +6,15 @@ import json
 
 import click
 
+from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import common_options
 
-@click.command("schema", short_help="The JSON Schema of a report.")
+
+@click.command("schema", cls=Command, short_help="The JSON Schema of a report.")
 @click.argument(
-    "name", type=click.Choice(["triage", "compare", "compare_kernels", "scaling", "kernels"]), default="triage"
+    "name", type=click.Choice(["triage", "where", "compare", "compare_kernels", "scaling", "kernels"]), default="triage"
 )
+@common_options
 def command(name: str) -> None:
     """Print the JSON Schema that `profkit NAME -f json` obeys; `compare_kernels`: compare, of ncu's profiles.
 

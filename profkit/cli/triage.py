@@ -14,8 +14,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from profkit.allocator import collector_paused
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
-from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
+from profkit.cli.shared.options import (
+    COUNT,
+    PLACE,
+    Option,
+    color_option,
+    lenient_option,
+    report_options,
+    verbose_option,
+    with_paths_option,
+)
+from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import UsageError, blamed
 from profkit.model.finding import Severity
@@ -34,35 +45,60 @@ _KEPT_BYTES = 32 * 2**20  # the most that glibc takes as a threshold of mmap
 _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, which come and go all the time, are smaller
 
 
-@click.command("triage", short_help="The verdict on one trace or several.")
+@click.command("triage", cls=Command, short_help="The verdict on one trace or several.")
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE]...")
-@click.option("-f", "--format", "fmt", type=FormatChoice("triage"), help="By default, from the suffix of -o.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
-@click.option("--steps", "step_text", metavar="A:B", help="Analyse only steps A to B-1, counted from 0.")
+@report_options("triage")
+@click.option(
+    "--step-range",
+    "step_text",
+    cls=Option,
+    old=("--steps",),
+    metavar="A:B",
+    help="Analyse only steps A to B-1, counted from 0.",
+)
 @click.option(
     "--command",
-    metavar="CMD",
-    help="Your command (python train.py ...), used in the next commands: one program and its arguments.",
+    metavar="COMMAND",
+    help="Name your command (python train.py ...) in the next commands: one program and its arguments.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice([s.value for s in Severity]),
-    help="Exit 1 if a finding has this severity or worse.",
+    metavar="SEVERITY",
+    help=f"Exit 1 if a finding is so severe or worse: {', '.join(s.value for s in Severity)}.",
 )
-@click.option("--lenient", is_flag=True, help="Analyse the intact part of a damaged file; the report says so.")
-@click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Worker processes; 0 chooses by size.")
+@lenient_option
+@click.option(
+    "-j",
+    "--jobs",
+    cls=Option,
+    type=click.IntRange(min=0),
+    default=0,
+    show_default="0, by size",
+    metavar=COUNT,
+    help="Read in so many processes.",
+)
 @click.option(
     "--cache",
+    cls=Option,
     type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Keep finished ranks here; else in ~/.cache/profkit, if there is much to read.",
+    metavar=PLACE,
+    show_default="~/.cache/profkit, if there is much to read",
+    help="Keep finished ranks in this folder.",
 )
 @click.option("--no-cache", is_flag=True, help="Neither keep finished ranks nor use kept ones.")
-@click.option("--strict", is_flag=True, help="Stop at the first source that cannot be read; else the report names it.")
+@click.option(
+    "--fail-fast",
+    "strict",
+    cls=Option,
+    old=("--strict",),
+    is_flag=True,
+    help="Stop at the first source that cannot be read; else the report names it.",
+)
 @click.option("--dask", metavar="ADDRESS", help="Read ranks on a distributed cluster (tcp://host:8786).")
-@click.option("-v", "--verbose", is_flag=True, help="Also show every table: kernels, operators, calls, checks.")
-@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
-@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+@verbose_option("every table (kernels, operators, calls, checks)")
+@with_paths_option
+@color_option
 def command(
     paths: tuple[str, ...],
     fmt: str | None,
@@ -93,9 +129,9 @@ def command(
       profkit triage trace.json.gz
       profkit triage trace.json.gz -v                      with all tables
       profkit triage trace.json.gz -f json | jq .verdict
-      profkit triage runs/ -o report.html                  all ranks of a job, as a page to mail and to open offline
+      profkit triage runs/ -o report.html                  all ranks of a job, as a page that opens offline
       profkit triage runs/ -o report.md                    as markdown for an issue
-      profkit triage 'runs/*rank*.json.gz' s3://b/run7/    globs and URLs (pip install 'profkit[remote]')
+      profkit triage 'runs/*rank*.json.gz' s3://b/run7/    globs; URLs (pip install 'profkit[remote]')
       profkit triage report.sqlite                         an nsys export: one rank per process
       profkit triage trace.json.gz report.sqlite           does nsys confirm what torch.profiler says?
       profkit triage trace.json.gz kernels.ncu-rep         what limits the kernels that the step goes to
@@ -165,7 +201,7 @@ def _parse_steps(text: str | None) -> tuple[int, int] | None:
         return None
     match = re.fullmatch(r"(\d*):(\d*)", text)
     if match is None:
-        raise UsageError(f"--steps {text!r} does not have the form A:B", hint="--steps 2:8 analyses steps 2 to 7")
+        raise UsageError(f"--step-range {text!r} is not of the form A:B", hint="--step-range 2:8 analyses steps 2 to 7")
     return int(match[1] or 0), int(match[2]) if match[2] else sys.maxsize
 
 

@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
-from profkit.cli.shared.output import FormatChoice, Showing, deliver, format_for, show
+from profkit.cli.shared.options import (
+    color_option,
+    format_option,
+    lenient_option,
+    output_option,
+    verbose_option,
+    with_paths_option,
+)
+from profkit.cli.shared.output import Showing, deliver, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import UnsupportedTraceError, UsageError
 from profkit.findings import KINDS
 
 if TYPE_CHECKING:
     from profkit.analyzers.code.tree import ModuleTree
+    from profkit.cli.shared.one_rank import OneRank
     from profkit.model.documents.where import PlacesOf, Where
+    from profkit.model.finding import Finding
     from profkit.pipeline import Analysed
 
 _FLAMES = (".speedscope.json", ".collapsed")
@@ -34,24 +45,22 @@ class _What(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(name) for name in KINDS if name.startswith(incomplete)]
 
 
-@click.command("where", short_help="The lines and modules of your code behind a finding or a kernel.")
+@click.command("where", cls=Command, short_help="The lines and modules of your code behind a finding or a kernel.")
 @click.argument("path", required=False, type=click.Path(allow_dash=True), metavar="[TRACE]")
 @click.argument("what", required=False, type=_What(), metavar="[FINDING|KERNEL|MODULE]")
-@click.option("-f", "--format", "fmt", type=FormatChoice("where"), help="By default, from the suffix of -o.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write it here; x.speedscope.json or x.collapsed: the host's time by stack, for a flame graph.",
-)
-@click.option("--lenient", is_flag=True, help="Read the intact part of a damaged file.")
-@click.option("--with-paths", is_flag=True, help="HTML: name folders and hosts too, which are else left out.")
-@click.option("--color/--no-color", default=None, help="Force or forbid colour (NO_COLOR is honoured).")
+@format_option("where")
+@output_option("the report; to x.speedscope.json or x.collapsed, the host's time by stack for a flame graph")
+@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Of several ranks, this one.")
+@lenient_option
+@verbose_option(exposed=False)
+@with_paths_option
+@color_option
 def command(
     path: str | None,
     what: str | None,
     fmt: str | None,
     output: Path | None,
+    rank: int | None,
     lenient: bool,
     with_paths: bool,
     color: bool | None,
@@ -60,7 +69,8 @@ def command(
 
     TRACE must hold Python stacks (profkit capture --stacks, or torch.profiler with with_stack=True). A kernel, an
     operator or a module is named by a part of its name. Without one: the places of every finding, and the modules with
-    their time. Without TRACE: the newest capture below this folder.
+    their time. Without TRACE: the newest capture below this folder. Of a folder with several ranks: the rank that the
+    others wait for, or the one that the verdict on all of them is from.
 
     torch.profiler records where a function begins, not the line that runs: "step() (train.py:60)" begins in line 60.
 
@@ -70,6 +80,7 @@ def command(
       profkit where trace.json.gz host.sync                which lines wait for the GPU
       profkit where trace.json.gz gemm                     which lines launch these kernels
       profkit where trace.json.gz 'Model/Block[*]'         what happens inside these modules
+      profkit where runs/ --rank 3                         of one of several ranks
       profkit where trace.json.gz -f json | jq '.modules[0]'
       profkit where trace.json.gz -o host.speedscope.json  the host's time for https://www.speedscope.app
     """
@@ -82,34 +93,48 @@ def command(
     if is_flame and (fmt or what):
         raise UsageError(f"{output} takes the stacks of the whole window", hint="leave out -f and what to look at")
     format_name = "" if is_flame else format_for("where", fmt, output)
-    analysed = _analysed(path, lenient=lenient)
+    from profkit.cli.shared.one_rank import one_rank
+
+    chosen = one_rank(path, rank, lenient=lenient)
+    analysed = _analysed(chosen, lenient=lenient)
     if is_flame:
         assert output is not None  # noqa: S101 - told by its name
         deliver(_flame(analysed, output, path), output)
         return 0
     how = Showing(fmt=format_name, output=output, color=color, with_paths=with_paths)
-    show("where", _about(analysed, what) if what else _all(analysed), how, source=path)
+    told = _about(analysed, chosen, what) if what else _all(analysed, chosen)
+    show("where", _of_rank(told, chosen, analysed), how, source=path)
     return 0
 
 
-def _analysed(path: str, *, lenient: bool) -> Analysed:
-    """The trace analysed; raises UnsupportedTraceError where it holds no stacks."""
+def _analysed(chosen: OneRank, *, lenient: bool) -> Analysed:
+    """The trace analysed; raises UnsupportedTraceError where it holds no stacks, UsageError if of another rank."""
     from profkit.analyzers.code.tree import HOW_TO_GET, NO_STACKS, no_stacks
-    from profkit.ingest.discover import find_sources
     from profkit.ingest.read import read_traces
     from profkit.pipeline import alone, analyse
 
-    sources = find_sources([path])
-    if len(sources) > 1:
-        raise UsageError(f"{path} holds {len(sources)} traces", hint=f"name one: profkit where {sources[0]}")
-    why = NO_STACKS
+    why, others = NO_STACKS, []
     with ReadingProgress() as progress:
-        for trace in read_traces(sources[0], lenient=lenient, progress=progress, again=True):
-            why = no_stacks(trace)
+        for trace in read_traces(chosen.source, lenient=lenient, progress=progress, again=True):
             told = alone(analyse(trace))
+            if chosen.n_ranks == 1 and chosen.rank not in (None, told.rank.rank):
+                others.append(told.rank.rank)
+                continue
             if told.facts.code is not None:
                 return told
-    raise UnsupportedTraceError(f"{sources[0]}: {why}", hint=HOW_TO_GET)
+            why, others = no_stacks(trace), []
+    if others:
+        said = f"is of rank {others[0]}" if others[0] is not None else "does not say its rank"
+        raise UsageError(f"{chosen.source} {said}", hint="leave out --rank")
+    raise UnsupportedTraceError(f"{chosen.source}: {why}", hint=HOW_TO_GET)
+
+
+def _of_rank(told: Where, chosen: OneRank, analysed: Analysed) -> Where:
+    """The same with which rank it is of, and why."""
+    from msgspec.structs import replace
+
+    rank = analysed.rank.rank if chosen.n_ranks == 1 else chosen.rank
+    return replace(told, rank=rank, n_ranks=chosen.n_ranks, chosen=chosen.chosen)
 
 
 def _flame(analysed: Analysed, output: Path, path: str) -> str:
@@ -122,10 +147,10 @@ def _flame(analysed: Analysed, output: Path, path: str) -> str:
     return collapsed(stacks) if output.name.endswith(".collapsed") else speedscope(stacks, Path(path).name)
 
 
-def _all(analysed: Analysed) -> Where:
+def _all(analysed: Analysed, chosen: OneRank) -> Where:
     """The places of every finding and the module tree."""
     from profkit.analyzers.code.tree import ModuleTree, tree_table
-    from profkit.model.documents.where import PlacesOf, Where
+    from profkit.model.documents.where import Where
 
     facts = analysed.facts
     measured = analysed.results.get("code")
@@ -135,11 +160,7 @@ def _all(analysed: Analysed) -> Where:
         window_ns=facts.window_ns,
         n_steps=facts.n_steps,
         subjects=(
-            *(
-                PlacesOf(kind="finding", name=one.id, title=one.title, share=one.fraction, ns=0, places=one.places)
-                for one in analysed.rank.findings
-                if one.places
-            ),
+            *(_of_finding(one) for one in (*chosen.findings, *analysed.rank.findings) if one.places),
             *(() if tree is None else _work(tree)),
         ),
         modules=() if tree is None else tree.uses,
@@ -159,18 +180,23 @@ def _work(tree: ModuleTree) -> tuple[PlacesOf, ...]:
     return (PlacesOf(kind="work", name=name, title="", share=share, ns=tree.work_ns, places=tree.places[:5]),)
 
 
-def _about(analysed: Analysed, what: str) -> Where:
+def _of_finding(one: Finding) -> PlacesOf:
+    from profkit.model.documents.where import PlacesOf
+
+    return PlacesOf(kind="finding", name=one.id, title=one.title, share=one.fraction, ns=0, places=one.places)
+
+
+def _about(analysed: Analysed, chosen: OneRank, what: str) -> Where:
     """The places of one thing; raises UsageError where the trace has nothing of that name."""
-    from profkit.model.documents.where import PlacesOf, Where
+    from profkit.model.documents.where import Where
 
     facts = analysed.facts
-    found = next((one for one in analysed.rank.findings if one.id == what), None)
+    findings = (*chosen.findings, *analysed.rank.findings)
+    found = next((one for one in findings if one.id == what), None)
     if found is not None:
-        one = PlacesOf(
-            kind="finding", name=found.id, title=found.title, share=found.fraction, ns=0, places=found.places
-        )
+        one = _of_finding(found)
     elif what in KINDS:
-        known = ", ".join(finding.id for finding in analysed.rank.findings) or "nothing"
+        known = ", ".join(finding.id for finding in findings) or "nothing"
         raise UsageError(f"the trace shows no {what}", hint=f"it shows {known}")
     else:
         one = _of_name(analysed, what)

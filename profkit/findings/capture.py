@@ -194,7 +194,7 @@ QUALITY: Final = FindingKind(
     ),
     proof="Record again as below: the check passes, and the verdict stays or changes.",
     fixes=(
-        "profkit capture --baseline 10 --warmup 5 --steps 12 -- python train.py",
+        "profkit capture --unprofiled-steps 10 --warmup-steps 5 --steps 12 -- python train.py",
         "or paste this into the training script:\n" + _RECAPTURE,
     ),
 )

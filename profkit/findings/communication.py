@@ -20,6 +20,9 @@ SMALL_MESSAGE: Final = Threshold(
 _HEADLINE: Final = Threshold(0.5, "from {} of the step on, it is named before a late rank", "chosen")
 _SPLIT: Final = Supersedes("comm.exposed", Way.SAID_ONCE, 0)  # where all ranks are here, waiting and transfer are known
 
+DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
+"""DistributedDataParallel's `bucket_cap_mb` where nobody sets it."""
+
 EXPOSED: Final = FindingKind(
     id="comm.exposed",
     title="communication is not hidden under compute",
@@ -146,4 +149,42 @@ EXTRA: Final = FindingKind(
     lookalikes=("an intentional reduction of the loss: do it less often", "SyncBatchNorm, which reduces in forward"),
     proof="Leave the call out: bytes and time must fall together.",
     fixes=("defer it, fuse it with others, or do it every n-th step",),
+)
+
+BUCKETS: Final = FindingKind(
+    id="comm.buckets",
+    title="DDP's gradient buckets do not fit",
+    is_about_work=True,
+    meaning="DistributedDataParallel reduces gradients in buckets while the backward pass goes on. Small buckets each pay the latency of a message. Of a large one the all-reduce begins only when its last gradient is there: where one bucket holds most of the gradients, that is when the backward pass is over, and nothing hides it.",
+    measured="All-reduces that are asked for where autograd accumulates a gradient, in a job with DistributedDataParallel, with their sizes. Small ones cost what they take longer than their bytes at the rate of this trace's own large buckets, as far as no compute runs beside them: the median of them, times how many they are. A last bucket costs what the step with the least of it has of it without compute beside it, less a last piece, which stays.",
+    thresholds={
+        "window": Threshold(0.05, "fires at {} of the window", "docs/sources.md, rule 5"),
+        "many": Threshold(
+            8,
+            "small buckets are {} or more in a step",
+            "chosen: DDP's default size leaves two or three small ones",
+            "",
+        ),
+        "small": Threshold(0.25, "they have {} of the largest one's bytes or less", "chosen"),
+        "slow": Threshold(
+            0.5, "and reach {} of the large ones' rate or less", "chosen: half of the time is not transfer"
+        ),
+        "most": Threshold(0.5, "a last bucket holds {} of the step's bytes or more", "chosen"),
+    },
+    notes=(
+        "a last bucket that moves less than 1 GB/s is not judged: it may wait for a peer",
+        "buckets that are all equally small have nothing to be judged by, and are not",
+    ),
+    lookalikes=(
+        "a late peer: all buckets of the ranks that wait take longer; triage all ranks",
+        "one tensor with most of the bytes (an embedding): DDP does not split it",
+        "find_unused_parameters=True reduces one more small tensor in every step",
+    ),
+    proof="Set bucket_cap_mb to another value and record again: communication without compute beside it becomes shorter by about the time shown.",
+    fixes=(
+        "bucket_cap_mb=25, the default, or larger",
+        "a smaller bucket_cap_mb where one bucket holds most of the gradients",
+        "gradient_as_bucket_view=True spares the copies into buckets and out of them",
+        "find_unused_parameters=False where all parameters are used",
+    ),
 )

@@ -37,7 +37,7 @@ CONFIRMED: Final = FindingKind(
     },
     lookalikes=(
         (
-            "both tools add their own cost to each launch, which can make both verdicts overhead-bound; steps timed without a profiler (profkit capture --baseline 10) show this"
+            "both tools add their own cost to each launch, which can make both verdicts overhead-bound; steps timed without a profiler (profkit capture --unprofiled-steps 10) show this"
         ),
     ),
     proof="the experiment of the confirmed finding: profkit explain with its id prints it",
@@ -65,7 +65,7 @@ OVERTURNED: Final = FindingKind(
     lookalikes=(
         ("another machine, another load, other settings in the second run: the kernels are the same, the host is not"),
     ),
-    proof="Time steps without any profiler (profkit capture --baseline 10): the tool whose steps are closer is right.",
+    proof="Time steps without any profiler (profkit capture --unprofiled-steps 10): the tool whose steps are closer is right.",
     fixes=("record as few steps as possible with the disturbing tool, without shapes, stacks and memory",),
 )
 

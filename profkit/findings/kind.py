@@ -17,6 +17,24 @@ CONTAINED: Final = 0.8
 """Share of a finding's time inside another cause, from which it is not said twice (docs/sources.md, rule 22)."""
 
 
+VERDICTS: Final[Mapping[Bottleneck, str]] = {
+    Bottleneck.DATA: "The device waits for the DataLoader and has nothing else to do.",
+    Bottleneck.COPY: "The device waits for copies to or from it that no compute hides.",
+    Bottleneck.SYNC: "The host calls something that waits for the device, which then has no work left.",
+    Bottleneck.OVERHEAD: "The host (Python, dispatcher, driver) cannot launch work as fast as the device does it.",
+    Bottleneck.KERNEL: "The device computes most of the time: the work itself takes the step. It is called healthy where"
+    " nothing is worth a change before the algorithm.",
+    Bottleneck.COMM: "The device waits for collectives that no compute hides. One rank's trace cannot say which rank is"
+    " late.",
+    Bottleneck.STRAGGLER: "The other ranks wait for one that is late, or now for one and now for another with more"
+    " tokens. It takes the traces of all ranks.",
+    Bottleneck.MEMORY: "The allocator calls the driver inside the steps.",
+    Bottleneck.INCONCLUSIVE: "This trace cannot tell what limits the step. The next command of the report is the capture"
+    " that can.",
+}
+"""What each verdict means, as `profkit explain` prints it."""
+
+
 class Threshold(msgspec.Struct, frozen=True):
     """One limit of a finding: judges compare with `value`, `profkit explain` prints it inside `says`."""
 

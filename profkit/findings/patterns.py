@@ -61,6 +61,33 @@ RECOMPILE: Final = FindingKind(
     ),
 )
 
+GRAPH_BREAKS: Final = FindingKind(
+    id="host.graph_breaks",
+    title="torch.compile's graph is broken into pieces",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="graph breaks",
+    supersedes=_IS_THE_HOSTS,
+    meaning="Where torch.compile meets a call that it cannot trace (print, .item(), a C extension) or a branch on a tensor's value, the graph ends. Python runs the call, then checks the guards of the next piece and enters it. Nothing is fused across the break.",
+    measured="A compiled function's range inside that of another one, on the threads of the step: what goes on behind a break. From the last work before it to the first work in it, without breaks at which something is compiled: on a GPU, the idle time counts; on a CPU, all of it.",
+    thresholds={"window": _WORTH},
+    notes=(
+        "what fusion across the break would save is not in the time shown",
+        "a function that torch.compile gives up on as a whole leaves no range, and is not seen",
+    ),
+    lookalikes=(
+        "layers that are compiled one by one: their ranges stand side by side, and that is no break",
+        "a break between the model and its loss, or at a checkpoint, costs little",
+    ),
+    proof="torch.compile(fullgraph=True) raises an error at the first break. Move that line out of the model: the break is gone, and the step shorter by about its part of the time shown.",
+    fixes=(
+        "TORCH_LOGS=graph_breaks names the line of each break: move prints and .item() out of the compiled function",
+        "torch.where in place of a branch on a tensor's value",
+        "fullgraph=True, so that a new break is an error",
+        "torch.compiler.disable around a call that must stay, at the model's edge",
+    ),
+)
+
 OPTIMIZER_LOOP: Final = FindingKind(
     id="host.optimizer_loop",
     title="the optimizer works through its parameters one by one",
@@ -92,9 +119,12 @@ CONTENTION: Final = FindingKind(
     title="the training thread waits for a core",
     is_about_work=True,
     meaning="More threads want to run than there are cores: loader workers, the thread pools of all ranks of the machine, other jobs. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
-    measured="profkit capture reads what the Linux scheduler counts for the training thread (schedstat): the time that it was ready and waited, over the recorded steps. Time that the container's quota takes is part of it.",
+    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the recorded time", "chosen: the severity medium"),
+        "crowding": Threshold(
+            1, "names OMP_NUM_THREADS with more than {} thread for operators to a core", "chosen", ""
+        ),
     },
     notes=("it is never the verdict: all that the step does takes longer by it, in proportion",),
     lookalikes=("a core shared by hyper-threads is slower, and nobody waits",),
@@ -103,6 +133,34 @@ CONTENTION: Final = FindingKind(
         "no more threads than cores: OMP_NUM_THREADS x ranks + loader workers",
         "pin each rank to cores of its own (torchrun --numa-binding, taskset, numactl)",
         "a larger CPU quota of the container",
+    ),
+)
+
+THROTTLED: Final = FindingKind(
+    id="clock.throttled",
+    title="the device lowers its clock",
+    is_about_work=True,
+    meaning="A GPU lowers its clock where it is too hot, where its board asks for it, or to stay within its power limit; a CPU where it is too hot. Work that computes takes longer in proportion, work that waits for memory hardly. In a job of several ranks all wait for the slowest device.",
+    measured="profkit capture asks nvidia-smi ten times a second for the clock of the multiprocessors, the driver's own reasons for a lower one, temperature and power; of a CPU it reads Linux' cpufreq, and the time that the package was throttled. Samples in the recorded steps count, those of an idle GPU do not. The share is that of the clock that was held back, of the compute.",
+    thresholds={
+        "window": Threshold(0.05, "fires where it costs {} of the window at most", "chosen: the severity medium"),
+        "samples": Threshold(5, "{} samples or more are needed", "chosen: half a second", ""),
+    },
+    notes=(
+        "it is never the verdict: all that the device computes takes longer by it, in proportion",
+        "a power limit that is the board's default is no finding: products of large matrices reach it on a healthy board",
+    ),
+    lookalikes=(
+        "clocks that were set (nvidia-smi -lgc, application clocks): that is no throttling and is not said",
+        "kernels that wait for memory: they take as long at a lower clock",
+    ),
+    proof="Lower the power limit on purpose (nvidia-smi -pl, as root): if kernels become longer in proportion to the clock, the clock is what limits them.",
+    proof_on_cpu="Limit the clock on purpose (cpupower frequency-set --max, as root): if operators become longer in proportion, the clock is what limits them.",
+    fixes=(
+        "better cooling: airflow, fans, a cooler inlet, fewer boards side by side",
+        "check the board's power supply and cables: a power brake comes from outside the chip",
+        "raise the power limit back to the board's default (nvidia-smi -pl, as root)",
+        "give the job another device, where only one of them is slow",
     ),
 )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from glob import glob
+from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Final
 
-from profkit.errors import TraceNotFoundError
+from profkit.errors import TraceNotFoundError, UsageError
 from profkit.files import is_plain_file
 from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.sources import SUFFIXES, TRACE_SUFFIXES
@@ -102,3 +103,20 @@ def _in_folder(folder: Path) -> list[str]:
 def _is_exported(path: Path) -> bool:
     """Whether a path is an nsys report whose export lies beside it, as `nsys profile --export=sqlite` leaves them."""
     return path.suffix == ".nsys-rep" and path.with_suffix(".sqlite").is_file()
+
+
+def path_texts(paths: object, call: str) -> list[str]:
+    """The paths as texts, of one or of several; raises UsageError for what names no file. `call`: who asks."""
+    several = [paths] if isinstance(paths, (str, PathLike)) else paths
+    if isinstance(several, (bytes, bytearray)) or not isinstance(several, Iterable):
+        hint = f'{call}("trace.json.gz")'
+        raise UsageError(f"{call} takes a path or several, not {type(paths).__name__}", hint=hint)
+    named = [fspath(one) if isinstance(one, (str, PathLike)) else one for one in several]
+    texts = [one for one in named if isinstance(one, str)]
+    other = next((one for one in named if not isinstance(one, str)), None)
+    if other is not None:
+        hint = f'{call}(["rank0.json", "rank1.json"])'
+        raise UsageError(f"{call} takes paths, not {type(other).__name__}", hint=hint)
+    if not texts:
+        raise UsageError(f"{call} was given no path", hint=f'{call}("trace.json.gz")')
+    return texts

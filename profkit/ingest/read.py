@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,7 @@ _SECOND: Final = ".places.json.gz"
 
 @each_blamed("reading it")
 def read_traces(
-    source: str,
+    source: str | PathLike[str],
     *,
     lenient: bool = False,
     jobs: int = 1,
@@ -37,9 +38,12 @@ def read_traces(
 ) -> Iterator[Trace]:
     """The traces of a source, in the order of ranks; raises TraceError and MissingCapabilityError.
 
+        [trace.meta.rank for trace in profkit.read_traces("nsys.sqlite")]
+
     `lenient`, `jobs` and `meanwhile` are for JSON (see `read_trace`). An nsys report is exported first, into a
     temporary folder, where nsys is there. `again` reads what a capture recorded once more beside it (`Trace.again`).
     """
+    source = fspath(source)
     how = How(source=source, lenient=lenient, jobs=jobs, progress=progress, meanwhile=meanwhile)
     if is_url(source):
         yield from _read_remote(source, how)

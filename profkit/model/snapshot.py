@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
+
+
+class MemoryPhase(StrEnum):
+    """What ran when memory was allocated, as the innermost frame that tells it says, in the order of reports."""
+
+    MODEL = "model"
+    """Modules being made or moved to the device: parameters and buffers."""
+    FORWARD = "forward"
+    """Calls of modules: activations."""
+    BACKWARD = "backward"
+    """Gradients, of parameters and in between."""
+    OPTIMIZER = "optimizer"
+    """Its state."""
+    OTHER = "other"
+    """Other Python code."""
+    UNKNOWN = "unknown"
+    """No stack that tells, or before the history began."""
+
+
+class MemoryShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory allocated in one phase."""
+
+    phase: MemoryPhase
+    n: int | None
+    """Blocks; None where not all are known."""
+    n_bytes: int
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +56,8 @@ class SnapshotPeak(msgspec.Struct, frozen=True, kw_only=True):
     """What was allocated before the history began."""
     holdings: tuple[Holding, ...]
     """What holds the rest, the largest first."""
+    phases: tuple[MemoryShare, ...]
+    """In which phase all of `n_bytes` was allocated."""
 
 
 class SnapshotDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +82,8 @@ class SnapshotDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The largest free block."""
     holdings: tuple[Holding, ...]
     """What holds `allocated_bytes`, the largest first."""
+    phases: tuple[MemoryShare, ...]
+    """In which phase `allocated_bytes` were allocated."""
     largest: tuple[Holding, ...]
     """The largest single blocks."""
     peak: SnapshotPeak | None

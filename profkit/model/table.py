@@ -49,7 +49,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**{name: np.empty(0, dtypes.get(name, np.int64)) for name in cls.__struct_fields__})
 
     def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame (pandas is imported here, not before)."""
+        """The columns as a pandas DataFrame, imported only here; names are codes, which `Trace.to_pandas` decodes."""
         import pandas as pd
 
         return pd.DataFrame(

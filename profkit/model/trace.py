@@ -7,8 +7,8 @@ trace does not say), rows of every table are sorted by `start_ns`, strings are c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
-from typing import Any, Final
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct
 from profkit.model.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 I32 = NDArray[np.int32]
 I8 = NDArray[np.int8]
@@ -108,6 +111,17 @@ class CpuOps(Table, frozen=True, kw_only=True):
     sequence: I64
     forward_thread: I64
     signature: I32
+
+
+class ShapesDoubt(StrEnum):
+    """Why the timed steps may not have had the shapes of the later ones."""
+
+    COUNTS = "counts"
+    """The script told other counts of tokens or samples."""
+    LAUNCHES = "launches"
+    """Kernels, grids or copies differ from step to step."""
+    TIMES = "times"
+    """On a CPU products take much longer in one step than in another."""
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -317,14 +331,19 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = ""
     torch_version: str | None = None
     has_stacks: bool = False
+    frames_have_lines: bool = False
+    """Whether the numbers in names of Python frames are lines that run, not those where functions begin."""
     has_shapes: bool = False
     has_memory: bool = False
     unprofiled_step_ns: int | None = None
     profiled_step_ns: int | None = None
     """The mean step before and during the recording, by the clock of the capture."""
     scheduling: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, `cores` and
-    `threads`."""
+    """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, switches,
+    and what it had to share: `cores`, `threads`, `ranks`."""
+    clocks: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Samples of the device's clock over the recorded steps, as `profkit capture` took them, in short: `n` of them,
+    clocks in MHz, how many were held back for which reason, mW, degrees."""
     devices: tuple[Device, ...] = ()
     categories: Mapping[str, int] = msgspec.field(default_factory=dict)
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -363,6 +382,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     shapes_carried: float | None = None
     """Of the operators in steps that take arguments, the share whose `signature` is that of the same operator of
     `again`, 0-1; None where the arguments, if any are known, were recorded with the operators."""
+    shapes_doubt: ShapesDoubt | None = None
+    """What speaks against these, where none of them is left."""
     again: Trace | None = None
     """Steps of the same process that its capture recorded once more, with Python stacks: places in code, no times."""
 
@@ -375,6 +396,16 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def window_duration_ns(self) -> int:
         """Length of the window under analysis."""
         return self.window_ns[1] - self.window_ns[0]
+
+    def to_pandas(self, table: str = "gpu") -> pd.DataFrame:
+        """A table ("gpu", "ops", "calls", "steps", ...; see `model.frames.TABLES`) as a DataFrame that can be read.
+
+        Names, kinds, threads and shapes are decoded, `duration_ns` and `step` are added, and what the trace does not
+        say is absent. Raises UsageError for another name.
+        """
+        from profkit.model.frames import frame_of
+
+        return frame_of(self, table)
 
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""

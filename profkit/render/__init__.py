@@ -17,7 +17,7 @@ from profkit.errors import UsageError
 
 DOCUMENTS: Final = ("triage", "where", "compare", "compare_kernels", "scaling", "kernels", "bench")
 """What profkit prints. A format renders those for which its folder has a file."""
-_NO_FORMATS: Final = ("words",)
+_NO_FORMATS: Final = ("words", "notebook")
 _DEFAULT: Final = "terminal"
 
 

@@ -7,14 +7,15 @@ script told, kernels that differ from step to step, on a CPU products that take 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of, rows_by_value
-from profkit.model.trace import I32, Kind, Signature, Trace
+from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of, rows_by_value
+from profkit.model.trace import I32, Kind, ShapesDoubt, Signature, Trace
 from profkit.roof.formulas import PRODUCTS
 from profkit.timeline.code import Match, match_ops
 from profkit.timeline.host import enclosing_op, parent_rows
@@ -39,9 +40,10 @@ def with_shapes(trace: Trace, match: Match | None) -> Trace:
     code = _codes(other)
     agreed = np.where(_is_agreed(other, code, match), code, -1).astype(np.int32)
     signature = _both(agreed, match.first, match.last)
-    signature[_told_otherwise(trace, match)] = -1
-    varies = _varying_launches(trace, match) if trace.device_indices else _varying_times(trace, match, signature)
-    signature[varies] = -1
+    doubt = None
+    for reason, unlike in _unlike(trace, match, signature):
+        doubt = reason if (signature >= 0).any() and unlike[signature >= 0].all() else doubt
+        signature[unlike] = -1
     without = int((code[match.rows[match.rows >= 0]] < 0).sum())
     wanted, n_known = match.n_in_steps - without, int((signature >= 0).sum())
     return replace(
@@ -49,7 +51,18 @@ def with_shapes(trace: Trace, match: Match | None) -> Trace:
         ops=replace(trace.ops, signature=signature),
         signatures=other.signatures if n_known else (),
         shapes_carried=n_known / wanted if wanted else 0.0,
+        shapes_doubt=doubt,
     )
+
+
+def _unlike(trace: Trace, match: Match, signature: I32) -> Iterator[tuple[ShapesDoubt, NDArray[np.bool_]]]:
+    """Signs that operators had other shapes than later, each with those operators; looked at one after the other."""
+    assert trace.again is not None  # noqa: S101 - there is a match
+    yield ShapesDoubt.COUNTS, _told_otherwise(trace, match)
+    if trace.device_indices:
+        yield ShapesDoubt.LAUNCHES, _varying_launches(trace, match)
+    elif not _is_told_equal(trace, trace.again):
+        yield ShapesDoubt.TIMES, _varying_times(trace, match, signature)
 
 
 def _codes(trace: Trace) -> I32:
@@ -109,6 +122,17 @@ def _told_otherwise(trace: Trace, match: Match) -> NDArray[np.bool_]:
     return differs[step_of(trace.ops.start_ns, trace.steps)]
 
 
+def _is_told_equal(trace: Trace, other: Trace) -> bool:
+    """Whether the script told one count of samples and one of tokens for all steps of both windows.
+
+    Only both together tell the size of a batch: as many samples may be longer, as many tokens in fewer samples.
+    """
+    counts = [told(one) for one in (trace, other)]
+    every = {name: np.concatenate([one[name] for one in counts]) for name in ("samples", "tokens", "padded_tokens")}
+    one = {name: bool(values.size and values[0] > 0 and (values == values[0]).all()) for name, values in every.items()}
+    return one["samples"] and (one["padded_tokens"] or (one["tokens"] and not every["padded_tokens"].any()))
+
+
 def _varying_launches(trace: Trace, match: Match) -> NDArray[np.bool_]:
     """The operators that launch other kernels, grids or copies in one step than in another; all, where many do."""
     gpu, calls = trace.gpu, trace.calls
@@ -125,10 +149,10 @@ def _varying_launches(trace: Trace, match: Match) -> NDArray[np.bool_]:
     known = known[np.argsort(match.rows[known], kind="stable")]
     same_op = match.rows[known][1:] == match.rows[known][:-1]
     changes = same_op & (launched[known][1:] != launched[known][:-1])
-    varying = np.unique(match.rows[known][1:][changes])
+    varying = distinct(match.rows[known][1:][changes])
     if not varying.size:
         return np.zeros(len(trace.ops), np.bool_)
-    if varying.size > _FEW * np.unique(match.rows[known][launched[known] != 0]).size:
+    if varying.size > _FEW * distinct(match.rows[known][launched[known] != 0]).size:
         return np.ones(len(trace.ops), np.bool_)
     return _with_parents(trace, np.isin(match.rows, varying))
 
@@ -137,7 +161,7 @@ def _with_parents(trace: Trace, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """These operators and all around them."""
     parent, at = parent_rows(trace.ops), np.flatnonzero(chosen)
     while at.size:
-        above = np.unique(parent[at])
+        above = distinct(parent[at])
         at = above[above >= 0]
         at = at[~chosen[at]]
         chosen[at] = True

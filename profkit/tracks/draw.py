@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from profkit.analyzers.roof import Distance
+from typing import TYPE_CHECKING
+
 from profkit.model.documents.tracks import Tracks
 from profkit.pipeline import Analysed
 from profkit.tracks.curves import curves_of
@@ -12,6 +13,9 @@ from profkit.tracks.room import ROOM, in_room
 from profkit.tracks.rows import rows_of
 from profkit.tracks.work import work_of
 
+if TYPE_CHECKING:
+    from profkit.analyzers.roof.distance import Distance
+
 
 def tracks_of(analysed: Analysed, *, room: int = ROOM) -> Tracks:
     """What can be drawn of one rank, with about `room` intervals at most."""
@@ -19,8 +23,7 @@ def tracks_of(analysed: Analysed, *, room: int = ROOM) -> Tracks:
     names = Names(trace)
     rows = in_room(rows_of(facts, names), room)
     work, n_work = work_of(facts, names)
-    distance = analysed.results.get("roof")
-    peak_flops, peak_bytes = _peaks(distance if isinstance(distance, Distance) else None)
+    peak_flops, peak_bytes = _peaks(analysed.results.get("roof"))
     return Tracks(
         source=trace.meta.source,
         rank=analysed.rank.rank,

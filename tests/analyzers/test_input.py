@@ -6,6 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.input import ONCE, InputWaits, judge, measure
+from profkit.model.code import OF_WORKERS, PlaceShare
+from profkit.model.finding import Finding, Severity
+from profkit.pipeline import analyse
+from profkit.render.words.places import place_line, place_sentence
 from profkit.testing import span, trace_of
 from profkit.timeline import Facts
 from profkit.timeline.code.loaders import LoaderCode, loader_code
@@ -116,3 +120,54 @@ def test_only_of_workers_it_is_said_what_they_run() -> None:
     ]
     assert "do not keep up: they run Images.__getitem__() (app/data.py:12)" in said[0]
     assert "Images" not in said[1]
+
+
+DECODED = {"file": "app/data.py", "function": "__getitem__", "defined": 12, "line": 17, "text": "image = decode(path)",
+           "call": "", "ns": 84_000_000, "n_looks": 42}  # fmt: skip
+READ = {**DECODED, "line": 14, "text": "", "call": "open_image()", "ns": 15_500_000, "n_looks": 8}
+SEEN = {"fetch_ns": 101_000_000, "seen_ns": 10**8, "n_workers": 2, "n_batches": 4, "n_looks": 50,
+        "lines": [READ, {**DECODED, "line": 13, "ns": 400_000, "n_looks": 1}, DECODED]}  # fmt: skip
+
+
+def starved(process: str = "MultiProcessingDataLoader", **told: object) -> tuple[PlaceShare, ...]:
+    """The places of a step that waits for a loader, with frames of the thread that waits."""
+    job = Job()
+    for start in job.starts:
+        job.host("train.py(9): <module>", start, start + 999, "python_function")
+        job.host(f"enumerate(DataLoader)#_{process}Iter.__next__", start, start + 500, "user_annotation")
+        job.work("gemm_bf16", start + 510, start + 990)
+    metadata = {"profkit_loaders": [{"n_workers": 2, "dataset": IMAGES}], **told}
+    trace = job.trace()
+    trace = replace(trace, meta=replace(trace.meta, metadata=metadata))
+    return next(one for one in analyse(trace).rank.findings if one.id == "input.starved").places
+
+
+def test_the_lines_that_workers_spend_their_time_on_come_before_the_one_that_waits() -> None:
+    first, second, waits = starved(profkit_worker_lines=SEEN)
+    assert first.place.name == "app/data.py:17 in __getitem__()"
+    assert (first.share, first.of, first.ns, first.count) == (0.84, OF_WORKERS, 84_000_000, 42)
+    assert second.place.words == "app/data.py:14 in __getitem__() calling open_image()"
+    assert (waits.place.function, waits.of) == ("<module>", "")
+    given = {"severity": Severity.HIGH, "confidence": 1, "recoverable_ns": 0, "fraction": 0.5, "fix": ""}
+    evidence = judge(waiting())[0].evidence
+    finding = Finding(id="input.starved", title="", evidence=evidence, places=(first, waits), **given)
+    assert place_sentence(finding) == (
+        "84.0 % of the loader workers' time is in app/data.py:17 in __getitem__(): image = decode(path)"
+    )
+    assert place_line(waits).startswith("100.0 %  train.py")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{}, {"profkit_worker_lines": 7}, {"profkit_worker_lines": {**SEEN, "n_looks": 19}},
+     {"profkit_worker_lines": {**SEEN, "seen_ns": True}}, {"profkit_worker_lines": {**SEEN, "lines": [7, {}]}},
+     {"profkit_worker_lines": {**SEEN, "lines": [{**DECODED, "line": "x"}, {**DECODED, "file": None}]}},
+     {"profkit_worker_lines": SEEN, "profkit_loaders": [{"n_workers": 1}, {"n_workers": 1}]}],
+    ids=["no capture", "no lines", "few looks", "no time", "no line", "no texts", "two loaders"],
+)  # fmt: skip
+def test_of_workers_that_nobody_looked_at_enough_no_line_is_told(told: dict[str, object]) -> None:
+    assert [one.place.function for one in starved(**told)] == ["<module>"]
+
+
+def test_lines_of_workers_are_no_cause_of_a_wait_for_a_loader_without_them() -> None:
+    assert [one.of for one in starved("SingleProcessDataLoader", profkit_worker_lines=SEEN)] == [""]

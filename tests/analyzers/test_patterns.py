@@ -349,3 +349,192 @@ def test_a_thread_that_waits_for_a_core() -> None:
 )
 def test_a_thread_with_a_core_and_captures_that_do_not_say(told: dict[str, Any]) -> None:
     assert scheduled(**told) is None
+
+
+WAITS = {"span_ns": 1000, "run_ns": 600, "wait_ns": 300}
+
+
+def test_switches_are_said_beside_the_wait() -> None:
+    one = scheduled(**WAITS, voluntary_switches=1, involuntary_switches=1240)
+    assert "took the core from it 1,240 times (involuntary" in one.evidence[1].statement
+    assert "it gave the core up once" in one.evidence[1].statement
+    nobody_counts = scheduled(**WAITS, voluntary_switches=0, involuntary_switches=0)
+    assert [each.metric for each in nobody_counts.evidence] == ["scheduling.wait_ns"]
+
+
+@pytest.mark.parametrize(
+    ("told", "fix", "said"),
+    [
+        (
+            {"cores": 8, "threads": 16, "ranks": 4},
+            "set OMP_NUM_THREADS=2: 4 ranks share 8 cores",
+            "4 ranks share 8 cores, and operators of each run on up to 16 threads",
+        ),
+        (
+            {"cores": 64, "threads": 64, "quota_millicores": 2500},
+            "set OMP_NUM_THREADS=2: the process has 2.5 cores",
+            "operators run on up to 64 threads for the 2.5 cores of its container's CPU quota",
+        ),
+        ({"cores": 2, "threads": 3, "ranks": 4}, "set OMP_NUM_THREADS=1: 4 ranks share 2 cores", ""),
+        (
+            {"cores": 8, "threads": 2, "ranks": 4},
+            "no more threads than cores",
+            "",
+        ),
+        ({"cores": 8, "threads": 8, "quota_millicores": 0}, "no more threads than cores", ""),
+    ],
+)
+def test_more_threads_than_cores_are_named_with_the_number_that_fits(told: dict[str, int], fix: str, said: str) -> None:
+    one = scheduled(**WAITS, **told)
+    assert one.fix.startswith(fix)
+    assert any(said in each.statement for each in one.evidence)
+    is_crowded = "scheduling.threads_per_core" in [each.metric for each in one.evidence]
+    assert is_crowded == fix.startswith("set OMP")
+
+
+def test_many_threads_that_nobody_waits_for_are_fine() -> None:
+    assert scheduled(span_ns=1000, run_ns=990, wait_ns=9, cores=2, threads=32, ranks=4) is None
+
+
+def clocked(rows: list[Row], **told: Any) -> Any:
+    """The finding about clocks in a capture that says this."""
+    rank, _ = triage_trace(trace_of(rows, profkit_clocks=told))
+    return next((one for one in rank.findings if one.id == "clock.throttled"), None)
+
+
+HELD = {"n": 20, "mhz": 1500, "held_mhz": 1386, "highest_mhz": 1980, "temperature_c": 91}
+LIMITS = {"power_mw": 498_000, "limit_mw": 500_000, "default_limit_mw": 700_000}
+
+
+@pytest.mark.parametrize(
+    ("told", "title", "fix"),
+    [
+        ({"n_thermal": 20}, "the GPU lowers its clock because it is too hot", "better cooling"),
+        ({"n_hardware": 20}, "the hardware lowers the GPU's clock", "check the board's power supply"),
+        ({"n_power": 20, **LIMITS}, "the GPU lowers its clock to stay within its power limit", "raise the power limit"),
+    ],
+)
+def test_a_gpu_whose_clock_is_held_back(told: dict[str, int], title: str, fix: str) -> None:
+    one = clocked(on_gpu(busy_until=890), **HELD, **told)
+    assert one.title.startswith(title)
+    assert one.fix.startswith(fix)
+    assert one.fraction == pytest.approx(0.3 * 0.97)  # 0.7 of the clock, in compute
+    assert "in 20 of 20 samples" in one.evidence[0].statement
+    assert "1,386 MHz on average, 1,980 MHz is its highest" in one.evidence[0].statement
+    assert "nvidia-smi" in one.next_tools[0].command
+
+
+@pytest.mark.parametrize("limits", [{**LIMITS, "limit_mw": 700_000}, {"power_mw": 1, "limit_mw": 2}, {}])
+def test_a_boards_own_power_limit_is_no_finding(limits: dict[str, int]) -> None:
+    assert clocked(on_gpu(busy_until=890), **HELD, n_power=20, **limits) is None
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {**HELD, "held_mhz": 1960, "n_thermal": 20},
+        {**HELD, "n_thermal": 2},
+        {**HELD, "n": 4, "n_thermal": 4},
+        {**HELD, "held_mhz": 1980},
+        {"n": 0},
+        {"n": 20, "mhz": 0, "highest_mhz": 0, "n_thermal": 20},
+        {**HELD, "n_thermal": -3},
+        {**HELD, "held_mhz": 5000, "n_thermal": 20},
+        {"n": "x", "highest_mhz": [], "n_thermal": None},
+        {},
+    ],
+    ids=[
+        "nearly full",
+        "two samples",
+        "few samples",
+        "no reason",
+        "idle",
+        "zeros",
+        "negative",
+        "faster",
+        "text",
+        "none",
+    ],
+)
+def test_a_gpu_at_its_clock_and_captures_that_do_not_say(told: dict[str, Any]) -> None:
+    assert clocked(on_gpu(busy_until=890), **told) is None
+
+
+def test_a_clock_held_back_on_an_idle_gpu_costs_little() -> None:
+    assert clocked(on_gpu(busy_until=20), **HELD, n_thermal=20) is None
+
+
+def test_a_cpu_that_is_throttled_by_heat() -> None:
+    told = {"n": 20, "mhz": 2000, "highest_mhz": 4000, "throttled_ms": 1600, "sampled_ms": 2000}
+    rows = on_cpu(*nested("aten::mm", Sequence_number=-1))
+    one = clocked(rows, **told)
+    assert one.title == "the CPU lowers its clock because it is too hot"
+    assert "throttled by heat for 80.0 % of the recorded time" in one.evidence[0].statement
+    assert clocked(rows, **{**told, "throttled_ms": 0}) is None
+    assert clocked(rows, **{key: told[key] for key in ("n", "mhz", "highest_mhz")}) is None, "a low clock alone"
+
+
+def region(number: int, start_us: int, end_us: int) -> list[Row]:
+    """The range of a compiled function in each step."""
+    return [
+        operator(f"Torch-Compiled Region: {number}/0", row.start_ns, row.end_ns)
+        for row in each_step("", start_us, end_us)
+    ]
+
+
+def at(name: str, start_us: int, end_us: int) -> list[Row]:
+    """An operator in each step."""
+    return [operator(name, row.start_ns, row.end_ns) for row in each_step("", start_us, end_us)]
+
+
+def broken(*inside: Row) -> list[Row]:
+    """A compiled function from 300 to 900 us whose graph ends at 400; what follows the break is from 600 to 890."""
+    return [
+        *region(0, 300, 900),
+        *at("CompiledFunction", 310, 400),
+        *at("TorchDynamo Cache Lookup", 580, 600),
+        *region(1, 600, 890),
+        *at("AOTDispatcher Runtime Wrapper Prologue", 610, 620),
+        *at("CompiledFunction", 630, 880),
+        *inside,
+    ]
+
+
+def test_a_graph_that_is_broken_costs_from_the_last_work_to_the_next_graph() -> None:
+    one = found(on_cpu(*broken(*at("aten::item", 410, 420))), "host.graph_breaks")
+    assert one.evidence[0].value == N_STEPS * 230 * US
+    assert "1 gap between two graphs per step; the longest takes 230 us" in one.evidence[1].statement
+    assert one.next_tools[0].command.startswith("env TORCH_LOGS=graph_breaks ")
+
+
+def test_work_at_a_break_is_work() -> None:
+    one = found(on_cpu(*broken(*at("aten::mul", 410, 520))), "host.graph_breaks")
+    assert one.evidence[0].value == N_STEPS * 110 * US
+
+
+def test_on_a_gpu_the_idle_time_at_a_break_counts() -> None:
+    one = found(on_gpu(*broken(), busy_until=450), "host.graph_breaks")
+    assert one.evidence[0].value == N_STEPS * 180 * US
+    assert "the GPU is idle 180 us per step during gaps between two graphs" in one.evidence[0].statement
+    assert found(on_gpu(*broken(), busy_until=890), "host.graph_breaks") is None
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*region(0, 300, 900), *at("CompiledFunction", 310, 880)],
+        [
+            *region(0, 300, 400),
+            *at("CompiledFunction", 310, 390),
+            *region(1, 600, 890),
+            *at("CompiledFunction", 630, 880),
+        ],
+        [*region(0, 300, 900), *region(1, 600, 890), *at("CompiledFunction", 630, 880)],
+        [*region(0, 300, 900), *at("CompiledFunction", 310, 400), *region(1, 600, 890)],
+        broken(*at("_compile.compile_inner (dynamo_timed)", 420, 570)),
+        [],
+    ],
+    ids=["whole", "one after the other", "a wrapper", "nothing follows", "compiled there", "eager"],
+)
+def test_graphs_that_are_not_broken(rows: list[Row]) -> None:
+    assert found(on_cpu(*rows), "host.graph_breaks") is None

@@ -9,7 +9,7 @@ from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF
 from profkit.model.documents.report import Report
 from profkit.model.finding import Skipped
 from profkit.model.names import Precision
-from profkit.pipeline import triage_trace
+from profkit.pipeline import analyse, triage_trace
 from profkit.render.json.triage import report_to_dict
 from profkit.render.markdown.triage import render as render_markdown
 from profkit.render.terminal.triage import render as render_text
@@ -401,3 +401,27 @@ def test_kernels_of_a_trace_without_calls_have_no_operator():
     assert len(trace.calls) == 0
     result = ANALYZER.measure(Facts.of(trace))
     assert isinstance(result, Skipped) or result.known_ns == 0
+
+
+def test_the_lines_of_slow_products_are_those_that_the_roof_leaves_most_of():
+    """Two products of nearly the same time: the one that takes twice its least, and one that takes 16 times."""
+    rows = steps(4, 2 * MS)
+    for step in range(4):
+        at = step * 2 * MS
+        rows += [span("net.py(5): wide", at + 10, at + 15_000, cat="python_function")]
+        rows += [span("net.py(9): narrow", at + 20_000, at + 35_000, cat="python_function")]
+        for place, (dims, length) in enumerate(((SQUARE, 880_000), ([[2048, 2048], [2048, 2048]], 900_000))):
+            begin = at + place * 20_000 + 1000
+            start = at + 100_000 + place * 880_000
+            rows += [op("aten::mm", begin, begin + 10_000, dims, tid=0)]
+            rows += launched(GEMM, begin + 1000, start, start + length, 2 * step + place + 1)
+    rows = [
+        replace(row, tid=0) if row.cat in ("cuda_runtime", "python_function", "user_annotation") else row
+        for row in rows
+    ]
+    (found,) = [one for one in analyse(trace_of(rows, **A100)).rank.findings if one.id == BELOW_ROOF.id]
+    narrow, wide = found.places
+    left = (880_000 - ROOF_NS, 900_000 - ROOF_NS / 8)
+    assert (narrow.place.name, wide.place.name) == ("narrow() (net.py:9)", "wide() (net.py:5)")
+    assert narrow.share == pytest.approx(left[1] / sum(left), abs=0.001)
+    assert wide.ns == pytest.approx(4 * left[0], abs=8)

@@ -122,3 +122,13 @@ def test_other_makers_and_unknown_devices_are_not_judged() -> None:
     rows = job(1500, n=4001, name=NARROW)
     assert found(rows, **MI300X) is None
     assert found(rows, deviceProperties=[{"id": 0, "name": "NVIDIA X1"}]) is None
+
+
+def test_the_lines_of_unaligned_products_alone_are_named() -> None:
+    rows = job(1500, n=4001, name=NARROW)
+    for step in range(6):
+        begin = step * 2 * MS
+        for name, first in (("net.py(5): head", 0), ("net.py(9): body", 20_000)):
+            rows.append(span(name, begin + first, begin + first + 15_000, cat="python_function"))
+    (place,) = found(rows).places
+    assert (place.place.name, place.share, place.count) == ("head() (net.py:5)", 1.0, 6)

@@ -83,7 +83,7 @@ def test_a_run_shorter_than_the_window_says_how_much_was_missing(tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "8")
     assert (done.code, done.out[:4]) == (4, "loss")
     assert "8 steps of the script were seen to end, a capture with these options needs 20" in done.err
-    fits = re.search(r"(--baseline \d+ --steps \d+) would fit", done.err)
+    fits = re.search(r"(--unprofiled-steps \d+ --steps \d+) would fit", done.err)
     assert fits, done.err
     options = (*fits[1].split(), "--overwrite")
     assert capture(tmp_path / "out", sys.executable, PLAIN, "8", options=options).code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,15 +66,21 @@ def test_the_slow_line_is_the_first_place(tmp_path):
 
 
 @pytest.mark.sampled
-@pytest.mark.skipif(not IN_FULL, reason="ten seconds: make full")
-def test_of_loader_workers_the_line_that_waits_and_the_code_of_the_dataset_are_named(tmp_path):
-    done = capture(tmp_path / "out", sys.executable, str(SLOW / "workers.py"))
+@pytest.mark.skipif(not IN_FULL, reason="half a minute: make full")
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+def test_of_loader_workers_the_slow_line_and_then_the_one_that_waits_are_named(how, tmp_path):
+    done = capture(tmp_path / "out", sys.executable, str(SLOW / "workers.py"), how)
     assert done.code == 0, done.err
     first = first_of(triage(tmp_path / "out").findings)
-    assert (first.id, first.places[0].place.function) == ("input.starved", "main")
-    assert "for images, labels in DataLoader(" in first.places[0].place.text
+    assert first.id == "input.starved"
+    slow, waits = first.places[0], first.places[-1]
+    assert (slow.place.function, slow.place.line, slow.of) == ("__getitem__", line_of("workers"), "workers")
+    assert slow.share > 0.8
+    assert (waits.place.function, waits.of) == ("main", "")
+    assert "for images, labels in DataLoader(" in waits.place.text
     told = " ".join(one.statement for one in first.evidence)
-    assert "they run Images.__getitem__() (workers.py:12), one of them takes" in told
+    assert "they run Images.__getitem__() (workers.py:14), one of them takes" in told
+    assert not list(Path(tempfile.gettempdir()).glob(f"*fetches*{manifest(tmp_path / 'out')['capture_id']}"))
 
 
 @pytest.mark.sampled

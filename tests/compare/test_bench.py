@@ -193,7 +193,7 @@ def test_steps_are_found_as_a_capture_finds_them() -> None:
 @pytest.mark.parametrize(
     ("outcome", "says"),
     [
-        (Outcome(wall_ns=9, metric=2.0, n_matches=3), "the last match of --metric in a run's output, of 3"),
+        (Outcome(wall_ns=9, metric=2.0, n_matches=3), "the last match of --metric-regex in a run's output, of 3"),
         (Outcome(wall_ns=9, step_ns=5.0, step_source="the optimizer's step"), "a step ends by the optimizer's step"),
         (Outcome(wall_ns=9, step_ns=5.0, tokens_per_s=7.0), "what the script counts with profkit.capture.step()"),
         (Outcome(wall_ns=9), "the wall time of the whole process, start-up included"),
@@ -362,7 +362,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytes
         (["-o", "no/such/folder/t.csv", "--", "a", "--vs", "b"], "no folder no/such/folder"),
         (["--metric", "(", "--", "a", "--vs", "b"], "is not a regular expression"),
         (["--metric", "x", "--", "a", "--vs", "b"], "has 0 groups"),
-        (["--lower", "--", "a", "--vs", "b"], "--lower needs --metric"),
+        (["--lower", "--", "a", "--vs", "b"], "--lower needs --metric-regex"),
         (["--lower", "--metric", "(?P<tokens_per_s>x)", "--", "a", "--vs", "b"], "where higher is better"),
     ],
 )

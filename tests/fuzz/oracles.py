@@ -22,6 +22,7 @@ from typing import Any
 from profkit.ranks.reduce.records import PHASES
 from profkit.render.schema import SCHEMAS, schema
 from tests.fuzz.documents import Case
+from tests.fuzz.pages import faults_of_page
 from tests.fuzz.target import LIMIT_CPU_S, LIMIT_S, MOST_BYTES, Outcome, TooSlow
 
 MOST_ERROR = 500
@@ -180,7 +181,8 @@ _CONTROL = re.compile(
 @oracle
 def control(outcome: Outcome, case: Case, folder: Path) -> Faults:
     """No control characters but line breaks, and rich's own colours where they were asked for."""
-    for stream, text in (("stdout", outcome.out), ("stderr", outcome.err), *_written(outcome, folder)):
+    written = () if outcome.command == "export" else _written(outcome, folder)  # data for programs, names as they are
+    for stream, text in (("stdout", outcome.out), ("stderr", outcome.err), *written):
         shown = _SGR.sub("", text) if "--color" in outcome.args else text
         for match in _CONTROL.finditer(shown):
             yield (
@@ -445,7 +447,7 @@ def intervals(outcome: Outcome, case: Case, folder: Path) -> Faults:
 # ------------------------------------------------------------------------------------------------------ what agrees
 
 _CAPTURE_ID = re.compile(r'("capture_id":")[0-9a-f]{32}(?=")')
-_SHOWING = re.compile(r"-v|--color|terminal|json|markdown|-f")
+_SHOWING = re.compile(r"-v|--color|terminal|json|markdown|html|-f")
 
 
 _TOLD_BROKEN = re.compile(r"^  failed |not read|TraceFormatError|TruncatedTraceError", re.MULTILINE)
@@ -513,6 +515,17 @@ def markdown(outcome: Outcome, case: Case, folder: Path) -> Faults:
         if n_cells and found != n_cells:
             yield f"{outcome.command} cells", line[:300]
         n_cells = n_cells or found
+
+
+# ---------------------------------------------------------------------------------------------------------- pages
+
+
+@oracle
+def page(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """Nothing of the input is live in a page, and its rows are whole."""
+    if outcome.fmt == "html" and outcome.code in (0, 1):
+        for key, said in faults_of_page(outcome.out):
+            yield f"{outcome.command} {key}", said
 
 
 # ------------------------------------------------------------------------------------------------------ commands

@@ -99,7 +99,7 @@ def test_the_other_way_round_nothing_is_overturned(tmp_path):
     assert line.status is HandoverStatus.OPEN
     assert "disturbs the job more" in line.sentence
     assert line.confidence_after == 0.45
-    assert line.next_tool.command.startswith("profkit capture --baseline 10")
+    assert line.next_tool.command.startswith("profkit capture --unprofiled-steps 10")
 
 
 def test_one_step_a_side_contradicts_and_settles_nothing(tmp_path):

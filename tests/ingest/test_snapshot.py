@@ -157,6 +157,60 @@ def test_info_prints_it(tmp_path: Path) -> None:
     assert told["devices"][0]["peak"]["n_bytes"] == 188 * MB
 
 
+TORCH = "/usr/lib/python3.11/site-packages/torch"
+
+
+def frame(file: str, name: str) -> dict[str, Any]:
+    return {"filename": file, "line": 7, "name": name}
+
+
+ME = frame("/home/me/train.py", "step")
+CALLED = frame(f"{TORCH}/nn/modules/module.py", "_call_impl")
+ENGINE = frame(f"{TORCH}/autograd/graph.py", "_engine_run_backward")
+STEPPED = frame(f"{TORCH}/optim/optimizer.py", "wrapper")
+
+
+@pytest.mark.parametrize(
+    ("frames", "phase"),
+    [
+        ([frame(f"{TORCH}/nn/modules/linear.py", "forward"), CALLED, ME], "forward"),
+        ([frame(f"{TORCH}/nn/modules/linear.py", "__init__"), ME], "model"),
+        ([frame(f"{TORCH}/nn/modules/module.py", "_apply"), ME], "model"),
+        ([frame(f"{TORCH}/optim/adam.py", "_init_group"), STEPPED, ME], "optimizer"),
+        ([frame(f"{TORCH}/_tensor.py", "backward"), ENGINE, ME], "backward"),
+        ([frame("??", "torch::autograd::Engine::evaluate_function(x)"), frame("??", "clone")], "backward"),
+        ([CALLED, ENGINE, ME], "forward"),  # run again in backward, for a checkpoint
+        ([CALLED, ME, STEPPED, ME], "forward"),  # in the closure of the optimizer
+        ([ME], "other"),
+        ([frame("??", "at::native::empty_cuda")], "unknown"),
+        ([], "unknown"),
+        ([{"filename": 3, "name": []}, 5], "unknown"),
+    ],
+)
+def test_the_innermost_frame_that_tells_it_says_when_memory_was_allocated(
+    tmp_path: Path, frames: Any, phase: str
+) -> None:
+    history = [event("alloc", 1, 7 * MB, frames), event("alloc", 2, MB, frames), event("free_completed", 2, MB)]
+    value = {"segments": [segment(block(7 * MB, frames=frames), block(3 * MB))], "device_traces": [history]}
+    (device,) = snapshot(tmp_path, value).devices
+    unknown = 3 * MB
+    assert sum(one.n_bytes for one in device.phases) == device.allocated_bytes
+    told = {one.phase.value: one.n_bytes for one in device.phases}
+    assert told == ({"unknown": 10 * MB} if phase == "unknown" else {phase: 7 * MB, "unknown": unknown})
+    assert device.peak is not None
+    assert sum(one.n_bytes for one in device.peak.phases) == device.peak.n_bytes == 11 * MB
+    at_peak = {one.phase.value: (one.n, one.n_bytes) for one in device.peak.phases}
+    assert at_peak["unknown"] == (None, 11 * MB if phase == "unknown" else unknown)
+    assert phase == "unknown" or at_peak[phase] == (2, 8 * MB)
+
+
+def test_info_prints_when_memory_was_allocated(tmp_path: Path) -> None:
+    path = written([segment(block(6 * MB, frames=[CALLED, ME]), block(2 * MB, frames=[STEPPED, ME]))], tmp_path)
+    shown = profkit("info", path).stdout
+    assert "75.0 %   6.00 MB        1  forward, in modules: activations" in shown
+    assert "25.0 %   2.00 MB        1  a step of the optimizer: its state" in shown
+
+
 class _Harm:
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (Path("harmed"),)

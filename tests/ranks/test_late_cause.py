@@ -63,6 +63,7 @@ def late_lines(
     straggler = SimpleNamespace(rank=0, phase=phase, phase_excess_ns=excess, lateness_ns=60 * MS)
     monkeypatch.setattr(late_places, "spent_ns", lambda *_: host_ms * MS)
     found = late_places.late_places(straggler, SimpleNamespace(ranks=range(len(ranks))), joint)
+    assert {one.of for one in found} <= {"delay"}
     return [(one.place.line, round(one.share, 3)) for one in found]
 
 

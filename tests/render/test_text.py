@@ -64,6 +64,21 @@ def test_names_lose_what_nobody_reads(name: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "place",
+    [
+        "train.py:83 in step(): loss.item()",
+        "forward() (model.py:5) calling Linear",
+        "__getitem__() in data.py, by timm",
+        "<listcomp> (model.py:12)",
+        "train.py outside functions calling step()",
+        "<lambda> in model.py",
+    ],
+)
+def test_a_place_in_a_table_keeps_its_line(place: str) -> None:
+    assert text.name_cell(place) == place
+
+
+@pytest.mark.parametrize(
     ("value", "unit", "shown"),
     [
         (41_200_000, "ns", "41.2 ms"),

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profkit.pipeline import analyse
+from profkit.pipeline import analyse, triage_trace
 from profkit.roof.carried import with_shapes
 from profkit.testing import Row, kernel, launch, span, trace_of
 from profkit.timeline.code import matched
@@ -170,9 +170,56 @@ def host_only(*took_us):
     return out
 
 
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        (lambda: pair(host_only(400, 450, 900), later(SIZE, SIZE)), "products take much longer in one step than in"),
+        (lambda: pair(timed(grids=lambda number, _: 1024 + number), later(SIZE, SIZE)), "grids or copies differ from"),
+        (lambda: pair(timed(), later(SIZE)), "the later steps do not tell them for certain"),
+    ],
+)
+def test_the_report_says_why_later_steps_do_not_tell_shapes(trace, why):
+    rank, _ = triage_trace(trace())
+    (skipped,) = [one for one in rank.skipped if one.analyzer == "roof"]
+    assert why in skipped.reason
+    assert "--shapes" in skipped.how_to_get
+
+
 @pytest.mark.parametrize(("took_us", "share"), [((400, 450, 500), 1.0), ((400, 450, 900), 0.0)])
 def test_on_a_cpu_products_that_take_longer_in_one_step_may_be_larger(took_us, share):
     assert shaped(pair(host_only(*took_us), later(SIZE, SIZE))).shapes_carried == share
+
+
+def counted(counts, at_ns):
+    return [
+        Row(
+            name=f"profkit.{kind}",
+            cat="profkit",
+            ph="C",
+            start_ns=START + at_ns,
+            end_ns=START + at_ns,
+            args={kind: count},
+        )
+        for kind, count in counts.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "share"),
+    [
+        (({"samples": 8, "tokens": 4096},) * 3, {"samples": 8, "tokens": 4096}, 1.0),
+        (({"samples": 8, "padded_tokens": 4096},) * 3, {"samples": 8, "padded_tokens": 4096}, 1.0),
+        (({"samples": 8, "tokens": 4096},) * 2, {"samples": 8, "tokens": 4096}, 0.0),  # not of every step
+        (({"samples": 8, "tokens": 4096, "padded_tokens": 5000},) * 3, {"samples": 8, "tokens": 4096}, 0.0),
+        (({"samples": 8},) * 3, {"samples": 8}, 0.0),  # they may be longer
+        (({"tokens": 4096},) * 3, {"tokens": 4096}, 0.0),
+        (({"samples": 0, "tokens": 4096},) * 3, {"samples": 0, "tokens": 4096}, 0.0),
+    ],
+)
+def test_on_a_busy_cpu_steps_that_the_script_counted_alike_have_the_same_shapes(mine, theirs, share):
+    first = [*host_only(400, 450, 900), *(row for n, one in enumerate(mine) for row in counted(one, 10 * n * MS + 5))]
+    second = [*later(SIZE, SIZE), *(row for n in range(2) for row in counted(theirs, 10 * n * MS + 5))]
+    assert shaped(pair(first, second)).shapes_carried == share
 
 
 @pytest.mark.parametrize(
@@ -187,19 +234,6 @@ def test_on_a_cpu_products_that_take_longer_in_one_step_may_be_larger(took_us, s
     ],
 )
 def test_steps_that_the_script_counted_otherwise_have_no_shapes(mine, theirs, share):
-    def counted(counts, at_ns):
-        return [
-            Row(
-                name=f"profkit.{kind}",
-                cat="profkit",
-                ph="C",
-                start_ns=START + at_ns,
-                end_ns=START + at_ns,
-                args={kind: count},
-            )
-            for kind, count in counts.items()
-        ]
-
     first = [*timed(), *(row for n in range(4) for row in counted(mine, 2 * n * MS + 5000))]
     second = [*later(SIZE, SIZE), *(row for n in range(2) for row in counted(theirs, 10 * n * MS + 5000))]
     assert shaped(pair(first, second)).shapes_carried == share

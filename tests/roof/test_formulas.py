@@ -257,6 +257,51 @@ def test_the_published_counts_of_tracelens():
     assert _gflop(work_of("aten::convolution_backward", given(x, x, w, *rest))) == 4.62422016
 
 
+def test_the_published_bytes_of_tracelens_for_compiled_kernels():
+    """Of its trace of a compiled model: the same along rows; point by point it adds a write, right in place."""
+    rows, wide, narrow = (8, 4096, 2048), (32768, 8192), (32768, 2048)
+    of_rows = given(rows, narrow, (2048,), rows, "32768", "2048", kind=HALF)
+    assert work_of("triton_red_fused__unsafe_view_add_mean_mul_pow_rsqrt_1", of_rows).n_bytes / MIB == 384.00390625
+    of_rows = given(rows, (2048,), rows, "32768", "2048", kind=HALF)
+    assert work_of("triton_red_fused_add_mean_mul_pow_rsqrt_0", of_rows).n_bytes / MIB == 256.00390625
+    in_place = work_of("triton_poi_fused__unsafe_view_mul_silu_2", given((8, 4096, 8192), wide, "268435456", kind=HALF))
+    assert in_place.n_bytes / MIB == 1536 - 512
+    apart = work_of("triton_poi_fused__unsafe_view_add_3", given(rows, rows, narrow, "67108864", kind=HALF))
+    assert apart.n_bytes / MIB == 512 - 128
+    assert in_place.flops is apart.flops is None  # it counts the operators in the kernel's name, 5 for each element
+    product = work_of("aten::mm", given((32768, 2048), (2048, 8192), kind=HALF))
+    assert (_gflop(product), product.n_bytes / MIB) == (1099.511627776, 672)
+    heads = (8, 16, 4096, 128)
+    whole = work_of("aten::_scaled_dot_product_flash_attention", given(heads, heads, heads, "0.", "False", kind=HALF))
+    assert (_gflop(whole), whole.n_bytes / MIB) == (1099.511627776, 512)
+
+
+def test_the_published_bytes_of_tracelens_for_norms():
+    """Of its trace of norms: it counts six tensors of a weight's size for each, as batch norm in training has."""
+    x, affine, small = (8, 16, 32, 32), (16, 32, 32), (8, 1, 1, 1)
+    data, weight, moment = 512 / 1024, 64 / 1024, 8 * 4 / MIB  # MiB
+    layer = work_of("aten::native_layer_norm", given(x, "[16, 32, 32]", affine, affine, "1e-05"))
+    assert layer.n_bytes / MIB == 1.375 - 4 * weight  # without running mean and variance, read and written
+    assert layer.flops == 753664 - 6 * 16384  # and without their operations
+    batch = work_of("aten::native_batch_norm", given(x, (16,), (16,), (16,), (16,), "True", "0.1", "1e-05"))
+    assert batch.n_bytes / MIB == 1.0003662109375 - 2 * 64 / MIB  # without what it writes of them
+    backward = given(x, x, "[16, 32, 32]", small, small, affine, affine, "[True, True, True]")
+    there = work_of("aten::native_layer_norm_backward", backward)
+    assert there.n_bytes / MIB == 1.75 - weight + 2 * moment  # no bias is read; the mean and the deviation are
+    assert there.n_bytes / MIB == 3 * data + 3 * weight + 2 * moment
+
+
+@pytest.mark.parametrize(
+    ("asked", "n_written"),
+    [("[True, True, True]", 65536 + 64), ("[True, False, False]", 65536), ("[False, True, True]", 64)],
+)
+def test_a_norm_writes_the_gradients_that_are_asked_for(asked, n_written):
+    x, moments, weight = (8, 256, 32), (8, 256, 1), (32,)
+    arguments = given(x, x, "[32]", moments, moments, weight, weight, asked)
+    work = work_of("aten::native_layer_norm_backward", arguments)
+    assert work.n_bytes == 4 * (2 * 65536 + 2 * 8 * 256 + 32 + n_written)
+
+
 _SIZES = ((), (1,), (3, 5), (0, 4), (2, 3, 4), (2, 3, 4, 5), (-1, 3), (2**62, 2**62), ((2, 3), (4,)), (2, 3, 4, 5, 6))
 _TYPES = ("", FLOAT, HALF, "long int", "bool", "Scalar", "ScalarList", "TensorList", "c10::complex<float>", "strange")
 _VALUES = (

@@ -20,6 +20,8 @@ TRACES = [
     ("segment-anything-eager-vs-compiled/amg_example_trace-6d986f.json.gz", "A100 40 GB", 0.75),
     ("tracelens-tests/inference/xdit_sd_3.5/profile_trace_rank_0.json.gz", "MI300X", 0.99),
     ("tracelens-tests/b200/eager_trace.json.gz", "B200", 0.6),
+    ("segment-anything-eager-vs-compiled/asdf_False-410efe.json.gz", "A100 40 GB", 0.9),
+    ("param-et-replay/dlrm_kineto/worker0_*.json.gz", "V100 SXM2", 0.0),
 ]
 
 
@@ -35,3 +37,14 @@ def test_nothing_is_above_its_roof(pattern: str, device: str, least: float) -> N
     assert all(family.share is None or 0 < family.share <= 1.02 for family in result.families)
     assert result.mfu is None or 0 < result.mfu < 1
     assert result.left_ns <= result.busy_ns
+
+
+def test_a_device_above_its_data_sheet_is_told_and_has_no_mfu() -> None:
+    path = SHARED_TRACES / "tokenomics-llama-tp2" / "8f176e-llama_trace_4layers0_dim_1024.json.gz"
+    if not path.is_file():
+        pytest.skip("no shared traces here")
+    result = ANALYZER.measure(Facts.of(read_trace(str(path))))
+    assert {use.operator for use in result.above} == {"aten::linear"}
+    assert result.above_ns > 0.5 * result.work_ns
+    assert (result.mfu, result.hfu) == (None, None)
+    assert [finding.id for finding in ANALYZER.judge(result)] == ["roof.above"]

@@ -18,6 +18,7 @@ SAMPLE = ("gc", "optimizer")
 FINDINGS = {
     "gc": "host.gc",
     "recompile": "host.recompile",
+    "breaks": "host.graph_breaks",
     "contention": "host.contention",
     "threads": "host.contention",
     "optimizer": "host.optimizer_loop",

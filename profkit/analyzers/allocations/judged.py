@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+from profkit.analyzers.allocations.kinds import MemoryKind
 from profkit.analyzers.allocations.measured import Allocations, Growth, Held, Holder
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import operators
@@ -151,9 +153,10 @@ def present(result: Allocations) -> Section:
             "peak_phase": first.phase.word,
             "peak_where": first.where,
             "earlier_bytes": first.earlier_bytes,
+            "peak_parts": {part.kind.value: part.n_bytes for part in first.parts} or None,
             "growth_bytes_per_step": None if first.growth is None else first.growth.each_bytes,
         },
-        tables=(_peaks(result), *_holders(first)),
+        tables=(_peaks(result), *_parts(first), *_holders(first)),
     )
 
 
@@ -176,6 +179,34 @@ def _peaks(result: Allocations) -> TableView:
         units=("text", "bytes", "bytes", "text", "text", "text"),
         rows=rows,
         note="Of the host: what was allocated since the recording began." if since else "",
+    )
+
+
+_TOLD: Final = {
+    MemoryKind.PARAMETERS: "as large as their gradients",
+    MemoryKind.GRADIENTS: "from backward to the optimizer",
+    MemoryKind.OPTIMIZER: "allocated and kept by the optimizer",
+    MemoryKind.ACTIVATIONS: "freed by the backward pass",
+    MemoryKind.TEMPORARY: "freed in the pass that allocated it",
+    MemoryKind.OTHER: "batches, outputs: kept longer",
+}
+"""How the kind of memory is told, for the table."""
+
+
+def _parts(held: Held) -> tuple[TableView, ...]:
+    if not held.parts:
+        return ()
+    unknown = "before the recording, or freed after it" if held.earlier_bytes else "freed after the recording"
+    return (
+        TableView(
+            title=f"what the memory of {held.name} is for, at its peak",
+            headers=("held for", "told by", "count", "holds", "share"),
+            units=("text", "text", "count", "bytes", "fraction"),
+            rows=tuple(
+                (part.kind.value, _TOLD.get(part.kind, unknown), part.n, part.n_bytes, part.n_bytes / held.peak_bytes)
+                for part in held.parts
+            ),
+        ),
     )
 
 

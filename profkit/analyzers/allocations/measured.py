@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.analyzers.allocations.kinds import Lives, Part, parts_of
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.memory import LEAK
 from profkit.model.arrays import I64
@@ -73,6 +74,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Of the peak what lived when the recording began; None where allocations and totals do not add up."""
     holders: tuple[Holder, ...]
     """What holds the rest, the largest first."""
+    parts: tuple[Part, ...]
+    """All of the peak by what it is held for; empty where allocations and totals do not add up."""
     n_holders: int
     growth: Growth | None
 
@@ -104,7 +107,8 @@ def measure(facts: Facts) -> Allocations | Skipped:
             how_to_get="record allocations: profkit capture --memory -- python train.py (torch.profiler: profile_memory=True)",
         )
     places = _Places.of(facts)
-    return Allocations(scope=scope_of(facts), held=tuple(_held(facts, pool, places) for pool in found))
+    lives = Lives.of(facts.trace, places.phases.backward)
+    return Allocations(scope=scope_of(facts), held=tuple(_held(facts, pool, places, lives) for pool in found))
 
 
 class _Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +170,7 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _held(facts: Facts, pool: Pool, places: _Places) -> Held:
+def _held(facts: Facts, pool: Pool, places: _Places, lives: Lives) -> Held:
     trace = facts.trace
     peak = int(pool.allocated_bytes.argmax())
     moment = slice(peak, peak + 1)
@@ -190,6 +194,7 @@ def _held(facts: Facts, pool: Pool, places: _Places) -> Held:
         where=where[0][0],
         earlier_bytes=earlier if adds_up else None,
         holders=holders[:_MOST],
+        parts=parts_of(pool, peak, earlier, lives) if adds_up else (),
         n_holders=len(holders),
         growth=_growth(facts, pool, places),
     )

@@ -1,12 +1,13 @@
 """Work and pauses known by what stands in the trace: collections, compilations, loops, recomputation, conversions.
 
-In: `Facts`. Out: `ANALYZER`, and `SCHEDULING` for the scheduler of the host. Begin with `PATTERNS` in `measured`;
+In: `Facts`. Out: `ANALYZER`, `SCHEDULING` for the scheduler of the host, and `CLOCKS` for clocks held back. Begin with `PATTERNS` in `measured`;
 `ranges` finds each in a trace, `cost` says what it takes.
 """
 
 from __future__ import annotations
 
 from profkit.analyzers.base import Analyzer
+from profkit.analyzers.patterns.clocks import CLOCKS
 from profkit.analyzers.patterns.judged import judge, present
 from profkit.analyzers.patterns.measured import measure, rows
 from profkit.analyzers.patterns.scheduling import SCHEDULING
@@ -21,4 +22,4 @@ ANALYZER = Analyzer(
     rows=rows,
 )
 
-__all__ = ["ANALYZER", "SCHEDULING"]
+__all__ = ["ANALYZER", "CLOCKS", "SCHEDULING"]

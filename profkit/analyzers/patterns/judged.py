@@ -7,7 +7,7 @@ from typing import Final
 from profkit.analyzers.base import Scope
 from profkit.analyzers.patterns.measured import Patterns, Taken
 from profkit.analyzers.tools import recapture
-from profkit.findings.patterns import CONVERSIONS, GC, RECOMPILE
+from profkit.findings.patterns import CONVERSIONS, GC, GRAPH_BREAKS, RECOMPILE
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.units import format_count, format_fraction, format_ns
@@ -77,6 +77,13 @@ def _next(scope: Scope, taken: Taken, *, is_over: bool) -> NextTool:
             line=scope.command.under("env TORCH_LOGS=recompiles"),
             purpose="which guard fails at each compilation, and for which value?",
             look_for="the same guard again and again: a size, a number of Python, a type",
+        )
+    if kind is GRAPH_BREAKS:
+        return NextTool(
+            name="torch.compile",
+            line=scope.command.under("env TORCH_LOGS=graph_breaks"),
+            purpose="which lines of the model break the graph, and why?",
+            look_for="a line of your own code with each break; the reason names the call that cannot be traced",
         )
     return recapture(
         scope,

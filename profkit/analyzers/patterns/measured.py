@@ -10,19 +10,21 @@ import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.analyzers.patterns import ranges
+from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import cost, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import (
     CONVERSIONS,
     GC,
+    GRAPH_BREAKS,
     MATH_ATTENTION,
     OPTIMIZER_LOOP,
     RECOMPILE,
     RECOMPUTATION,
     UNUSED_PARAMETERS,
 )
-from profkit.model.arrays import rows_by_value
+from profkit.model.arrays import distinct, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
@@ -43,6 +45,7 @@ class Pattern(msgspec.Struct, frozen=True):
 PATTERNS: Final = (
     Pattern(GC, ranges.collections, True, ("collection", "collections")),
     Pattern(RECOMPILE, ranges.compilations, True, ("compilation", "compilations")),
+    Pattern(GRAPH_BREAKS, graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
     Pattern(
         OPTIMIZER_LOOP,
         lambda facts: ranges.optimizer_loops(
@@ -96,7 +99,7 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
     starts = np.concatenate([each.start_ns for each in outer])
     begins = np.array([step.start_ns for step in steps_in_window(facts.trace)], np.int64)
     longest = int(lengths.argmax())
-    in_steps = np.unique(np.maximum(np.searchsorted(begins, starts, "right") - 1, 0))  # before the first: in it
+    in_steps = distinct(np.maximum(np.searchsorted(begins, starts, "right") - 1, 0))  # before the first: in it
     return Taken(
         pattern=pattern,
         cost_ns=cost(facts, at, is_pause=pattern.is_pause).total_ns,

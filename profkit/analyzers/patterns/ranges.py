@@ -10,10 +10,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of
 from profkit.model.names import Precision
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
-from profkit.roof.formulas.work import precision, type_said
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
@@ -43,19 +42,20 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
         return cls(start_ns=table.start_ns[chosen], end_ns=table.end_ns[chosen], thread=table.thread[chosen])
 
 
-def _step_threads(facts: Facts) -> tuple[int, ...]:
+def step_threads(facts: Facts) -> tuple[int, ...]:
     """The threads of the step: others may pause as they like."""
     return facts.host.threads if facts.main_device is not None else training_threads(facts.trace)
 
 
-def _named(trace: Trace, table: CpuOps | Spans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+def named(trace: Trace, table: CpuOps | Spans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Per row: whether its name has the pattern."""
     codes = [code for code in distinct_codes(table.name).tolist() if pattern.search(trace.name(code))]
     return is_one_of(table.name, codes)
 
 
 def _of_kind(facts: Facts, kind: SpanKind) -> Ranges:
     spans = facts.trace.spans
-    mine = (spans.kind == kind) & is_one_of(spans.thread, _step_threads(facts))
+    mine = (spans.kind == kind) & is_one_of(spans.thread, step_threads(facts))
     return Ranges.of(spans, mine, facts.trace.window_ns)
 
 
@@ -72,28 +72,31 @@ def compilations(facts: Facts) -> Ranges:
 def searches(facts: Facts) -> Ranges:
     """DDP's searches for parameters that a step does not use."""
     trace = facts.trace
-    return Ranges.of(trace.ops, _named(trace, trace.ops, _SEARCH), trace.window_ns)
+    return Ranges.of(trace.ops, named(trace, trace.ops, _SEARCH), trace.window_ns)
 
 
 def math_attention(facts: Facts) -> Ranges:
     """Attention in separate operators."""
     trace = facts.trace
-    return Ranges.of(trace.ops, _named(trace, trace.ops, _MATH), trace.window_ns)
+    return Ranges.of(trace.ops, named(trace, trace.ops, _MATH), trace.window_ns)
 
 
 def casts(facts: Facts) -> Ranges | None:
     """Conversions between floating-point formats; None where no types were recorded."""
     trace = facts.trace
     ops = trace.ops
-    rows = np.flatnonzero(_named(trace, ops, _CAST))
+    rows = np.flatnonzero(named(trace, ops, _CAST))
     if not trace.signatures:
         return None
     codes = ops.signature[rows]
-    is_cast = np.array([_is_cast(trace, code) for code in range(len(trace.signatures))], np.bool_)
+    is_cast = np.zeros(len(trace.signatures), np.bool_)
+    is_cast[[code for code in distinct_codes(codes).tolist() if _is_cast(trace, code)]] = True
     return Ranges.of(ops, rows[(codes >= 0) & is_cast[np.maximum(codes, 0)]], trace.window_ns)
 
 
 def _is_cast(trace: Trace, code: int) -> bool:
+    from profkit.roof.formulas.work import precision, type_said  # loaded for traces with shapes
+
     signature = trace.signatures[code]
     if signature is None or not signature.types:
         return False
@@ -108,7 +111,7 @@ def recomputed(facts: Facts) -> Ranges | None:
     """
     trace = facts.trace
     ops = trace.ops
-    nodes = np.flatnonzero(_named(trace, ops, re.compile(f"^{BACKWARD_NODE}")))
+    nodes = np.flatnonzero(named(trace, ops, re.compile(f"^{BACKWARD_NODE}")))
     if nodes.size == 0 or not bool((ops.sequence[nodes] >= 0).any()):
         return None
     forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0))
@@ -143,7 +146,7 @@ def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) 
         return Ranges.of(steps, np.zeros(len(steps), np.bool_), trace.window_ns)
     around = enclosing_op(steps, ops.thread, ops.start_ns)
     inside = around >= 0
-    others = np.unique(around[inside & _named(trace, ops, _NO_LOOP)])
+    others = distinct(around[inside & named(trace, ops, _NO_LOOP)])
     counts = np.bincount(around[inside], minlength=len(steps))
     chosen = (counts >= least_operators) & (steps.end_ns - steps.start_ns <= longest_ns * counts)
     chosen[others] = False

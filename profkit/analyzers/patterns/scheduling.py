@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -15,6 +16,13 @@ from profkit.units import format_fraction, format_ns
 
 _CONFIDENCE: Final = 0.8
 """The kernel counts it; how much of it the step loses is not known. Chosen."""
+
+
+class Switches(msgspec.Struct, frozen=True):
+    """How often threads left their core: because they had to wait, and because it was taken from them."""
+
+    voluntary: int
+    involuntary: int
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,11 +40,32 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     cores: int | None = None
     threads: int | None = None
     """Threads that share one operator."""
+    ranks: int = 1
+    """Processes of the job that were started with the same cores."""
+    quota_millicores: int | None = None
+    """What the container may use of its cores, in thousandths of one."""
+    switches: Switches | None = None
+    """Of the training thread."""
+    all_switches: Switches | None = None
+    """Of all threads of the process."""
 
     @property
     def wait_share(self) -> float:
         """Share (0-1) of the recorded time in which the training thread waited for a core."""
         return min(self.wait_ns / self.span_ns, 1.0)
+
+    @property
+    def usable_cores(self) -> float | None:
+        """The cores of the process, or less where its container has a quota."""
+        if not self.cores or not self.quota_millicores:
+            return self.cores
+        return min(self.cores, self.quota_millicores / 1000)
+
+    @property
+    def crowding(self) -> float | None:
+        """The threads that the ranks on these cores may run operators on, for each core."""
+        cores = self.usable_cores
+        return self.threads * self.ranks / cores if self.threads and cores else None
 
 
 def measure(facts: Facts) -> Scheduling | Skipped:
@@ -59,6 +88,19 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         throttled_ns=told.get("throttled_ns"),
         cores=told.get("cores"),
         threads=told.get("threads"),
+        ranks=max(told.get("ranks", 1), 1),
+        quota_millicores=told.get("quota_millicores"),
+        switches=_switches(told, ""),
+        all_switches=_switches(told, "all_"),
+    )
+
+
+def _switches(told: Mapping[str, int], whose: str) -> Switches | None:
+    """None where there are none at all: then nobody counted."""
+    counts = [told.get(f"{whose}{kind}_switches") for kind in ("voluntary", "involuntary")]
+    voluntary, involuntary = counts
+    return (
+        Switches(voluntary, involuntary) if voluntary is not None and involuntary is not None and any(counts) else None
     )
 
 
@@ -85,25 +127,14 @@ def judge(result: Scheduling) -> tuple[Finding, ...]:
                 ),
                 *_around(result),
             ),
-            fix=CONTENTION.fixes[0],
+            fix=_fix(result),
         ),
     )
 
 
 def _around(result: Scheduling) -> tuple[Evidence, ...]:
     """What wanted to run, and what held it."""
-    said = []
-    if result.all_run_ns is not None and result.all_wait_ns is not None and result.cores:
-        wanted = (result.all_run_ns + result.all_wait_ns) / result.span_ns
-        said.append(
-            Evidence(
-                statement=f"the threads of this process wanted {wanted:.1f} cores at a time; it may use {result.cores}"
-                + (f", and an operator runs on up to {result.threads}" if result.threads else ""),
-                metric="scheduling.wanted_cores",
-                value=wanted,
-                unit="count",
-            )
-        )
+    said = [*_switched(result), *_wanted(result), *_crowded(result)]
     if result.throttled_ns:
         said.append(
             Evidence(
@@ -114,6 +145,71 @@ def _around(result: Scheduling) -> tuple[Evidence, ...]:
             )
         )
     return tuple(said)
+
+
+def _switched(result: Scheduling) -> Iterator[Evidence]:
+    """How often the training thread lost its core, beside how often it left it by itself."""
+    mine = result.switches
+    if mine is not None:
+        yield Evidence(
+            statement=f"the scheduler took the core from it {_times(mine.involuntary)} (involuntary context switches);"
+            f" it gave the core up {_times(mine.voluntary)} to wait for something",
+            metric="scheduling.involuntary_switches",
+            value=float(mine.involuntary),
+            unit="count",
+        )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _wanted(result: Scheduling) -> Iterator[Evidence]:
+    """The cores that the process wanted, where it may use that many only."""
+    if result.all_run_ns is not None and result.all_wait_ns is not None and result.cores:
+        wanted = (result.all_run_ns + result.all_wait_ns) / result.span_ns
+        yield Evidence(
+            statement=f"the threads of this process wanted {wanted:.1f} cores at a time; it may use {result.cores}"
+            + (
+                f", and an operator runs on up to {result.threads}"
+                if result.threads and not _is_crowded(result)
+                else ""
+            ),
+            metric="scheduling.wanted_cores",
+            value=wanted,
+            unit="count",
+        )
+
+
+def _crowded(result: Scheduling) -> Iterator[Evidence]:
+    """More threads for operators than cores."""
+    cores, crowding = result.usable_cores, result.crowding
+    if cores is None or crowding is None or not _is_crowded(result):
+        return
+    n_ranks, threads = result.ranks, result.threads or 0
+    quota = "cores of its container's CPU quota" if cores != result.cores else "cores that it may use"
+    yield Evidence(
+        statement=f"{n_ranks} ranks share {cores:g} cores, and operators of each run on up to {threads} threads"
+        if n_ranks > 1
+        else f"operators run on up to {threads} threads for the {cores:g} {quota}",
+        metric="scheduling.threads_per_core",
+        value=crowding,
+        unit="count",
+        expected=f"<= {CONTENTION.limit('crowding'):g}",
+    )
+
+
+def _is_crowded(result: Scheduling) -> bool:
+    return result.crowding is not None and result.crowding > CONTENTION.limit("crowding")
+
+
+def _fix(result: Scheduling) -> str:
+    """The number of threads that fits, where there are more; else what may be the reason."""
+    if not _is_crowded(result) or result.usable_cores is None:
+        return CONTENTION.fixes[0]
+    fits = max(int(result.usable_cores) // result.ranks, 1)
+    who = f"{result.ranks} ranks share" if result.ranks > 1 else "the process has"
+    return f"set OMP_NUM_THREADS={fits}: {who} {result.usable_cores:g} cores"
 
 
 def present(result: Scheduling) -> Section:
@@ -130,8 +226,19 @@ def present(result: Scheduling) -> Section:
             "throttled_ns": result.throttled_ns,
             "cores": result.cores,
             "threads": result.threads,
+            "ranks": result.ranks,
+            "quota_millicores": result.quota_millicores,
+            **_counts("", result.switches),
+            **_counts("all_", result.all_switches),
         },
     )
+
+
+def _counts(whose: str, switches: Switches | None) -> dict[str, int | None]:
+    return {
+        f"{whose}voluntary_switches": switches.voluntary if switches else None,
+        f"{whose}involuntary_switches": switches.involuntary if switches else None,
+    }
 
 
 SCHEDULING = Analyzer(

@@ -123,7 +123,7 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             q.startup_fraction,
             "of the window is outside the steps found by their period"
             + (
-                f" ({n} steps); --steps 0:{n} judges these alone"
+                f" ({n} steps); --step-range 0:{n} judges these alone"
                 if (q.startup_fraction or 0) > _limit(capture.STARTUP)
                 else ""
             ),

@@ -1,8 +1,81 @@
-"""How far is the work from what its device can do? FLOPs, bytes, MFU, and the time at the roof (docs/roof.md)."""
+"""How far is the work from what its device can do? FLOPs, bytes, MFU, and the time at the roof (docs/roof.md).
 
-from profkit.analyzers.roof.distance import Distance
-from profkit.analyzers.roof.judged import ANALYZER, judge
-from profkit.analyzers.roof.measured import measure
-from profkit.analyzers.roof.shown import at_roof, roof_summary
+Formulas and peaks are loaded where a trace has shapes.
+"""
 
-__all__ = ["ANALYZER", "Distance", "at_roof", "judge", "measure", "roof_summary"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from profkit.analyzers.base import Analyzer
+from profkit.analyzers.roof.unmeasured import without_work
+from profkit.model.finding import Finding, Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from profkit.analyzers.roof.distance import Distance
+    from profkit.model.documents.rank_report import Section
+    from profkit.timeline import Facts
+    from profkit.timeline.code import Rows
+
+
+def measure(facts: Facts) -> Distance | Skipped:
+    """The distance of the busiest device's work from its roof."""
+    if not facts.trace.signatures:
+        return without_work(facts.trace)
+    from profkit.analyzers.roof.measured import measure
+
+    return measure(facts)
+
+
+def judge(result: Distance) -> tuple[Finding, ...]:
+    """The family that its roof leaves most of, products of unaligned sizes, and whether the roof is wrong."""
+    from profkit.analyzers.roof.judged import judge
+
+    return judge(result)
+
+
+def present(result: Distance) -> Section:
+    """Show rates and roofs."""
+    from profkit.analyzers.roof.shown import present
+
+    return present(result)
+
+
+def rows(facts: Facts, result: Distance) -> Mapping[str, Rows]:
+    """The operators of each finding, with what could be spared of the time of each."""
+    from profkit.analyzers.roof.judged import rows
+
+    return rows(facts, result)
+
+
+def roof_summary(result: Distance | None) -> str:
+    """The line of the report; "" where nothing was measured."""
+    if result is None:
+        return ""
+    from profkit.analyzers.roof.shown import roof_summary
+
+    return roof_summary(result)
+
+
+def at_roof(result: Distance | None) -> str:
+    """What a step takes with every operator that has a roof at its roof; "" where too little has one."""
+    if result is None:
+        return ""
+    from profkit.analyzers.roof.shown import at_roof
+
+    return at_roof(result)
+
+
+ANALYZER = Analyzer(
+    name="roof",
+    question="how far is the work from what the device can do?",
+    needs="operators with recorded shapes (profkit capture --shapes)",
+    measure=measure,
+    judge=judge,
+    rows=rows,
+    present=present,
+)
+
+__all__ = ["ANALYZER", "at_roof", "judge", "measure", "roof_summary"]

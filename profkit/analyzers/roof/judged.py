@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from profkit.analyzers.base import Analyzer
+import numpy as np
+
 from profkit.analyzers.roof.distance import Distance
-from profkit.analyzers.roof.measured import measure
-from profkit.analyzers.roof.shown import NAMES, mfu_sentence, present, rate_of, step_sentence
-from profkit.analyzers.roof.unaligned import unaligned
-from profkit.analyzers.roof.uses import Family
+from profkit.analyzers.roof.shown import NAMES, mfu_sentence, rate_of, step_sentence
+from profkit.analyzers.roof.unaligned import spared, unaligned
+from profkit.analyzers.roof.uses import Family, Use
 from profkit.analyzers.tools import kernel_profile
-from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF
+from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF, UNALIGNED
 from profkit.model.finding import Evidence, Finding, NextTool, Severity
 from profkit.model.names import Precision
 from profkit.roof.roofline import Limit
+from profkit.timeline import Facts
+from profkit.timeline.code import Rows
 from profkit.units import format_fraction, format_ns
 
 _FIXES: Final = {
@@ -49,15 +52,39 @@ def judge(result: Distance) -> tuple[Finding, ...]:
 
 
 def _low(result: Distance) -> tuple[Finding, ...]:
+    family = _lowest(result)
+    return (_below(result, family),) if family is not None else ()
+
+
+def _lowest(result: Distance) -> Family | None:
+    """The family that loses most, where one loses enough."""
     if result.judged_share < BELOW_ROOF.limit("judged"):
-        return ()
+        return None
     low = [
         family
         for family in result.families
         if family.share is not None
         and result.scope.fraction(round(_excess_ns(family) * result.overlap)) >= BELOW_ROOF.limit("window")
     ]
-    return (_below(result, max(low, key=_excess_ns)),) if low else ()
+    return max(low, key=_excess_ns, default=None)
+
+
+def rows(facts: Facts, result: Distance) -> Mapping[str, Rows]:
+    """The operators of each finding, with what could be spared of the time of each."""
+    family = _lowest(result)
+    left = [(use, use.time_ns - (use.roof_ns or 0.0)) for use in result.uses if use.roof_ns is not None]
+    mine = [(use, ns) for use, ns in left if family is not None and use.work.family == family.name]
+    found = {BELOW_ROOF.id: mine, UNALIGNED.id: list(spared(result))}
+    return {name: _spared_rows(facts, uses) for name, uses in found.items() if uses}
+
+
+def _spared_rows(facts: Facts, uses: Sequence[tuple[Use, float]]) -> Rows:
+    taken, ns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for use, spared_ns in uses:
+        if use.rows is not None and use.row_ns is not None and use.time_ns > 0 and spared_ns > 0:
+            taken.append(use.rows)
+            ns.append((use.row_ns * (spared_ns / use.time_ns)).astype(np.int64))
+    return Rows.of_ops(facts.trace, np.concatenate(taken), np.concatenate(ns))
 
 
 def _excess_ns(family: Family) -> float:
@@ -162,13 +189,3 @@ def _above(result: Distance) -> tuple[Finding, ...]:
             fix="do not use the rates and the MFU of this report; check the device's name and the operator's formula in docs/roof.md",
         ),
     )
-
-
-ANALYZER = Analyzer(
-    name="roof",
-    question="how far is the work from what the device can do?",
-    needs="operators with recorded shapes (profkit capture --shapes)",
-    measure=measure,
-    judge=judge,
-    present=present,
-)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import bare_step_ns, profiled_mean_ns, scope_of
 from profkit.analyzers.roof.distance import Distance
+from profkit.analyzers.roof.unmeasured import without_work
 from profkit.analyzers.roof.uses import Use, families
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.finding import Skipped
@@ -45,14 +46,7 @@ def measure(facts: Facts) -> Distance | Skipped:
     trace = facts.trace
     work = counted(trace)
     if not work.works:
-        has_ops = len(trace.ops) > 0
-        reason = "operators were recorded without shapes" if has_ops else "no operators in this trace"
-        how = "record them: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)"
-        if trace.shapes_carried == 0:
-            reason = "operators were recorded without shapes, and the later steps do not tell them for certain"
-        elif trace.meta.has_shapes or (trace.signatures and has_ops):
-            reason, how = "no operator with recorded shapes has a formula", ""
-        return Skipped(analyzer="roof", reason=f"{reason}: FLOPs and bytes are not known", how_to_get=how)
+        return without_work(trace)
     main = facts.main_device
     if main is not None:
         return _of_device(facts, main, work)
@@ -161,11 +155,15 @@ def _uses(
     calls = np.bincount(group, begun, keys.size).astype(np.int64)
     total = np.bincount(group, time, keys.size).astype(np.int64)
     hottest = _hottest(group[place], kernels, keys.size)
+    inside = np.flatnonzero(begun)
+    inside = inside[np.argsort(group[inside], kind="stable")]
+    edges = np.searchsorted(group[inside], np.arange(keys.size + 1))
     made = []
     for index, value in enumerate(keys.tolist()):
         call = work.works[value // 2 // len(_FORMATS)]
         precision = _FORMATS[value // 2 % len(_FORMATS)]
         if calls[index]:
+            mine = inside[edges[index] : edges[index + 1]]
             made.append(
                 Use(
                     operator=call.name,
@@ -178,6 +176,8 @@ def _uses(
                     kernel=trace.name(int(hottest[index])) if hottest[index] >= 0 else "",
                     roof=roof_of(call.work, peak, precision) if peak is not None else None,
                     misfits=misfits(call.name, call.signature) if precision in _ON_MATRIX_UNITS else (),
+                    rows=owners[mine],
+                    row_ns=time[mine],
                 )
             )
     return tuple(sorted(made, key=lambda use: -use.time_ns))

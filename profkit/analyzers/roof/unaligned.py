@@ -22,14 +22,13 @@ def unaligned(result: Distance) -> tuple[Finding, ...]:
     """The finding where aligned sizes could save enough."""
     if result.scope.vendor is not Vendor.NVIDIA or result.peak is None:
         return ()
-    found = [use for use in result.uses if is_unaligned(use)]
     reference = _reference(result)
-    gains = {place: _gain_ns(use, reference) for place, use in enumerate(found)}
-    saved = min(round(sum(gains.values()) * result.overlap), result.busy_ns)
+    gains = spared(result)
+    saved = min(round(sum(ns for _, ns in gains) * result.overlap), result.busy_ns)
     fraction = result.scope.fraction(saved)
     if fraction < UNALIGNED.limit("window"):
         return ()
-    worst = [found[place] for place in sorted(gains, key=lambda place: -gains[place]) if gains[place] > 0]
+    worst = [use for use, ns in sorted(gains, key=lambda gain: -gain[1]) if ns > 0]
     time_ns = sum(use.time_ns for use in worst)
     roof_ns = sum(use.roof_ns or 0.0 for use in worst)
     share = min(time_ns / result.work_ns, 1.0) if result.work_ns else 0.0
@@ -60,6 +59,13 @@ def unaligned(result: Distance) -> tuple[Finding, ...]:
             fix=_fix(worst),
         ),
     )
+
+
+def spared(result: Distance) -> tuple[tuple[Use, float], ...]:
+    """Such products, with what each would take less at the share of its roof that aligned ones reach, in ns."""
+    found = [use for use in result.uses if is_unaligned(use)]
+    reference = _reference(result) if found else 1.0
+    return tuple((use, _gain_ns(use, reference)) for use in found)
 
 
 def is_unaligned(use: Use) -> bool:

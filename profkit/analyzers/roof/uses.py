@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from profkit.model.arrays import I64
 from profkit.model.names import Precision
 from profkit.roof.formulas.alignment import Misfit
 from profkit.roof.formulas.work import Work
@@ -31,6 +32,10 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     roof: Roof | None
     misfits: tuple[Misfit, ...] = ()
     """Of a product in a format of the matrix units: the sides that leave rows in memory unaligned."""
+    rows: I64 | None = None
+    """The operators, rows of `Trace.ops`, shape (n_calls,); None where that is not known."""
+    row_ns: I64 | None = None
+    """The time of each."""
 
     @property
     def flops(self) -> int | None:

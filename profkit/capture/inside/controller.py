@@ -298,11 +298,12 @@ class Controller(Listener):
         if self.stage == "standby":
             self._end("")
         if self.stage == "done":
-            if self._label and clock.cuda_in_use() and not self._is_settled:
-                self._write_facts()  # the last events were on their way when the window ended
+            if self._label and (clock.cuda_in_use() or self._second.watches_workers) and not self._is_settled:
+                self._write_facts()  # the last events, and batches of workers, were on their way when the window ended
         else:
             self._finish_open()
         self._is_settled = True
+        self._second.close()
         if self.options.finishes and (self._label or self.options.tells):
             from .report import finish_own
 

@@ -50,7 +50,7 @@ _LABEL: Final = re.compile(r"rank\d+(_pid\d+)?")
 _TRACE_FILE: Final = re.compile(rf"rank\d+(_\w+)?({re.escape(TRACE_SUFFIX)}|{re.escape(PLACES_SUFFIX)})")
 
 
-def finish(
+def finish(  # noqa: PLR0913 - by name
     work: Path,
     folder: Path,
     *,
@@ -58,12 +58,14 @@ def finish(
     command: str = "",
     only_pid: int | None = None,
     overwrites: bool = False,
+    beside: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {},
 ) -> list[dict[str, Any]]:
     """Write into `folder` the traces whose raw export lies in a capture's work folder; give the facts of its processes.
 
     `trace` in the facts is the name of the trace written, `trace` in their `places` that of the second window's, which
-    comes after the timed traces of all processes. A trace that cannot be written is a reason, not an error, and
-    its export stays. A file that lies in the folder is not replaced, unless `overwrites`: the trace has another name.
+    comes after the timed traces of all processes. `beside` adds to the facts of a process
+    what others saw of it. A trace that cannot be written is a reason, not an error, and its export stays. A file that
+    lies in the folder is not replaced, unless `overwrites`: the trace has another name.
     """
     facts = [_read(path) for path in sorted(work.glob("*.facts"))]
     capture_id = capture_id or work.name
@@ -73,6 +75,7 @@ def finish(
         if not raw.exists():
             continue
         one["capture_id"], one["command"] = capture_id, command or one.get("command", "")
+        one.update(beside(one))
         name = _free_name(folder, one["label"], capture_id, overwrites=overwrites)
         made = work / name
         try:
@@ -186,8 +189,9 @@ def manifest(
     facts: Sequence[dict[str, Any]], *, capture_id: str, command: str, details: dict[str, Any]
 ) -> dict[str, Any]:
     """What `capture.json` holds; times in ns, keys absent where nothing is known."""
-    dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found")
-    ranks = [{key: value for key, value in one.items() if key not in dropped} for one in facts]
+    dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found", "worker_lines")
+    own = ("recorded_unix_ns", "machine", "gpu_uuid")  # of use while the capture is put together
+    ranks = [{key: value for key, value in one.items() if key not in (*dropped, *own)} for one in facts]
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 
 

@@ -21,6 +21,7 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 
 from ..beside import files
 from ..place import fetch_folder
+from .places.worker_lines import LineWatch
 
 _ROW: Final = struct.Struct("<qqqq")  # worker, start and end (Unix ns), rows fetched
 _MOST_ROWS: Final = 100_000  # of one worker: hours of fetches, of which a window lasts seconds
@@ -39,6 +40,7 @@ class FetchLog:
         self._is_made = self._is_open = False
         self._undo: list[tuple[Any, Any, Any]] = []
         self._worker = _Worker(capture_id)
+        self._lines = LineWatch(capture_id)
 
     def open(self) -> None:
         """From now on workers write. Raises OSError if there is no place for that."""
@@ -90,13 +92,16 @@ class FetchLog:
             self._is_made = False
 
     def _wrapped(self, original: Any) -> Any:
-        worker = self._worker
+        worker, lines = self._worker, self._lines
 
         @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
             info = get_worker_info()
-            if info is None or not worker.is_wanted():
+            if info is None:
                 return original(fetcher, index)
+            if not worker.is_wanted():
+                is_watched = lines.is_wanted(worker.reader)
+                return lines.fetched(lambda: original(fetcher, index)) if is_watched else original(fetcher, index)
             start_ns = time.time_ns()
             data = original(fetcher, index)
             n_samples = len(index) if isinstance(index, (list, tuple)) else 1
@@ -112,6 +117,8 @@ class _Worker:
     def __init__(self, capture_id: str) -> None:
         self._capture_id = capture_id
         self._pid = 0
+        self.reader = 0
+        """The process that reads this worker's batches."""
         self._folder = ""
         self._file = -1
 
@@ -120,8 +127,8 @@ class _Worker:
         if self._pid != os.getpid():
             parent = multiprocessing.parent_process()
             self._pid, self._file = os.getpid(), -1
-            process = (parent.pid if parent is not None else None) or os.getppid()
-            self._folder = str(fetch_folder(process, self._capture_id) / "open")
+            self.reader = (parent.pid if parent is not None else None) or os.getppid()
+            self._folder = str(fetch_folder(self.reader, self._capture_id) / "open")
         return os.path.isdir(self._folder)  # noqa: PTH112 - a microsecond, once per batch
 
     def write(self, worker: int, start_ns: int, end_ns: int, n_samples: int) -> None:

@@ -27,6 +27,7 @@ _HELD: Final[dict[str, place.Hold]] = {}
 """The parts that this process has in captures, by capture id."""
 _SAID: Final[set[str]] = set()
 """What this process has said, in whatever capture."""
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
 
 
@@ -185,7 +186,25 @@ def _process() -> dict[str, Any]:
         "device": _device(),
         "memory": _memory(),
         "cores": _cores(),
+        "machine": _machine(),
+        "gpu_uuid": _gpu_uuid(),
     }
+
+
+def _machine() -> str:
+    """What tells this machine from others since it was started: whose clocks are those that were sampled."""
+    with suppress(OSError):
+        return str(files().read_small(_BOOT, 64).decode(errors="replace").strip())
+    return ""
+
+
+def _gpu_uuid() -> str:
+    """The current GPU's own id; "" where this torch has none."""
+    if not torch.cuda.is_initialized():
+        return ""
+    with suppress(Exception):  # a fact less
+        return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    return ""
 
 
 def _cores() -> int:

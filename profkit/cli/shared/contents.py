@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from profkit.cli.shared.columns import hanging, side_by_side, width_of
 from profkit.errors import ProfkitError, TraceNotFoundError
 from profkit.shell import clean, line_of, path_word
 from profkit.units import format_bytes, format_numbers
@@ -17,7 +18,6 @@ from profkit.units import format_bytes, format_numbers
 _HEAD_BYTES: Final = 2**16
 """Bytes of a JSON file in which a trace names its events. Chosen: real ones do so within 10 KB."""
 _WORDS: Final = {"kineto": "torch.profiler trace", "nsys": "nsys export", "ncu": "kernel profile"}
-_WIDEST: Final = 60  # chosen: of commands that line up
 _SIDES: Final = 2
 _NO_TRACE: Final = "JSON file that does not begin as a trace"
 
@@ -130,10 +130,11 @@ def _plural(kind: str, *, many: bool) -> str:
 
 def lines(folder: Path, entries: tuple[Entry, ...]) -> list[str]:
     """A line for each entry, its command first, then what several of them can be used for together."""
-    width = max((len(one.run) for one in entries if len(one.run) <= _WIDEST), default=0)
-    out = [f"{folder}: {_summary(entries)}", ""]
-    out += [f"  {one.run or one.path:{width}}  {_said(one)}" for one in entries]
-    return [clean(line) for line in (*out, *_together(entries))]
+    rows = [(clean(one.run or one.path), clean(_said(one))) for one in entries]
+    together = [(clean(command), clean(said)) for command, said in _together(entries)]
+    shown = [hanging(clean(f"{folder}: {_summary(entries)}"), width_of()), [""], side_by_side(rows, width_of(), "  ")]
+    shown += [[""], side_by_side(together, width_of(), "  ")] if together else []
+    return [line for part in shown for line in part]
 
 
 def _summary(entries: tuple[Entry, ...]) -> str:
@@ -154,17 +155,17 @@ def _said(entry: Entry) -> str:
     return ", ".join(filter(None, (entry.what, ranks, steps, format_bytes(entry.n_bytes), alone)))
 
 
-def _together(entries: tuple[Entry, ...]) -> list[str]:
-    """Commands that take two of the entries."""
+def _together(entries: tuple[Entry, ...]) -> list[tuple[str, str]]:
+    """Commands that take two of the entries, each with what it tells."""
     targets = {
         kind: [one.run.removeprefix("profkit triage ") for one in entries if one.format == kind and one.run]
         for kind in ("kineto", "nsys")
     }
     sides = targets["kineto"]
-    out: list[str] = []
+    out: list[tuple[str, str]] = []
     if len(sides) > 1:
         two = f"{sides[0]} {sides[1]}" if len(sides) == _SIDES else "BEFORE AFTER"
-        out.append(f"  profkit compare {two}  two of them as the sides of a change")
+        out.append((f"profkit compare {two}", "two of them as the sides of a change"))
     if sides and targets["nsys"]:
-        out.append(f"  profkit triage {sides[0]} {targets['nsys'][0]}  does nsys confirm torch.profiler?")
-    return ["", *out] if out else []
+        out.append((f"profkit triage {sides[0]} {targets['nsys'][0]}", "does nsys confirm torch.profiler?"))
+    return out

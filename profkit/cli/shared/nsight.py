@@ -16,6 +16,7 @@ import msgspec
 
 from profkit import files
 from profkit.cli.capture import folder_for
+from profkit.cli.shared.options import common_options, overwrite_option, step_on_option, window_steps
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 from profkit.shell import may_run_python
@@ -46,18 +47,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 def tool_options(function: Any) -> Any:
     """Add the options that both commands have."""
     options = (
-        click.option(
-            "--step-on", type=click.Choice(["auto", "optimizer", "loader", "forward", "time"]), default="auto"
-        ),
-        click.option("--baseline", type=click.IntRange(1), help="Steps timed before the recorded ones (10)."),
-        click.option("--warmup", type=click.IntRange(1), help="Steps between the timed and the recorded ones."),
+        step_on_option,
+        window_steps,
         click.option("--whole", is_flag=True, help="Record the whole run; do not look for steps."),
-        click.option("--overwrite", is_flag=True, help="Replace what is in -o."),
+        overwrite_option,
         click.option(
             "--dry-run",
             is_flag=True,
             help="Print the command line, and on stderr the reason for each flag; run nothing.",
         ),
+        common_options,
     )
     for option in reversed(options):
         function = option(function)

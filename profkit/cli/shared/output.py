@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -11,40 +13,6 @@ import msgspec
 from profkit import files
 from profkit.cli.shared.say import say
 from profkit.errors import UsageError, blamed
-
-
-class FormatChoice(click.ParamType):  # type: ignore[type-arg]
-    """One of the formats of a document; completes their names."""
-
-    name = "format"
-
-    def __init__(self, document: str) -> None:
-        self._document = document
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The format's name."""
-        from profkit.render import formats_of
-
-        known = formats_of(self._document)
-        if value not in known:
-            self.fail(f"{value!r} is not one of {', '.join(known)}", param, ctx)
-        return str(value)
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """The names, for the help."""
-        from profkit.render import formats_of
-
-        return f"[{'|'.join(formats_of(self._document))}]"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        """The names that begin so."""
-        from click.shell_completion import CompletionItem
-
-        from profkit.render import formats_of
-
-        return [CompletionItem(name) for name in formats_of(self._document) if name.startswith(incomplete)]
 
 
 def format_for(document: str, fmt: str | None, output: Path | None) -> str:
@@ -89,6 +57,20 @@ def deliver(text: str, output: Path | None) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", hint="choose another path for -o") from None
     say(f"wrote {output}")
+
+
+def deliver_chunks(chunks: Iterable[bytes], output: Path) -> int:
+    """Write a file piece by piece, whole or not at all, or to standard output; how many bytes there were."""
+    n_bytes = 0
+    try:
+        with nullcontext(sys.stdout.buffer) if is_standard_output(output) else files.replacing(output) as file:
+            for chunk in chunks:
+                file.write(chunk)
+                n_bytes += len(chunk)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot write {output}: {reason}", hint="choose another path for -o") from None
+    return n_bytes
 
 
 def is_standard_output(output: Path) -> bool:

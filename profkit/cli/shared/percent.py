@@ -1,4 +1,4 @@
-"""`3%` as an option's value."""
+"""`3%` as an option's value, and the options by which changes are judged."""
 
 from __future__ import annotations
 
@@ -21,3 +21,21 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
         if match is None or float(match[1]) > 100:
             self.fail(f"{value!r} is not a percentage: write 3%", param, ctx)
         return float(match[1]) / 100
+
+
+def margin_option(function: Any) -> Any:
+    """`--margin`."""
+    return click.option(
+        "--margin",
+        type=Percent(),
+        default="2%",
+        show_default=True,
+        help="Ignore smaller changes; choose this before measuring.",
+    )(function)
+
+
+def metric_option(function: Any) -> Any:
+    """`--metric`, of commands that read tables."""
+    return click.option(
+        "--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it."
+    )(function)

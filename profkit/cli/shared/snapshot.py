@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.snapshot import Holding, Snapshot, SnapshotDevice
+from profkit.model.snapshot import Holding, MemoryPhase, MemoryShare, Snapshot, SnapshotDevice
 from profkit.units import format_bytes, format_fraction
 
 _MOST: Final = 15
@@ -51,11 +51,13 @@ def _device(device: SnapshotDevice) -> list[str]:
     lines += _table(
         f"what holds the {format_bytes(device.allocated_bytes)} in tensors", device.holdings, device.allocated_bytes
     )
+    lines += _phases("when these were allocated", device.phases, device.allocated_bytes)
     peak = device.peak
     if peak is not None and peak.n_events_before_end:
         head = f"what held {format_bytes(peak.n_bytes)} at the peak, {peak.n_events_before_end:,} events before the end"
         earlier = (("before the history began", peak.earlier_bytes),) if peak.earlier_bytes else ()
         lines += _table(head, peak.holdings, peak.n_bytes, earlier)
+        lines += _phases("when these were allocated", peak.phases, peak.n_bytes)
     if device.largest:
         lines += ["", "  largest blocks"]
         lines += [f"    {format_bytes(one.n_bytes):>10}  {_where(one)}" for one in device.largest[:_MOST_BLOCKS]]
@@ -72,6 +74,26 @@ def _table(title: str, holdings: tuple[Holding, ...], total: int, earlier: Itera
     if len(holdings) > _MOST:
         lines.append(f"    and {len(holdings) - _MOST:,} more places: -f json")
     return lines if holdings or len(lines) > 3 else []
+
+
+_TOLD: Final = {
+    MemoryPhase.MODEL: "the model is made or moved to the device: parameters, buffers",
+    MemoryPhase.FORWARD: "forward, in modules: activations",
+    MemoryPhase.BACKWARD: "backward: gradients, of parameters and in between",
+    MemoryPhase.OPTIMIZER: "a step of the optimizer: its state",
+    MemoryPhase.OTHER: "other code",
+    MemoryPhase.UNKNOWN: "unknown: before the history began, or no stack that tells it",
+}
+
+
+def _phases(title: str, phases: tuple[MemoryShare, ...], total: int) -> list[str]:
+    if all(one.phase in {MemoryPhase.OTHER, MemoryPhase.UNKNOWN} for one in phases):
+        return []
+    lines = ["", f"  {title}", f"    {'share':>7}{'bytes':>10}{'blocks':>9}  in"]
+    for one in phases:
+        n = "-" if one.n is None else f"{one.n:,}"
+        lines.append(f"    {_share(one.n_bytes, total):>7}{format_bytes(one.n_bytes):>10}{n:>9}  {_TOLD[one.phase]}")
+    return lines
 
 
 def _share(n_bytes: int, total: int) -> str:

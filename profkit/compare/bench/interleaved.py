@@ -174,7 +174,7 @@ def _judged_by(trials: Sequence[Trial]) -> str:
     if column == "metric":
         fewest, most = min(one.n_matches for one in outcomes), max(one.n_matches for one in outcomes)
         count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        return f"the last match of --metric in a run's output, of {count}"
+        return f"the last match of --metric-regex in a run's output, of {count}"
     if column == "wall_ns":
         return "the wall time of the whole process, start-up included: not every run had steps to be seen"
     if column == "step_ns":

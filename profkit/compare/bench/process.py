@@ -151,14 +151,14 @@ def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> tupl
     if not found:
         raise ProfkitError(
             f"the output of {_shown(command)} has no match of {pattern.pattern!r}; it ends: {_last_line(text)}",
-            hint="--metric is a regular expression with one group, the number: --metric 'tok/s: ([0-9.]+)'",
+            hint="--metric-regex is a regular expression with one group, the number: --metric-regex 'tok/s: ([0-9.]+)'",
         )
     try:
         value = float(found[-1][1])
     except (ValueError, TypeError):
-        raise ProfkitError(f"--metric found {found[-1][1]!r} in the output, which is not a number") from None
+        raise ProfkitError(f"--metric-regex found {found[-1][1]!r} in the output, which is not a number") from None
     if not is_plausible(value):
-        raise ProfkitError(f"--metric found {value:g} in the output, which is not a positive number")
+        raise ProfkitError(f"--metric-regex found {value:g} in the output, which is not a positive number")
     return value, len(found)
 
 

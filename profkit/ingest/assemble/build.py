@@ -46,8 +46,14 @@ if TYPE_CHECKING:
 _MOST_ID: Final = 2**31 - 1
 _MOST_SMS: Final = 2**20
 _SCHEDULING: Final = frozenset(
-    ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads")
-)
+    ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads", "ranks")
+) | {
+    "quota_millicores",
+    *(f"{whose}{kind}_switches" for whose in ("", "all_") for kind in ("voluntary", "involuntary")),
+}
+_CLOCKS: Final = frozenset(
+    ("n", "n_power", "n_thermal", "n_hardware", "mhz", "lowest_mhz", "highest_mhz", "held_mhz", "temperature_c")
+) | {"power_mw", "limit_mw", "default_limit_mw", "throttled_ms", "sampled_ms"}
 _WITH_DURATIONS: Final = frozenset(
     {"gpu", "ops", "calls", "spans", "python", "overhead", "waits", "device_spans", "sync_rows"}
 )
@@ -82,7 +88,8 @@ def build_trace(raw: RawTrace) -> Trace:
     calls = _calls(merged, strings, warnings)
     gpu = linked(gpu, calls, [pid for pid, _ in merged.threads], warnings)
     ops, spans = _host_ranges(merged, strings, warnings)
-    meta = _meta(raw, merged, warnings)
+    python, has_lines = _frames(merged, warnings)
+    meta = _meta(raw, merged, warnings, has_lines=has_lines)
     gpu = _with_communication(gpu, asked_by_name(gpu, calls, ops, strings, world_size=meta.world_size))
     mapped: dict[str, Any] = {
         "meta": meta,
@@ -94,7 +101,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "ops": ops,
         "calls": calls,
         "spans": spans,
-        "python": _frames(merged, warnings),
+        "python": python,
         "overhead": _spans(merged, "overhead", warnings),
         "waits": _spans(merged, "waits", warnings),
         "device_spans": _table(DeviceSpans, merged, "device_spans", warnings),
@@ -111,7 +118,6 @@ def build_trace(raw: RawTrace) -> Trace:
     warnings += merged.warnings
     _refuse_endless(mapped, raw.source)
     steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=raw.traits.step_source)
-    python = mapped["python"]
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
     return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=_told(warnings))
 
@@ -168,13 +174,16 @@ def _spans(merged: Merged, table: str, warnings: list[TraceWarning]) -> Spans:
     return Spans(**in_time_order(cleaned(columns, warnings, WHAT[table])))
 
 
-def _frames(merged: Merged, warnings: list[TraceWarning]) -> PythonFrames:
-    columns = merged.take("python")
+def _frames(merged: Merged, warnings: list[TraceWarning]) -> tuple[PythonFrames, bool]:
+    """The Python frames, and whether they are from stacks of operators, which have the lines that run."""
+    columns, of_stacks = merged.take("python"), merged.take("stacks")
+    has_lines = bool(of_stacks) and not columns
+    columns = columns or of_stacks
     if not columns:
-        return PythonFrames.none(**_DTYPES)
+        return PythonFrames.none(**_DTYPES), False
     columns["kind"] = np.zeros(columns["name"].size, np.int8)
     _fill(columns, ("frame_id", "parent_id", "module_id"))
-    return PythonFrames(**in_time_order(cleaned(columns, warnings, WHAT["python"])))
+    return PythonFrames(**in_time_order(cleaned(columns, warnings, WHAT["python"]))), has_lines
 
 
 def _fill(columns: Columns, optional: tuple[str, ...]) -> None:
@@ -225,7 +234,7 @@ def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:
     return replace(spans, kind=kind)
 
 
-def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceMeta:
+def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning], *, has_lines: bool) -> TraceMeta:
     given, n_trimmed = without_long_texts(raw.metadata)
     if n_trimmed:
         said = f"{n_trimmed:,} texts of the metadata are longer than {LONGEST_TEXT:,} characters and were cut"
@@ -251,7 +260,8 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
         world_size=_number(distributed, "world_size", (1, MAX_RANKS), warnings),
         backend=label(distributed.get("backend")),
         torch_version=_torch_version(metadata),
-        has_stacks=bool(metadata.get("with_stack")) or "python_function" in merged.categories,
+        has_stacks=bool(metadata.get("with_stack")) or "python_function" in merged.categories or has_lines,
+        frames_have_lines=has_lines,
         has_shapes=bool(metadata.get("record_shapes")),
         has_memory=bool(metadata.get("profile_memory")),
         unprofiled_step_ns=whole(
@@ -260,7 +270,8 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
             LONGEST_PLAUSIBLE_NS,
         ),
         profiled_step_ns=whole(metadata.get("profkit_profiled_step_mean_ns"), 1, LONGEST_PLAUSIBLE_NS),
-        scheduling=_scheduling(metadata.get("profkit_scheduling")),
+        scheduling=_counted(metadata.get("profkit_scheduling"), _SCHEDULING),
+        clocks=_counted(metadata.get("profkit_clocks"), _CLOCKS),
         devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
         categories=dict(sorted((redacted_text(name), count) for name, count in merged.categories.items())),
         metadata=metadata,
@@ -268,11 +279,11 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning]) -> TraceM
     )
 
 
-def _scheduling(told: object) -> dict[str, int]:
-    """The whole numbers among what a capture read from the scheduler."""
+def _counted(told: object, names: frozenset[str]) -> dict[str, int]:
+    """The whole numbers of these names among what a capture read beside the recording."""
     if not isinstance(told, dict):
         return {}
-    numbers = {str(key): whole(value, 0, LONGEST_PLAUSIBLE_NS) for key, value in told.items() if key in _SCHEDULING}
+    numbers = {str(key): whole(value, 0, LONGEST_PLAUSIBLE_NS) for key, value in told.items() if key in names}
     return {key: number for key, number in numbers.items() if number is not None}
 
 

@@ -19,6 +19,7 @@ Tables of ranges have `start_ns` and `end_ns` (int64), `name` and `thread` (int3
     ops                               external_id (int64); where told: sequence, forward_thread (int64), signature
                                       (int32 code of `Batch.signatures`)
     python                            where told: frame_id, parent_id, module_id (int64)
+    stacks                            none: frames from the stacks of operators, used where `python` has no rows
     calls                             external_id, correlation (int64)
     kernels, copies                   no thread, but device, grid, block (int32), is_copy (bool), and
                                       stream, correlation, external_id, n_bytes, graph_node (int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -27,25 +27,39 @@ def decoded(texts: Sequence[tuple[bytes, ...]]) -> tuple[Signature | None, ...]:
     Texts that are too long, or too many, count as not recorded: a shape has a few dozen characters.
     """
     room = MOST_TEXT
+    sizes, types, values = _Read(_SIZES.decode), _Read(_TYPES.decode), _Read(_values)
     found: list[Signature | None] = []
     for text in texts:
         length = sum(map(len, text))
         room -= length
-        found.append(_signature(text) if length <= LONGEST_TEXT and room >= 0 else None)
+        found.append(_signature(text, sizes, types, values) if length <= LONGEST_TEXT and room >= 0 else None)
     return tuple(found)
 
 
-def _signature(text: tuple[bytes, ...]) -> Signature | None:
-    dims, types, strides, concrete = text
+def _signature(text: tuple[bytes, ...], sizes: _Read, types: _Read, values: _Read) -> Signature | None:
+    dims, kinds, strides, concrete = text
+    if not dims:
+        return None
     try:
-        return Signature(
-            dims=_SIZES.decode(dims),
-            types=_TYPES.decode(types) if types else (),
-            strides=_SIZES.decode(strides) if strides else (),
-            concrete=tuple(map(_value, _VALUES.decode(concrete))) if concrete else (),
-        )
+        return Signature(dims=sizes[dims], types=types[kinds], strides=sizes[strides], concrete=values[concrete])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+class _Read(dict[bytes, Any]):
+    """What each distinct text says, read once: operators of a few types share them. Nothing where none was recorded."""
+
+    def __init__(self, read: Callable[[bytes], Any]) -> None:
+        super().__init__({b"": ()})
+        self.read = read
+
+    def __missing__(self, text: bytes) -> Any:
+        value = self[text] = self.read(text)
+        return value
+
+
+def _values(text: bytes) -> tuple[str, ...]:
+    return tuple(map(_value, _VALUES.decode(text)))
 
 
 def _value(given: Any) -> str:

@@ -20,6 +20,7 @@ from profkit.ingest.kineto.sparse_columns import (
     signatures,
     thread_names,
 )
+from profkit.ingest.kineto.stacks import has_stacks, stack_frames
 
 
 def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:
@@ -29,13 +30,15 @@ def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: boo
     `every_argument` reads also those that these events do not need, as happens when others of their batch need them:
     what is good then is good in any company.
     """
-    if not (unique_keys or every_argument) and (usual := decode_usual(array)) is not None:
+    with_stacks = has_stacks(array)
+    if not (unique_keys or every_argument) and (usual := decode_usual(array, with_stacks=with_stacks)) is not None:
         with suppress(InexactError):
-            return _columns(usual)
-    return _columns(decode_groups(array, unique_keys=unique_keys, every_argument=every_argument))
+            return _columns(usual, with_stacks=with_stacks)
+    groups = decode_groups(array, unique_keys=unique_keys, every_argument=every_argument)
+    return _columns(groups, with_stacks=with_stacks)
 
 
-def _columns(groups: Groups) -> Batch:
+def _columns(groups: Groups, *, with_stacks: bool) -> Batch:
     batch = Batch(n_events=sum(map(len, groups.values())))
     strings, threads = Codes(), Codes()
     for (cat, ph), rows in groups.items():
@@ -53,6 +56,8 @@ def _columns(groups: Groups) -> Batch:
         if table == "ops":
             found, batch.signatures = signatures(rows)
             batch.tables[table] |= found
+        if table == "ops" and with_stacks and (frames := stack_frames(rows, shared["ops"], strings)):
+            batch.tables["stacks"] = frames
         if table == "ops" and EMBEDDING in strings and (found := embeddings(rows, strings)):
             batch.tables["work"] = found
     if arrows := flows(groups, threads):

@@ -23,7 +23,6 @@ from profkit.ingest.kineto.fields import (
     starts,
     threads_of,
     times,
-    were_read,
 )
 from profkit.ingest.texts import LONGEST_LABEL
 
@@ -124,7 +123,7 @@ def _python(rows: list[Event]) -> Columns:
 
 def _told(args: list[Any], names: tuple[str, ...]) -> Columns:
     """These arguments as whole numbers, without those that no event has."""
-    read = {name: integers(args, name) for name in names} if were_read(args, names[0]) else {}
+    read = {name: integers(args, name) for name in names}
     return {name: column for name, column in read.items() if (column != ABSENT).any()}
 
 

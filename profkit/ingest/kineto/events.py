@@ -53,6 +53,7 @@ class Args(msgspec.Struct, gc=False):
     input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NONE)
     input_strides: msgspec.Raw = msgspec.field(name="Input Strides", default=_NONE)
     concrete_inputs: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NONE)
+    call_stack: msgspec.Raw = msgspec.field(name="Call stack", default=_NONE)
 
 
 class RareArgs(Args, gc=False):

@@ -28,12 +28,16 @@ _COLLECTIVE: Final = (
     *("collective", "dtype", "in_elements", "out_elements"),
     *("group_size", "group_name", "group_ranks", "seq", "source_rank", "target_rank"),
 )
-_AUTOGRAD: Final = ("sequence", "forward_thread")
+_OPERATOR: Final = (
+    *(*_IDS, "sequence", "forward_thread"),
+    *("input_dims", "input_types", "input_strides", "concrete_inputs"),
+)
+"""Also where a batch has none of these: to look for their names in its text takes five times as long."""
 _FRAME: Final = ("frame_id", "parent_id", "module_id")
 _KERNEL: Final = (*_COPY, "grid", "block", *_COLLECTIVE)
 _MEMORY: Final = ("address", "memory_bytes", "allocated", "reserved", "device_type", "device_id")
 _ARGUMENTS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
-    (("cpu_op", "Operator"), _IDS),
+    (("cpu_op", "Operator"), _OPERATOR),
     (("python_function",), _FRAME),
     (("user_annotation", "overhead", "Trace"), ()),
     (("cuda_runtime", "cuda_driver", "Runtime"), _CALL),
@@ -42,13 +46,8 @@ _ARGUMENTS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     (("kernel", "Kernel"), _KERNEL),
 )
 """The arguments of `events.RareArgs` that the tables of these categories are made from."""
-_OF_OPERATORS: Final = (
-    (b'"Sequence number"', _AUTOGRAD),
-    (b'"Input Dims"', ("input_dims", "input_types", "concrete_inputs")),
-    (b'"Input Strides"', ("input_strides",)),
-    (COMM_OP.encode(), _COLLECTIVE),
-)
-"""Further arguments of operators, read only from batches that hold this text."""
+_COMM_OP: Final = COMM_OP.encode()
+"""Operators have the arguments of a collective only in batches that hold this text."""
 
 
 class _NoArgs(msgspec.Struct, gc=False):
@@ -91,11 +90,12 @@ class _Arrow(_Usual, gc=False):
 
 
 @cache
-def _decoder(ts_type: type, of_operators: tuple[str, ...]) -> tuple[Any, dict[type, tuple[str, str]]]:
+def _decoder(ts_type: type, *, has_collectives: bool, with_stacks: bool) -> tuple[Any, dict[type, tuple[str, str]]]:
     """The decoder and, for each of its types, the group as `events.decode_groups` names it."""
     groups: dict[type, tuple[str, str]] = {}
     for categories, names in _ARGUMENTS:
-        args = _args_of(_IDS + of_operators if names is _IDS else names)
+        more = (_COLLECTIVE if has_collectives else ()) + (("call_stack",) if with_stacks else ())
+        args = _args_of(names + more if names is _OPERATOR else names)
         for category in categories:
             groups[_tagged(category, _Range, ts_type, args)] = (category, "X")
     groups[_tagged("cpu_instant_event", _Instant, ts_type, _args_of(_MEMORY))] = ("cpu_instant_event", "i")
@@ -135,10 +135,9 @@ def _type_of_ts(array: bytes) -> type:
     return float if int(first[1]) < FLOAT_STEP_BELOW_HALF_NS else msgspec.Raw
 
 
-def decode_usual(array: bytes) -> Groups | None:
+def decode_usual(array: bytes, *, with_stacks: bool = False) -> Groups | None:
     """The events of a JSON array by (category, phase) if all are usual, `None` if the general way must look."""
-    of_operators = tuple(name for text, names in _OF_OPERATORS if text in array for name in names)
-    decoder, group_of = _decoder(_type_of_ts(array), of_operators)
+    decoder, group_of = _decoder(_type_of_ts(array), has_collectives=_COMM_OP in array, with_stacks=with_stacks)
     try:
         events = decoder.decode(array)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -28,6 +28,8 @@ from profkit.ingest.numbers import MAX_RANKS, whole
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
 
+OF_RANKS: Final = "profkit_of_ranks"
+"""The key under which `profkit export` keeps what its ranks' files said each for itself, by rank."""
 _RANKED: Final = re.compile(rb'[{,]\s*"rank"\s*:\s*"?(\d+)')
 _LOOK_BYTES: Final = 2**20
 _LEAST_RANKED: Final = 8
@@ -90,7 +92,8 @@ def traces_by_rank(path: Path, source: str) -> Iterator[Trace]:
     for rank in sorted(texts):
         events = texts.pop(rank)
         told = {**_distributed(metadata), "rank": rank, "world_size": size}
-        raw = RawTrace(source, traits(), n_in_source=n_here, metadata={**metadata, "distributedInfo": told})
+        own = {**metadata, **_said_alone(metadata, rank), "distributedInfo": told}
+        raw = RawTrace(source, traits(), n_in_source=n_here, metadata=own)
         raw.n_bytes = sum(map(len, events))
         for first in range(0, len(events), _PER_BATCH):
             raw.batches.append(decode_batch(b"[" + b",".join(events[first : first + _PER_BATCH]) + b"]"))
@@ -101,6 +104,13 @@ def traces_by_rank(path: Path, source: str) -> Iterator[Trace]:
 
 def _distributed(metadata: dict[str, Any]) -> dict[str, Any]:
     told = metadata.get("distributedInfo")
+    return told if isinstance(told, dict) else {}
+
+
+def _said_alone(metadata: dict[str, Any], rank: int) -> dict[str, Any]:
+    """What stood around the events of this rank alone, in a file of `profkit export`."""
+    of_ranks = metadata.get(OF_RANKS)
+    told = of_ranks.get(str(rank)) if isinstance(of_ranks, dict) else None
     return told if isinstance(told, dict) else {}
 
 
@@ -188,10 +198,11 @@ def _metadata(document: split.Document) -> dict[str, Any]:
 
 def refuse_several_processes(trace: Trace) -> None:
     """Raise UnsupportedTraceError where several processes launch on several devices: ranks without their numbers."""
+    from profkit.model.arrays import distinct
     from profkit.model.trace import CallKind
 
     calls = trace.calls
-    devices = np.unique(trace.gpu.device)
+    devices = distinct(trace.gpu.device)
     if devices.size < 2 or len({thread.pid for thread in trace.threads}) < 2:
         return
     launching = calls.thread[np.isin(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))]

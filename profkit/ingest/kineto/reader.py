@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from profkit.allocator import collector_paused
@@ -37,7 +38,7 @@ MOST_NESTED: Final = 100
 
 
 def read_trace(
-    source: str,
+    source: str | PathLike[str],
     *,
     lenient: bool = False,
     jobs: int = 1,
@@ -47,10 +48,13 @@ def read_trace(
 ) -> Trace:
     """The `Trace` of a Kineto file ("-" for standard input).
 
+        profkit.read_trace("trace.json.gz").to_pandas("gpu")
+
     `lenient` keeps what is whole of a damaged file and says so in `Trace.warnings`; `jobs` decodes in that many
     processes; `meanwhile` is called while the others decode (imports, say). Raises TraceError (what, where) and
     MissingCapabilityError.
     """
+    source = fspath(source)
     with spooled(source) as path, collector_paused():
         shown = "standard input" if source == "-" else source
         decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)

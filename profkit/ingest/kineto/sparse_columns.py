@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -32,14 +30,13 @@ from profkit.ingest.kineto.fields import (
     starts,
     text_of,
     threads_of,
-    were_read,
 )
 from profkit.ingest.numbers import MOST_STEPS, finite
 from profkit.ingest.texts import LONGEST_LABEL
 
 _EMBEDDED_DIMS: Final = re.compile(rb"\[\s*\[([0-9, ]+)\]\s*,\s*\[([0-9, ]+)\]")  # of its table, of its indices
 _SIGNATURE: Final = ("input_dims", "input_types", "input_strides", "concrete_inputs")
-_NOT_RECORDED: Final = (b"",) * len(_SIGNATURE)
+_BETWEEN: Final = b"\0"
 _WITHOUT_WORK: Final = frozenset(
     [
         *("detach", "detach_"),
@@ -151,20 +148,17 @@ def signatures(rows: list[Event]) -> tuple[Columns, list[tuple[bytes, ...]]]:
     -1 where none were recorded, and for operators that only look at tensors or make empty ones: half of all rows, and
     each text costs time.
     """
-    args = args_of(rows)
-    if not were_read(args, _SIGNATURE[0]):
+    if not any(map(attrgetter(_SIGNATURE[0]), args_of(rows))):
         return {}, []
-    codes = Codes({_NOT_RECORDED: 0})
     places = [place for place, event in enumerate(rows) if event.name not in _WITHOUT_WORK]
-    chosen = [args[place] for place in places]
-    texts = zip(*(_texts(chosen, name) for name in _SIGNATURE), strict=True)
+    args = args_of([rows[place] for place in places])
+    # one text for all of them: a key that is hashed once, and no JSON has the byte between
+    texts = map(_BETWEEN.join, map(attrgetter(*_SIGNATURE), args))
+    codes = Codes({_BETWEEN * (len(_SIGNATURE) - 1): 0})
     code = np.full(len(rows), ABSENT, np.int32)
     code[places] = np.fromiter(map(codes.__getitem__, texts), np.int32, len(places)) - 1
-    return ({"signature": code}, list(codes)[1:]) if len(codes) > 1 else ({}, [])
-
-
-def _texts(args: list[Any], name: str) -> Iterable[bytes]:
-    return map(bytes, map(attrgetter(name), args)) if were_read(args, name) else repeat(b"", len(args))
+    found = [tuple(text.split(_BETWEEN, len(_SIGNATURE) - 1)) for text in codes][1:]
+    return ({"signature": code}, found) if found else ({}, [])
 
 
 def _product(sizes: list[bytes]) -> int:

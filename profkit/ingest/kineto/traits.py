@@ -23,7 +23,7 @@ def traits() -> Traits:
         step_marks="ProfilerStep# markers",
         has_host_calls=False,
         is_system_wide=False,
-        recapture="profkit capture --baseline 10 --warmup 5",
+        recapture="profkit capture --unprofiled-steps 10 --warmup-steps 5",
         how_to_mark_steps="call prof.step() at the end of every iteration, with a schedule",
         how_to_mark_input="use torch's DataLoader, or wrap your own in record_function('data_loader')",
         how_to_have_operators="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",

@@ -12,7 +12,7 @@ TOOL: Final = "nsys"
 STEP_SOURCE: Final = "NVTX"
 
 
-_STEADY: Final = "profkit nsys --warmup 5 --steps 12"
+_STEADY: Final = "profkit nsys --warmup-steps 5 --steps 12"
 RECAPTURE: Final = f"{_STEADY} --also waits"
 RECAPTURE_LOST: Final = f"{_STEADY} --trace cuda-sw,nvtx,osrt"
 """Where nsys recorded launches and nothing on the device: from Blackwell on, `cuda` is the tracing by hardware, which

@@ -10,11 +10,12 @@ from profkit import files
 from profkit.allocator import collector_paused
 from profkit.errors import TraceFormatError, TraceNotFoundError
 from profkit.ingest.numbers import MOST_BYTES, whole
+from profkit.ingest.snapshot.phases import MOST_FRAMES, phase_in
 from profkit.ingest.snapshot.plain_pickle import MAGIC, NotPlainError, loads
 from profkit.ingest.snapshot.summed import Block, Event, Place, device_of
 from profkit.ingest.texts import LONGEST_LABEL, trimmed
 from profkit.model.code import CodePlace
-from profkit.model.snapshot import Snapshot
+from profkit.model.snapshot import MemoryPhase, Snapshot
 from profkit.redact import redacted_text
 from profkit.timeline.code.frames import read_frame
 
@@ -59,6 +60,7 @@ class _Reader:
         self.n_left = MOST_ROWS
         self.places: dict[int, Place] = {}
         self.frames: dict[int, Place | None] = {}
+        self.phases: dict[int, MemoryPhase | None] = {}
 
     def snapshot(self, value: Any, n_bytes: int) -> Snapshot:
         """The snapshot that a file's value is."""
@@ -134,8 +136,19 @@ class _Reader:
                 break
             if place is not None and not first.where:
                 first = place
-        self.places[id(frames)] = first
+        phase = self._phase(frames, MemoryPhase.OTHER if first.where else MemoryPhase.UNKNOWN)
+        self.places[id(frames)] = first = Place(first.where, is_own=first.is_own, phase=phase)
         return first
+
+    def _phase(self, frames: list[Any], other: MemoryPhase) -> MemoryPhase:
+        """What the innermost frame that tells a phase tells."""
+        for frame in frames[:MOST_FRAMES]:
+            if id(frame) not in self.phases:
+                self.phases[id(frame)] = phase_in(frame)
+            phase = self.phases[id(frame)]
+            if phase is not None:
+                return phase
+        return other
 
     def _frame(self, frame: Any) -> Place | None:
         if id(frame) not in self.frames:

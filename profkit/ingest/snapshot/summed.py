@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.model.snapshot import Holding, SnapshotDevice, SnapshotPeak
+from profkit.model.snapshot import Holding, MemoryPhase, MemoryShare, SnapshotDevice, SnapshotPeak
 
 _ALLOCATED: Final = "active_allocated"
 _IN_USE: Final = "active"
@@ -22,6 +22,7 @@ class Place(msgspec.Struct, frozen=True):
 
     where: str
     is_own: bool
+    phase: MemoryPhase = MemoryPhase.UNKNOWN
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,7 @@ def device_of(device: int, segments: list[list[Block]], events: list[Event]) -> 
         cached_bytes=sum(sum(sizes) for sizes, is_used in zip(free, in_use, strict=True) if not is_used),
         largest_free_bytes=max((size for sizes in free for size in sizes), default=0),
         holdings=_holdings((block.place, block.size) for block in held),
+        phases=_phases((block.place, block.size) for block in held),
         largest=tuple(
             Holding(
                 where=block.place.where, is_own=block.place.is_own, n=1, n_bytes=block.size, largest_bytes=block.size
@@ -81,16 +83,29 @@ def device_of(device: int, segments: list[list[Block]], events: list[Event]) -> 
 
 
 def _holdings(sizes: Iterable[tuple[Place, int]]) -> tuple[Holding, ...]:
-    found: dict[Place, list[int]] = {}
+    found: dict[tuple[str, bool], list[int]] = {}
     for place, size in sizes:
-        one = found.setdefault(place, [0, 0, 0])
+        one = found.setdefault((place.where, place.is_own), [0, 0, 0])
         one[0] += 1
         one[1] += size
         one[2] = max(one[2], size)
     ranked = sorted(found.items(), key=lambda item: -item[1][1])[:_MOST]
     return tuple(
-        Holding(where=place.where, is_own=place.is_own, n=n, n_bytes=n_bytes, largest_bytes=largest)
-        for place, (n, n_bytes, largest) in ranked
+        Holding(where=where, is_own=is_own, n=n, n_bytes=n_bytes, largest_bytes=largest)
+        for (where, is_own), (n, n_bytes, largest) in ranked
+    )
+
+
+def _phases(sizes: Iterable[tuple[Place, int]], earlier: int = 0) -> tuple[MemoryShare, ...]:
+    found = {phase: [0, 0] for phase in MemoryPhase}
+    for place, size in sizes:
+        found[place.phase][0] += 1
+        found[place.phase][1] += size
+    found[MemoryPhase.UNKNOWN][1] += earlier
+    return tuple(
+        MemoryShare(phase=phase, n=None if earlier and phase is MemoryPhase.UNKNOWN else n, n_bytes=n_bytes)
+        for phase, (n, n_bytes) in found.items()
+        if n_bytes
     )
 
 
@@ -120,4 +135,5 @@ def _peak(at_end: int, events: list[Event]) -> SnapshotPeak | None:
         n_events_before_end=len(events) - place,
         earlier_bytes=earlier,
         holdings=_holdings((event.place, event.size) for event in live.values()),
+        phases=_phases(((event.place, event.size) for event in live.values()), earlier),
     )

@@ -11,7 +11,9 @@ from enum import StrEnum
 import msgspec
 
 from profkit.model.documents.report import Failure
+from profkit.model.documents.shown import Shown
 from profkit.model.finding import Finding
+from profkit.plain import clean
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +221,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         return -self.interval[1], -self.interval[0]
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(Shown, frozen=True, kw_only=True):
     """Everything `profkit compare` knows. Only `judgement` is a test; the rest is what happened in these captures."""
 
     judgement: Judgement
@@ -236,3 +238,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[Failure, ...] = ()
     configurations: tuple[tuple[str, Judgement], ...] = ()
     """Where tables hold several configurations: each judged by itself; `judgement` is then the worst of them."""
+
+    def __repr__(self) -> str:
+        """One line: the answer, and what was measured."""
+        judged = self.judgement
+        answer = judged.answer if judged.is_comparable else "not comparable"
+        return clean(f"<Comparison: {answer}: {judged.metric}: {judged.sentence}>")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from profkit.model.budget import Budget
 from profkit.model.finding import Finding, Skipped
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IDLE_PARTS: Final = ("idle_data", "idle_sync", "idle_launch", "idle_host", "idle_dependency", "idle_unknown")
 """The parts of a budget in which the device does nothing."""
@@ -74,6 +77,16 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     note: str = ""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a pandas DataFrame: its numbers, with the unit in a column's name ("total_ns")."""
+        import pandas as pd
+
+        names = [
+            f"{header}_{unit}".replace(" ", "_") if unit in {"ns", "bytes"} else header.replace(" ", "_")
+            for header, unit in zip(self.headers, self.units, strict=True)
+        ]
+        return pd.DataFrame(list(self.rows), columns=names)
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,9 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from profkit.model.documents.rank_report import RankReport
+from profkit.model.documents.shown import Shown
 from profkit.model.finding import Finding, NextTool, Skipped
+from profkit.plain import clean
 from profkit.redact import redacted_text, shown_url
 
 if TYPE_CHECKING:  # of one trace alone there is neither
@@ -68,7 +70,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         force_setattr(self, "message", redacted_text(self.message))
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(Shown, frozen=True, kw_only=True):
     """Everything `profkit triage` knows; `fleet` is None for one rank alone, `handover` without a second tool."""
 
     verdict: Verdict
@@ -80,3 +82,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     handover: Handover | None = None
     tracks: tuple[Tracks, ...] = ()
     """What can be drawn of each rank, where that was asked for: no part of the contract."""
+
+    def __repr__(self) -> str:
+        """One line: the verdict, and of how many ranks."""
+        of = f", {len(self.ranks)} ranks" if len(self.ranks) > 1 else ""
+        return clean(f"<Report: {self.verdict.bottleneck}{of}: {self.verdict.headline}>")

@@ -10,6 +10,9 @@ from enum import StrEnum
 
 import msgspec
 
+from profkit.model.documents.shown import Shown
+from profkit.plain import clean
+
 
 class Held(StrEnum):
     """What a series holds constant while GPUs are added."""
@@ -147,9 +150,16 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
         return self.points[-1]
 
 
-class ScalingReport(msgspec.Struct, frozen=True, kw_only=True):
+class ScalingReport(Shown, frozen=True, kw_only=True):
     """Everything `profkit scaling` knows."""
 
     sources: tuple[str, ...]
     series: tuple[Series, ...]
     warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """One line: the largest size of each series with its efficiency."""
+        told = "; ".join(
+            f"{one.name}: E = {one.largest.efficiency or 1:.2f} on {one.largest.gpus} GPUs" for one in self.series
+        )
+        return clean(f"<ScalingReport: {told}>")

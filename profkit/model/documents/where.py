@@ -24,7 +24,7 @@ class PlacesOf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Places of one trace."""
+    """Places of one trace, and of what ranks compared with each other show of its rank."""
 
     source: str
     window_ns: int
@@ -34,3 +34,8 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     """The module tree, where nothing was asked for."""
     phase_ns: dict[str, int] = {}
     tables: tuple[TableView, ...] = ()
+    rank: int | None = None
+    n_ranks: int = 1
+    """The traces that the rank was chosen from."""
+    chosen: str = ""
+    """Why this rank, where there are several."""

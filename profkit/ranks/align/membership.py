@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from profkit.model.documents.fleet import LeftOut
+from profkit.plain import told_apart
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import Group, RankSummary
 from profkit.ranks.reduce.summary import UNKNOWN_RANK
@@ -129,7 +130,8 @@ def _of_one_set(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcom
         return outcomes
     chosen = max(whole, key=lambda found: sum(outcome.report.n_events for outcome in found))
     others = [outcome for outcome in outcomes if outcome not in chosen]
-    left_out += _left(others, f"its rank appears twice: {_name(chosen[0])} and files named like it are used")
+    name, *_ = _names(chosen[0], *others)
+    left_out += _left(others, f"its rank appears twice: {name} and files named like it are used")
     return chosen
 
 
@@ -163,7 +165,8 @@ def _once_each(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome
             continue
         less, more = sorted((known, outcome), key=lambda item: item.report.n_events)
         by_rank[rank] = more
-        left_out += _left([less], f"a second trace of rank {rank}, with {_fewer(less, more)} events than {_name(more)}")
+        name, _ = _names(more, less)
+        left_out += _left([less], f"a second trace of rank {rank}, with {_fewer(less, more)} events than {name}")
     return list(by_rank.values())
 
 
@@ -171,5 +174,5 @@ def _fewer(less: Outcome, more: Outcome) -> str:
     return "fewer" if less.report.n_events < more.report.n_events else "no more"
 
 
-def _name(outcome: Outcome) -> str:
-    return outcome.report.source.rpartition("/")[2]
+def _names(*outcomes: Outcome) -> tuple[str, ...]:
+    return told_apart(outcome.report.source for outcome in outcomes)

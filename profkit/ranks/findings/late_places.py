@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from profkit.findings import kind_of
 from profkit.findings.stragglers import LATE_RANK
-from profkit.model.code import CodePlace, PlaceShare
+from profkit.model.code import OF_DELAY, CodePlace, PlaceShare
 from profkit.model.documents.rank_report import RankReport
+from profkit.model.finding import Finding
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.peer_totals import spent_ns
 from profkit.ranks.measure.stragglers import Straggler
@@ -43,9 +44,15 @@ def late_places(straggler: Straggler, waits: GroupWaits, joint: Joint) -> tuple[
         usual_ns = float(np.median([_most_ns(peer, share.place) for peer in peers]))
         longer_ns = share.ns / n_steps - usual_ns
         if longer_ns >= _WORTH * delay_ns:
-            found.append(replace(share, ns=round(longer_ns * n_steps), share=min(longer_ns / delay_ns, 1.0)))
+            part = min(longer_ns / delay_ns, 1.0)
+            found.append(replace(share, ns=round(longer_ns * n_steps), share=part, of=OF_DELAY))
     is_enough = sum(share.share for share in found) >= LATE_RANK.limit("beside_peers")
     return tuple(sorted(found, key=lambda share: -share.ns)) if is_enough else ()
+
+
+def places_of(own: Finding | None) -> tuple[PlaceShare, ...]:
+    """The places of a late rank's own finding, whose shares are of that finding's time and not of the delay."""
+    return tuple(replace(share, of=share.of or own.id) for share in own.places) if own is not None else ()
 
 
 def is_one_line(places: Sequence[PlaceShare]) -> bool:

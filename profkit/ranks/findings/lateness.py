@@ -22,7 +22,7 @@ from profkit.ranks.findings.late_cause import (
     own_finding,
     part_of_delay,
 )
-from profkit.ranks.findings.late_places import is_one_line, late_places
+from profkit.ranks.findings.late_places import is_one_line, late_places, places_of
 from profkit.ranks.findings.rank0_finding import rank0_finding
 from profkit.ranks.measure.fingerprints import only_work
 from profkit.ranks.measure.fleet_measures import Joint
@@ -92,7 +92,7 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
-    return replace(finding, places=places or (own.places if own is not None else ()))
+    return replace(finding, places=places or places_of(own))
 
 
 def _other(waits: GroupWaits, rank: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from profkit.findings import KINDS
-from profkit.model.documents.rank_report import DeviceReport, RankReport
+from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, TableView
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.documents.tracks import Tracks
 from profkit.model.finding import Finding, confidence_label
@@ -19,14 +19,13 @@ from profkit.render.html.parts.links import Links
 from profkit.render.words import crosscheck as handover
 from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_ns
 
-_WORK: Final = ("kernels", "roof", "precision")
+_WORK: Final = ("kernels", "operators", "roof", "precision")
 _MODULES: Final = ("code",)
 _MEMORY: Final = ("memory", "allocations")
 _ELSEWHERE: Final = ("quality", "steps")
 """Analyzers whose tables stand in another view."""
-_TOP: Final = 20
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
@@ -237,33 +236,18 @@ def _views(report: Report, rank: RankReport | None, links: Links) -> Mapping[str
         return links.to(key, None if rank is None else rank.rank)
 
     def view(names: Sequence[str]) -> View:
-        found = [table for one in sections if one.analyzer in names for table in one.tables if table.rows]
-        made = tuple(tables.of_view(table, see=see) for table in found)
+        found = [(one, table) for one in sections if one.analyzer in names for table in one.tables if table.rows]
+        made = tuple(tables.of_view(table, title=_title(one, table), see=see) for one, table in found)
         missing = () if made else tuple(skipped[name] for name in names if name in skipped)
         return View(tables=made, missing=tuple(dict.fromkeys(missing)))
 
-    streams = None if rank is None else _streams(rank)
-    rest = view(others)
-    if streams is not None:
-        rest = View(tables=(streams, *rest.tables))
-    return {"work": view(_WORK), "modules": view(_MODULES), "memory": view(_MEMORY), "streams": rest}
+    return {"work": view(_WORK), "modules": view(_MODULES), "memory": view(_MEMORY), "streams": view(others)}
 
 
-def _streams(rank: RankReport) -> tables.Table | None:
-    rows_ = [
-        (
-            str(device.device),
-            str(use.stream),
-            use.label,
-            format_ns(use.busy_ns),
-            format_fraction(use.occupancy),
-            f"{use.n_ops:,}",
-        )
-        for device in rank.devices
-        for use in device.streams
-    ]
-    headers = ("device", "stream", "carries", "busy", "share", "operations")
-    return tables.of_words("streams", headers, rows_, n_left=3) if rows_ else None
+def _title(section: Section, table: TableView) -> str:
+    """What a table is called away from its section, whose title it may need."""
+    is_vague = len(section.tables) == 1 and " " not in table.title
+    return section.title if is_vague else table.title
 
 
 def _second(report: Report) -> Mapping[str, Any] | None:

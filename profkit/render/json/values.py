@@ -48,5 +48,6 @@ def place_to_dict(share: PlaceShare) -> dict[str, Any]:
         "phase": share.phase.word,
         "ns": share.ns,
         "share": share.share,
+        "share_of": share.of or "self",
         "count": share.count,
     }

@@ -24,6 +24,9 @@ def where_to_dict(where: Where) -> dict[str, Any]:
         "schema": SCHEMA_ID,
         "profkit_version": __version__,
         "source": where.source,
+        "rank": where.rank,
+        "n_ranks": where.n_ranks,
+        "chosen": where.chosen or None,
         "window_ns": where.window_ns,
         "n_steps": where.n_steps,
         "subjects": [

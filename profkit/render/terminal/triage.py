@@ -285,7 +285,7 @@ def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: boo
         block += layout.wrapped(f"{head}- ", note, width, style="dim")
     for label, group in fleet.set_apart(report).items():
         block += _listed(label, fleet.left_out_lines(group, is_full=is_full), width, style="dim")
-    block += _listed("not read", [fleet.failure_line(failure) for failure in report.failures], width, style="red")
+    block += _listed("not read", fleet.failure_lines(report.failures), width, style="red")
     return block
 
 

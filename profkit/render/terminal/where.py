@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profkit.model.code import OF_WORKERS
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
@@ -19,7 +20,14 @@ def render(where: Where, *, width: int | None = None, color: bool | None = None,
     """The places as text of at most `width` columns (the terminal's by default)."""
     columns = columns_of(width)
     blocks = [_subject(one, columns) for one in where.subjects]
-    return printed([*blocks, *_tree(where, columns), _more(where, columns)], is_colored=is_colored(color))
+    return printed(
+        [_rank(where, columns), *blocks, *_tree(where, columns), _more(where, columns)], is_colored=is_colored(color)
+    )
+
+
+def _rank(where: Where, width: int) -> Block:
+    line = words.rank_line(where)
+    return layout.wrapped(layout.label("of"), line, min(width, PROSE_WIDTH), first_style="label") if line else []
 
 
 def _subject(one: PlacesOf, width: int) -> Block:
@@ -29,7 +37,8 @@ def _subject(one: PlacesOf, width: int) -> Block:
         return block + layout.wrapped("    ", words.no_places(one), prose, style="dim")
     for share in one.places:
         block += layout.wrapped("    ", places.place_line(share), width, first_style="")
-        counted = f"{format_ns(share.ns)} in {format_count(share.count)} row{'' if share.count == 1 else 's'}"
+        what = "look" if share.of == OF_WORKERS else "row"
+        counted = f"{format_ns(share.ns)} in {format_count(share.count)} {what}{'' if share.count == 1 else 's'}"
         modules = f", {share.n_modules} modules" if share.n_modules > 1 else ""
         block += layout.wrapped("             ", counted + modules, width, style="dim")
     rest = words.unplaced(one)

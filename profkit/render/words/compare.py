@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import PurePath
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from profkit.model.documents.comparison import (
@@ -212,19 +212,29 @@ def limits(comparison: Comparison) -> list[str]:
 
 
 def read_names(comparison: Comparison) -> tuple[str, str]:
-    """What each side was read from: a file, or how many traces in which folder, told apart where names are alike."""
-    sides = comparison.baseline, comparison.candidate
-    names = [_source_names(side, in_folder=False) for side in sides]
-    if names[0] == names[1]:
-        names = [_source_names(side, in_folder=True) for side in sides]
-    return names[0], names[1]
+    """What each side was read from: files, or how many traces in which folder, told apart on both sides together."""
+    sides = [dict.fromkeys(side.sources) for side in (comparison.baseline, comparison.candidate)]
+    sources = [source for side in sides for source in side]
+    folders = Counter(source.rpartition("/")[0] for source in dict.fromkeys(sources))
+    shared = [folder for folder, count in folders.items() if folder and count > 1]
+    names = dict(zip(sources, text.source_names(sources), strict=True))
+    folder_names = dict(zip(shared, text.source_names(shared), strict=True))
+    shown, other = (_listed(_places(side, names, folder_names)) for side in sides)
+    return shown, other
 
 
-def _source_names(side: SideReport, *, in_folder: bool) -> str:
-    """The files of a side, the first few of many, a file of several processes once; those of one folder as its."""
-    paths = [PurePath(source) for source in dict.fromkeys(side.sources)]
-    folders = {path.parent for path in paths}
-    if len(paths) > 1 and len(folders) == 1 and (folder := folders.pop()).name:
-        return f"{len(paths)} traces in {clean(str(folder) if in_folder else folder.name)}"
-    names = [clean(str(path)) if in_folder else text.source_name(str(path)) for path in paths]
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
+def _places(side: Iterable[str], names: Mapping[str, str], folder_names: Mapping[str, str]) -> list[str]:
+    """The traces of a side: several of one folder as the folder with their number."""
+    of_folder: dict[str, list[str]] = {}
+    for source in side:
+        of_folder.setdefault(source.rpartition("/")[0], []).append(source)
+    places: list[str] = []
+    for folder, found in of_folder.items():
+        is_folder = folder in folder_names and len(found) > 1
+        places += [f"{len(found)} traces in {folder_names[folder]}"] if is_folder else [names[one] for one in found]
+    return places
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more

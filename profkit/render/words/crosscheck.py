@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.documents.handover import Handover, KernelHandover, TimelineHandover
-from profkit.render.words.triage import part_labels, source_name
+from profkit.render.words.triage import part_labels, source_names
 from profkit.shell import clean
 from profkit.units import format_count, format_fraction, format_ns, format_speedup
 
@@ -109,6 +109,6 @@ def kernel_rows(kernels: KernelHandover) -> list[tuple[str, ...]]:
 
 def sources(told: Handover) -> Iterable[str]:
     """The files that were set beside the trace."""
-    yield from dict.fromkeys(source_name(timeline.source) for timeline in told.timelines)
-    if told.kernels is not None:
-        yield from (source_name(source) for source in told.kernels.sources)
+    timelines = dict.fromkeys(timeline.source for timeline in told.timelines)
+    kernels = told.kernels.sources if told.kernels is not None else ()
+    yield from source_names([*timelines, *kernels])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import PurePath
 from typing import Final
 
 from profkit.model.documents.fleet import Fleet, GroupRow, LeftOut, RankRow
 from profkit.model.documents.report import Failure, Report
-from profkit.render.words.triage import source_name
+from profkit.render.words.triage import source_names
 from profkit.shell import clean
 from profkit.units import format_bytes, format_ceiling, format_ns, format_numbers
 
@@ -141,11 +139,7 @@ def set_apart(report: Report) -> dict[str, list[LeftOut]]:
 def left_out_lines(left_out: Sequence[LeftOut], *, is_full: bool = False) -> list[str]:
     """One line for each trace that takes no part; where many share a reason, one for all of them."""
     by_reason: dict[str, list[str]] = {}
-    counts = Counter(source_name(item.source) for item in left_out)
-    for item in left_out:
-        name = source_name(item.source)
-        if counts[name] > 1:  # each capture has a rank0: its folder tells which
-            name = clean("/".join(PurePath(item.source).parts[-2:]))
+    for item, name in zip(left_out, source_names(item.source for item in left_out), strict=True):
         by_reason.setdefault(item.reason, []).append(name)
     lines = []
     for reason, names in by_reason.items():
@@ -156,7 +150,10 @@ def left_out_lines(left_out: Sequence[LeftOut], *, is_full: bool = False) -> lis
     return lines
 
 
-def failure_line(failure: Failure) -> str:
-    """A source that could not be read, with why."""
-    name = source_name(failure.source)
-    return clean(failure.message) if name in failure.message else f"{name}: {clean(failure.message)}"
+def failure_lines(failures: Sequence[Failure]) -> list[str]:
+    """Each source that could not be read, with why."""
+    names = source_names(failure.source for failure in failures)
+    return [
+        clean(failure.message) if name in failure.message else f"{name}: {clean(failure.message)}"
+        for failure, name in zip(failures, names, strict=True)
+    ]

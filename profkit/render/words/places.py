@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.model.code import Phase, PlaceShare
+from profkit.model.code import OF_DELAY, OF_WORKERS, Phase, PlaceShare
 from profkit.model.finding import Finding
 from profkit.shell import clean
 from profkit.units import format_fraction
@@ -16,8 +16,15 @@ _PHASES: Final = {Phase.BACKWARD: " (in its backward pass)", Phase.OPTIMIZER: " 
 
 
 def place_line(share: PlaceShare) -> str:
-    """`78.0 %  train.py:83 in step(): loss.item()`."""
-    return f"{format_fraction(share.share):>7}  {place_words(share)}"
+    """`78.0 %  train.py:83 in step(): loss.item()`, with what it is a share of where that is not the thing itself."""
+    whole = f"{share_of(share)}: " if share.of else ""
+    return f"{format_fraction(share.share):>7}  {whole}{place_words(share)}"
+
+
+def share_of(share: PlaceShare) -> str:
+    """What the share of a place is of."""
+    named = {"": "of this time", OF_DELAY: "of the delay", OF_WORKERS: "of the loader workers' time"}
+    return named.get(share.of) or f"of that rank's {clean(share.of)} time"
 
 
 def place_words(share: PlaceShare) -> str:
@@ -38,4 +45,5 @@ def place_sentence(finding: Finding) -> str:
     if not finding.places:
         return ""
     first = finding.places[0]
-    return f"{format_fraction(first.share)} of this time is in {place_words(first)}"
+    verb = "comes from" if first.of == OF_DELAY else "is in"
+    return f"{format_fraction(first.share)} {share_of(first)} {verb} {place_words(first)}"

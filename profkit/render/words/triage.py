@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -19,6 +19,7 @@ from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.trace import DEVICE_STEPS
+from profkit.plain import told_apart
 from profkit.shell import clean, stand_in
 from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 
@@ -27,6 +28,8 @@ _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.ns
 _MIN_LABEL: Final = 16
 _COMMAND_SHOWN: Final = 200  # characters of a command that somebody else recorded
 _COMMAND_IN_SHORT: Final = 60  # where it should be a line or two; chosen
+_PLACE: Final = re.compile(r"(?:\(\)|>) (?:\([^()<>]+:\d+\)|in \S+\.\w)|:\d+ in \S|\.\w+ outside functions")
+"""How `CodePlace.name` says where something is."""
 _NAMESPACES: Final = re.compile(r"^(?:\w+::)+(?=\w)")
 
 
@@ -73,9 +76,9 @@ def cell(value: object, unit: str) -> str:
 def name_cell(name: str) -> str:
     """A kernel's, operator's or call's name on one line; a C++ one without namespaces and template arguments.
 
-    A copy's is whole: from which memory it comes is what one looks for.
+    A copy's is whole: from which memory it comes is what one looks for. So is a place in the user's code.
     """
-    if ("<" not in name and "(" not in name) or name.startswith(("Memcpy ", "Memset ")):
+    if ("<" not in name and "(" not in name) or name.startswith(("Memcpy ", "Memset ")) or _PLACE.search(name):
         return clean(name)
     return clean(_NAMESPACES.sub("", short_name(name, 200)))
 
@@ -268,9 +271,12 @@ def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
     numbers = {rank.rank for rank in ranks}
     if None not in numbers and len(numbers) == len(ranks):
         return "rank", tuple(str(rank.rank) for rank in ranks)
-    names = [_TRACE_SUFFIX.sub("", source_name(rank.source)) for rank in ranks]
-    if len(set(names)) < len(names):
-        names = [f"{clean(PurePath(rank.source).parent.name)}/{name}" for rank, name in zip(ranks, names, strict=True)]
+    whole = source_names(rank.source for rank in ranks)
+    names = [_TRACE_SUFFIX.sub("", name) for name in whole]
+    if len(set(names)) < len(set(whole)):
+        names = list(whole)
+    if len(set(names)) < len(names):  # processes of one file
+        names = [f"{number} {name}" for number, name in enumerate(names, 1)]
     for size in range(_MIN_LABEL, max(map(len, names), default=0)):
         heads = tuple(name if len(name) <= size else f"{name[: size - 1]}…" for name in names)
         if len(set(heads)) == len(heads):
@@ -298,8 +304,13 @@ def rank_label(rank: RankReport) -> str:
 
 
 def source_name(source: str) -> str:
-    """A source's file name."""
-    return clean(PurePath(source).name or source)
+    """A source's file name, of one that stands alone."""
+    return source_names([source])[0]
+
+
+def source_names(sources: Iterable[str]) -> tuple[str, ...]:
+    """The names of files that stand together: with the folders that tell them apart."""
+    return tuple(map(clean, told_apart(sources)))
 
 
 def origin(report: Report, rank: RankReport, *, is_full: bool = True) -> str:
@@ -308,7 +319,8 @@ def origin(report: Report, rank: RankReport, *, is_full: bool = True) -> str:
     Of many ranks, unless `is_full`, without the shown rank's file and events: the bar says which rank it shows.
     """
     device, of_many = main_device(rank), is_joint(report)
-    parts = [source_name(rank.source)]
+    sources = [each.source for each in report.ranks]
+    parts = [dict(zip(sources, source_names(sources), strict=True)).get(rank.source) or source_name(rank.source)]
     if of_many:
         folders = {PurePath(each.source).parent.name for each in report.ranks}
         where = f" in {clean(*folders)}" if len(folders) == 1 and "" not in folders else ""

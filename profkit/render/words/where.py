@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from profkit.model.documents.where import PlacesOf, Where
+from profkit.render.words.places import share_of
 from profkit.shell import clean
 from profkit.units import format_fraction, format_ns
 
@@ -30,8 +31,19 @@ def no_places(one: PlacesOf) -> str:
 
 def unplaced(one: PlacesOf) -> str:
     """What of it is at places that are not shown or not known, "" where that is little."""
-    rest = 1 - sum(share.share for share in one.places)
-    return f"{format_fraction(rest)} is elsewhere, or where no frame was recorded" if one.places and rest > 0.01 else ""
+    alike = [share for share in one.places if share.of == one.places[0].of]
+    rest = 1 - sum(share.share for share in alike)
+    whole = f" {share_of(alike[0])}" if alike and alike[0].of else ""
+    return (
+        f"{format_fraction(rest)}{whole} is elsewhere, or where no frame was recorded" if alike and rest > 0.01 else ""
+    )
+
+
+def rank_line(where: Where) -> str:
+    """Which of several ranks the places are of and why, "" of one trace alone."""
+    if where.n_ranks < 2:
+        return ""
+    return clean(f"rank {'?' if where.rank is None else where.rank} of {where.n_ranks:,} traces: {where.chosen}")
 
 
 def phases(where: Where) -> str:

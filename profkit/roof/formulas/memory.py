@@ -99,13 +99,17 @@ def _norm(*others: int, training: int = -1) -> Formula:
     return formula
 
 
-def _norm_backward(*others: int, mask: int = -1) -> Formula:
-    """Two tensors of the input's size are read, its gradient is written; FLOPs depend on the gradients asked for."""
+def _norm_backward(*others: int, weight: int, mask: int = -1) -> Formula:
+    """Two tensors of the input's size are read; the gradients asked for are written: of the input, weight and bias.
+
+    FLOPs depend on which these are.
+    """
 
     def formula(signature: Signature) -> Work:
-        written = prod(shape(signature, 1)) if mask < 0 or flags(signature, mask)[0] else 0
+        asked = (True, True, True) if mask < 0 else flags(signature, mask)
         kind = signature.types[1]
-        return _work("norm", None, read(signature, 0, 1, *others) + written * size_of(kind), kind)
+        written = prod(shape(signature, 1)) * size_of(kind) * asked[0] + read(signature, weight) * sum(asked[1:])
+        return _work("norm", None, read(signature, 0, 1, weight, *others) + written, kind)
 
     return formula
 
@@ -193,12 +197,12 @@ MEMORY: Final[dict[str, Formula]] = {
     "aten::native_batch_norm": _norm(1, 2, 3, 4, training=5),
     "aten::cudnn_batch_norm": _norm(1, 2, 3, 4, training=5),
     "aten::miopen_batch_norm": _norm(1, 2, 3, 4, training=5),
-    "aten::native_layer_norm_backward": _norm_backward(3, 4, 5, mask=7),
-    "aten::_fused_rms_norm_backward": _norm_backward(3, 4, mask=5),
-    "aten::native_group_norm_backward": _norm_backward(2, 3, 4, mask=9),
-    "aten::native_batch_norm_backward": _norm_backward(2, 5, 6, mask=9),
-    "aten::cudnn_batch_norm_backward": _norm_backward(2, 5, 6),
-    "aten::miopen_batch_norm_backward": _norm_backward(2, 5, 6),
+    "aten::native_layer_norm_backward": _norm_backward(3, 4, weight=5, mask=7),
+    "aten::_fused_rms_norm_backward": _norm_backward(3, weight=4, mask=5),
+    "aten::native_group_norm_backward": _norm_backward(2, 3, weight=4, mask=9),
+    "aten::native_batch_norm_backward": _norm_backward(5, 6, weight=2, mask=9),
+    "aten::cudnn_batch_norm_backward": _norm_backward(5, 6, weight=2),
+    "aten::miopen_batch_norm_backward": _norm_backward(5, 6, weight=2),
     "aten::_softmax": _softmax,
     "aten::_log_softmax": _softmax,
     "aten::_softmax_backward_data": _softmax_backward,

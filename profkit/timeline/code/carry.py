@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes
+from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, SpanKind, Trace
@@ -93,7 +93,7 @@ def _stretches(trace: Trace, match: Match) -> tuple[Stretch, ...]:
         step, their_step = trace.steps[number], other.steps[place]
         low, high = np.searchsorted(trace.ops.start_ns, (step.start_ns, step.end_ns))
         rows = np.arange(low, high)
-        for thread in np.unique(trace.ops.thread[rows]).tolist():
+        for thread in distinct(trace.ops.thread[rows]).tolist():
             named = trace.threads[thread]
             theirs = numbers.get((named.pid, named.tid))
             if theirs is None:

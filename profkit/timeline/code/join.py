@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, distinct
 from profkit.model.code import CodePlace
 from profkit.model.trace import I32, Trace
 from profkit.timeline.code.code import Code, Joined, calling_backward, in_frames
@@ -69,6 +69,7 @@ def _from_forward(trace: Trace, joined: Joined, backward: Backward, seen: tuple[
     own = frames.own[np.maximum(row[inside], 0)]
     begun = ops.start_ns[backward.rows[node[inside]]]
     is_inner = (row[inside] >= 0) & (own >= 0) & (frames.rows.start_ns[np.maximum(own, 0)] >= begun)
+    is_inner &= not trace.meta.frames_have_lines  # each operator has its own: that of a node is not in the node
     forward = backward.forward[node[inside]]
     chosen = (forward >= 0) & ~is_inner
     place[inside[chosen]] = place[forward[chosen]]
@@ -89,7 +90,11 @@ def _places(
     called = np.where(callee >= 0, name[np.maximum(callee, 0)], -1)
     is_made = frames.generated > own
     is_theirs = (frames.module > own) & (frames.library > frames.module)
-    function, is_early = _functions(frames, named)
+    function, is_early = (
+        (name.astype(np.int64), np.zeros(name.size, np.bool_))
+        if trace.meta.frames_have_lines
+        else _functions(frames, named)
+    )
     keys = np.stack(
         (
             np.where(own >= 0, function[np.maximum(own, 0)], -1),
@@ -104,6 +109,7 @@ def _places(
     distinct, place = _distinct(keys)
     texts = trace.meta.metadata.get("profkit_source_lines")
     said = texts if isinstance(texts, Mapping) else {}
+    has_lines = trace.meta.frames_have_lines
     places: list[CodePlace] = []
     number = np.full(distinct.shape[1], -1, np.int32)
     for at, (code, early, call, called_line, inner, made, library) in enumerate(distinct.T.tolist()):
@@ -116,8 +122,8 @@ def _places(
             CodePlace(
                 file=frame.file,
                 function=frame.function,
-                defined=0 if early else frame.line,
-                line=called_line,
+                defined=0 if early or has_lines else frame.line,
+                line=frame.line if has_lines else called_line,
                 text=text.strip() if isinstance(text, str) else "",
                 call=calls.get(call, ""),
                 module=modules[inner].name if inner >= 0 else "",
@@ -150,7 +156,7 @@ def _functions(frames: Frames, named: Mapping[int, Frame]) -> tuple[I64, Bool]:
     """
     code, is_early = frames.rows.name.astype(np.int64), frames.is_early.copy()
     begun: dict[tuple[str, str], set[int]] = {}
-    for each in np.unique(code[~is_early]).tolist():
+    for each in distinct(code[~is_early]).tolist():
         if each in named:
             begun.setdefault((named[each].file, named[each].function), set()).add(each)
     for row in np.flatnonzero(is_early)[:_MOST_EARLY].tolist():
@@ -166,7 +172,7 @@ def _alike(trace: Trace, called: I64, calls: dict[int, str]) -> I64:
     first: dict[str, int] = {}
     out = np.arange(len(trace.strings) + 1, dtype=np.int64)
     out[-1] = -1
-    for code in np.unique(called).tolist():
+    for code in distinct(called).tolist():
         if code >= 0:
             words = call_words(trace.name(code))
             out[code] = first.setdefault(words, code)

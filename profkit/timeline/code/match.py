@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct
 from profkit.model.trace import CpuOps, Trace
 
 _MOST_CELLS: Final = 1_000_000
@@ -135,7 +135,7 @@ def _by_thread(trace: Trace, rows: I64) -> Iterator[tuple[tuple[str, str], I64]]
     """The rows of each thread, by the ids that the trace writes."""
     ops: CpuOps = trace.ops
     threads = ops.thread[rows]
-    for thread in np.unique(threads).tolist():
+    for thread in distinct(threads).tolist():
         named = trace.threads[thread]
         yield (named.pid, named.tid), rows[threads == thread]
 

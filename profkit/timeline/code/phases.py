@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct_codes, rows_by_value
+from profkit.model.arrays import I64, Bool, distinct, distinct_codes, rows_by_value
 from profkit.model.code import Phase
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
@@ -47,6 +47,8 @@ def backward_of(trace: Trace) -> Backward:
     ops = trace.ops
     is_node = np.array([name.startswith(_NODE) for name in trace.strings], np.bool_)
     rows = np.flatnonzero(is_node[ops.name]) if len(ops) else np.empty(0, np.int64)
+    if not rows.size:  # until torch 1.10 or so: only what a node itself does
+        rows = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread > 0))
     by_thread = {}
     for thread, places in rows_by_value(ops.thread[rows]):
         start, end = ops.start_ns[rows[places]], ops.end_ns[rows[places]]
@@ -106,7 +108,7 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True):
 def phases_of(trace: Trace, backward: Backward) -> Phases:
     """What tells the phase of a moment of a trace."""
     ops, spans = trace.ops, trace.spans
-    used = np.unique(backward.forward[backward.forward >= 0])
+    used = distinct(backward.forward[backward.forward >= 0])
     forward = {}
     if used.size:
         nested = nesting(ops)

@@ -1,4 +1,6 @@
-"""Images read by two workers; reading one takes long."""
+"""Images read by two workers, started in the way that is given; reading one takes long."""
+
+import sys
 
 import torch
 from torch import nn
@@ -25,7 +27,8 @@ def main():
     torch.manual_seed(0)
     model = build()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for images, labels in DataLoader(Images(), batch_size=8, num_workers=2):
+    how = sys.argv[1] if len(sys.argv) > 1 else None
+    for images, labels in DataLoader(Images(), batch_size=8, num_workers=2, multiprocessing_context=how):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()

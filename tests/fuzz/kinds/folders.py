@@ -29,6 +29,7 @@ _RANK_FORMATS = [
     [],
     ["-v"],
     ["-f", "markdown"],
+    ["-f", "html"],
     ["--lenient"],
     ["--strict"],
     ["--no-cache"],
@@ -109,7 +110,7 @@ def drawn_ranks(rng: random.Random) -> Case:
     if rng.random() < 0.05:
         asked = [["triage", "job", "--cache", "kept", "-f", "json"]] * 2  # written, then read
     if rng.random() < 0.1:
-        asked = [["scaling", "job", *rng.choice([[], ["-f", "json"]])]]
+        asked = [["scaling", "job", *rng.choice([[], ["-f", "json"], ["-f", "html"]])]]
     return Case(kind="ranks", files=files, commands=asked, secrets=secrets, done=done)
 
 
@@ -159,6 +160,7 @@ _COMPARE = [
     [],
     ["-v"],
     ["-f", "markdown"],
+    ["-f", "html"],
     ["--lenient"],
     ["--fail-on-regression", "3%"],
     ["-v", "-f", "markdown"],
@@ -201,7 +203,7 @@ def drawn_pair(rng: random.Random) -> Case:
         done += more
     asked = [["compare", *paths, *rng.choice(_COMPARE)]]
     if rng.random() < 0.1:
-        asked = [["scaling", *paths, *rng.choice([[], ["-f", "json"], ["--held", "strong"]])]]
+        asked = [["scaling", *paths, *rng.choice([[], ["-f", "json"], ["-f", "html"], ["--held", "strong"]])]]
     if rng.random() < 0.1:
         asked = [["compare", "--baseline", *paths, *paths, "--candidate", *paths[::-1], *paths, "-f", "json"]]
     return Case(kind="compare", files=files, commands=asked, secrets=secrets, done=done)
@@ -280,5 +282,6 @@ def drawn_handover(rng: random.Random) -> Case:
         files["more.json"] = kineto.file_of(rng, bases.drawn_trace(rng))[0]
     paths = [*files]
     rng.shuffle(paths)
-    asked = [["triage", *paths, *rng.choice([["-f", "json"], ["-f", "json"], [], ["-v"], ["-f", "markdown"]])]]
+    shown = rng.choice([["-f", "json"], ["-f", "json"], [], ["-v"], ["-f", "markdown"], ["-f", "html"]])
+    asked = [["triage", *paths, *shown]]
     return Case(kind="handover", files=files, commands=asked, done=done)

@@ -10,10 +10,12 @@ from tests.fuzz.documents import PACKINGS, Case, File, Json
 
 SUFFIXES = {"": ".json", "gz": ".json.gz"}
 _COMMANDS = [
-    (6, ["triage"]), (6, ["triage", "-f", "json"]), (4, ["triage", "-f", "markdown"]), (5, ["triage", "-v"]), (2, ["info"]),
+    (6, ["triage"]), (6, ["triage", "-f", "json"]), (4, ["triage", "-f", "markdown"]), (4, ["triage", "-f", "html"]), (5, ["triage", "-v"]), (2, ["info"]),
     (2, ["info", "-f", "json"]), (2, ["triage", "--lenient"]), (2, ["triage", "--lenient", "-f", "json"]),
     (1, ["triage", "-v", "--color"]), (1, ["triage", "--steps", "1:3"]), (1, ["triage", "-o", "out.md"]), (1, ["info", "--lenient"]),
     (1, ["triage", "--steps", "0:1", "-f", "json"]), (1, ["triage", "--command", "python my.py", "-f", "json"]), (1, ["triage", "--fail-on", "high"]),
+    (1, ["export", "-o", "out.json.gz"]), (1, ["export", "--lenient", "-o", "out.json"]), (1, ["export", "--steps", "0:1", "-o", "out.csv"]),
+    (1, ["export", "--around", "step:0", "-o", "out.json"]), (1, ["export", "-o", "out.speedscope.json"]),
     (1, ["ncu", "--dry-run", "--from"]), (1, ["ncu", "--dry-run", "--from", "PATHS", "--", "python", "t.py"]),
 ]  # fmt: skip
 

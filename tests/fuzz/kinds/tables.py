@@ -143,7 +143,7 @@ def file_of(rng: random.Random, rows: Rows) -> tuple[str, File, list[str]]:
     return {"lines": ".jsonl"}.get(how, f".{how}"), file, done
 
 
-_FORMATS = [[], [], ["-f", "json"], ["-f", "json"], ["-f", "markdown"]]
+_FORMATS = [[], [], ["-f", "json"], ["-f", "json"], ["-f", "markdown"], ["-f", "html"]]
 
 
 def drawn(rng: random.Random) -> Case:

@@ -6,9 +6,12 @@ Standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Optional
+from typing import Any, Final, Optional
 
 from ...beside import redact
+
+_OF_TIMED: Final = ("profiled", "after", "found", "worker_lines")
+"""Facts of the timed steps, which the trace of a second window lacks."""
 
 
 def top_level(facts: dict[str, Any]) -> dict[str, Any]:
@@ -35,11 +38,13 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_memory": facts.get("memory"),
         "cores": facts.get("cores"),
         "profkit_scheduling": facts.get("scheduling") or None,
+        "profkit_clocks": facts.get("clocks") or None,
         "profkit_rank": facts.get("rank"),
         "profkit_world_size": facts.get("world_size"),
         "profkit_capture_id": facts.get("capture_id"),
         "profkit_loaders": facts.get("loaders") or None,
         "profkit_worker_fetch_ns": _median(end - start for _, _, start, end, _ in facts.get("fetches") or []),
+        "profkit_worker_lines": _worker_lines(facts.get("worker_lines") or {}),
         **_code(facts.get("found") or {}),
     }
     return {key: value for key, value in keys.items() if value is not None and value != ""}
@@ -47,7 +52,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
 
 def places_level(facts: dict[str, Any]) -> dict[str, Any]:
     """The same of the trace of a second window, whose times are of no use but to say what it cost."""
-    places, timed = facts.get("places") or {}, top_level({**facts, "profiled": {}, "after": {}, "found": {}})
+    places, timed = facts.get("places") or {}, top_level({**facts, **dict.fromkeys(_OF_TIMED)})
     keys = {
         "profkit_places_of": facts.get("trace"),
         "profkit_first_step": places.get("first_step"),
@@ -71,6 +76,12 @@ def _code(found: dict[str, Any]) -> dict[str, Any]:
         "profkit_call_lines": found.get("calls"),
         "profkit_source_lines": texts if found else None,
     }
+
+
+def _worker_lines(told: dict[str, Any]) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
+    """What loader workers were seen to do, the lines' texts without secrets; None where nothing was."""
+    lines = [{**line, "text": redact().redacted_text(line["text"])} for line in told.get("lines") or ()]
+    return {**told, "lines": lines} if told else None
 
 
 def _median(lengths_ns: Iterable[int]) -> Optional[int]:  # noqa: UP045 - Python 3.9

@@ -29,6 +29,7 @@ from .names import variables
 from .operators import SignLines
 from .room import Counter, steps_that_fit
 from .sampler import Sampler
+from .worker_lines import LineLog
 
 _LONG: Final = 20
 _LONG_NS: Final = 5_000_000_000
@@ -70,6 +71,7 @@ class SecondWindow:
         self._thread = 0
         self._counter = Counter()
         self._sign_lines = SignLines()
+        self._lines = LineLog(options.capture_id)
         self._sampler: Optional[Sampler] = None  # noqa: UP045 - Python 3.9
         self._recorder: Optional[Recorder] = None  # noqa: UP045 - Python 3.9
         self._marks: list[clock.Mark] = []
@@ -105,6 +107,8 @@ class SecondWindow:
             problem = problem or self._counter.start()
         if problem:
             self.give_up(problem)
+        elif self._is_wanted:
+            self._lines.open()
 
     @_contained
     def boundary(self, n_loads: int) -> None:
@@ -149,6 +153,7 @@ class SecondWindow:
             return
         self._reason = self._reason or reason
         self.is_over, self.is_recording = True, False
+        self._lines.shut()
         self._let_go()
         self._take_off()
         recorder, self._recorder = self._recorder, None
@@ -176,7 +181,17 @@ class SecondWindow:
             return {}
         steps = clock.summary(clock.durations_ns(self._marks)) if self._facts else {"n": 0}
         facts = {**self._facts, "steps": steps, "stalled_ns": self._stalled_ns}
-        return {"places": {**facts, "reason": self._reason} if self._reason else facts, "places_found": self._found}
+        told = {"places": {**facts, "reason": self._reason} if self._reason else facts, "places_found": self._found}
+        return {**told, "worker_lines": self._lines.told()} if self.watches_workers else told
+
+    @property
+    def watches_workers(self) -> bool:
+        """Whether there is a log of what loader workers do: it is whole when the process ends."""
+        return self._lines.is_made
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._lines.delete()
 
     def _start(self, n_calls: int) -> None:
         n_steps = steps_that_fit(self._n_steps, n_calls)
@@ -212,6 +227,7 @@ class SecondWindow:
     def _export(self, *, is_cut: bool) -> None:
         recorder, self._recorder = self._recorder, None
         self.is_recording, self.is_over = False, True
+        self._lines.shut()
         if recorder is None:
             return
         self._watch_compiler(False)
@@ -256,6 +272,7 @@ class SecondWindow:
     def drop(self) -> None:
         """Forget what was recorded: the capture begins anew."""
         self.give_up("the capture began anew")
+        self.close()
         with suppress(OSError):
             if self.has_begun:
                 store.drop_raw(self._options, self._label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -94,17 +95,17 @@ def _upper(point: Point, base: Point) -> float:
     return max(point.speedup, ideal * point.interval[1] if point.interval is not None else 0.0)
 
 
-def _mark(point: Point, base: Point, x: float, y: object) -> Mark:
+def _mark(point: Point, base: Point, x: float, y: Callable[[float], float]) -> Mark:
     ideal = point.gpus / base.gpus
     low, high = ("", "")
     said = f"{point.gpus} GPUs: {point.speedup:.2f}x"
     if point.interval is not None:
-        low, high = (f"{y(ideal * bound):.1f}" for bound in point.interval)  # type: ignore[operator]
+        low, high = (f"{y(ideal * bound):.1f}" for bound in point.interval)
         said += f", efficiency {point.interval[0]:.2f} to {point.interval[1]:.2f}"
-    return Mark(x=f"{x:.1f}", y=f"{y(point.speedup):.1f}", low=low, high=high, said=said)  # type: ignore[operator]
+    return Mark(x=f"{x:.1f}", y=f"{y(point.speedup):.1f}", low=low, high=high, said=said)
 
 
-def _law(series: Series, between: list[float], path: object) -> str:
+def _law(series: Series, between: list[float], path: Callable[[list[tuple[float, float]]], str]) -> str:
     fit = series.usl
     if fit is None or fit.df == 0:
         return ""
@@ -115,7 +116,7 @@ def _law(series: Series, between: list[float], path: object) -> str:
 
     first = series.base.mean
     values = [rate(gpus) / first for gpus in between]
-    return path(list(zip(between, values, strict=True))) if base and all(map(math.isfinite, values)) else ""  # type: ignore[operator, no-any-return]
+    return path(list(zip(between, values, strict=True))) if base and all(map(math.isfinite, values)) else ""
 
 
 def _ticks(highest: float) -> list[float]:

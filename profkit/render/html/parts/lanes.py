@@ -88,17 +88,18 @@ def _pieces(track: Track, low: int, high: int) -> tuple[Segment, ...]:
 
 def time_inside(track: Track, edges: I64) -> NDArray[np.int64]:
     """Time of each category between neighbouring edges: ns, shape (categories, edges - 1)."""
-    rows = []
-    for code in range(len(CATEGORIES)):
-        mine = track.category == code
-        start, end = track.start_ns[mine], track.end_ns[mine]
-        before = np.append(0, np.cumsum(end - start))
-        place = np.searchsorted(start, edges, side="right")
-        # all that begins before an edge, less what of the last reaches beyond it
-        last = np.append(edges[:1], end)[place]
-        over = np.where(place > 0, np.maximum(last - edges, 0), 0)
-        rows.append(np.diff(before[place] - over))
-    return np.array(rows, dtype=np.int64)
+    codes = [track.category == code for code in range(len(CATEGORIES))]
+    return np.array([covered(track.start_ns[mine], track.end_ns[mine], edges) for mine in codes], dtype=np.int64)
+
+
+def covered(start_ns: I64, end_ns: I64, edges: I64) -> I64:
+    """Time that disjoint intervals, in order, have between neighbouring edges: ns, shape (edges - 1,)."""
+    before = np.append(0, np.cumsum(end_ns - start_ns))
+    place = np.searchsorted(start_ns, edges, side="right")
+    # all that begins before an edge, less what of the last reaches beyond it
+    last = np.append(edges[:1], end_ns)[place]
+    over = np.where(place > 0, np.maximum(last - edges, 0), 0)
+    return np.diff(before[place] - over)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +116,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     href: str = ""
 
 
+_WIDEST: Final = 9.0
+"""Chosen: percent of the width that a step takes at most."""
 _MOST_STEPS: Final = 240
 """Chosen: columns that a screen still shows apart."""
 
@@ -125,11 +128,11 @@ def steps(durations_ns: Sequence[int], drawn: Tracks | None, see: See) -> tuple[
     longest = max(shown, default=0)
     if not longest:
         return ()
-    parts = _parts_of_steps(durations_ns, drawn)
-    room = 100 / len(shown)
+    parts, names = _parts_of_steps(durations_ns, drawn), _names_of_steps(len(durations_ns), drawn)
+    room = min(100 / len(shown), _WIDEST)
     return tuple(
         Step(
-            label=f"step {index}",
+            label=names[index],
             time=format_ns(size),
             x=f"{room * index + 0.1 * room:.3f}%",
             width=f"{0.8 * room:.3f}%",
@@ -140,6 +143,14 @@ def steps(durations_ns: Sequence[int], drawn: Tracks | None, see: See) -> tuple[
         )
         for index, size in enumerate(shown)
     )
+
+
+def _names_of_steps(n_steps: int, drawn: Tracks | None) -> Sequence[str]:
+    """What the steps are called in the rows that are drawn; else by their place."""
+    marked = [] if drawn is None else [track for track in drawn.tracks if track.role is Role.STEPS]
+    if drawn is None or not marked or len(marked[0]) != n_steps:
+        return [f"step {index + 1} of {n_steps}" for index in range(n_steps)]
+    return [drawn.names[name] for name in marked[0].name.tolist()]
 
 
 def _parts_of_steps(durations_ns: Sequence[int], drawn: Tracks | None) -> NDArray[np.int64] | None:

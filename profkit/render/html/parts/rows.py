@@ -11,8 +11,9 @@ import numpy as np
 from profkit.model.documents.fleet import Fleet, RankRow
 from profkit.model.documents.report import Report
 from profkit.model.documents.tracks import CATEGORIES, Role, Track, Tracks
+from profkit.model.intervals import Intervals
 from profkit.render.html.parts.bars import StackedRow, stacked
-from profkit.render.html.parts.lanes import time_inside
+from profkit.render.html.parts.lanes import covered
 from profkit.render.html.parts.tables import Cell, Column, Row, Table, of_words
 from profkit.render.words import fleet as words
 from profkit.render.words import triage as text
@@ -21,7 +22,11 @@ from profkit.units import format_ns
 
 _MOST: Final = 256
 """Chosen: ranks that are listed; a page of more is not read, and JSON has them all."""
+_MOST_BARS: Final = 64
+"""Chosen: ranks that have a bar; who is late has one in any case."""
 _MOST_STEPS: Final = 60
+_MOST_FIELDS: Final = 2400
+"""Chosen: fields of a map, 100 bytes each in the file."""
 _SHADES: Final = 9
 _PARTS: Final = (
     ("data", "idle_data", "data_ns"),
@@ -76,7 +81,7 @@ def ranks(report: Report) -> Ranks | None:
     fleet = report.fleet
     if fleet is None or not fleet.rows:
         return _apart(report) if len(report.ranks) > 1 else None
-    rows = fleet.rows[:_MOST]
+    rows = _chosen(fleet.rows, _MOST)
     longest = max((row.step_ns for row in rows), default=0)
     bars = [
         stacked(
@@ -85,18 +90,26 @@ def ranks(report: Report) -> Ranks | None:
             longest,
             kind="late" if row.cause else "",
         )
-        for row in rows
+        for row in _chosen(rows, _MOST_BARS)
     ]
     used = {segment.category for bar in bars for segment in bar.segments}
     return Ranks(
         title=words.table_title(report),
         bars=tuple(bars),
         legend=tuple((category, heading) for heading, category, _ in _PARTS if category in used),
-        heat=_heat(report.tracks) or _waits(rows),
+        heat=_heat(report.tracks, rows),
         table=_table(rows),
         facts=tuple(words.facts_of(fleet, is_full=True)),
         n_left_out=len(fleet.rows) - len(rows),
     )
+
+
+def _chosen(rows: Sequence[RankRow], most: int) -> list[RankRow]:
+    """So many rows: of more the late ones, then the first ones, in order."""
+    if len(rows) <= most:
+        return list(rows)
+    first = sorted(range(len(rows)), key=lambda place: (not rows[place].cause, place))[:most]
+    return [rows[place] for place in sorted(first)]
 
 
 def _table(rows: Sequence[RankRow]) -> Table:
@@ -132,57 +145,46 @@ def _row(row: RankRow, fields: Sequence[str]) -> Row:
     return Row(cells=cells, kind="late" if row.cause else "")
 
 
-def _waits(rows: Sequence[RankRow]) -> HeatMap | None:
-    """How long each rank waits for the others in its mean step."""
-    waits = [row.wait_ns or 0 for row in rows]
-    return _map("waits for other ranks, per step", "mean step", rows, np.array(waits, dtype=np.int64)[:, None])
-
-
-def _heat(tracks: Sequence[Tracks]) -> HeatMap | None:
-    """How long each rank waits in each step, where the intervals are known."""
-    rows, waits = [], []
+def _heat(tracks: Sequence[Tracks], ranks: Sequence[RankRow]) -> HeatMap | None:
+    """How long each rank waits in each step, where the intervals are known and there are steps to compare."""
+    late = {rank for row in ranks if row.cause for rank in row.ranks}
+    labels, waits, names = [], [], tuple[str, ...]()
+    most_steps = min(_MOST_STEPS, max(_MOST_FIELDS // max(len(tracks), 1), 2))
     for one in tracks[:_MOST]:
         marked = next((track for track in one.tracks if track.role is Role.STEPS), None)
-        shared = [track for track in one.tracks if track.role is Role.COLLECTIVES]
-        if marked is None or not shared or one.rank is None:
+        if marked is None or one.rank is None or len(marked) < 2:
             return None
-        rows.append(one.rank)
-        waits.append(sum(_in_steps(track, marked) for track in shared))
-    if not rows or len({len(row) for row in waits}) > 1:
+        labels.append(one.rank)
+        waits.append(_waited(one, marked)[:most_steps])
+        names = tuple(one.names[name] for name in marked.name.tolist())
+    if not waits or len({len(row) for row in waits}) > 1 or not (most := max(map(max, waits))):
         return None
-    return _map("waits for other ranks, by step", "steps from left to right", rows, np.array(waits)[:, :_MOST_STEPS])
-
-
-def _in_steps(track: Track, marked: Track) -> np.ndarray:
-    edges = np.append(marked.start_ns, marked.end_ns[-1:])
-    return time_inside(track, edges)[CATEGORIES.index("wait")]
-
-
-def _map(title: str, across: str, rows: Sequence[RankRow | int], waits: np.ndarray) -> HeatMap | None:
-    most = int(waits.max(initial=0))
-    if not most:
-        return None
-    labels = [str(row) if isinstance(row, int) else words.ranks_cell(row.ranks) for row in rows]
     return HeatMap(
-        title=title,
-        across=across,
-        rows=tuple(labels),
-        late=tuple(y for y, row in enumerate(rows) if not isinstance(row, int) and row.cause),
-        n_columns=waits.shape[1],
+        title="waits for other ranks, by step",
+        across="steps from left to right",
+        rows=tuple(map(str, labels)),
+        late=tuple(y for y, rank in enumerate(labels) if rank in late),
+        n_columns=len(waits[0]),
         cells=tuple(
-            HeatCell(
-                x=x,
-                y=y,
-                shade=-(-int(waits[y, x]) * _SHADES // most),
-                said=f"rank {labels[y]}"
-                + (f", step {x}" if waits.shape[1] > 1 else "")
-                + f": waits {format_ns(int(waits[y, x]))}",
-            )
-            for y in range(waits.shape[0])
-            for x in range(waits.shape[1])
+            HeatCell(x=x, y=y, shade=-(-size * _SHADES // most), said=f"rank {rank}, {names[x]}: {format_ns(size)}")
+            for y, (rank, row) in enumerate(zip(labels, waits, strict=True))
+            for x, size in enumerate(row)
         ),
         most=format_ns(most),
     )
+
+
+def _waited(one: Tracks, marked: Track) -> list[int]:
+    """The time of each step in which a collective waits for another rank, ns."""
+    code = CATEGORIES.index("wait")
+    shared = [track for track in one.tracks if track.role is Role.COLLECTIVES]
+    start, end = (
+        np.concatenate([np.array([], np.int64), *(column[track.category == code] for track, column in columns)])
+        for columns in ([(track, track.start_ns) for track in shared], [(track, track.end_ns) for track in shared])
+    )
+    waits = Intervals.of(start, end)
+    waited: list[int] = covered(waits.start_ns, waits.end_ns, np.append(marked.start_ns, marked.end_ns[-1:])).tolist()
+    return waited
 
 
 def _apart(report: Report) -> Ranks:

@@ -64,7 +64,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Anchor and name for the script; "" for none."""
 
 
-def of_view(view: TableView, *, see: See | None = None) -> Table:
+def of_view(view: TableView, *, title: str = "", see: See | None = None) -> Table:
     """An analyzer's table; `see` gives the link to a proof where the page has it: modules and lines have one."""
     is_number = [unit in _NUMBERS for unit in view.units]
     is_tree = any(isinstance(row[0], str) and row[0].startswith("  ") for row in view.rows)
@@ -76,7 +76,7 @@ def of_view(view: TableView, *, see: See | None = None) -> Table:
     columns = tuple(
         Column(text=clean(header), is_number=flag) for header, flag in zip(view.headers, is_number, strict=True)
     )
-    return Table(title=view.title, columns=columns, rows=rows, note=view.note, is_sortable=not is_tree)
+    return Table(title=title or view.title, columns=columns, rows=rows, note=view.note, is_sortable=not is_tree)
 
 
 def _cell(value: object, unit: str) -> Cell:

@@ -1,0 +1,299 @@
+"""DDP's gradient buckets as one rank sees them: many small ones, or one whose all-reduce begins when backward is over."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import recapture
+from profkit.findings.communication import BUCKETS, DEFAULT_BUCKET_BYTES, EXPOSED
+from profkit.model.arrays import I64, is_one_of
+from profkit.model.documents.rank_report import Section
+from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.trace import CpuOps, SpanKind, Trace
+from profkit.timeline import Facts
+from profkit.timeline.collectives import UNKNOWN, bytes_of, element_bytes
+from profkit.timeline.host import enclosing_op
+from profkit.timeline.steps import steps_in_window
+from profkit.units import format_bytes, format_fraction, format_ns
+
+_CONFIDENCE: Final = 0.6
+"""One rank alone cannot separate transfer from waiting for a peer. Chosen."""
+_DDP: Final = re.compile(r"DistributedDataParallel\.forward|\bddp\.reducer::")
+_NODE: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_GRADIENT: Final = "torch::autograd::AccumulateGrad"
+_REQUEST: Final = "c10d::allreduce_"
+_RANGE: Final = re.compile(r"^\w+:all_reduce$")
+_MOST_BYTES: Final = 2**50
+_PIECES: Final = 4
+"""Into so many a bucket below DDP's default size can be split and each still be worth a message. Chosen."""
+
+
+class Buckets(msgspec.Struct, frozen=True, kw_only=True):
+    """The all-reduces of DDP's buckets in the window, in their order, shape (n,) each."""
+
+    scope: Scope
+    n_steps: int
+    n_bytes: I64
+    length_ns: I64
+    exposed_ns: I64
+    n_tensors: I64
+    """Gradients that became ready since the bucket before."""
+    is_last: NDArray[np.bool_]
+    """Of its step."""
+    of_step: NDArray[np.float64]
+    """Its share (0-1) of the step's bytes."""
+    spare_ns: int
+    """Compute without communication: no more than that could be hidden under it."""
+
+    @property
+    def full_rate(self) -> float:
+        """What the large ones reach, bytes per ns: the median of those with half of the largest one's bytes or more."""
+        large = self.n_bytes * 2 >= self.n_bytes.max()
+        return float(np.median(self.n_bytes[large] / self.length_ns[large]))
+
+
+def measure(facts: Facts) -> Buckets | Skipped:
+    """Find the all-reduces that DDP's reducer asks for, and what each moves."""
+    trace = facts.trace
+    steps = steps_in_window(trace)
+    requests = _requests(trace)
+    if requests.size == 0 or not steps:
+        return Skipped(
+            analyzer="buckets",
+            reason="no gradient buckets of DistributedDataParallel in this trace",
+            how_to_get="profile a job that uses it, with marked steps",
+        )
+    begins = np.array([step.start_ns for step in steps], np.int64)
+    ends = np.array([step.end_ns for step in steps], np.int64)
+    place = np.searchsorted(begins, trace.ops.start_ns[requests], "right") - 1
+    inside = (place >= 0) & (trace.ops.start_ns[requests] < ends[np.maximum(place, 0)])
+    found = _operations(facts, requests) if inside.any() else None
+    if found is None:
+        return Skipped(
+            analyzer="buckets",
+            reason="the trace does not say what each gradient bucket moves",
+            how_to_get="record with a torch whose kernels carry their collective's arguments, on a CPU with --shapes",
+        )
+    starts, stops, n_bytes = (column[inside] for column in found)
+    step = place[inside]
+    total = np.bincount(step, weights=n_bytes)
+    compute, comm = facts.busy.compute, facts.busy.comm
+    return Buckets(
+        scope=scope_of(facts),
+        n_steps=int(np.unique(step).size),
+        n_bytes=n_bytes,
+        length_ns=np.maximum(stops - starts, 1),
+        exposed_ns=facts.parts["comm_exposed"].covered_ns(starts, stops),
+        n_tensors=_tensors(trace, requests)[inside],
+        is_last=np.append(step[1:] != step[:-1], True),
+        of_step=n_bytes / np.maximum(total[step], 1),
+        spare_ns=(compute - comm).total_ns,
+    )
+
+
+def _named(trace: Trace, table: CpuOps, name: str) -> NDArray[np.intp]:
+    codes = [code for code, text in enumerate(trace.strings) if text == name]
+    return np.flatnonzero(is_one_of(table.name, codes))
+
+
+def _requests(trace: Trace) -> NDArray[np.intp]:
+    """The all-reduces asked for where a gradient became ready: not FSDP's, ZeRO's or tensor parallelism's, nor the script's."""
+    if not any(map(_DDP.search, trace.strings)):
+        return np.empty(0, np.intp)
+    ops = trace.ops
+    asked, nodes = _named(trace, ops, _REQUEST), _named(trace, ops, _NODE)
+    around = enclosing_op(ops.take(nodes), ops.thread[asked], ops.start_ns[asked])
+    return asked[around >= 0]
+
+
+def _tensors(trace: Trace, requests: NDArray[np.intp]) -> I64:
+    """Gradients ready before each request and after the one before it."""
+    ready = np.sort(trace.ops.start_ns[_named(trace, trace.ops, _NODE)])
+    so_far = np.searchsorted(ready, trace.ops.start_ns[requests], "right")
+    return np.diff(so_far, prepend=0).astype(np.int64)
+
+
+def _operations(facts: Facts, requests: NDArray[np.intp]) -> tuple[I64, I64, I64] | None:
+    """Start, end and bytes of what each request did; None unless all are known."""
+    found = _on_device(facts, requests) if facts.main_device is not None else _on_cpu(facts.trace, requests)
+    if found is None:
+        return None
+    starts, ends, told = found
+    n_bytes = told if bool((told > 0).all()) else _argument_bytes(facts.trace, requests)
+    return (starts, ends, n_bytes) if bool((n_bytes > 0).all()) else None
+
+
+def _on_device(facts: Facts, requests: NDArray[np.intp]) -> tuple[I64, I64, I64] | None:
+    trace = facts.trace
+    gpu, calls = trace.gpu, trace.calls
+    _, rows = facts.communication
+    rows = rows[gpu.launch_row[rows] >= 0]
+    launch = gpu.launch_row[rows]
+    of_request = enclosing_op(trace.ops.take(requests), calls.thread[launch], calls.start_ns[launch])
+    rows, of_request = rows[of_request >= 0], of_request[of_request >= 0]
+    order = np.argsort(of_request, kind="stable")
+    rows, of_request = rows[order], of_request[order]
+    if not np.array_equal(of_request, np.arange(requests.size)):  # each has one kernel
+        return None
+    return gpu.start_ns[rows], gpu.end_ns[rows], bytes_of(trace, rows)
+
+
+def _on_cpu(trace: Trace, requests: NDArray[np.intp]) -> tuple[I64, I64, I64] | None:
+    """The ranges of the background threads, told by order: as many as there were all-reduces asked for."""
+    spans, ops = trace.spans, trace.ops
+    codes = [code for code, text in enumerate(trace.strings) if _RANGE.match(text)]
+    ranges = np.flatnonzero((spans.kind == SpanKind.COMM) & is_one_of(spans.name, codes))
+    asked = _named(trace, ops, _REQUEST)
+    if ranges.size != asked.size:
+        return None
+    mine = ranges[np.argsort(spans.start_ns[ranges], kind="stable")][np.searchsorted(asked, requests)]
+    if (spans.start_ns[mine] < ops.start_ns[requests]).any():
+        return None
+    return spans.start_ns[mine], spans.end_ns[mine], np.full(requests.size, UNKNOWN, np.int64)
+
+
+def _argument_bytes(trace: Trace, requests: NDArray[np.intp]) -> I64:
+    """The bytes of the tensors that each request is given, by recorded shapes; `UNKNOWN` without.
+
+    Their type is that of the gradient that was accumulated last before.
+    """
+    ops = trace.ops
+    gradients = _named(trace, ops, _GRADIENT)
+    place = np.searchsorted(ops.start_ns[gradients], ops.start_ns[requests], "right") - 1
+    if gradients.size == 0 or bool((place < 0).any()):
+        return np.full(requests.size, UNKNOWN, np.int64)
+    pairs = zip(ops.signature[requests].tolist(), ops.signature[gradients[place]].tolist(), strict=True)
+    return np.array([_moved(trace, *pair) for pair in pairs], np.int64)
+
+
+def _moved(trace: Trace, request: int, gradient: int) -> int:
+    """The bytes of one list of tensors, whose elements are of a gradient's type."""
+    list_of, typed = (trace.signatures[code] if code >= 0 else None for code in (request, gradient))
+    if list_of is None or typed is None or not list_of.dims or not typed.types:
+        return UNKNOWN
+    width, tensors = element_bytes(typed.types[0]), list_of.dims[0]
+    if width == UNKNOWN or not tensors or not all(map(_is_shape, tensors)):
+        return UNKNOWN
+    return min(int(width * sum(math.prod(one) for one in tensors)), _MOST_BYTES)
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(size, int) and size >= 0 for size in value)
+
+
+def judge(result: Buckets) -> tuple[Finding, ...]:
+    """`comm.buckets` for many small buckets, else for one that comes last and holds most."""
+    return _small(result) or _last(result)
+
+
+def _small(result: Buckets) -> tuple[Finding, ...]:
+    """Buckets that take far longer than their bytes at the rate of the large ones."""
+    rate = result.full_rate
+    is_small = result.n_bytes <= BUCKETS.limit("small") * result.n_bytes.max()
+    is_slow = result.n_bytes / result.length_ns <= BUCKETS.limit("slow") * rate
+    mine = np.flatnonzero(is_small & is_slow)
+    if mine.size < BUCKETS.limit("many") * result.n_steps:
+        return ()
+    extra = np.minimum(result.length_ns[mine] - result.n_bytes[mine] / rate, result.exposed_ns[mine])
+    cost_ns = round(float(np.median(extra)) * mine.size)  # a few that wait for a peer do not count
+    typical, large = float(np.median(result.n_bytes[mine])), float(result.n_bytes.max())
+    per_step = round(mine.size / result.n_steps)
+    return _found(
+        result,
+        cost_ns,
+        title="DDP reduces gradients in many small buckets",
+        statement=f"{per_step:,} buckets per step, {format_bytes(typical)} each (median), reach"
+        f" {format_bytes(1e9 * float(np.median(result.n_bytes[mine] / result.length_ns[mine])))}/s;"
+        f" large ones ({format_bytes(large)}) {format_bytes(1e9 * rate)}/s",
+        fix=f"{BUCKETS.fixes[0]}: {per_step:,} all-reduces a step of {format_bytes(typical)} each are limited by latency",
+    )
+
+
+def _last(result: Buckets) -> tuple[Finding, ...]:
+    """The bucket that is ready last, where it holds most bytes and no compute is left to hide it."""
+    last = np.flatnonzero(result.is_last)
+    typical = float(np.median(result.n_bytes[last]))
+    rate = float((result.n_bytes[last] / result.length_ns[last]).max())
+    can_be_split = float(np.median(result.n_tensors[last])) >= _PIECES
+    is_most = float(np.median(result.of_step[last])) >= BUCKETS.limit("most")
+    is_transfer = rate >= EXPOSED.limit("slow_link")  # bytes per ns are GB/s: slower ones wait for a peer, perhaps
+    if not (can_be_split and is_most and is_transfer):
+        return ()
+    exposed_ns = float(result.exposed_ns[last].min())  # waiting for a peer only adds
+    stays = min(DEFAULT_BUCKET_BYTES, typical / _PIECES) / typical
+    cost_ns = min(round(exposed_ns * (1 - stays)) * last.size, result.spare_ns)
+    cap_mb = max(round(typical * stays / 2**20), 1)
+    return _found(
+        result,
+        cost_ns,
+        title="DDP reduces most gradients in one bucket, after the backward pass",
+        statement=f"the last bucket of a step holds {format_bytes(typical)},"
+        f" {format_fraction(float(np.median(result.of_step[last])))} of its gradients; without compute beside it run"
+        f" {format_ns(exposed_ns)} of it at least",
+        fix=f"bucket_cap_mb={cap_mb}: the first pieces are reduced while the backward pass goes on",
+    )
+
+
+def _found(result: Buckets, cost_ns: int, *, title: str, statement: str, fix: str) -> tuple[Finding, ...]:
+    scope = result.scope
+    fraction = scope.fraction(cost_ns)
+    if fraction < BUCKETS.limit("window"):
+        return ()
+    return (
+        BUCKETS.found(
+            title=title,
+            fraction=fraction,
+            confidence=_CONFIDENCE,
+            recoverable_ns=scope.per_step(cost_ns),
+            evidence=(
+                Evidence(
+                    statement=f"{statement} ({format_ns(scope.per_step(cost_ns))} {scope.each} that other buckets save at most)",
+                    metric="buckets.cost_ns",
+                    value=float(cost_ns),
+                    unit="ns",
+                    expected=f"< {format_fraction(BUCKETS.limit('window'))} of the window",
+                ),
+            ),
+            fix=fix,
+            next_tools=(
+                recapture(
+                    scope,
+                    "change bucket_cap_mb, then record again: how much shorter is the step?",
+                    "less communication without compute beside it; profkit compare OLD NEW says what it gave",
+                ),
+            ),
+        ),
+    )
+
+
+def present(result: Buckets) -> Section:
+    """Show the buckets of a step."""
+    return Section(
+        analyzer="buckets",
+        title="gradient buckets of DDP",
+        values={
+            "n": int(result.n_bytes.size),
+            "n_steps": result.n_steps,
+            "median_bytes": int(np.median(result.n_bytes)),
+            "largest_bytes": int(result.n_bytes.max()),
+            "last_bytes": int(np.median(result.n_bytes[result.is_last])),
+            "exposed_ns": int(result.exposed_ns.sum()),
+        },
+    )
+
+
+ANALYZER = Analyzer(
+    name="buckets",
+    question="do DDP's gradient buckets fit the links and the backward pass?",
+    needs="all-reduces with their sizes, and the operators of the backward pass",
+    measure=measure,
+    judge=judge,
+    present=present,
+)

@@ -1,0 +1,75 @@
+"""Where torch.compile's graphs are broken: one compiled function's range inside that of another."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.patterns.ranges import Ranges, compilations, named, step_threads
+from profkit.model.arrays import I64, is_one_of, rows_by_value
+from profkit.model.intervals import Intervals
+from profkit.model.trace import CallKind, SpanKind, Trace
+from profkit.timeline import Facts
+
+_REGION: Final = re.compile(r"^Torch-Compiled Region")
+_GRAPH: Final = re.compile(r"^## Call CompiledFxGraph")
+_NO_WORK: Final = re.compile(
+    r"^TorchDynamo Cache Lookup|^AOTDispatcher |^Pregraph bytecode|^aten::(?:item|_local_scalar_dense)$"
+)
+"""Operators of the change from one graph to the next: guards, wrappers, and the value that Python asked for."""
+
+
+def graph_breaks(facts: Facts) -> Ranges:
+    """Each break from the last work before it to the first work of the graph that follows, on the threads of the step.
+
+    The range of a compiled function holds that of another one only where its graph is broken: the second one goes on
+    behind the break. Left out are those at which something is compiled, and functions that only call the compiled one:
+    in them nothing runs before it (torch wraps the step of an optimizer like that).
+    """
+    trace = facts.trace
+    spans = trace.spans
+    mine = (
+        (spans.kind == SpanKind.COMPILED) & named(trace, spans, _REGION) & is_one_of(spans.thread, step_threads(facts))
+    )
+    regions = Ranges.of(spans, mine, trace.window_ns)
+    found = [_of_thread(trace, regions, int(thread), rows) for thread, rows in rows_by_value(regions.thread)]
+    if not found:
+        return regions
+    starts, ends, threads = (np.concatenate(column) for column in zip(*found, strict=True))
+    compiling = compilations(facts)
+    is_plain = Intervals.of(compiling.start_ns, compiling.end_ns).covered_ns(starts, ends) == 0
+    is_plain &= starts < ends
+    return Ranges(start_ns=starts[is_plain], end_ns=ends[is_plain], thread=threads[is_plain].astype(np.int32))
+
+
+def _of_thread(trace: Trace, regions: Ranges, thread: int, rows: NDArray[np.intp]) -> tuple[I64, I64, I64]:
+    """Starts, ends and the thread of the breaks of one thread; of no length where no work is known on both sides."""
+    order = rows[np.lexsort((-regions.end_ns[rows], regions.start_ns[rows]))]
+    begins, ends = regions.start_ns[order], regions.end_ns[order]
+    reach = np.maximum.accumulate(ends)
+    is_outer = np.append(True, begins[1:] >= reach[:-1])
+    inner = np.flatnonzero(~is_outer)
+    outer = np.maximum.accumulate(np.where(is_outer, np.arange(order.size), 0))[inner]
+    starts, stops = _work(trace, thread)
+    edge = np.iinfo(np.int64)
+    before = np.append(edge.min, stops)[np.searchsorted(stops, begins[inner], "right")]
+    after = np.append(starts, edge.max)[np.searchsorted(starts, begins[inner], "left")]
+    low = np.where(before > begins[outer], before, begins[inner])
+    high = np.where((after < ends[inner]) & (low < begins[inner]), after, low)
+    return low, high, np.full(inner.size, thread, np.int64)
+
+
+def _work(trace: Trace, thread: int) -> tuple[I64, I64]:
+    """Starts and ends, each sorted, of what works for the step on that thread: operators, graphs, launches."""
+    ops, spans, calls = trace.ops, trace.spans, trace.calls
+    chosen = (
+        (ops, (ops.thread == thread) & ~named(trace, ops, _NO_WORK)),
+        (spans, (spans.thread == thread) & named(trace, spans, _GRAPH)),
+        (calls, (calls.thread == thread) & (calls.kind == CallKind.LAUNCH)),
+    )
+    starts = np.concatenate([table.start_ns[rows] for table, rows in chosen])
+    ends = np.concatenate([table.end_ns[rows] for table, rows in chosen])
+    return np.sort(starts), np.sort(ends)

@@ -1,0 +1,291 @@
+# ruff: noqa: PTH100, PTH112 - texts and descriptors, once per batch
+"""Which lines of the script's own code DataLoader workers spend their time on, looked at while they make batches.
+
+In each worker a thread looks at the stack every 2 ms while batches are wanted to be watched, and adds up the time
+between looks by the innermost line of the script's own. A batch counts whole or not at all: its first part alone would
+say too much of what is done first. Nothing of the script's is called or held; what was seen goes into a file in a
+folder of ours, as times of fetches do (`loader`). Runs in the traced process and its workers: standard library and
+torch only.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import random
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple, Optional
+
+from ...beside import files
+from ...place import fetch_folder
+from .owners import is_own_path, shown_path
+
+_EVERY_S: Final = 0.002
+_SWITCH_S: Final = 0.0001
+"""How long a look waits for Python code to let it go on: with the usual 5 ms it mostly saw the next call into torch,
+which lets others go on as well. Measured with `tests/capture/slow/workers.py` (torch 2.13): of a line that runs for
+all of 8 ms it said 88 %, now 99 %."""
+_MOST_LINES: Final = 200
+"""Distinct lines of one batch. Chosen: a dataset has a dozen."""
+_MOST_BATCHES: Final = 500
+"""Watched of one worker (chosen): the second window lasts seconds."""
+_MOST_WORKERS: Final = 1024
+_MOST_BYTES: Final = 4 * 2**20
+_MOST_TOLD: Final = 20
+_MOST_CHARS: Final = 160
+_LONGEST_PATH: Final = 4096
+_NS: Final = 10**15
+_NOWHERE: Final = ("", "", 0, 0, "")
+"""In place of a line: none of the script's own ran."""
+_WRAPPERS: Final = frozenset(("wrapper", "inner", "_fn", "decorate_context", "<listcomp>", "<genexpr>"))
+
+
+class _Line(NamedTuple):
+    """A line of the script's own that runs, and the function that it has called."""
+
+    code: CodeType
+    line: int
+    called: Optional[CodeType]  # noqa: UP045 - Python 3.9
+
+
+def lines_folder(process: int, capture_id: str) -> Path:
+    """The folder of what a process's workers were seen to do."""
+    return fetch_folder(process, f"lines-{capture_id}")
+
+
+class LineLog:
+    """The lines of all workers of this process, in a temporary folder that is there while they are wanted."""
+
+    def __init__(self, capture_id: str) -> None:
+        self._folder = lines_folder(os.getpid(), capture_id)
+        self._pid = os.getpid()
+        self.is_made = self._is_open = False
+
+    def open(self) -> None:
+        """From now on workers look at the batches that they begin."""
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700)  # not one that is there: whose is it?
+            self.is_made = True
+            (self._folder / "open").mkdir()
+            self._is_open = True
+
+    def shut(self) -> None:
+        """From now on they begin none; those that they have begun they end."""
+        if self._is_open:
+            self._is_open = False
+            with suppress(OSError):
+                (self._folder / "open").replace(self._folder / "shut")
+
+    def delete(self) -> None:
+        """Remove the files, in the process that made them."""
+        self.shut()
+        if self.is_made and self._pid == os.getpid():
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self.is_made = False
+
+    def told(self) -> dict[str, Any]:
+        """What the workers did in whole batches: times in ns, `lines` with most of it first; {} where none is known."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        fetch_ns = seen_ns = n_batches = n_looks = n_workers = 0
+        for path in islice(sorted((self._folder / "shut").glob("*.lines")), _MOST_WORKERS):
+            batches = list(_batches(path))
+            n_workers += bool(batches)
+            for batch in batches:
+                n_batches, fetch_ns = n_batches + 1, fetch_ns + batch["ns"]
+                for *line, ns, looks in batch["lines"]:
+                    n_looks, seen_ns = n_looks + looks, seen_ns + ns
+                    seen = found.setdefault(tuple(line), [0, 0])
+                    seen[0], seen[1] = seen[0] + ns, seen[1] + looks
+        if not seen_ns:
+            return {}
+        found.pop(_NOWHERE, None)
+        most = sorted(found.items(), key=lambda item: -item[1][0])[:_MOST_TOLD]
+        lines = [{**_as_told(*line), "ns": ns, "n_looks": looks} for line, (ns, looks) in most]
+        counts = {"n_workers": n_workers, "n_batches": n_batches, "n_looks": n_looks}
+        return {"fetch_ns": fetch_ns, "seen_ns": seen_ns, **counts, "lines": lines}
+
+
+def _as_told(path: str, function: str, defined: int, line: int, called: str) -> dict[str, Any]:
+    text = linecache.getline(path, line).strip()[:_MOST_CHARS] if is_own_path(path) else ""
+    place = {"file": shown_path(path), "function": function, "defined": defined, "line": line}
+    return {**place, "text": text, "call": called}
+
+
+def _batches(path: Path) -> list[dict[str, Any]]:
+    """What a worker wrote; a line that is not whole, as where the worker was killed, counts as none."""
+    try:
+        with files().open_file(path, follow=False) as file:
+            texts = file.read(_MOST_BYTES).split(b"\n")[:_MOST_BATCHES]
+    except OSError:
+        return []
+    found = []
+    for text in texts:
+        with suppress(ValueError, RecursionError):
+            batch: Any = json.loads(text)
+            if _is_whole(batch):
+                found.append(batch)
+    return found
+
+
+def _is_whole(batch: Any) -> bool:
+    if not isinstance(batch, dict) or not isinstance(batch.get("lines"), list):
+        return False
+    kinds = (str, str, int, int, str, int, int)
+    return _is_number(batch.get("ns")) and all(
+        isinstance(line, list)
+        and len(line) == len(kinds)
+        and all(type(value) is kind for value, kind in zip(line, kinds))  # noqa: B905 - Python 3.9
+        and all(_is_number(value) for value in line if not isinstance(value, str))
+        for line in batch["lines"]
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _NS
+
+
+class LineWatch:
+    """The worker's end: made before the fork, it finds out in the worker where it is."""
+
+    def __init__(self, capture_id: str) -> None:
+        self._capture_id = capture_id
+        self._pid = 0
+        self._folder = ""
+        self._n_left = _MOST_BATCHES
+        self._looker: Optional[_Looker] = None  # noqa: UP045 - Python 3.9
+
+    def is_wanted(self, process: int) -> bool:
+        """Whether the process that reads this worker's batches wants to know now."""
+        if self._pid != os.getpid():
+            self._pid, self._looker, self._n_left = os.getpid(), None, _MOST_BATCHES
+            self._folder = str(lines_folder(process, self._capture_id) / "open")
+        if self._n_left > 0 and os.path.isdir(self._folder):
+            return True
+        self._leave()
+        return False
+
+    def fetched(self, make: Callable[[], Any]) -> Any:
+        """What `make` gives, which makes a batch; meanwhile its stack is looked at."""
+        try:
+            begun = self._begin()
+        except Exception:  # noqa: BLE001 - no room for a thread, a disk that is full: the batch comes first
+            self._n_left = 0
+            return make()
+        begun_ns = time.perf_counter_ns()
+        try:
+            return make()
+        finally:
+            seen = begun.end()
+            with suppress(Exception):
+                self._write(seen, time.perf_counter_ns() - begun_ns)
+
+    def _leave(self) -> None:
+        """Close the file: in the thread that writes, no other can know that it does not write now."""
+        looker, self._looker = self._looker, None
+        if looker is not None:
+            looker.ends = True
+            os.close(looker.descriptor)
+
+    def _begin(self) -> _Looker:
+        self._n_left -= 1
+        if self._looker is None:
+            folder = os.path.dirname(self._folder)  # noqa: PTH120
+            files().refuse_foreign_folder(folder)
+            descriptor = files().open_to_append(f"{self._folder}/{self._pid}.lines")
+            self._looker = _Looker(self._folder, descriptor)
+        self._looker.begin()
+        return self._looker
+
+    def _write(self, seen: dict[Optional[_Line], list[int]], ns: int) -> None:  # noqa: UP045 - Python 3.9
+        assert self._looker is not None  # noqa: S101 - it has seen them
+        lines = [[*(_words(line) if line is not None else _NOWHERE), *times] for line, times in seen.items()]
+        text = json.dumps({"ns": ns, "lines": lines}) + "\n"
+        os.write(self._looker.descriptor, text.encode())
+
+
+def _words(line: _Line) -> tuple[str, str, int, int, str]:
+    code, called = line.code, line.called
+    call = f"{called.co_name}()" if called is not None and not called.co_name.startswith("<") else ""
+    path = os.path.abspath(code.co_filename)[:_LONGEST_PATH]
+    return path, code.co_name[:_MOST_CHARS], code.co_firstlineno, line.line, call[:_MOST_CHARS]
+
+
+class _Looker:
+    """A thread that looks at the one that makes it, while a batch is made; it ends when no more are to be watched."""
+
+    def __init__(self, folder: str, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.ends = False
+        self._folder = folder
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._seen: Optional[dict[Optional[_Line], list[int]]] = None  # noqa: UP045 - Python 3.9
+        self._is_own: dict[str, bool] = {}
+        self._usual_s = 0.0
+        self._random = random.Random(os.getpid())  # noqa: S311 - its own: the script's numbers stay as they are
+        threading.Thread(target=self._look_on, name="profkit worker lines", daemon=True).start()
+
+    def begin(self) -> None:
+        """A batch begins."""
+        self._usual_s = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
+        with self._lock:
+            self._seen = {}
+
+    def end(self) -> dict[Optional[_Line], list[int]]:  # noqa: UP045 - Python 3.9
+        """It has ended: time in ns and looks by line, None for what is no line of the script's own."""
+        if sys.getswitchinterval() < 2 * _SWITCH_S:  # else the script has chosen one meanwhile
+            sys.setswitchinterval(self._usual_s)
+        with self._lock:
+            seen, self._seen = self._seen, None
+        return seen or {}
+
+    def _look_on(self) -> None:
+        last_ns = time.perf_counter_ns()
+        with suppress(Exception):
+            while not self.ends and (
+                os.path.isdir(self._folder) or self._seen is not None
+            ):  # in this order: it may end inside a batch
+                time.sleep(_EVERY_S * self._random.uniform(0.5, 1.5))  # not in time with what the script repeats
+                last_ns = self._look(last_ns)
+
+    def _look(self, last_ns: int) -> int:
+        """Give the line that runs now all the time since the last look.
+
+        A look that comes late has waited for what runs now to let Python go on.
+        """
+        with self._lock:
+            now_ns = time.perf_counter_ns()
+            if self._seen is not None:
+                line = self._line(sys._current_frames().get(self._thread))  # noqa: SLF001
+                if line not in self._seen and len(self._seen) >= _MOST_LINES:
+                    line = None
+                times = self._seen.setdefault(line, [0, 0])
+                times[0], times[1] = times[0] + now_ns - last_ns, times[1] + 1
+            return now_ns
+
+    def _line(self, frame: Optional[FrameType]) -> Optional[_Line]:  # noqa: UP045 - Python 3.9
+        """The innermost line of the script's own below a batch, None where none runs."""
+        called: Optional[CodeType] = None  # noqa: UP045 - Python 3.9
+        while frame is not None and frame.f_code is not LineWatch.fetched.__code__:  # a forked worker has its parent's
+            code = frame.f_code
+            if self._owns(code.co_filename):
+                return _Line(code, frame.f_lineno or code.co_firstlineno, called)
+            if code.co_name not in _WRAPPERS:
+                called = code
+            frame = frame.f_back
+        return None
+
+    def _owns(self, file: str) -> bool:
+        if file not in self._is_own:
+            self._is_own[file] = is_own_path(file)
+        return self._is_own[file]

@@ -1,0 +1,140 @@
+"""Which lines loader workers spend their time on, looked at while they make batches; nothing else of theirs changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from profkit.capture.inside.places.worker_lines import LineLog, LineWatch, lines_folder
+
+pytestmark = pytest.mark.torch
+ID = "e" * 32
+
+
+def read(index: int) -> int:
+    until = time.perf_counter() + 0.06
+    while time.perf_counter() < until:
+        index += 1  # busy
+    time.sleep(0.02)  # asleep
+    return index
+
+
+def line_of(marked: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {marked}"))
+
+
+@pytest.fixture(name="log")
+def _log(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    log = LineLog(ID)
+    log.open()
+    yield log
+    log.delete()
+    assert list(tmp_path.iterdir()) == [], "nothing stays behind"
+
+
+def watched(n_batches: int, make=read) -> LineWatch:
+    watch = LineWatch(ID)
+    for number in range(n_batches):
+        assert watch.is_wanted(os.getpid())
+        watch.fetched(partial(make, number))
+    return watch
+
+
+def test_the_time_of_each_line_is_told(log):
+    watched(5)
+    log.shut()
+    told = log.told()
+    assert (told["n_workers"], told["n_batches"]) == (1, 5)
+    share = {one["line"]: one["ns"] / told["seen_ns"] for one in told["lines"]}
+    busy = share.get(line_of("busy"), 0) + share.get(line_of("busy") - 1, 0)
+    assert busy == pytest.approx(0.75, abs=0.15)
+    assert share[line_of("asleep")] == pytest.approx(0.25, abs=0.15)
+    asleep = next(one for one in told["lines"] if one["line"] == line_of("asleep"))
+    assert (asleep["function"], asleep["text"]) == ("read", "time.sleep(0.02)  # asleep")
+    assert told["seen_ns"] == pytest.approx(told["fetch_ns"], rel=0.2)
+
+
+def test_batches_that_are_begun_count_and_later_ones_are_left_alone(log):
+    watch = LineWatch(ID)
+    assert watch.is_wanted(os.getpid())
+
+    def closing():
+        log.shut()
+        return read(0)
+
+    watch.fetched(closing)
+    assert not watch.is_wanted(os.getpid())
+    assert log.told()["n_batches"] == 1
+    until = time.monotonic() + 5
+    while any("worker lines" in one.name for one in threading.enumerate()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any("worker lines" in one.name for one in threading.enumerate())
+
+
+def test_the_script_s_own_state_stays_as_it_is(log):
+    random.seed(7)
+    usual, expected = sys.getswitchinterval(), random.Random(7).random()  # noqa: S311
+
+    def ends(_):
+        read(0)
+        raise StopIteration("no more")
+
+    watch = LineWatch(ID)
+    assert watch.is_wanted(os.getpid())
+    with pytest.raises(StopIteration, match="no more"):
+        watch.fetched(lambda: ends(0))
+    assert (sys.getswitchinterval(), random.random()) == (usual, expected)  # noqa: S311
+    log.shut()
+    assert not watch.is_wanted(os.getpid())
+
+
+def test_a_batch_is_made_where_nothing_can_be_written(log, tmp_path):
+    watch = LineWatch(ID)
+    assert watch.is_wanted(os.getpid())
+    (lines_folder(os.getpid(), ID) / "open" / f"{os.getpid()}.lines").mkdir()
+    assert watch.fetched(lambda: 5) == 5
+    assert not watch.is_wanted(os.getpid()), "it does not try again"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"ns": 5}', '{"ns": 5, "lines": [["f", "g", 1, 2, "", 3]]}', '{"ns": -1, "lines": []}',
+     '{"ns": 5, "lines": [["f", "g", 1, true, "", 3, 4]]}', '{"ns": 5, "lines": [["f", "g", 1, 2, "", 1e30, 4]]}'],
+)  # fmt: skip
+def test_what_a_killed_worker_left_half_written_counts_as_nothing(log, text):
+    whole = {"ns": 9, "lines": [["", "", 0, 0, "", 3, 1], [__file__, "read", 1, line_of("asleep"), "", 6, 2]]}
+    (lines_folder(os.getpid(), ID) / "open" / "7.lines").write_text(f"{json.dumps(whole)}\n{text}")
+    log.shut()
+    told = log.told()
+    assert (told["n_batches"], told["fetch_ns"], told["seen_ns"], told["n_looks"]) == (1, 9, 9, 3)
+    assert [one["ns"] for one in told["lines"]] == [6], "what is no line of the script's is in the sum alone"
+
+
+def test_a_file_of_somebody_else_is_not_read(log):
+    stranger = {"ns": 9, "lines": [["/etc/hostname", "f", 1, 1, "", 6, 2]]}
+    (lines_folder(os.getpid(), ID) / "open" / "7.lines").write_text(json.dumps(stranger) + "\n")
+    (lines_folder(os.getpid(), ID) / "open" / "8.lines").symlink_to("/etc/hostname")
+    log.shut()
+    assert log.told()["n_workers"] == 1
+
+
+def test_a_folder_that_is_there_is_nobodys_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    lines_folder(os.getpid(), ID).mkdir()
+    log = LineLog(ID)
+    log.open()
+    assert not log.is_made
+    log.delete()
+    assert lines_folder(os.getpid(), ID).is_dir()
