@@ -34,7 +34,7 @@ export function wireTheme(mount: HTMLElement | null, changed: () => void): void 
   apply(now);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
   if (!mount) return;
-  const select = h("select", { "aria-label": "colours of the page" });
+  const select = h("select", { "aria-label": "theme" });
   for (const theme of THEMES) select.append(h("option", { value: theme }, theme));
   select.value = now;
   on(select, "change", () => {

@@ -12,7 +12,7 @@ import { legend } from "./legend";
 import { Toolbar } from "./toolbar";
 import { Tooltip } from "./tooltip";
 
-const LABEL = "Timeline: arrows or W A S D move and zoom, up and down choose a row, ? lists the keys";
+const LABEL = "Timeline: W A S D and arrows move and zoom, ? lists the keys";
 
 export interface Timeline {
   state: State;

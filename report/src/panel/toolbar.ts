@@ -18,7 +18,7 @@ export class Toolbar {
   #isShown = false;
 
   constructor(private readonly state: State) {
-    this.search = h("input", { type: "search", placeholder: "search names ( / )", "aria-label": "search names in the timeline", spellcheck: "false", autocomplete: "off" });
+    this.search = h("input", { type: "search", placeholder: "search names ( / )", "aria-label": "search names", spellcheck: "false", autocomplete: "off" });
     on(this.search, "input", () => {
       clearTimeout(this.#timer);
       this.#timer = window.setTimeout(() => this.#seek(), TYPED);
@@ -91,7 +91,7 @@ export class Toolbar {
   #makeHelp(): HTMLDialogElement {
     const rows = KEYS.map(([key, what]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, what)));
     const close = button("close", "close (Esc)", () => this.help.close());
-    const mouse = h("p", {}, "Drag moves, the wheel zooms once the timeline has been clicked (ctrl and wheel always), a double click zooms to an interval.");
+    const mouse = h("p", {}, "Drag moves, the wheel zooms after a click (with ctrl always), a double click zooms to an interval.");
     return h("dialog", { class: "tl-help", "aria-label": "keys" }, h("table", {}, h("tbody", {}, ...rows)), mouse, close);
   }
 }

@@ -82,7 +82,7 @@ function plot(data: PageData, rank: RankData, points: Point[], flops: number, by
   const start = Math.max(least, floor / bytes);
   const corners = [start, Math.min(ridge, most), most].map((ratio) => `${x.at(ratio)},${y.at(Math.min(flops, ratio * bytes))}`);
   svg.append(s("polyline", { class: "roof-line", points: corners.join(" ") }));
-  const note = h("p", { class: "roof-note", role: "status" }, "Each point is a kernel; its size is its share of their time. The line is the device's peak.");
+  const note = h("p", { class: "roof-note", role: "status" }, "Points are kernels, sized by their time; the line is the device's peak.");
   for (const point of points) svg.append(dot(data, rank, point, x.at(point.ratio), y.at(point.rate), note, Math.min(flops, point.ratio * bytes)));
   return h("figure", { class: "roof-figure" }, svg, note);
 }

@@ -12,7 +12,7 @@ export const KEYS: [string, string][] = [
   ["[ ]", "select the interval before, after"],
   ["f", "zoom to the selected interval"],
   ["n p", "next, previous interval of what a link or search points at"],
-  ["m", "measure what is on screen (or drag with shift, or along the axis)"],
+  ["m", "measure what is on screen (or drag with shift)"],
   ["/", "search names"],
   ["Esc", "let go of selection, search and links"],
   ["?", "this list"],

@@ -37,6 +37,7 @@ export class Stage {
   ratio = 1;
   #asked = 0;
   #isLookStale = true;
+  #isBare = false;
   /** Called before each drawing. */
   readonly beforeDraw: (() => void)[] = [];
 
@@ -153,6 +154,9 @@ export class Stage {
       this.#fit();
       this.#drawLook();
     }
+    // A canvas that is left alone need not be shown anew.
+    if (this.state.isBare && this.#isBare) return;
+    this.#isBare = this.state.isBare;
     this.#over.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     this.#over.clearRect(0, 0, this.width, this.height);
     drawMarks(this.#over, this);

@@ -109,6 +109,11 @@ export class State {
     this.changed("look");
   }
 
+  /** Whether nothing lies over the rows. */
+  get isBare(): boolean {
+    return !(this.selected || this.hovered || this.measured || this.highlight || this.pointer !== null || this.cursor >= 0);
+  }
+
   get span(): Span | null {
     return this.highlight?.spans[this.current] ?? null;
   }
