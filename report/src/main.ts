@@ -49,7 +49,7 @@ async function start(): Promise<void> {
   const meta = parseMeta(text);
   if (!meta) return explain(mount, "The data of this page is of another version than its script: no timeline.");
   if (typeof DecompressionStream === "undefined") {
-    return explain(mount, "This browser cannot unpack the page's data (DecompressionStream): no timeline. Chrome 113, Firefox 115 and Safari 16.4 can.");
+    return explain(mount, "This browser cannot unpack the page's data: no timeline. One of 2023 or later can.");
   }
   const data = await load(meta);
   mountTables(data);

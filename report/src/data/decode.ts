@@ -47,34 +47,17 @@ class Planes {
     return this.bytes.subarray(this.#at - n, this.#at);
   }
 
-  /** Whole numbers of 6 bytes in two's complement. */
-  signed48(n: number): Float64Array {
-    const p = Array.from({ length: 6 }, () => this.take(n));
+  /** Whole numbers of 4 bytes, or of 6 or 8 in two's complement; exact to 2^53. */
+  whole(n: number, size: 4 | 6 | 8): Float64Array {
+    const p = Array.from({ length: size }, () => this.take(n));
+    const unused = 64 - 8 * size;
     const out = new Float64Array(n);
     for (let i = 0; i < n; i++) {
       const low = (p[0][i] | (p[1][i] << 8) | (p[2][i] << 16) | (p[3][i] << 24)) >>> 0;
-      const high = ((p[4][i] | (p[5][i] << 8)) << 16) >> 16;
-      out[i] = high * TWO_32 + low;
+      let high = 0;
+      for (let k = 4; k < size; k++) high |= p[k][i] << (8 * k - 32);
+      out[i] = (size === 4 ? 0 : (high << unused) >> unused) * TWO_32 + low;
     }
-    return out;
-  }
-
-  /** Whole numbers of 8 bytes in two's complement; exact to 2^53. */
-  signed64(n: number): Float64Array {
-    const p = Array.from({ length: 8 }, () => this.take(n));
-    const out = new Float64Array(n);
-    for (let i = 0; i < n; i++) {
-      const low = (p[0][i] | (p[1][i] << 8) | (p[2][i] << 16) | (p[3][i] << 24)) >>> 0;
-      const high = p[4][i] | (p[5][i] << 8) | (p[6][i] << 16) | (p[7][i] << 24);
-      out[i] = high * TWO_32 + low;
-    }
-    return out;
-  }
-
-  int32(n: number): Int32Array {
-    const p = Array.from({ length: 4 }, () => this.take(n));
-    const out = new Int32Array(n);
-    for (let i = 0; i < n; i++) out[i] = p[0][i] | (p[1][i] << 8) | (p[2][i] << 16) | (p[3][i] << 24);
     return out;
   }
 }
@@ -95,14 +78,14 @@ function undelta(values: Float64Array, runs: Iterable<Run>): void {
 export function columnsOf(bytes: Uint8Array, tracks: Iterable<Run>, curves: Iterable<Run>): [Columns, Points] {
   const planes = new Planes(bytes);
   const rows = planes.count();
-  const start = planes.signed48(rows);
-  const end = planes.signed48(rows);
-  const name = planes.int32(rows);
+  const start = planes.whole(rows, 6);
+  const end = planes.whole(rows, 6);
+  const name = Int32Array.from(planes.whole(rows, 4)); // none: 2^32 - 1 becomes -1
   const category = planes.take(rows);
   undelta(start, tracks);
   for (let i = 0; i < rows; i++) end[i] += start[i];
   const points = planes.count();
-  const at = planes.signed48(points);
+  const at = planes.whole(points, 6);
   undelta(at, curves);
-  return [{ start, end, name, category }, { at, value: planes.signed64(points) }];
+  return [{ start, end, name, category }, { at, value: planes.whole(points, 8) }];
 }

@@ -1,6 +1,6 @@
 /** Links that move the timeline, and the way back. */
 
-import { isCalm } from "../page/dom";
+import { isCalm, on } from "../page/dom";
 import type { RankData } from "../data/row";
 import { ofCategory, ofName, ofProof, ofStretch, type Highlight } from "./highlight";
 import type { Timeline } from "../panel/mount";
@@ -16,8 +16,8 @@ export class Router {
     private readonly timeline: Timeline,
     private readonly mount: HTMLElement,
   ) {
-    document.addEventListener("click", (event) => this.#clicked(event));
-    window.addEventListener("popstate", (event) => this.#moved(event.state as { timeline?: Kept } | null));
+    on(document, "click", (event: MouseEvent) => this.#clicked(event));
+    on(window, "popstate", (event: PopStateEvent) => this.#moved(event.state as { timeline?: Kept } | null));
     if (parseHash(location.hash)) this.#follow(true);
   }
 
@@ -52,8 +52,7 @@ export class Router {
     // A new entry has no state yet; one that was left has the view from which it was left.
     this.#follow(kept === null);
     if (!kept?.timeline) return;
-    this.timeline.state.view.set(kept.timeline.low, kept.timeline.high);
-    this.timeline.state.changed("look");
+    this.timeline.state.show(kept.timeline.low, kept.timeline.high);
   }
 
   #follow(isScrolling: boolean): void {

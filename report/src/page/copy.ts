@@ -1,6 +1,6 @@
 /** Copying text, also where a page from a file has no clipboard. */
 
-import { h } from "./dom";
+import { h, on } from "./dom";
 
 /** Puts the text on the clipboard; false where the browser will not. */
 export async function copyText(text: string): Promise<boolean> {
@@ -40,7 +40,7 @@ export function wireCopies(root: ParentNode): void {
     const label = element.textContent || "copy";
     if (!element.textContent) element.textContent = label;
     element.hidden = false;
-    element.addEventListener("click", () => {
+    on(element, "click", () => {
       void copyText((source.textContent ?? "").trim()).then((isDone) => {
         element.textContent = isDone ? "copied" : "select it and press Ctrl+C";
         setTimeout(() => (element.textContent = label), SHOWN_FOR);

@@ -14,6 +14,11 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Listens; `E` is the event that the type brings. */
+export function on<E extends Event>(target: EventTarget, type: string, act: (event: E) => void, options?: AddEventListenerOptions): void {
+  target.addEventListener(type, act as EventListener, options);
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An element of a drawing. */
@@ -30,7 +35,7 @@ export function s<K extends keyof SVGElementTagNameMap>(
 
 export function button(label: string, title: string, act: () => void): HTMLButtonElement {
   const element = h("button", { type: "button", title }, label);
-  element.addEventListener("click", act);
+  on(element, "click", act);
   return element;
 }
 

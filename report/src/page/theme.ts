@@ -1,6 +1,6 @@
 /** Light, dark or as the system says; remembered where the browser lets a page remember. */
 
-import { h } from "./dom";
+import { h, on } from "./dom";
 
 const KEY = "profkit-theme";
 const THEMES = ["system", "light", "dark"] as const;
@@ -34,10 +34,10 @@ export function wireTheme(mount: HTMLElement | null, changed: () => void): void 
   apply(now);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
   if (!mount) return;
-  const select = h("select", { "aria-label": "colours of the page" });
+  const select = h("select", { "aria-label": "theme" });
   for (const theme of THEMES) select.append(h("option", { value: theme }, theme));
   select.value = now;
-  select.addEventListener("change", () => {
+  on(select, "change", () => {
     const theme = THEMES.find((one) => one === select.value) ?? "system";
     apply(theme);
     remember(theme);

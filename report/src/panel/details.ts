@@ -87,7 +87,7 @@ export class Details {
       const exactly = label === "duration" ? { title: exact(row.end[i] - row.start[i]) } : {};
       parts.push(h("span", exactly, h("span", { class: "tl-dim" }, `${label} `), value));
     }
-    parts.push(button("copy", "copy this description", () => void copyText(text)));
+    parts.push(button("copy", "copy this", () => void copyText(text)));
     parts.push(button("zoom to it", "zoom to it (f)", () => state.focusSelected()));
     if (row.name[i] >= 0) {
       const rank = encodeURIComponent(state.data.linkOf(row.rank));
@@ -106,11 +106,7 @@ export class Details {
       box.style.background = this.stage.palette.paints[category].css;
       parts.push(h("span", {}, box, `${this.#state.data.label(category)} ${time(ns)} (${percent(ns / length)})`));
     }
-    const zoom = (): void => {
-      this.#state.view.set(measured.low, measured.high);
-      this.#state.changed("look");
-    };
-    parts.push(button("zoom to it", "show this stretch", zoom));
+    parts.push(button("zoom to it", "show this stretch", () => this.#state.show(measured.low, measured.high)));
     return parts;
   }
 }

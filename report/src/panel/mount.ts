@@ -1,6 +1,6 @@
 /** The timeline put into its place on the page. */
 
-import { h, hideStatic } from "../page/dom";
+import { h, hideStatic, on } from "../page/dom";
 import type { PageData } from "../data/row";
 import { Keys } from "../timeline/keys";
 import { Minimap } from "../timeline/minimap";
@@ -12,7 +12,7 @@ import { legend } from "./legend";
 import { Toolbar } from "./toolbar";
 import { Tooltip } from "./tooltip";
 
-const LABEL = "Timeline: arrows or W A S D move and zoom, up and down choose a row, ? lists the keys";
+const LABEL = "Timeline: W A S D and arrows move and zoom, ? lists the keys";
 
 export interface Timeline {
   state: State;
@@ -37,8 +37,8 @@ export function mountTimeline(mount: HTMLElement, data: PageData, letGo: () => v
   const pointer = new PointerInput(stage, () => tooltip.show(pointer));
   const minimap = new Minimap(stage);
   stage.element.setAttribute("aria-label", LABEL);
-  stage.element.addEventListener("focus", () => stage.ask(false));
-  stage.element.addEventListener("blur", () => stage.ask(false));
+  on(stage.element, "focus", () => stage.ask(false));
+  on(stage.element, "blur", () => stage.ask(false));
   const key = legend(data, stage);
   hideStatic(mount);
   const place = h("div", { class: "tl-place" }, stage.element, tooltip.element);

@@ -1,6 +1,6 @@
 /** Search, zoom and help over the timeline. */
 
-import { button, h } from "../page/dom";
+import { button, h, on } from "../page/dom";
 import { ofSearch } from "../links/highlight";
 import { KEYS } from "../timeline/keys";
 import type { State } from "../timeline/state";
@@ -18,12 +18,12 @@ export class Toolbar {
   #isShown = false;
 
   constructor(private readonly state: State) {
-    this.search = h("input", { type: "search", placeholder: "search names ( / )", "aria-label": "search names in the timeline", spellcheck: "false", autocomplete: "off" });
-    this.search.addEventListener("input", () => {
+    this.search = h("input", { type: "search", placeholder: "search names ( / )", "aria-label": "search names", spellcheck: "false", autocomplete: "off" });
+    on(this.search, "input", () => {
       clearTimeout(this.#timer);
       this.#timer = window.setTimeout(() => this.#seek(), TYPED);
     });
-    this.search.addEventListener("keydown", (event) => this.#key(event));
+    on(this.search, "keydown", (event: KeyboardEvent) => this.#key(event));
     this.help = this.#makeHelp();
     this.element = h(
       "div",
@@ -35,14 +35,10 @@ export class Toolbar {
   }
 
   #buttons(): HTMLElement[] {
-    const all = (): void => {
-      this.state.view.fit();
-      this.state.changed("look");
-    };
     return [
-      button("\u2212", "zoom out (-)", () => this.#zoom(1 / 0.6)),
-      button("+", "zoom in (+)", () => this.#zoom(0.6)),
-      button("all", "show all (0)", all),
+      button("\u2212", "zoom out (-)", () => this.state.zoom(1 / 0.6)),
+      button("+", "zoom in (+)", () => this.state.zoom(0.6)),
+      button("all", "show all (0)", () => this.state.fit()),
       button("?", "keys (?)", () => this.showHelp()),
     ];
   }
@@ -58,12 +54,6 @@ export class Toolbar {
     this.search.value = "";
     this.#sought = "";
     this.#found.textContent = "";
-  }
-
-  #zoom(factor: number): void {
-    const { view } = this.state;
-    view.zoom((view.low + view.high) / 2, factor);
-    this.state.changed("look");
   }
 
   #key(event: KeyboardEvent): void {
@@ -101,7 +91,7 @@ export class Toolbar {
   #makeHelp(): HTMLDialogElement {
     const rows = KEYS.map(([key, what]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, what)));
     const close = button("close", "close (Esc)", () => this.help.close());
-    const mouse = h("p", {}, "Drag moves, the wheel zooms once the timeline has been clicked (ctrl and wheel always), a double click zooms to an interval.");
+    const mouse = h("p", {}, "Drag moves, the wheel zooms after a click (with ctrl always), a double click zooms to an interval.");
     return h("dialog", { class: "tl-help", "aria-label": "keys" }, h("table", {}, h("tbody", {}, ...rows)), mouse, close);
   }
 }

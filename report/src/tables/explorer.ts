@@ -1,6 +1,6 @@
 /** The table of kernels and operators: search, sort, groups; rows are made as they are asked for. */
 
-import { button, h, hideStatic } from "../page/dom";
+import { button, h, hideStatic, on } from "../page/dom";
 import { count, figures, percent, time } from "../page/format";
 import type { PageData, RankData } from "../data/row";
 import { compareKeys, type Key } from "./sortable";
@@ -33,7 +33,7 @@ function columnsFor(rank: RankData, kind: string, rows: Work[]): Column[] {
   const isHost = kind === "operator";
   const words: [Group, string][] = [["name", "name"], ["op", "operator"], ["shape", "shape"], ["module", "module"], ["line", "line"]];
   const texts = words
-    .filter(([column]) => column === "name" || rows.some((row) => row[column] !== ""))
+    .filter(([column]) => column === "name" || rows.some((row) => row[column] !== "" && row[column] !== row.name))
     .map(([column, title]): Column => ({ title, key: (row) => row[column], text: (row) => row[column], isText: true }));
   const share = (row: Work): number => (isHost ? row.self : row.total) / Math.max(1, rank.length);
   const numbers: (Column | null)[] = [
@@ -55,7 +55,7 @@ function columnsFor(rank: RankData, kind: string, rows: Work[]): Column[] {
 
 function select(label: string, options: [string, string][], act: (value: string) => void): HTMLLabelElement {
   const element = h("select", {}, ...options.map(([value, text]) => h("option", { value }, text)));
-  element.addEventListener("change", () => act(element.value));
+  on(element, "change", () => act(element.value));
   return h("label", {}, `${label} `, element);
 }
 
@@ -65,7 +65,7 @@ export class Explorer {
   #kind = "";
   #group: Group | "none" = "none";
   #wanted = "";
-  #sorted = { title: "total", direction: -1 as 1 | -1 };
+  #sorted = { title: "", direction: -1 as 1 | -1 };
   #shown = PAGE;
   readonly #bar = h("div", { class: "ex-bar" });
   readonly #table = h("table", { class: "ex-table" });
@@ -93,7 +93,7 @@ export class Explorer {
   #drawBar(kinds: string[]): void {
     const search = h("input", { type: "search", placeholder: "search", "aria-label": "search kernels and operators" });
     search.value = this.#wanted;
-    search.addEventListener("input", () => {
+    on(search, "input", () => {
       this.#wanted = search.value;
       this.#shown = PAGE;
       this.#draw();
@@ -135,7 +135,10 @@ export class Explorer {
   #draw(): void {
     const rows = this.#rows();
     const columns = columnsFor(this.#rank, this.#kind, rows);
-    const by = columns.find((column) => column.title === this.#sorted.title) ?? columns[0];
+    // Operators hold others: their totals count time twice, their own time does not.
+    const usual = columns.find((column) => column.title === "self") ?? columns.find((column) => column.title === "total");
+    const by = columns.find((column) => column.title === this.#sorted.title) ?? usual ?? columns[0];
+    this.#sorted.title = by.title;
     const keys = new Map(rows.map((row) => [row, by.key(row)]));
     rows.sort((a, b) => compareKeys(keys.get(a) ?? "", keys.get(b) ?? "", this.#sorted.direction));
     const body = h("tbody", {}, ...rows.slice(0, this.#shown).map((row) => this.#line(row, columns)));

@@ -1,6 +1,6 @@
 /** The roofline: what each kernel reached, beside what the device could at its ratio of flops to bytes. */
 
-import { h, hideStatic, s } from "../page/dom";
+import { h, hideStatic, on, s } from "../page/dom";
 import { figures, percent } from "../page/format";
 import type { PageData, RankData } from "../data/row";
 import { grouped, workOf, type Work } from "./work";
@@ -82,7 +82,7 @@ function plot(data: PageData, rank: RankData, points: Point[], flops: number, by
   const start = Math.max(least, floor / bytes);
   const corners = [start, Math.min(ridge, most), most].map((ratio) => `${x.at(ratio)},${y.at(Math.min(flops, ratio * bytes))}`);
   svg.append(s("polyline", { class: "roof-line", points: corners.join(" ") }));
-  const note = h("p", { class: "roof-note", role: "status" }, "Each point is a kernel; its size is its share of their time. The line is the device's peak.");
+  const note = h("p", { class: "roof-note", role: "status" }, "Points are kernels, sized by their time; the line is the device's peak.");
   for (const point of points) svg.append(dot(data, rank, point, x.at(point.ratio), y.at(point.rate), note, Math.min(flops, point.ratio * bytes)));
   return h("figure", { class: "roof-figure" }, svg, note);
 }
@@ -93,6 +93,6 @@ function dot(data: PageData, rank: RankData, point: Point, cx: number, cy: numbe
   const circle = s("circle", { cx, cy, r: 3 + 9 * Math.sqrt(share), class: "roof-dot" }, s("title", {}, words));
   const href = `#name=${work.nameIndex}&rank=${encodeURIComponent(data.linkOf(rank))}`;
   const link = s("a", { href, class: "see", "aria-label": words }, circle);
-  for (const event of ["pointerenter", "focus"]) link.addEventListener(event, () => (note.textContent = words));
+  for (const event of ["pointerenter", "focus"]) on(link, event, () => (note.textContent = words));
   return link;
 }

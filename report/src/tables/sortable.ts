@@ -1,6 +1,6 @@
 /** Tables of the page: headers that sort, a search box, "show all". */
 
-import { button, h } from "../page/dom";
+import { button, h, on } from "../page/dom";
 import { count } from "../page/format";
 
 /** What a cell is compared by: a number where it has one, else its text. */
@@ -32,32 +32,32 @@ class Table {
 
   constructor(private readonly table: HTMLTableElement) {
     this.#body = table.tBodies[0];
-    this.#rows = [...this.#body.rows];
+    this.#rows = [...this.#body.querySelectorAll("tr")];
     this.#most = Number(table.dataset.rows ?? SHOWN);
-    const head = table.tHead?.rows[table.tHead.rows.length - 1];
-    for (const cell of head?.cells ?? []) this.#wireHead(cell);
+    for (const cell of table.querySelectorAll<HTMLElement>("thead tr:last-child > *")) this.#wireHead(cell);
     if ("search" in table.dataset) this.#addSearch();
     const foot = h("p", { class: "table-more" }, this.#more);
     table.after(foot);
     this.#show();
   }
 
-  #wireHead(cell: HTMLTableCellElement): void {
+  #wireHead(cell: HTMLElement): void {
     if ((cell.textContent ?? "").trim() === "" || "nosort" in cell.dataset) return;
     const inner = h("button", { type: "button", class: "sort" });
     inner.append(...cell.childNodes);
     cell.append(inner);
-    inner.addEventListener("click", () => this.#sort(cell));
+    on(inner, "click", () => this.#sort(cell));
   }
 
-  #sort(cell: HTMLTableCellElement): void {
-    const column = cell.cellIndex;
-    const keys = new Map(this.#rows.map((row) => [row, keyOf(row.cells[column])]));
+  #sort(cell: HTMLElement): void {
+    const heads = [...(cell.parentElement?.children ?? [])];
+    const column = heads.indexOf(cell);
+    const keys = new Map(this.#rows.map((row) => [row, keyOf(row.children[column] as HTMLElement | undefined)]));
     const isNumeric = [...keys.values()].some((key) => typeof key === "number");
     const now = cell.getAttribute("aria-sort");
     // Numbers begin with the largest, text with A.
     const direction = now === null ? (isNumeric ? -1 : 1) : now === "ascending" ? -1 : 1;
-    for (const other of cell.parentElement?.children ?? []) other.removeAttribute("aria-sort");
+    for (const other of heads) other.removeAttribute("aria-sort");
     cell.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
     this.#rows.sort((a, b) => compareKeys(keys.get(a) ?? "", keys.get(b) ?? "", direction));
     this.#body.append(...this.#rows);
@@ -66,7 +66,7 @@ class Table {
 
   #addSearch(): void {
     const input = h("input", { type: "search", placeholder: "search this table", "aria-label": "search this table" });
-    input.addEventListener("input", () => {
+    on(input, "input", () => {
       this.#wanted = input.value.trim().toLowerCase();
       this.#show();
     });

@@ -1,6 +1,6 @@
 /** What the keys do: some wherever nobody types, the rest where the timeline has the focus. */
 
-import { isTyping } from "../page/dom";
+import { isTyping, on } from "../page/dom";
 import type { Stage } from "./stage";
 
 export const KEYS: [string, string][] = [
@@ -12,7 +12,7 @@ export const KEYS: [string, string][] = [
   ["[ ]", "select the interval before, after"],
   ["f", "zoom to the selected interval"],
   ["n p", "next, previous interval of what a link or search points at"],
-  ["m", "measure what is on screen (or drag with shift, or along the axis)"],
+  ["m", "measure what is on screen (or drag with shift)"],
   ["/", "search names"],
   ["Esc", "let go of selection, search and links"],
   ["?", "this list"],
@@ -32,8 +32,8 @@ export class Keys {
     private readonly stage: Stage,
     private readonly acts: Acts,
   ) {
-    document.addEventListener("keydown", (event) => this.#anywhere(event));
-    stage.element.addEventListener("keydown", (event) => this.#here(event));
+    on(document, "keydown", (event: KeyboardEvent) => this.#anywhere(event));
+    on(stage.element, "keydown", (event: KeyboardEvent) => this.#here(event));
   }
 
   #anywhere(event: KeyboardEvent): void {
@@ -66,8 +66,7 @@ export class Keys {
 
   #zoom(factor: number): void {
     const { state } = this.stage;
-    state.view.zoom(state.pointer ?? (state.view.low + state.view.high) / 2, factor);
-    state.changed("look");
+    state.zoom(factor, state.pointer ?? undefined);
   }
 
   /** WASD by where the key lies, so that they are neighbours on every keyboard. */
@@ -92,10 +91,7 @@ export class Keys {
       "+": () => this.#zoom(ZOOM),
       "=": () => this.#zoom(ZOOM),
       "-": () => this.#zoom(1 / ZOOM),
-      "0": () => {
-        state.view.fit();
-        state.changed("look");
-      },
+      "0": () => state.fit(),
       f: () => state.focusSelected(),
       m: () => {
         const rank = state.selected?.row.rank ?? state.data.ranks[0];
@@ -139,8 +135,7 @@ export class Keys {
     const [low, high] = [row.start[next] + row.rank.offset, row.end[next] + row.rank.offset];
     if (low < state.view.low || high > state.view.high) {
       const half = state.view.width / 2;
-      state.view.set((low + high) / 2 - half, (low + high) / 2 + half);
-      state.changed("look");
+      state.show((low + high) / 2 - half, (low + high) / 2 + half);
     }
   }
 }

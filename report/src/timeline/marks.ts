@@ -1,6 +1,7 @@
 /** What lies over the rows: outlines of what is pointed at, selected, hovered and measured. */
 
 import { moment } from "./axis";
+import { FONT } from "./names";
 import type { Item } from "./layout";
 import type { Stage } from "./stage";
 import { AXIS_HEIGHT } from "./stage";
@@ -107,7 +108,7 @@ function drawPointer(context: CanvasRenderingContext2D, stage: Stage): void {
 function chip(context: CanvasRenderingContext2D, stage: Stage, text: string, x: number, y: number): void {
   const half = stage.labels.width(text) / 2 + 4;
   const at = Math.max(stage.gutter + half, Math.min(stage.width - half, x));
-  context.font = "11px system-ui, sans-serif";
+  context.font = FONT;
   context.textBaseline = "middle";
   context.fillStyle = stage.palette.text;
   context.fillRect(at - half, y - 8, 2 * half, 16);

@@ -1,6 +1,6 @@
 /** The whole time in a strip: drag inside the window moves it, outside draws another. */
 
-import { h } from "../page/dom";
+import { h, on } from "../page/dom";
 import { lookAt, paintRow, type Lane, type Picture } from "./paint";
 import { packed } from "./palette";
 import type { Stage } from "./stage";
@@ -24,10 +24,10 @@ export class Minimap {
   #seen = "";
 
   constructor(private readonly stage: Stage) {
-    this.canvas.addEventListener("pointerdown", (event) => this.#down(event));
-    this.canvas.addEventListener("pointermove", (event) => this.#move(event));
-    this.canvas.addEventListener("pointerup", () => (this.#drag = null));
-    this.canvas.addEventListener("pointercancel", () => (this.#drag = null));
+    on(this.canvas, "pointerdown", (event: PointerEvent) => this.#down(event));
+    on(this.canvas, "pointermove", (event: PointerEvent) => this.#move(event));
+    on(this.canvas, "pointerup", () => (this.#drag = null));
+    on(this.canvas, "pointercancel", () => (this.#drag = null));
     stage.beforeDraw.push(() => this.#draw());
   }
 

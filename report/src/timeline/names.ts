@@ -4,7 +4,7 @@ import type { Curve, Row } from "../data/row";
 import type { Head, Item } from "./layout";
 import type { Stage } from "./stage";
 
-export const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif";
+export const FONT = "11px system-ui, sans-serif";
 const LEAST_LABELLED = 30;
 const PAD = 4;
 

@@ -2,24 +2,7 @@
 
 export type Rgb = [number, number, number];
 
-// Where the page's style names none: told apart with protan, deutan and tritan sight.
-const USUAL: Record<string, string> = {
-  compute: "#0072b2",
-  comm_exposed: "#d55e00",
-  copy_exposed: "#e69f00",
-  idle_data: "#cc79a7",
-  idle_sync: "#009e73",
-  idle_launch: "#56b4e9",
-  idle_host: "#f0e442",
-  idle_dependency: "#777777",
-  idle_unknown: "#dddddd",
-  comm_hidden: "#eab68f",
-  copy_hidden: "#f2d08a",
-  host: "#b8b09a",
-  step: "#9aa7b5",
-  module: "#a9b8a5",
-  wait: "#cc79a7",
-};
+const UNNAMED: Rgb = [136, 136, 136]; // where the page's style has no colour for a category
 const HATCHED = new Set(["idle_unknown", "idle_dependency", "wait"]);
 
 /** How one category is drawn; packed as an ImageData's bytes lie in memory. */
@@ -123,8 +106,7 @@ export function paletteOf(categories: string[], element: Element): Palette {
   const ground = groundOf(element, reader);
   const text = reader.read(style.color, [0, 0, 0]);
   const paints = categories.map((name) => {
-    const usual = reader.read(USUAL[name] ?? "#999999", [153, 153, 153]);
-    const colour = reader.read(style.getPropertyValue(`--c-${name}`).trim(), usual);
+    const colour = reader.read(style.getPropertyValue(`--c-${name}`).trim(), UNNAMED);
     return paintOf(colour, ground, text, HATCHED.has(name));
   });
   const first = reader.read(paints[0].css, [0, 114, 178]);

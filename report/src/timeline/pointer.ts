@@ -1,12 +1,16 @@
 /** What mouse, pen and fingers do: drag pans, wheel zooms, shift and drag measures, a click selects or folds. */
 
+import { on } from "../page/dom";
 import { AXIS_HEIGHT, type Stage } from "./stage";
+import type { Head } from "./layout";
 import type { Hit } from "./state";
 
 /** Pixels that a pointer moves before a press counts as a drag. */
 const STILL = 4;
 /** How near a pointer must come to an interval thinner than a pixel. */
 const SLACK = 3;
+/** How much of a head can be clicked where it lies over its row. */
+const HEAD_WIDTH = 120;
 const ZOOM_SPEED = 0.0022;
 
 interface Press {
@@ -29,13 +33,13 @@ export class PointerInput {
     private readonly told: () => void,
   ) {
     const { top, element } = stage;
-    top.addEventListener("pointerdown", (event) => this.#down(event));
-    top.addEventListener("pointermove", (event) => this.#move(event));
-    top.addEventListener("pointerup", (event) => this.#up(event));
-    top.addEventListener("pointercancel", (event) => this.#forget(event));
-    top.addEventListener("pointerleave", () => this.#leave());
-    top.addEventListener("dblclick", (event) => this.#double(event));
-    element.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+    on(top, "pointerdown", (event: PointerEvent) => this.#down(event));
+    on(top, "pointermove", (event: PointerEvent) => this.#move(event));
+    on(top, "pointerup", (event: PointerEvent) => this.#up(event));
+    on(top, "pointercancel", (event: PointerEvent) => this.#forget(event));
+    on(top, "pointerleave", () => this.#leave());
+    on(top, "dblclick", (event: MouseEvent) => this.#double(event));
+    on(element, "wheel", (event: WheelEvent) => this.#wheel(event), { passive: false });
   }
 
   #place(event: MouseEvent): { x: number; y: number } {
@@ -50,6 +54,12 @@ export class PointerInput {
     const t = this.stage.time(x) - item.row.rank.offset;
     const i = item.row.at(t, SLACK * this.stage.nsPerPixel);
     return i < 0 ? null : { row: item.row, i };
+  }
+
+  /** The head under a place: beside its intervals where it has some. */
+  #headAt(x: number, y: number): Head | null {
+    const item = this.stage.itemAt(y);
+    return item?.kind === "head" && (x < Math.max(this.stage.gutter, HEAD_WIDTH) || !item.row) ? item : null;
   }
 
   #down(event: PointerEvent): void {
@@ -80,9 +90,7 @@ export class PointerInput {
     this.mouse = at;
     state.hovered = this.#hitAt(at.x, at.y);
     state.pointer = at.x >= this.stage.gutter ? this.stage.time(at.x) : null;
-    const item = this.stage.itemAt(at.y);
-    const isHead = item?.kind === "head" && (at.x < Math.max(this.stage.gutter, 120) || !item.row);
-    this.stage.top.style.cursor = isHead || state.hovered ? "pointer" : "";
+    this.stage.top.style.cursor = state.hovered || this.#headAt(at.x, at.y) ? "pointer" : "";
     state.changed("marks");
     this.told();
   }
@@ -133,14 +141,10 @@ export class PointerInput {
     if (!press || press.hasMoved) return;
     const { state } = this.stage;
     const item = this.stage.itemAt(press.y);
-    const isOnHead = item?.kind === "head" && (press.x < Math.max(this.stage.gutter, 120) || !item.row);
-    if (item && isOnHead && item.kind === "head") {
-      state.cursor = state.layout.items.indexOf(item);
-      state.fold(item.id, !item.isOpen);
-      return;
-    }
     if (item) state.cursor = state.layout.items.indexOf(item);
-    state.select(this.#hitAt(press.x, press.y));
+    const head = this.#headAt(press.x, press.y);
+    if (head) state.fold(head.id, !head.isOpen);
+    else state.select(this.#hitAt(press.x, press.y));
   }
 
   #forget(event: PointerEvent): void {
@@ -175,7 +179,6 @@ export class PointerInput {
   /** Zooms where the timeline has the focus, or with ctrl; else the page scrolls. Sideways always pans. */
   #wheel(event: WheelEvent): void {
     const { stage } = this;
-    const { view } = stage.state;
     const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
     const isSideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
     const hasFocus = document.activeElement === stage.element;
@@ -188,8 +191,7 @@ export class PointerInput {
       const speed = event.ctrlKey && event.deltaMode === 0 && Math.abs(event.deltaY) < 50 ? ZOOM_SPEED * 4 : ZOOM_SPEED;
       const factor = Math.max(0.2, Math.min(5, Math.exp(event.deltaY * unit * speed)));
       const { x } = this.#place(event);
-      view.zoom(stage.time(Math.max(stage.gutter, x)), factor);
+      stage.state.zoom(factor, stage.time(Math.max(stage.gutter, x)));
     }
-    stage.state.changed("look");
   }
 }

@@ -45,8 +45,14 @@ export class Sheet implements Picture {
     const lanes = items.map((item) => this.#lane(stage, item, x, width, nsPerPixel));
     const sparse = items.map((item, i) => item.kind === "curve" || !item.row || lookAt(item.row, lanes[i]).isSparse);
     const now: Shown = {
-      ...{ low: view.low, nsPerPixel, scroll: stage.element.scrollTop, gutter: x },
-      ...{ layout, palette: stage.palette, highlight, sparse },
+      low: view.low,
+      nsPerPixel,
+      scroll: stage.element.scrollTop,
+      gutter: x,
+      layout,
+      palette: stage.palette,
+      highlight,
+      sparse,
     };
     const by = this.#moved(now);
     const [from, to] = by === null ? [0, width] : this.#move(x, by);

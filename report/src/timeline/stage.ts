@@ -1,6 +1,6 @@
 /** The canvases: rows below, marks above; drawn in an animation frame, only when something changed. */
 
-import { h } from "../page/dom";
+import { h, on } from "../page/dom";
 import { ticks, type Tick } from "./axis";
 import { drawPlotText } from "./curves";
 import { drawHead, drawNames, drawRowLabel, FONT } from "./names";
@@ -37,6 +37,7 @@ export class Stage {
   ratio = 1;
   #asked = 0;
   #isLookStale = true;
+  #isBare = false;
   /** Called before each drawing. */
   readonly beforeDraw: (() => void)[] = [];
 
@@ -54,7 +55,7 @@ export class Stage {
     state.listen((change) => {
       if (change !== "said") this.ask(change === "look");
     });
-    this.element.addEventListener("scroll", () => this.ask(true), { passive: true });
+    on(this.element, "scroll", () => this.ask(true), { passive: true });
   }
 
   /** Begins to follow the size of its place, the theme and the screen. */
@@ -153,6 +154,9 @@ export class Stage {
       this.#fit();
       this.#drawLook();
     }
+    // A canvas that is left alone need not be shown anew.
+    if (this.state.isBare && this.#isBare) return;
+    this.#isBare = this.state.isBare;
     this.#over.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     this.#over.clearRect(0, 0, this.width, this.height);
     drawMarks(this.#over, this);

@@ -93,6 +93,27 @@ export class State {
     this.showSpan(spans[this.current]);
   }
 
+  /** Shows [low, high). */
+  show(low: number, high: number): void {
+    this.view.set(low, high);
+    this.changed("look");
+  }
+
+  fit(): void {
+    this.show(0, this.view.length);
+  }
+
+  /** Makes the view `factor` times as long about `t`, or about its middle. */
+  zoom(factor: number, t = (this.view.low + this.view.high) / 2): void {
+    this.view.zoom(t, factor);
+    this.changed("look");
+  }
+
+  /** Whether nothing lies over the rows. */
+  get isBare(): boolean {
+    return !(this.selected || this.hovered || this.measured || this.highlight || this.pointer !== null || this.cursor >= 0);
+  }
+
   get span(): Span | null {
     return this.highlight?.spans[this.current] ?? null;
   }

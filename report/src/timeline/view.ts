@@ -27,10 +27,6 @@ export class View {
     this.high = this.low + width;
   }
 
-  fit(): void {
-    this.set(0, this.length);
-  }
-
   pan(ns: number): void {
     const to = Math.max(0, Math.min(this.length - this.width, this.low + ns));
     const width = this.width;
