@@ -128,7 +128,6 @@ def output_option(what: str, *, default: str = "", is_file: bool = True, is_requ
         type=click.Path(dir_okay=not is_file, path_type=Path),
         required=is_required,
         metavar=PLACE,
-        required=is_required,
         show_default=default or False,
         help=f"Write to this path: {what}.",
     )
