@@ -4,6 +4,6 @@ Between `model` and `analyzers`: facts without thresholds of blame. `Facts.of(tr
 """
 
 from profkit.timeline.facts import DeviceFacts, Facts
-from profkit.timeline.places import IdlePlaces
+from profkit.timeline.idle import IdlePlaces
 
 __all__ = ["DeviceFacts", "Facts", "IdlePlaces"]

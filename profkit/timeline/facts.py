@@ -19,9 +19,7 @@ from profkit.timeline.code import Code, code_of
 from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
-from profkit.timeline.idle import IdleCauses, idle_causes
-from profkit.timeline.places import IdlePlaces, idle_places
-from profkit.timeline.queue import Queue, launch_queue
+from profkit.timeline.idle import IdleCauses, IdlePlaces, Queue, idle_causes, idle_places, launch_queue
 from profkit.timeline.replay import Gains, gains
 from profkit.timeline.steps import step_lengths_ns, steps_in_window
 

@@ -7,7 +7,7 @@ from profkit.analyzers.launches.measured import Launches
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.budget import HOST_PARTS, label
 from profkit.model.finding import Evidence
-from profkit.timeline.places import Place
+from profkit.timeline.idle import Place
 from profkit.units import format_count, format_fraction, format_ns
 
 MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own work

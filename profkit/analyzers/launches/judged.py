@@ -11,7 +11,7 @@ from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool
-from profkit.timeline.places import Place
+from profkit.timeline.idle import Place
 from profkit.units import format_fraction, format_ns
 
 # Chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one.

@@ -16,7 +16,7 @@ from profkit.model.trace import Kind
 from profkit.ranks.reduce.collective_rows import Collected
 from profkit.ranks.reduce.records import BlockRows
 from profkit.timeline import Facts
-from profkit.timeline.queue import MAX_LATENCY_NS
+from profkit.timeline.idle import MAX_LATENCY_NS
 
 NO_END: Final = np.iinfo(np.int64).max
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct, quantile
 from profkit.model.trace import Kind, Trace
-from profkit.timeline.queue import MAX_LATENCY_NS, MIN_LATENCY_NS, Queue
+from profkit.timeline.idle import MAX_LATENCY_NS, MIN_LATENCY_NS, Queue
 from profkit.timeline.replay.clocks import F64
 
 _MOST_LANES: Final = 3

@@ -16,8 +16,8 @@ from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity
 from profkit.timeline.code import Code
 from profkit.timeline.host import enclosing_op
-from profkit.timeline.idle import IdleCauses, ending_rows
-from profkit.timeline.queue import Queue
+from profkit.timeline.idle.causes import IdleCauses, ending_rows
+from profkit.timeline.idle.queue import Queue
 
 _MOST_NAMES: Final = 24
 """Names of operations that are looked into, those with most idle time before them. Chosen: twice what is shown."""

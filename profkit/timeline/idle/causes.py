@@ -27,8 +27,8 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
 from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates
+from profkit.timeline.idle.queue import Queue
 from profkit.timeline.overhead import profiler_work
-from profkit.timeline.queue import Queue
 
 
 class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
