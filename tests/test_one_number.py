@@ -12,7 +12,7 @@ import pytest
 from profkit.api import triage
 from profkit.capture.lines import told
 from profkit.findings import kind_of, shown_share
-from profkit.findings.tokens import PADDING
+from profkit.findings.ranks.tokens import PADDING
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Report
 from profkit.model.finding import Finding

@@ -1,7 +1,7 @@
 """One home for each kind of finding: id, title, thresholds, bottleneck class, what it supersedes, fix and proof.
 
 In: nothing. Out: `KINDS` and `kind_of`, which analyzers, the verdict and `profkit explain` read. Begin with `kind`; each
-other file holds one family of kinds, and a new kind in it is found by itself.
+other file holds one family of kinds (`ranks/`: those that only several ranks show), and a new kind in it is found by itself.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from profkit.findings import (
     kernels,
     memory,
     patterns,
-    pipeline,
     roof,
-    stragglers,
-    tokens,
 )
 from profkit.findings.kind import FindingKind
+from profkit.findings.ranks import pipeline, stragglers, tokens
 from profkit.model.budget import Budget
 from profkit.model.finding import Finding
 

@@ -15,7 +15,7 @@ from profkit.findings.host import STALL
 from profkit.findings.kernels import FALLBACK, NO_TF32
 from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import CONTENTION
-from profkit.findings.stragglers import LATE_RANK, RANK0, SLOW_LINK
+from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding, Severity
 from profkit.units import format_fraction

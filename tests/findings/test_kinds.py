@@ -26,7 +26,7 @@ from profkit.verdict import decide
 from profkit.verdict.compete import put_first, ranked_causes
 
 ROOM = Path(profkit.__file__).parent
-OUTSIDE = [path for path in sorted(ROOM.rglob("*.py")) if path.parent != ROOM / "findings"]
+OUTSIDE = [path for path in sorted(ROOM.rglob("*.py")) if ROOM / "findings" not in path.parents]
 TREES = {path: ast.parse(path.read_text()) for path in OUTSIDE}
 MS = 1_000_000
 
@@ -34,7 +34,8 @@ MS = 1_000_000
 def constants() -> dict[str, FindingKind]:
     from profkit import findings
 
-    rooms = [module for module in vars(findings).values() if getattr(module, "__package__", "") == "profkit.findings"]
+    packages = {"profkit.findings", "profkit.findings.ranks"}
+    rooms = [module for module in vars(findings).values() if getattr(module, "__package__", "") in packages]
     return {name: kind for room in rooms for name, kind in vars(room).items() if isinstance(kind, FindingKind)}
 
 

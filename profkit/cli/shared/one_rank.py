@@ -6,7 +6,7 @@ import msgspec
 
 from profkit.cli.shared.ranks import Plan, report_on
 from profkit.errors import UsageError
-from profkit.findings.stragglers import LATE_RANK, RANK0
+from profkit.findings.ranks.stragglers import LATE_RANK, RANK0
 from profkit.ingest.discover import find_sources
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Report

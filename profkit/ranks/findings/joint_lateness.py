@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.findings.stragglers import LATE_WORDS
+from profkit.findings.ranks.stragglers import LATE_WORDS
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import lateness_ns

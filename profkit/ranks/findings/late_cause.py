@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profkit.findings import kind_of
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.findings.memory import PRESSURE
-from profkit.findings.stragglers import LATE_RANK
+from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import short_name
 from profkit.ranks.findings.late_places import is_one_line, late_places, short_place

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.findings import kind_of
-from profkit.findings.stragglers import LATE_RANK
+from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.code import OF_DELAY, CodePlace, PlaceShare
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.finding import Finding

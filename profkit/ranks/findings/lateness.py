@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, recapture, system_timeline
-from profkit.findings.stragglers import LATE_RANK, LATE_WORDS, UNRECORDED
+from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS, UNRECORDED
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.joint_lateness import for_all, recoverable_ns, waiting_for, waiting_words
 from profkit.ranks.findings.late_cause import (

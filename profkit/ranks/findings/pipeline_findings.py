@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
-from profkit.findings.pipeline import BUBBLE
+from profkit.findings.ranks.pipeline import BUBBLE
 from profkit.model.finding import Evidence, Finding
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles

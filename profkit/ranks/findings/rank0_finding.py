@@ -6,7 +6,7 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
-from profkit.findings.stragglers import RANK0
+from profkit.findings.ranks.stragglers import RANK0
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import short_name
 from profkit.ranks.findings.joint_lateness import recoverable_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.analyzers.base import Scope
-from profkit.findings.stragglers import SLOW_LINK
+from profkit.findings.ranks.stragglers import SLOW_LINK
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.analyzers.base import Scope
-from profkit.findings.tokens import PADDING, TOKEN_SKEW
+from profkit.findings.ranks.tokens import PADDING, TOKEN_SKEW
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from profkit.findings.communication import EXTRA, SKEW
-from profkit.findings.stragglers import RANK0
+from profkit.findings.ranks.stragglers import RANK0
 from profkit.model.arrays import Bool
 from profkit.ranks.measure.permutation_test import lateness_ns, middle_of_others
 from profkit.ranks.measure.stragglers import Straggler

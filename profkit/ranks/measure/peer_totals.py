@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.findings.stragglers import LATE_RANK
+from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.budget import Budget
 from profkit.model.documents.rank_report import DeviceReport, RankReport
 from profkit.ranks.measure.stragglers import Straggler

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.findings.stragglers import LATE_RANK
+from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
 from profkit.ranks.reduce.records import RankSummary
 from profkit.ranks.reduce.work_counts import of_steps

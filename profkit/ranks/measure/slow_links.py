@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from profkit.findings.stragglers import SLOW_LINK
+from profkit.findings.ranks.stragglers import SLOW_LINK
 from profkit.model.arrays import I64, median
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import Group

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.findings.stragglers import LATE_RANK
+from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
 from profkit.ranks.measure.kernel_slowdown import Longer, compute_factor, longer_by
 from profkit.ranks.measure.permutation_test import (

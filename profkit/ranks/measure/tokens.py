@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.findings.tokens import PADDING, TOKEN_SKEW
+from profkit.findings.ranks.tokens import PADDING, TOKEN_SKEW
 from profkit.model.arrays import I64, Bool, median
 from profkit.model.finding import Skipped
 from profkit.ranks.measure.waits import GroupWaits
