@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from profkit.model.documents.report import Report
-from profkit.render.markdown.triage import escaped, render
+from profkit.render.markdown.parts import escaped
+from profkit.render.markdown.triage import render
 from profkit.shell import clean
 from tests.render import reports
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.documents.comparison import Account, Comparison, Judgement
-from profkit.render.markdown.triage import escaped, table
+from profkit.render.markdown.parts import bullets, escaped, table
 from profkit.render.words import compare as words
 from profkit.shell import clean
 from profkit.units import format_change, format_fraction
@@ -57,7 +57,7 @@ def _judged(judged: Judgement) -> tuple[str, ...]:
 def _readings(comparison: Comparison) -> Iterable[str]:
     for reading in comparison.readings:
         yield f"**{escaped(reading.title)}** (`{reading.id}`)"
-        yield "\n".join(f"- {escaped(item.statement)}" for item in reading.evidence)
+        yield bullets(item.statement for item in reading.evidence)
 
 
 def _waterfall(comparison: Comparison) -> str:
@@ -98,4 +98,4 @@ def _notes(comparison: Comparison) -> str:
         for side, names in zip(both, words.read_names(comparison), strict=True)
         if side.sources
     ]
-    return "\n".join(f"- {escaped(note)}" for note in (*notes, *sides))
+    return bullets((*notes, *sides))

@@ -5,36 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.model.kernel import KernelAssessment, KernelReport
-from profkit.render.markdown.triage import escaped
+from profkit.render.markdown.parts import bullets, escaped, table_of_texts
 from profkit.render.words import kernels as words
 
 
 def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """The report as GitHub-flavoured markdown: the table of launches, then the longest ones."""
-    paragraphs = ["## profkit: kernels", _table(report)]
+    paragraphs = ["## profkit: kernels", table_of_texts(*words.table(report), n_left=1)]
     paragraphs += [text for one in words.told(report, is_full=False) for text in _kernel(one)]
     if report.warnings:
-        paragraphs += ["**Caveats**", _list(report.warnings)]
+        paragraphs += ["**Caveats**", bullets(report.warnings)]
     paragraphs.append(f"_{escaped(', '.join(report.sources))}_")
     return "\n\n".join(filter(None, paragraphs)) + "\n"
-
-
-def _table(report: KernelReport) -> str:
-    headers, rows = words.table(report)
-    lines = ["| " + " | ".join(escaped(cell) for cell in cells) + " |" for cells in (headers, *rows)]
-    rule = "|".join(["---", *(["---:"] * (len(headers) - 1))])
-    return "\n".join([lines[0], f"|{rule}|", *lines[1:]])
 
 
 def _kernel(one: KernelAssessment) -> Iterable[str]:
     yield f"### {escaped(words.name_of(one))}: {one.speed.kernel_class.value}"
     told = [words.headline(one), words.rule_sentence(one), words.device_of(one)]
     yield escaped(". ".join(filter(None, told))) + "."
-    yield _list(item.statement for item in one.evidence)
+    yield bullets(item.statement for item in one.evidence)
     if one.advice:
         yield "**What to do**"
-        yield _list(f"{item.fix} ({item.because.statement})" for item in one.advice)
-
-
-def _list(items: Iterable[str]) -> str:
-    return "\n".join(f"- {escaped(item)}" for item in items)
+        yield bullets(f"{item.fix} ({item.because.statement})" for item in one.advice)

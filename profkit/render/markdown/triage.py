@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from profkit.model.budget import WORK_PARTS
 from profkit.model.documents.handover import Handover
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Finding, confidence_label
+from profkit.render.markdown.parts import bullets, escaped, table
 from profkit.render.words import crosscheck as handover
 from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
 from profkit.shell import clean
 from profkit.units import format_ns
-
-_SPECIAL: Final = re.compile(r"[\\`*\[\]|<&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-"""What would become code, emphasis, a link, a table cell, HTML or strikethrough; not the `_` inside snake_case."""
-_LIVE: Final = re.compile(r"://|www\.|@\w|#\d|\bgh-\d", re.IGNORECASE)
-"""What GitHub makes a link, or a message to somebody, in the finished text, where no backslash helps: in code it does
-not look. A step's `ProfilerStep#3` is for it an issue of the person ProfilerStep."""
-_PIECE: Final = re.compile(r"[^ `|]+|[`|]")
-_LINE_START: Final = re.compile(r"^(?:[#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
@@ -51,28 +43,6 @@ def _origin(report: Report, rank: RankReport | None) -> Iterable[str]:
     return tuple(filter(None, said))
 
 
-def escaped(raw: str) -> str:
-    """Text that markdown shows as it is, on one line: no table broken, no HTML, no emphasis by accident.
-
-    Nor does it call anyone, link or fetch anything: a word that GitHub would make live is code.
-    """
-    line = clean(raw)
-    out = _PIECE.sub(lambda piece: _inert(piece[0]), line) if _LIVE.search(line) else _plain(line)
-    start = _LINE_START.match(out)
-    if start is None:
-        return out
-    # "1." would begin a list: the mark to escape is the one after the number.
-    return f"{start[0]}\\{out[start.end() :]}" if start[0].isdigit() else "\\" + out
-
-
-def _inert(piece: str) -> str:
-    return f"`{piece}`" if _LIVE.search(piece) else _plain(piece)
-
-
-def _plain(text: str) -> str:
-    return _SPECIAL.sub(lambda match: "\\" + match[0], text)
-
-
 def _verdict(report: Report) -> Iterable[str]:
     verdict = report.verdict
     is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
@@ -89,7 +59,7 @@ def _second_tool(told: Handover | None) -> Iterable[str]:
     if told is None:
         return
     yield f"**Second tool: {told.status.value}**. {escaped(handover.sentence(told))}"
-    yield "\n".join(f"- {escaped(line)}" for line in handover.evidence(told, is_full=True))
+    yield bullets(handover.evidence(told, is_full=True))
     for timeline in told.timelines:
         if timeline.parts:
             yield escaped(handover.title(timeline))
@@ -146,13 +116,6 @@ def _ranks(ranks: Sequence[RankReport]) -> str:
     return table((what, *text.RANK_HEADERS[1:]), rows, n_left=1)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
-    """A table whose first `n_left` columns are text, the others numbers."""
-    rule = "|".join("---" if place < n_left else "---:" for place in range(len(headers)))
-    lines = [" | ".join(cells) for cells in (headers, *rows)]
-    return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
-
-
 def _findings(report: Report) -> Iterable[str]:
     for reason in text.reasons(report.verdict, is_full=True):
         finding = reason.finding
@@ -161,7 +124,7 @@ def _findings(report: Report) -> Iterable[str]:
         yield "\n".join(items)
         if finding.places:
             yield "Where:"
-            yield "\n".join(f"- {escaped(places.place_line(share).strip())}" for share in finding.places)
+            yield bullets(places.place_line(share).strip() for share in finding.places)
     others = [f"- {escaped(finding.title)} ({_weight(finding, report)})" for finding in text.other_findings(report)]
     if others:
         yield "**Also found**"
@@ -175,7 +138,7 @@ def _weight(finding: Finding, report: Report) -> str:
 def _advice(verdict: Verdict) -> Iterable[str]:
     if verdict.fixes:
         yield "**What to do**"
-        yield "\n".join(f"- {escaped(fix)}" for fix in verdict.fixes)
+        yield bullets(verdict.fixes)
     if verdict.proof:
         yield f"**Prove it first**: {escaped(verdict.proof)}"
     tool = verdict.next_tool
@@ -201,10 +164,10 @@ def _limits(report: Report) -> Iterable[str]:
     notes = [*text.caveats(report), *warnings]
     if notes:
         yield "**Caveats**"
-        yield "\n".join(f"- {escaped(note)}" for note in notes)
+        yield bullets(notes)
     for label, group in fleet.set_apart(report).items():
         yield f"**{label.capitalize()}**"
-        yield "\n".join(f"- {escaped(line)}" for line in fleet.left_out_lines(group))
+        yield bullets(fleet.left_out_lines(group))
     if report.failures:
         yield "**Not read**"
         yield "\n".join(f"- {escaped(failure.source)}: {escaped(failure.message)}" for failure in report.failures)
