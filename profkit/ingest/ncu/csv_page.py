@@ -15,6 +15,7 @@ import msgspec
 
 from profkit.ingest.ncu.values import (
     METRIC_NAME,
+    capability_of,
     measured_in,
     metric_for,
     number_in,
@@ -194,7 +195,7 @@ def _profile(launch: _Open, place: int, source: str, *, comma: bool) -> KernelPr
         process_id=_whole(row.get("Process ID", "")),
         device=_whole(row.get("Device", "")),
         device_name=texts.get("device__attribute_display_name", ""),
-        compute_capability=row.get("CC", "") or _capability(metrics),
+        compute_capability=row.get("CC", "") or capability_of(metrics),
         n_launches=_whole(row.get("Invocations", "")) or 1,
         metrics=metrics,
         rules=tuple(_rule(rule, comma=comma) for rule in launch.rules),
@@ -208,9 +209,3 @@ def _size(text: str) -> tuple[int, int, int] | None:
 
 def _whole(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
-
-
-def _capability(metrics: dict[str, float]) -> str:
-    major = metrics.get("device__attribute_compute_capability_major")
-    minor = metrics.get("device__attribute_compute_capability_minor")
-    return "" if major is None or minor is None else f"{major:.0f}.{minor:.0f}"

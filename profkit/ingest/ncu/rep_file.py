@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from profkit.errors import MissingCapabilityError, TraceFormatError
-from profkit.ingest.ncu.values import share_of, value_of
+from profkit.ingest.ncu.values import capability_of, share_of, value_of
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
 
@@ -87,7 +87,7 @@ def _profile(action: Any, number: int, source: str) -> KernelProfile:
         block=_size(metrics, "launch__block_dim"),
         device=_whole(metrics.get("launch__device_id")),
         device_name=texts.get("device__attribute_display_name", ""),
-        compute_capability=_capability(metrics),
+        compute_capability=capability_of(metrics),
         metrics=metrics,
         rules=tuple(_rule(given) for given in action.rule_results_as_dicts()),
     )
@@ -100,12 +100,6 @@ def _size(metrics: dict[str, float], prefix: str) -> tuple[int, int, int] | None
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def _capability(metrics: dict[str, float]) -> str:
-    major = metrics.get("device__attribute_compute_capability_major")
-    minor = metrics.get("device__attribute_compute_capability_minor")
-    return "" if major is None or minor is None else f"{major:.0f}.{minor:.0f}"
 
 
 def _rule(given: dict[str, Any]) -> Rule:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from profkit.ingest.numbers import MOST_MEASURED, finite
@@ -137,6 +137,13 @@ def uses_decimal_comma(texts: Iterable[str]) -> bool:
 def share_of(percent: float | None) -> float | None:
     """An estimated speed-up in percent as a share; None for none, and for one that no kernel can have."""
     return None if percent is None else finite(percent / 100, 0, _MOST_SPEEDUP)
+
+
+def capability_of(metrics: Mapping[str, float]) -> str:
+    """The device's compute capability (`9.0`), "" where it is not told."""
+    major = metrics.get("device__attribute_compute_capability_major")
+    minor = metrics.get("device__attribute_compute_capability_minor")
+    return "" if major is None or minor is None else f"{major:.0f}.{minor:.0f}"
 
 
 def measured_in(text: str, unit: str, name: str, *, has_decimal_comma: bool = False) -> float | None:
