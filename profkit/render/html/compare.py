@@ -11,7 +11,7 @@ from profkit.render.html.parts import bars, tables
 from profkit.render.html.parts.glossary import glossary
 from profkit.render.words import compare as words
 from profkit.render.words import triage as text
-from profkit.units import format_change, format_fraction, format_quantity
+from profkit.units import format_quantity
 
 _TONES: Final = {
     Answer.IMPROVED: "good", Answer.REGRESSED: "bad", Answer.EQUIVALENT: "good", Answer.INCONCLUSIVE: "open",
@@ -72,16 +72,9 @@ def _numbers(comparison: Comparison) -> tables.Table:
 
 
 def _judged(judged: Judgement) -> tuple[str, ...]:
-    interval = "-"
-    if judged.change_interval is not None:
-        interval = " to ".join(format_change(bound) for bound in judged.change_interval)
-    detectable = judged.minimum_detectable_effect
-    sees = "-" if detectable is None else f"{format_fraction(detectable)} or more"
     means = (format_quantity(mean, judged.unit) for mean in (judged.baseline_mean, judged.candidate_mean))
-    answer = judged.answer if judged.is_comparable else "not comparable"
-    change = format_change(judged.change) if judged.is_comparable else "-"
-    n = f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s"
-    return answer, *means, change, interval, n, sees
+    answer, *rest = words.judged_cells(judged)
+    return answer, *means, *rest
 
 
 def _both(comparison: Comparison, labels: Mapping[str, str]) -> tuple[bars.StackedRow, ...]:

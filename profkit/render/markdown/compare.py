@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.documents.comparison import Account, Comparison, Judgement
+from profkit.model.documents.comparison import Account, Comparison
 from profkit.render.markdown.parts import bullets, escaped, table
 from profkit.render.words import compare as words
 from profkit.shell import clean
-from profkit.units import format_change, format_fraction
 
 _MAX_WORKS: Final = 10
 
@@ -39,19 +38,8 @@ def _next(comparison: Comparison) -> str:
 def _numbers(comparison: Comparison) -> str:
     """The judged values, of each configuration where there are several."""
     named = comparison.configurations or (("", comparison.judgement),)
-    rows = [(escaped(name or judged.metric), *_judged(judged)) for name, judged in named]
+    rows = [(escaped(name or judged.metric), *words.judged_cells(judged)) for name, judged in named]
     return table(("", "answer", "change", "95 % interval", "n", "sees changes of"), rows, n_left=2)
-
-
-def _judged(judged: Judgement) -> tuple[str, ...]:
-    interval = "-"
-    if judged.change_interval is not None:
-        interval = " to ".join(format_change(bound) for bound in judged.change_interval)
-    detectable = judged.minimum_detectable_effect
-    sees = "-" if detectable is None else f"{format_fraction(detectable)} or more"
-    answer = judged.answer if judged.is_comparable else "not comparable"
-    change = format_change(judged.change) if judged.is_comparable else "-"
-    return answer, change, interval, f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s", sees
 
 
 def _readings(comparison: Comparison) -> Iterable[str]:

@@ -12,6 +12,7 @@ from profkit.model.documents.comparison import (
     Bar,
     Comparison,
     FindingChange,
+    Judgement,
     Presence,
     SideReport,
     WorkChange,
@@ -73,12 +74,23 @@ def configuration_rows(comparison: Comparison) -> list[tuple[str, ...]]:
     """Each configuration of a table with its own answer; none where there is only one."""
     rows: list[tuple[str, ...]] = []
     for name, judged in comparison.configurations:
-        interval = "-"
-        if judged.change_interval is not None:
-            interval = " to ".join(format_change(bound) for bound in judged.change_interval)
         n = str(judged.n[0]) if judged.n[0] == judged.n[1] else f"{judged.n[0]}, {judged.n[1]}"
-        rows.append((clean(name), judged.answer, format_change(judged.change), interval, n))
+        rows.append((clean(name), judged.answer, format_change(judged.change), _interval(judged), n))
     return rows
+
+
+def judged_cells(judged: Judgement) -> tuple[str, str, str, str, str]:
+    """A judged value: its answer, change, interval, number of runs, and which changes so many can show."""
+    answer = judged.answer if judged.is_comparable else "not comparable"
+    change = format_change(judged.change) if judged.is_comparable else "-"
+    detectable = judged.minimum_detectable_effect
+    sees = "-" if detectable is None else f"{format_fraction(detectable)} or more"
+    return answer, change, _interval(judged), f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s", sees
+
+
+def _interval(judged: Judgement) -> str:
+    ends = judged.change_interval
+    return "-" if ends is None else " to ".join(map(format_change, ends))
 
 
 def waterfall_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
