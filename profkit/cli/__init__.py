@@ -23,6 +23,7 @@ COMMANDS: Final = (
     "triage",
     "where",
     "bench",
+    "probe",
     "compare",
     "scaling",
     "nsys",

@@ -9,7 +9,7 @@ import click
 
 @click.command("schema", short_help="The JSON Schema of a report.")
 @click.argument(
-    "name", type=click.Choice(["triage", "compare", "compare_kernels", "scaling", "kernels"]), default="triage"
+    "name", type=click.Choice(["triage", "compare", "compare_kernels", "scaling", "kernels", "probe"]), default="triage"
 )
 def command(name: str) -> None:
     """Print the JSON Schema that `profkit NAME -f json` obeys; `compare_kernels`: compare, of ncu's profiles.
