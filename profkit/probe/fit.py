@@ -12,15 +12,20 @@ from numpy.typing import NDArray
 from profkit.compare.stats.distributions import t_quantile
 
 LEVEL: Final = 0.95
-_STEPS_PER_WAVE: Final = 60
-_MOST_WAVES: Final = 6
-_PERMUTATIONS: Final = 400
+_STEPS_PER_WAVE: Final = 30
+_MOST_WAVES: Final = 20
+SHUFFLES: Final = 200
+"""Shuffled schedules (chosen: the spread of so many is known to 5 %)."""
 _RARE: Final = 0.98
 _FAR: Final = 3.0
-"""Steps are cut to the 98th percentile and so many times its distance from the median (chosen: checkpoints are beyond)."""
+"""Steps are cut above that percentile, by so many times its distance from the median (chosen: for checkpoints)."""
 
 _BURST: Final = 0.5
 """Steps come in bursts if sums over as many as workers vary by less than that share of what independent ones would."""
+_AROUND: Final = 8
+"""Steps to each side whose residuals say how much steps vary here (chosen: as long as another job's burst may be)."""
+_LEAST_SPREAD: Final = 0.25
+"""Steps of a quiet stretch count at most 16 times as much as usual ones (chosen)."""
 _LEAST_FREE: Final = 0.05
 """Residuals of steps that the fit follows are widened 20-fold at most (HC3; chosen)."""
 
@@ -53,7 +58,9 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     half: Floats
 
 
-def fitted(steps: Steps, terms: Sequence[Terms], weights: Floats, *, seed: int = 0) -> Estimates:
+def fitted(
+    steps: Steps, terms: Sequence[Terms], weights: Floats, *, seed: int = 0, n_shuffles: int = SHUFFLES
+) -> Estimates:
     """Weighted sums of slopes: `weights` has shape (m, number of terms); the identity gives the slopes.
 
     Raises ValueError where there are no more steps than unknowns.
@@ -63,10 +70,11 @@ def fitted(steps: Steps, terms: Sequence[Terms], weights: Floats, *, seed: int =
     fit = _Fit(steps, terms, target, width=1)
     if _comes_in_bursts(fit.residual, steps.burst):
         fit = _Fit(steps, terms, target, width=steps.burst)
+    fit = _Fit(steps, terms, target, width=fit.width, spread=_spread(fit.residual))
     n_treated = np.array([np.count_nonzero(term.dose) for term in terms])
     df = np.maximum((weights != 0) @ n_treated - 1, 2)
     robust = fit.correlated_error(sums) * [t_quantile(0.5 + LEVEL / 2, float(one)) for one in df]
-    shuffled = fit.shuffled_error(sums, seed) * t_quantile(0.5 + LEVEL / 2, fit.df)
+    shuffled = fit.shuffled_error(sums, seed, n_shuffles) * t_quantile(0.5 + LEVEL / 2, fit.df)
     return Estimates(value=sums @ fit.coefficients[: sums.shape[1]], half=np.maximum(robust, shuffled))
 
 
@@ -78,16 +86,28 @@ def _comes_in_bursts(residual: Floats, burst: int) -> bool:
     return bool(together.var() < _BURST * burst * residual.var())
 
 
+def _spread(residual: Floats) -> Floats:
+    """How far steps vary around each one, itself left out: another job on the machine comes and goes."""
+    around = np.pad(np.abs(residual), _AROUND, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(around, 2 * _AROUND + 1)
+    local = np.median(np.delete(windows, _AROUND, axis=1), axis=1)
+    return np.asarray(np.maximum(local, _LEAST_SPREAD * max(float(np.median(local)), 1.0)))
+
+
 class _Fit:
     """Least squares of step times on lagged delays and drift; each row a step, or a sum over `width` steps.
 
     Sums are for workers that deliver in bursts: one long step in `width`, whose length is no noise over all of them.
+    Rows count by one over their `spread`, shape (rows,), squared.
     """
 
-    def __init__(self, steps: Steps, terms: Sequence[Terms], target: Floats, *, width: int) -> None:
-        self._steps, self._terms, self._width = steps, terms, width
+    def __init__(
+        self, steps: Steps, terms: Sequence[Terms], target: Floats, *, width: int, spread: Floats | None = None
+    ) -> None:
+        self._steps, self._terms, self.width = steps, terms, width
         is_odd = np.convolve(steps.is_odd, np.ones(width), "valid") > 0.5
         self._kept = ~is_odd
+        self._spread = np.ones(int(self._kept.sum())) if spread is None else spread
         self._drift = self._rows(_drift(len(steps.duration)))
         self._design = np.hstack([self._rows(_lagged(terms, None)), self._drift])
         n_kept, n_unknown = self._design.shape
@@ -100,9 +120,9 @@ class _Fit:
         self.residual = wanted - self._design @ self.coefficients
 
     def _rows(self, columns: Floats) -> Floats:
-        """Columns of shape (n, k), summed over `width` steps, without rows in which another loop ran."""
+        """Columns of shape (n, k), summed and weighted, without rows in which another loop ran."""
         total = np.cumsum(np.vstack([np.zeros(columns.shape[1]), columns]), axis=0)
-        return np.asarray((total[self._width :] - total[: -self._width])[self._kept])
+        return np.asarray((total[self.width :] - total[: -self.width])[self._kept] / self._spread[:, None])
 
     def correlated_error(self, sums: Floats) -> Floats:
         """The standard error of sums of coefficients by Newey and West; it holds where delays show unevenly."""
@@ -110,21 +130,23 @@ class _Fit:
         leverage = np.einsum("ij,jk,ik->i", self._design, self._inverse, self._design)
         scores = pull * (self.residual / np.maximum(1 - leverage, _LEAST_FREE))
         n_scores = scores.shape[1]
-        width = max(max(term.n_lags for term in self._terms) + self._width - 1, int(4 * (n_scores / 100) ** (2 / 9)))
+        width = max(max(term.n_lags for term in self._terms) + self.width - 1, int(4 * (n_scores / 100) ** (2 / 9)))
         variance = (scores**2).sum(axis=1)
         for lag in range(1, min(width, n_scores - 1) + 1):
             variance += 2 * (1 - lag / (width + 1)) * (scores[:, lag:] * scores[:, :-lag]).sum(axis=1)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
-    def shuffled_error(self, sums: Floats, seed: int) -> Floats:
+    def shuffled_error(self, sums: Floats, seed: int, n_shuffles: int) -> Floats:
         """The spread of what shuffled schedules would have found in the residuals, which keep their order."""
+        if not n_shuffles:
+            return np.zeros(len(sums))
         rng = np.random.default_rng(seed)
         drift, _ = np.linalg.qr(self._drift)
         left = self.residual - drift @ (drift.T @ self.residual)
         probed = np.flatnonzero(self._steps.is_probed)
         order = np.arange(len(self._steps.duration))
         found = []
-        for _ in range(_PERMUTATIONS):
+        for _ in range(n_shuffles):
             order[probed] = rng.permutation(probed)
             design = self._rows(_lagged(self._terms, order))
             design -= drift @ (drift.T @ design)

@@ -25,6 +25,8 @@ MIDDLE: Final = 0.5
 """What an interval must lie above or below for a clear reading (all three chosen)."""
 SETTLED: Final = 0.4
 """Half-width of an interval that cannot hold both 0 and 1 with room to spare (chosen)."""
+AFTER_FETCH: Final = ("forward", "backward", "optimizer")
+"""Places of the host's thread besides the fetch."""
 _MOST_LAGS: Final = 40
 _LAGS_ON_CUDA: Final = 3
 _MANY_FETCHES: Final = 3
@@ -115,23 +117,11 @@ def _doses(record: Record, fetched: Fetches, n_steps: int) -> dict[str, Floats]:
 
 
 def _told(run: _Run, command: str) -> ProbeReport:
-    places = [place for place in run.doses if run.doses[place].any()]
     plan = run.ranks[0].plan
+    places = [place for place in run.doses if run.doses[place].any()]
     if plan is None or not places:
         raise UnsupportedTraceError("no slopes: no step came by a place where a delay was due")
-    terms = {place: Terms(dose=run.doses[place], n_lags=_n_lags(place, run)) for place in places}
-    times_ns = {place: _time_ns(place, run) for place in places}
-    is_free = ~run.steps.is_odd & (sum(run.doses.values()) == 0)
-    free_ns = float(run.steps.duration[is_free].mean())
-    shares = [(times_ns[place] or 0.0) / free_ns for place in places]
-    try:
-        found = fitted(run.steps, list(terms.values()), np.vstack([np.eye(len(places)), shares]), seed=plan.seed)
-    except ValueError as error:
-        raise UnsupportedTraceError(f"no slopes: {error}", hint="let the script run longer") from None
-    slopes = []
-    for number, place in enumerate(places):
-        value, half = float(found.value[number]), float(found.half[number])
-        slopes.append(_slope(place, value, half, run, terms, times_ns[place]))
+    slopes, host, total = _estimated(run, places, plan.seed)
     duration, is_probed = run.steps.duration, run.steps.is_probed
     after = duration[np.arange(len(duration)) >= BEFORE + plan.n_steps]
     has_total = not run.uses_cuda and all(place in places for place in run.doses if place in HOST)
@@ -151,11 +141,38 @@ def _told(run: _Run, command: str) -> ProbeReport:
         n_workers=run.n_workers,
         most_cost=plan.most_cost,
         cost=float(sum(run.doses[place].sum() for place in places) / duration[is_probed].sum()),
-        slopes=tuple(slopes),
-        total=float(found.value[-1]) if has_total else None,
-        total_interval=_interval(float(found.value[-1]), float(found.half[-1])) if has_total else None,
+        slopes=slopes,
+        host=host,
+        total=total[0] if has_total else None,
+        total_interval=_interval(*total) if has_total else None,
         notes=tuple(_notes(run, places)),
     )
+
+
+def _estimated(
+    run: _Run, places: Sequence[str], seed: int
+) -> tuple[tuple[Slope, ...], Slope | None, tuple[float, float]]:
+    """The slope of each place, that of the host's together, and the sum over the step with its half-width."""
+    terms = {place: Terms(dose=run.doses[place], n_lags=_n_lags(place, run)) for place in places}
+    times_ns = {place: _time_ns(place, run) for place in places}
+    is_free = ~run.steps.is_odd & (np.sum(list(run.doses.values()), axis=0) == 0)
+    shares = [(times_ns[place] or 0.0) / float(run.steps.duration[is_free].mean()) for place in places]
+    of_host = [(place in AFTER_FETCH) / len(AFTER_FETCH) for place in places]
+    weights = np.vstack([np.eye(len(places)), shares, of_host])
+    try:
+        found = fitted(run.steps, list(terms.values()), weights, seed=seed)
+    except ValueError as error:
+        raise UnsupportedTraceError(f"no slopes: {error}", hint="let the script run longer") from None
+    pairs: list[tuple[float, float]] = list(zip(found.value.tolist(), found.half.tolist(), strict=True))
+    slopes = tuple(
+        _slope(place, pair, run, times_ns[place], _slack_ns(place, run, terms))
+        for place, pair in zip(places, pairs, strict=False)
+    )
+    host = None
+    if all(place in places for place in AFTER_FETCH):
+        known = [time_ns for place in AFTER_FETCH if (time_ns := times_ns[place]) is not None]
+        host = _slope("host", pairs[-1], run, sum(known) if len(known) == len(AFTER_FETCH) else None, None)
+    return slopes, host, pairs[-2]
 
 
 def _n_lags(place: str, run: _Run) -> int:
@@ -177,32 +194,39 @@ def _time_ns(place: str, run: _Run) -> float | None:
     return float(np.mean([record.column(column)[: len(usual)][usual].mean() for record in run.ranks]))
 
 
-def _slope(place: str, value: float, half: float, run: _Run, terms: dict[str, Terms], time_ns: float | None) -> Slope:
-    interval = _interval(value, half)
-    reading = read(value, interval)
-    dose = run.doses[place]
-    slack = _slack_ns(place, run, terms) if reading is not Reading.CRITICAL else (0, 0)
+def _slope(
+    place: str,
+    estimate: tuple[float, float],
+    run: _Run,
+    time_ns: float | None,
+    slack_ns: tuple[int, int] | None,
+) -> Slope:
+    interval = _interval(*estimate)
+    reading = read(estimate[0], interval)
+    dose = run.doses[place] if place in run.doses else np.sum([run.doses[one] for one in AFTER_FETCH], axis=0)
+    slack = (0, 0) if reading is Reading.CRITICAL else slack_ns
+    worth_ns = None if time_ns is None else [round(_share(end) * time_ns) for end in (estimate[0], *interval)]
     return Slope(
         place=place,
-        slope=value,
+        slope=estimate[0],
         interval=interval,
         reading=reading,
         n_treated=int(np.count_nonzero(dose)),
         dose_ns=round(float(dose[dose > 0].mean())),
         time_ns=None if time_ns is None else round(time_ns),
-        worth_ns=None if time_ns is None else round(_share(value) * time_ns),
-        worth_interval_ns=None
-        if time_ns is None
-        else (round(_share(interval[0]) * time_ns), round(_share(interval[1]) * time_ns)),
+        worth_ns=None if worth_ns is None else worth_ns[0],
+        worth_interval_ns=None if worth_ns is None else (worth_ns[1], worth_ns[2]),
         slack_ns=None if slack is None else slack[0],
         slack_least_ns=None if slack is None else slack[1],
-        more_steps=more_steps(half, int(run.steps.is_probed.sum())) if reading is Reading.INCONCLUSIVE else None,
+        more_steps=more_steps(estimate[1], int(run.steps.is_probed.sum())) if reading is Reading.INCONCLUSIVE else None,
     )
 
 
 def read(value: float, interval: tuple[float, float]) -> Reading:
     """What a slope with its 95 % interval says."""
     low, high = interval
+    if high - low > 1:
+        return Reading.INCONCLUSIVE
     if value >= CRITICAL_FROM and low > MIDDLE:
         return Reading.CRITICAL
     if value <= HIDDEN_TO and high < MIDDLE:
@@ -228,7 +252,7 @@ def _slack_ns(place: str, run: _Run, terms: dict[str, Terms]) -> tuple[int, int]
     both = [Terms(dose=part, n_lags=n_lags) for part in parts]
     others = [term for name, term in terms.items() if name != place]
     try:
-        found = fitted(run.steps, [*both, *others], np.eye(1, 2 + len(others)))
+        found = fitted(run.steps, [*both, *others], np.eye(1, 2 + len(others)), n_shuffles=0)
     except ValueError:
         return None
     large_ns = float(dose[is_large].mean())

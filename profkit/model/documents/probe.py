@@ -65,11 +65,15 @@ class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
     most_cost: float
     cost: float
     slopes: tuple[Slope, ...]
+    host: Slope | None = None
+    """The mean slope of the host's places after the fetch; None where they were not all probed."""
     total: float | None = None
     total_interval: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
     """What limits the answer, a sentence each."""
 
     def slope_of(self, place: str) -> Slope | None:
-        """The slope of one place, None where it was not probed."""
+        """The slope of one place, or of "host"; None where it was not probed."""
+        if place == "host":
+            return self.host
         return next((slope for slope in self.slopes if slope.place == place), None)

@@ -24,4 +24,6 @@ def probe_to_dict(report: ProbeReport) -> dict[str, Any]:
     plain: dict[str, Any] = to_builtins(report)
     for slope, row in zip(report.slopes, plain["slopes"], strict=True):
         row["sentence"] = words.sentence(slope)
+    if report.host is not None:
+        plain["host"]["sentence"] = words.sentence(report.host)
     return {"schema": SCHEMA_ID, "profkit_version": __version__, "headline": words.headline(report), **plain}

@@ -9,7 +9,7 @@ from profkit.render.words import probe as words
 
 def render(report: ProbeReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
     """The slopes as GitHub-flavoured markdown."""
-    lines = [" | ".join(map(escaped, cells)) for cells in (words.HEADERS, *map(words.row, report.slopes))]
+    lines = [" | ".join(map(escaped, cells)) for cells in (words.HEADERS, *map(words.row, words.rows_of(report)))]
     rule = "|".join("---" if is_text else "---:" for is_text in words.IS_TEXT)
     said = [*map(words.sentence, report.slopes), words.total(report), words.cost(report), words.untouched(report)]
     paragraphs = [

@@ -21,7 +21,7 @@ def render(report: ProbeReport, *, width: int | None = None, color: bool | None 
     is_open = not any(slope.reading is Reading.CRITICAL for slope in report.slopes)
     head: Block = [((MARGIN, ""), (" PROBED ", "open" if is_open else "bad"))]
     head += layout.wrapped(MARGIN, clean(words.headline(report)), prose, style="strong")
-    rows = [words.row(slope) for slope in report.slopes]
+    rows = [words.row(slope) for slope in words.rows_of(report)]
     said = [
         line
         for slope in report.slopes

@@ -7,13 +7,14 @@ from typing import Final
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
 from profkit.units import format_change, format_count, format_fraction, format_ns
 
-HEADERS: Final = ("place", "slope", "95 % interval", "reading", "per step", "worth at most", "free slack", "delays")
-IS_TEXT: Final = (True, False, False, True, False, False, False, False)
+HEADERS: Final = ("place", "slope", "95 % interval", "reading", "per step", "worth", "delays")
+IS_TEXT: Final = (True, False, False, True, False, False, False)
 _NAMES: Final = {
     "input": "fetching a batch",
     "forward": "the host before backward",
     "backward": "the host from backward to the optimizer",
     "optimizer": "the host from the optimizer's step on",
+    "host": "the host's work after the fetch, all parts alike",
     "device": "the device's work",
     "copy": "copies to the device",
     "comm": "collectives",
@@ -58,9 +59,13 @@ def row(slope: Slope) -> tuple[str, ...]:
         _READINGS[slope.reading],
         "-" if slope.time_ns is None else format_ns(slope.time_ns),
         "-" if slope.worth_ns is None or slope.reading is Reading.INCONCLUSIVE else format_ns(slope.worth_ns),
-        "-" if slope.slack_least_ns is None else f">= {format_ns(slope.slack_least_ns)}",
         format_count(slope.n_treated),
     )
+
+
+def rows_of(report: ProbeReport) -> list[Slope]:
+    """The places of the table: each, and the host's together."""
+    return [*report.slopes, *([report.host] if report.host is not None else [])]
 
 
 def sentence(slope: Slope) -> str:

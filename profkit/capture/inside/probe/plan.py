@@ -18,6 +18,8 @@ SETTLING: Final = 3
 BEFORE: Final = 20
 """Untouched steps from which the doses are taken (chosen: their median is known to a few per cent)."""
 AFTER: Final = 20
+PLANNED: Final = 0.9
+"""Share of the cost asked for that is planned: a sleep lasts longer than it was asked to (chosen)."""
 DOSES: Final = (0.15, 0.45)
 """Delays as shares of an untouched step (chosen: the smaller is above a step's usual noise, both leave most of it)."""
 SHORTEST_STEP_NS: Final = 1_000_000
@@ -51,7 +53,7 @@ class Plan:
         """Steps among which every treatment comes once; the others are untreated."""
         n_treatments = len(self.places) * len(self.doses_ns)
         dose = sum(self.doses_ns) / len(self.doses_ns) / max(self.step_ns, 1)
-        return max(math.ceil(n_treatments * dose / self.cost), n_treatments + 1)
+        return max(math.ceil(n_treatments * dose / (PLANNED * self.cost)), n_treatments + 1)
 
     @property
     def most_cost(self) -> float:

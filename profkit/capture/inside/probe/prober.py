@@ -26,7 +26,7 @@ from ..steps import StepFinder, name_of
 from . import agreed
 from .device import CollectiveWatch, Spinner
 from .parts import Parts
-from .plan import AFTER, BEFORE, DEVICE, HOST, SETTLING, SHORTEST_STEP_NS, Plan, doses_for, ranks_of
+from .plan import AFTER, BEFORE, DEVICE, HOST, SETTLING, SHORTEST_STEP_NS, Plan, Treatment, doses_for, ranks_of
 from .record import Row, written
 from .workers import Orders, Worker, slept
 
@@ -61,8 +61,9 @@ class Prober(Listener):
         self._n_loads = 0
         self._plan: Optional[Plan] = None  # noqa: UP045 - Python 3.9
         self._n_orders = 0
-        self._due: Optional[tuple[str, int]] = None  # noqa: UP045
-        self._delayed_ns = 0
+        self._drawn: Optional[Treatment] = None  # noqa: UP045
+        self._due: Optional[Treatment] = None  # noqa: UP045
+        self._delayed_ns = self._given_ns = self._began_ns = 0
 
     def begin(self) -> None:
         """Put the hooks in and wait for the first steps."""
@@ -171,17 +172,29 @@ class Prober(Listener):
             self._delayed_ns = self._spinner.spin(delay_ns)
             return
         self._delayed_ns = slept(delay_ns)
+        self._given_ns += self._delayed_ns - delay_ns
         self._parts.spare(self._delayed_ns)
 
     def _draw(self, number: int) -> None:
         """Take the treatment of the step that begins now; an order to the workers goes out at once."""
-        self._due, self._delayed_ns = None, 0
-        if self._plan is None:
+        self._drawn = self._due = None
+        self._delayed_ns = 0
+        plan = self._plan
+        if plan is None or (drawn := plan.treatment(number)) is None:
             return
-        self._due = self._plan.treatment(number)
-        if self._due is not None and self._due[0] == "input" and self._queue[0]:
+        elapsed_ns = time.perf_counter_ns() - self._began_ns
+        is_alone = store.world_size() == 1  # ranks must all do the same
+        if (
+            is_alone
+            and number
+            and self._given_ns + plan.doses_ns[drawn[1]] > plan.cost * elapsed_ns / number * plan.n_steps
+        ):
+            return  # steps are shorter, or sleeps longer, than they were: all that may be delayed has been
+        self._drawn = self._due = drawn
+        self._given_ns += plan.doses_ns[drawn[1]]
+        if drawn[0] == "input" and self._queue[0]:
             self._n_orders += 1
-            self._orders.give(self._n_orders, self._plan.doses_ns[self._due[1]])
+            self._orders.give(self._n_orders, plan.doses_ns[drawn[1]])
 
     def _collective_begins(self) -> None:
         if self._is_here():
@@ -214,7 +227,7 @@ class Prober(Listener):
     def _keep_row(self, now_ns: int) -> None:
         """The step that ends now, as it was."""
         if self._ended_ns:
-            place, dose = (None, None) if self._plan is None else self._planned(len(self._rows))
+            place, dose = self._drawn or (None, None)
             self._rows.append(
                 Row(
                     duration_ns=now_ns - self._ended_ns,
@@ -228,10 +241,6 @@ class Prober(Listener):
         else:
             self._parts.taken(now_ns)
         self._ended_ns, self._n_loads = now_ns, 0
-
-    def _planned(self, row: int) -> Any:
-        plan = self._plan
-        return (plan.treatment(row - BEFORE) if plan is not None else None) or (None, None)
 
     def _consider_start(self) -> None:
         """Fix the plan once enough untouched steps are timed; their boundaries are known to be steps only now."""
@@ -260,7 +269,7 @@ class Prober(Listener):
             self._end(f"none of the places asked for is in these steps ({', '.join(self._reached())} are)")
             return
         self._plan = agreed.plan_of_all(self._folder, mine, store.world_size())
-        self.stage = "probe"
+        self.stage, self._began_ns = "probe", time.perf_counter_ns()
         if self._queue[0]:
             self._orders.open()
         if "copy" in self._plan.places:
