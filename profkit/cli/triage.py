@@ -22,6 +22,7 @@ from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
     from profkit.crosscheck.sources import Sources
+    from profkit.model.documents.probe import ProbeReport
     from profkit.model.documents.report import Report
     from profkit.ranks.reduce.options import Options
 
@@ -49,6 +50,12 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
     type=click.Choice([s.value for s in Severity]),
     help="Exit 1 if a finding has this severity or worse.",
 )
+@click.option(
+    "--probe",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What profkit probe -o FILE.json measured of the same job: findings get measured ceilings.",
+)
 @click.option("--lenient", is_flag=True, help="Analyse the intact part of a damaged file; the report says so.")
 @click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Worker processes; 0 chooses by size.")
 @click.option(
@@ -69,6 +76,7 @@ def command(
     step_text: str | None,
     command: str | None,
     fail_on: str | None,
+    probe: Path | None,
     lenient: bool,
     jobs: int,
     cache: Path | None,
@@ -96,6 +104,7 @@ def command(
       profkit triage report.sqlite                         an nsys export: one rank per process
       profkit triage trace.json.gz report.sqlite           does nsys confirm what torch.profiler says?
       profkit triage trace.json.gz kernels.ncu-rep         what limits the kernels that the step goes to
+      profkit triage trace.json.gz --probe probe.json      ceilings as profkit probe measured them
       profkit triage trace.json.gz --fail-on high          a gate for CI: exit code 1
       ssh node cat trace.json.gz | profkit triage -
     """
@@ -114,10 +123,24 @@ def command(
     room = _room(sources) if format_name == "html" else 0
     options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
+    measured = _probe_in(probe)
     report = _report(sources, options, jobs, keeping)
+    if measured is not None:
+        from profkit.probe.against_trace import with_probe
+
+        report = with_probe(report, measured)
     how = Showing(fmt=format_name, output=output, color=color, verbose=verbose)
     show("triage", report, how, source=report.verdict.source)
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+
+
+def _probe_in(path: Path | None) -> ProbeReport | None:
+    """The probe to set beside the trace: read first, so that a wrong file is told before the traces are read."""
+    if path is None:
+        return None
+    from profkit.probe.against_trace import read_probe
+
+    return read_probe(path)
 
 
 def _room(given: Sources) -> int:

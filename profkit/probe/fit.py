@@ -22,10 +22,10 @@ _FAR: Final = 3.0
 
 _BURST: Final = 0.5
 """Steps come in bursts if sums over as many as workers vary by less than that share of what independent ones would."""
-_AROUND: Final = 8
+_AROUND: Final = 12
 """Steps to each side whose residuals say how much steps vary here (chosen: as long as another job's burst may be)."""
-_LEAST_SPREAD: Final = 0.25
-"""Steps of a quiet stretch count at most 16 times as much as usual ones (chosen)."""
+_LEAST_SPREAD: Final = 0.5
+"""Steps of a quiet stretch count at most 4 times as much as usual ones (chosen)."""
 _LEAST_FREE: Final = 0.05
 """Residuals of steps that the fit follows are widened 20-fold at most (HC3; chosen)."""
 
@@ -71,9 +71,7 @@ def fitted(
     if _comes_in_bursts(fit.residual, steps.burst):
         fit = _Fit(steps, terms, target, width=steps.burst)
     fit = _Fit(steps, terms, target, width=fit.width, spread=_spread(fit.residual))
-    n_treated = np.array([np.count_nonzero(term.dose) for term in terms])
-    df = np.maximum((weights != 0) @ n_treated - 1, 2)
-    robust = fit.correlated_error(sums) * [t_quantile(0.5 + LEVEL / 2, float(one)) for one in df]
+    robust = fit.correlated_half(sums)
     shuffled = fit.shuffled_error(sums, seed, n_shuffles) * t_quantile(0.5 + LEVEL / 2, fit.df)
     return Estimates(value=sums @ fit.coefficients[: sums.shape[1]], half=np.maximum(robust, shuffled))
 
@@ -124,8 +122,11 @@ class _Fit:
         total = np.cumsum(np.vstack([np.zeros(columns.shape[1]), columns]), axis=0)
         return np.asarray((total[self.width :] - total[: -self.width])[self._kept] / self._spread[:, None])
 
-    def correlated_error(self, sums: Floats) -> Floats:
-        """The standard error of sums of coefficients by Newey and West; it holds where delays show unevenly."""
+    def correlated_half(self, sums: Floats) -> Floats:
+        """Half-widths for sums of coefficients by Newey and West's error; they hold where delays show unevenly.
+
+        Student's t has as many degrees of freedom as steps that pull a sum, were each to pull alike (less one).
+        """
         pull = (sums @ self._inverse[: sums.shape[1]]) @ self._design.T
         leverage = np.einsum("ij,jk,ik->i", self._design, self._inverse, self._design)
         scores = pull * (self.residual / np.maximum(1 - leverage, _LEAST_FREE))
@@ -134,7 +135,9 @@ class _Fit:
         variance = (scores**2).sum(axis=1)
         for lag in range(1, min(width, n_scores - 1) + 1):
             variance += 2 * (1 - lag / (width + 1)) * (scores[:, lag:] * scores[:, :-lag]).sum(axis=1)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+        n_alike = (pull**2).sum(axis=1) ** 2 / np.maximum((pull**4).sum(axis=1), np.finfo(float).tiny)
+        quantiles = [t_quantile(0.5 + LEVEL / 2, max(float(count) - 1, 2.0)) for count in n_alike]
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)) * quantiles)
 
     def shuffled_error(self, sums: Floats, seed: int, n_shuffles: int) -> Floats:
         """The spread of what shuffled schedules would have found in the residuals, which keep their order."""

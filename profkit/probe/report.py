@@ -157,6 +157,9 @@ def _estimated(
     times_ns = {place: _time_ns(place, run) for place in places}
     is_free = ~run.steps.is_odd & (np.sum(list(run.doses.values()), axis=0) == 0)
     shares = [(times_ns[place] or 0.0) / float(run.steps.duration[is_free].mean()) for place in places]
+    if run.n_workers and "forward" in places:  # to receive a batch is the host's work, to wait for it is not
+        column = np.median([np.median(record.column(1)) for record in run.ranks])
+        shares[places.index("forward")] += float(column) / float(run.steps.duration[is_free].mean())
     of_host = [(place in AFTER_FETCH) / len(AFTER_FETCH) for place in places]
     weights = np.vstack([np.eye(len(places)), shares, of_host])
     try:
