@@ -1,4 +1,4 @@
-"""Training loops of known slopes, simulated without a clock: workers, a queue in order, one consumer; delays as a probe's.
+"""Training loops of known slopes, simulated without a clock: workers, a queue in order, one consumer.
 
 Times are in ms.
 """

@@ -2,7 +2,6 @@
 
 import time
 
-import tests.capture.no_dynamo  # noqa: F401 - before torch
 import torch
 import torch.distributed as dist
 from torch import nn

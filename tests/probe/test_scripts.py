@@ -39,7 +39,7 @@ def test_a_probed_loop_computes_the_same_to_the_last_bit(tmp_path, n_workers):
     assert 0 < document["cost"] < 0.3
 
 
-@pytest.mark.parametrize("script", ["accumulation.py", "gan.py", "epochs.py", "lbfgs.py", "zero_like.py"])
+@pytest.mark.parametrize("script", ["gan.py", "epochs.py"])
 def test_scripts_of_many_kinds_print_what_they_print(script):
     done, plain = probe(str(SCRIPTS / script)), run(sys.executable, str(SCRIPTS / script))
     assert (done.code or 4) in (4, plain.code or 4)
