@@ -1,4 +1,4 @@
-"""A probe beside the report on a trace: ceilings become measured ones, a verdict whose place is hidden is overturned."""
+"""A probe beside the report on a trace: ceilings become measured ones, a verdict may be overturned."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profkit.errors import TraceFormatError, TraceNotFoundError
 from profkit.files import open_file
 from profkit.findings import kind_of
+from profkit.findings.probe import PROBE_OVERTURNED
 from profkit.findings.stragglers import LATE_RANK
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
 from profkit.model.documents.report import Bottleneck, Report, Verdict
@@ -19,8 +20,6 @@ from profkit.shell import stand_in
 from profkit.units import format_count, format_ns
 
 SCHEMA_ID: Final = "profkit.probe/1"
-OTHER_JOB: Final = 2.0
-"""Ratio of the step times from which probe and trace are taken for different jobs (chosen: load alone makes less)."""
 _PLACES: Final = {Bottleneck.DATA: "input", Bottleneck.OVERHEAD: "host", Bottleneck.COMM: "comm"}
 _MOST_BYTES: Final = 16 * 2**20
 _SAYS: Final = {
@@ -53,7 +52,8 @@ def with_probe(report: Report, probe: ProbeReport) -> Report:
     """The report with what the probe measured; where they are of two jobs, with a caveat and nothing else changed."""
     verdict = report.verdict
     step_ns = verdict.unprofiled_step_ns or verdict.step_ns
-    if step_ns and not 1 / OTHER_JOB < probe.step_ns / step_ns < OTHER_JOB:
+    apart = PROBE_OVERTURNED.limit("other_job")
+    if step_ns and not 1 / apart < probe.step_ns / step_ns < apart:
         said = f"the probe's steps take {format_ns(probe.step_ns)}, those of the trace {format_ns(step_ns)}"
         return _with_caveat(report, f"{said}: another job or machine, so its slopes are left out")
     measured = tuple(_measured(finding, probe) for finding in verdict.findings)

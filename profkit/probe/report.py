@@ -13,18 +13,13 @@ from numpy.typing import NDArray
 
 from profkit.capture.inside.probe.plan import BEFORE
 from profkit.errors import UnsupportedTraceError
+from profkit.findings.probe import PROBE_SLOPE
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
 from profkit.probe.fit import Floats, Steps, Terms, fitted
 from profkit.probe.record import HOST, Fetches, Record, fetches_of, ranks_of, records_in
 
 LEAST_PROBED: Final = 40
 """Probed steps below which no slope is told (chosen: one block of four places)."""
-CRITICAL_FROM: Final = 0.8
-HIDDEN_TO: Final = 0.2
-MIDDLE: Final = 0.5
-"""What an interval must lie above or below for a clear reading (all three chosen)."""
-SETTLED: Final = 0.4
-"""Half-width of an interval that cannot hold both 0 and 1 with room to spare (chosen)."""
 AFTER_FETCH: Final = ("forward", "backward", "optimizer")
 """Places of the host's thread besides the fetch."""
 _MOST_LAGS: Final = 40
@@ -228,18 +223,19 @@ def _slope(
 def read(value: float, interval: tuple[float, float]) -> Reading:
     """What a slope with its 95 % interval says."""
     low, high = interval
-    if high - low > 1:
+    if high - low > PROBE_SLOPE.limit("widest"):
         return Reading.INCONCLUSIVE
-    if value >= CRITICAL_FROM and low > MIDDLE:
+    if value >= PROBE_SLOPE.limit("critical") and low > PROBE_SLOPE.limit("middle"):
         return Reading.CRITICAL
-    if value <= HIDDEN_TO and high < MIDDLE:
+    if value <= PROBE_SLOPE.limit("hidden") and high < PROBE_SLOPE.limit("middle"):
         return Reading.HIDDEN
     return Reading.PARTLY if low > 0 and high < 1 else Reading.INCONCLUSIVE
 
 
 def more_steps(half: float, n_probed: int) -> int:
     """Probed steps more, to the next 50, after which an interval of that half-width is narrow enough to be read."""
-    wanted = SETTLED if half > SETTLED else half / 2
+    settled = PROBE_SLOPE.limit("settled")
+    wanted = settled if half > settled else half / 2
     return math.ceil(n_probed * ((half / wanted) ** 2 - 1) / 50) * 50
 
 

@@ -39,5 +39,6 @@ def _around(report: ProbeReport, width: int) -> Block:
         ("probed by", words.setting(report)),
         *(("caveat", note) for note in report.notes),
         ("command", report.command),
+        ("more", "profkit explain probe.slope   -f json   -o probe.json, for profkit triage TRACE --probe probe.json"),
     )
     return [line for name, text in parts if text for line in layout.wrapped(layout.label(name), clean(text), width)]

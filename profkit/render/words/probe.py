@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profkit.findings.probe import PROBE_SLOPE
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
 from profkit.units import format_change, format_count, format_fraction, format_ns
 
@@ -25,8 +26,6 @@ _READINGS: Final = {
     Reading.HIDDEN: "hidden",
     Reading.INCONCLUSIVE: "inconclusive",
 }
-_TOTAL_NEAR: Final = 0.2
-"""How far the sum may be from 1 to be called about 1 (chosen: as far as a slope's own reading)."""
 
 _MOST_STEPS: Final = 10_000
 _TOO_WIDE: Final = 0.5
@@ -126,7 +125,7 @@ def total(report: ProbeReport) -> str:
     said = f"slope x time over all places is {number(report.total)} of the step ({interval(report.total_interval)})"
     if (high - low) / 2 > _TOO_WIDE:
         return f"{said}; too wide to check anything"
-    if low <= 1 <= high or abs(report.total - 1) <= _TOTAL_NEAR:
+    if low <= 1 <= high or abs(report.total - 1) <= PROBE_SLOPE.limit("total"):
         return f"{said}; 1 is expected"
     if high < 1:
         return f"{said}; below 1, so something that was not probed is on the critical path too"
