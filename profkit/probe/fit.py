@@ -170,7 +170,7 @@ def _drift(n_steps: int) -> Floats:
     """A constant and slow cosines over the run, shape (n_steps, waves + 1)."""
     n_waves = min(n_steps // _STEPS_PER_WAVE, _MOST_WAVES)
     time = (np.arange(n_steps) + 0.5) / n_steps
-    return np.cos(np.pi * np.outer(time, np.arange(n_waves + 1)))
+    return np.asarray(np.cos(np.pi * np.outer(time, np.arange(n_waves + 1))))
 
 
 def _cut(duration: Floats, most_dose: float) -> Floats:

@@ -45,7 +45,7 @@ def begin(options: Options) -> Any:
     except OSError as error:
         controller.fail(error)
         return controller
-    sys.modules[_STATE] = controller  # type: ignore[assignment]
+    sys.modules[_STATE] = controller
     atexit.register(controller.finish)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: current() is controller and controller.after_fork())
