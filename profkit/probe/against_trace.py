@@ -91,7 +91,8 @@ def _measured(finding: Finding, probe: ProbeReport) -> Finding:
     worth = [round(_share(end) * finding.recoverable_ns) for end in (slope.slope, *slope.interval)]
     said = (
         f"probe: {slope.place} {_SAYS[slope.reading]}, {_numbers(slope)}; slope x cost is {format_ns(worth[0])}"
-        f" per step ({format_ns(worth[1])} to {format_ns(worth[2])}), where the trace says {format_ns(finding.recoverable_ns)}"
+        f" per step ({format_ns(worth[1])} to {format_ns(worth[2])}),"
+        f" where the trace says {format_ns(finding.recoverable_ns)}"
     )
     evidence = Evidence(statement=said, metric="probe_slope", value=slope.slope, unit="ns/ns")
     return replace(finding, recoverable_ns=worth[2], evidence=(*finding.evidence, evidence))

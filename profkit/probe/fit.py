@@ -170,10 +170,10 @@ def _drift(n_steps: int) -> Floats:
     """A constant and slow cosines over the run, shape (n_steps, waves + 1)."""
     n_waves = min(n_steps // _STEPS_PER_WAVE, _MOST_WAVES)
     time = (np.arange(n_steps) + 0.5) / n_steps
-    return np.asarray(np.cos(np.pi * np.outer(time, np.arange(n_waves + 1))))
+    return np.cos(np.pi * np.outer(time, np.arange(n_waves + 1)))
 
 
 def _cut(duration: Floats, most_dose: float) -> Floats:
     """Durations, with rare ones brought down to what no delay reaches."""
     middle, high = np.quantile(duration, [0.5, _RARE])
-    return np.minimum(duration, high + _FAR * (high - middle) + most_dose)
+    return np.asarray(np.minimum(duration, high + _FAR * (high - middle) + most_dose))

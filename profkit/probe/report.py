@@ -151,12 +151,11 @@ def _estimated(
     terms = {place: Terms(dose=run.doses[place], n_lags=_n_lags(place, run)) for place in places}
     times_ns = {place: _time_ns(place, run) for place in places}
     is_free = ~run.steps.is_odd & (np.sum(list(run.doses.values()), axis=0) == 0)
-    shares = [(times_ns[place] or 0.0) / float(run.steps.duration[is_free].mean()) for place in places]
-    if run.n_workers and "forward" in places:  # to receive a batch is the host's work, to wait for it is not
-        column = np.median([np.median(record.column(1)) for record in run.ranks])
-        shares[places.index("forward")] += float(column) / float(run.steps.duration[is_free].mean())
+    free_ns = float(run.steps.duration[is_free].mean())
+    shares = [(times_ns[place] or 0.0) / free_ns for place in places]
+    receiving = [(place == "forward") * _receive_ns(run) / free_ns for place in places]
     of_host = [(place in AFTER_FETCH) / len(AFTER_FETCH) for place in places]
-    weights = np.vstack([np.eye(len(places)), shares, of_host])
+    weights = np.vstack([np.eye(len(places)), shares, np.add(shares, receiving), of_host])
     try:
         found = fitted(run.steps, list(terms.values()), weights, seed=seed)
     except ValueError as error:
@@ -170,7 +169,13 @@ def _estimated(
     if all(place in places for place in AFTER_FETCH):
         known = [time_ns for place in AFTER_FETCH if (time_ns := times_ns[place]) is not None]
         host = _slope("host", pairs[-1], run, sum(known) if len(known) == len(AFTER_FETCH) else None, None)
-    return slopes, host, pairs[-2]
+    is_waited_for = any(one.place == "input" and one.slope > PROBE_SLOPE.limit("middle") for one in slopes)
+    return slopes, host, pairs[-3 if is_waited_for else -2]
+
+
+def _receive_ns(run: _Run) -> float:
+    """What the host takes in a step to receive a batch from a worker, if it need not wait for it; 0 without workers."""
+    return float(np.median([np.median(record.column(1)) for record in run.ranks])) if run.n_workers else 0.0
 
 
 def _n_lags(place: str, run: _Run) -> int:
