@@ -6,7 +6,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from profkit.allocator import collector_paused
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.output import FormatChoice, Showing, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
-from profkit.errors import UsageError, blamed
+from profkit.errors import ProfkitError, UsageError, blamed
 from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
     "--probe",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What profkit probe -o FILE.json measured of the same job: findings get measured ceilings.",
+    help="What profkit probe -o FILE.json measured of the same job; else probe.json in the folder of traces.",
 )
 @click.option("--lenient", is_flag=True, help="Analyse the intact part of a damaged file; the report says so.")
 @click.option("-j", "--jobs", type=click.IntRange(min=0), default=0, help="Worker processes; 0 chooses by size.")
@@ -123,7 +123,7 @@ def command(
     room = _room(sources) if format_name == "html" else 0
     options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
-    measured = _probe_in(probe)
+    measured = _probe_in(probe, paths)
     report = _report(sources, options, jobs, keeping)
     if measured is not None:
         from profkit.probe.against_trace import with_probe
@@ -134,13 +134,22 @@ def command(
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
 
 
-def _probe_in(path: Path | None) -> ProbeReport | None:
-    """The probe to set beside the trace: read first, so that a wrong file is told before the traces are read."""
-    if path is None:
+def _probe_in(given: Path | None, paths: Sequence[str]) -> ProbeReport | None:
+    """The probe to set beside the trace: the one given, else `probe.json` in a folder of traces, where that is one.
+
+    It is read first, so that a wrong file is told before the traces are read.
+    """
+    beside = [Path(path) / "probe.json" for path in paths if os.path.isdir(path)]  # noqa: PTH112 - as above
+    if given is None and not any(os.path.isfile(path) for path in beside):  # noqa: PTH113 - as above
         return None
     from profkit.probe.against_trace import read_probe
 
-    return read_probe(path)
+    if given is not None:
+        return read_probe(given)
+    for path in beside:
+        with suppress(ProfkitError):
+            return read_probe(path)
+    return None
 
 
 def _room(given: Sources) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Final
 
 import msgspec
@@ -12,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.capture.inside.probe.plan import BEFORE
+from profkit.compare.stats.distributions import t_quantile
 from profkit.errors import UnsupportedTraceError
 from profkit.findings.probe import PROBE_SLOPE
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
-from profkit.probe.fit import Floats, Steps, Terms, fitted
+from profkit.probe.fit import LEVEL, Floats, Steps, Terms, fitted
 from profkit.probe.record import HOST, Fetches, Record, fetches_of, ranks_of, records_in
 
 LEAST_PROBED: Final = 40
@@ -221,7 +223,9 @@ def _slope(
         worth_interval_ns=None if worth_ns is None else (worth_ns[1], worth_ns[2]),
         slack_ns=None if slack is None else slack[0],
         slack_least_ns=None if slack is None else slack[1],
-        more_steps=more_steps(estimate[1], int(run.steps.is_probed.sum())) if reading is Reading.INCONCLUSIVE else None,
+        more_steps=more_steps(estimate[1], int(run.steps.is_probed.sum()), int(np.count_nonzero(dose)))
+        if reading is Reading.INCONCLUSIVE
+        else None,
     )
 
 
@@ -237,8 +241,12 @@ def read(value: float, interval: tuple[float, float]) -> Reading:
     return Reading.PARTLY if low > 0 and high < 1 else Reading.INCONCLUSIVE
 
 
-def more_steps(half: float, n_probed: int) -> int:
-    """Probed steps more, to the next 50, after which an interval of that half-width is narrow enough to be read."""
+def more_steps(half: float, n_probed: int, n_treated: int) -> int:
+    """Probed steps more, to the next 50, after which an interval of that half-width is narrow enough to be read.
+
+    With more treated steps Student's t comes closer to the normal distribution, too.
+    """
+    half *= NormalDist().inv_cdf(0.5 + LEVEL / 2) / t_quantile(0.5 + LEVEL / 2, max(n_treated - 1, 2))
     settled = PROBE_SLOPE.limit("settled")
     wanted = settled if half > settled else half / 2
     return math.ceil(n_probed * ((half / wanted) ** 2 - 1) / 50) * 50

@@ -22,7 +22,7 @@ def slope(value: float, half: float, *, time_ns: int | None = 30_000_000) -> Slo
         worth_interval_ns=None if time_ns is None else (0, time_ns),
         slack_ns=5_000_000 if reading is Reading.HIDDEN else 0,
         slack_least_ns=4_000_000 if reading is Reading.HIDDEN else 0,
-        more_steps=more_steps(half, 400) if reading is Reading.INCONCLUSIVE else None,
+        more_steps=more_steps(half, 400, 16) if reading is Reading.INCONCLUSIVE else None,
     )
 
 

@@ -1,6 +1,7 @@
 """A probe beside a trace: measured ceilings, an overturned verdict, and silence where it cannot tell."""
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -85,6 +86,18 @@ def test_triage_reads_what_probe_wrote(report, tmp_path):
     assert read_probe(path) == probe_of(report, input=slope(0.02, 0.1))
     done = CliRunner().invoke(group, ["triage", str(TRACE), "--probe", str(path), "-f", "json"], standalone_mode=False)
     assert json.loads(done.stdout)["verdict"]["bottleneck"] == "inconclusive"
+
+
+def test_a_probe_in_the_folder_of_the_traces_is_found(report, tmp_path):
+    shutil.copy(TRACE, tmp_path)
+    place = tmp_path / "probe.json"
+    for text, bottleneck in (
+        (render(probe_of(report, input=slope(0.02, 0.1))), "inconclusive"),
+        ('{"schema": "of somebody else"}', "data-bound"),
+    ):
+        place.write_text(text)
+        done = CliRunner().invoke(group, ["triage", str(tmp_path), "-f", "json"], standalone_mode=False)
+        assert json.loads(done.stdout)["verdict"]["bottleneck"] == bottleneck
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": "profkit.triage/1"}', '{"schema": "profkit.probe/1"}'])

@@ -92,6 +92,7 @@ def test_readings(value, half, reading):
 
 
 def test_more_steps_narrow_an_interval_to_what_can_be_read():
-    assert more_steps(0.8, 400) == 1200
-    assert more_steps(0.4, 400) == 1200
-    assert more_steps(0.41, 400) == 50
+    assert more_steps(0.8, 400, 100_000) == 1200
+    assert more_steps(0.3, 400, 100_000) == 1200
+    assert more_steps(0.41, 400, 100_000) == 50
+    assert more_steps(2.0, 60, 3) < more_steps(2.0, 60, 100)
