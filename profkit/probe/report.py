@@ -121,7 +121,7 @@ def _told(run: _Run, command: str) -> ProbeReport:
     slopes, host, total = _estimated(run, places, plan.seed)
     duration, is_probed = run.steps.duration, run.steps.is_probed
     after = duration[np.arange(len(duration)) >= BEFORE + plan.n_steps]
-    has_total = not run.uses_cuda and all(place in places for place in run.doses if place in HOST)
+    has_total = not run.uses_cuda and not _unprobed(run, places)
     return ProbeReport(
         command=command,
         step_source=run.ranks[0].step_source,
@@ -280,11 +280,21 @@ def _share(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
+def _unprobed(run: _Run, places: Sequence[str]) -> list[str]:
+    """The host's parts that these steps have, and that have no slope."""
+    fetches = any(record.column(5).any() for record in run.ranks)
+    parts = [place for place in HOST if fetches or place != "input"]
+    return [place for place in parts if place not in places and _time_ns(place, run) != 0]
+
+
 def _notes(run: _Run, places: Sequence[str]) -> list[str]:
     notes = []
     missed = [place for place in run.doses if place not in places]
     if missed:
         notes.append(f"no step came by {', '.join(missed)} where a delay was due")
+    unprobed = [place for place in _unprobed(run, places) if place not in missed]
+    if unprobed and not run.uses_cuda:
+        notes.append(f"there is no sum: {', '.join(unprobed)} was not probed")
     if run.steps.is_odd.any():
         n_odd = int(run.steps.is_odd.sum())
         notes.append(f"{n_odd} step{'s' * (n_odd != 1)} with another loop inside (a validation?) left out")

@@ -6,6 +6,9 @@ torch = pytest.importorskip("torch")
 
 from profkit.capture.inside.probe import device  # noqa: E402
 from profkit.capture.inside.probe.device import CollectiveWatch, Spinner  # noqa: E402
+from profkit.capture.inside.probe.plan import Plan  # noqa: E402
+from profkit.capture.inside.probe.prober import Prober  # noqa: E402
+from profkit.capture.options import Options  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -88,3 +91,34 @@ def test_only_collectives_on_a_stream_of_their_own_are_told(monkeypatch):
     assert called == [1, 1]
     watch.end()
     assert torch.distributed.all_gather_into_tensor is original
+
+
+class Spun:
+    """A spinner that notes what it is asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def spin(self, delay_ns):
+        self.asked.append(delay_ns)
+        return delay_ns
+
+
+def test_each_device_place_is_delayed_where_it_is(tmp_path):
+    plan = Plan(places=("device", "copy", "comm"), doses_ns=(5, 9), n_steps=40, seed=0, cost=0.05, step_ns=100)
+    prober = Prober(Options(folder=str(tmp_path), probe={"places": []}))
+    prober._plan, prober.stage, prober._spinner = plan, "probe", Spun()
+    comes_by = {
+        "device": lambda: prober.phase_ended("data_loader"),
+        "copy": lambda: prober.phase_began("h2d"),
+        "comm": prober._collective_begins,
+    }
+    for place, come_by in comes_by.items():
+        prober._due, prober._spinner.asked = (place, 1), []
+        for other in comes_by.keys() - {place}:
+            comes_by[other]()
+        assert not prober._spinner.asked, place
+        come_by()
+        come_by()
+        assert prober._spinner.asked == [9], "once in a step"
+        assert prober._delayed_ns == 9
