@@ -20,6 +20,7 @@ from profkit.findings import (
     memory,
     patterns,
     pipeline,
+    probe,
     roof,
     stragglers,
     tokens,
@@ -42,6 +43,7 @@ _FAMILIES: Final = (
     tokens,
     pipeline,
     crosscheck,
+    probe,
     comparison,
 )
 KINDS: Final[dict[str, FindingKind]] = {
