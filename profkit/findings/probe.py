@@ -17,7 +17,9 @@ PROBE_SLOPE: Final = FindingKind(
         "middle": Threshold(
             0.5, "and the whole interval on the same side of {}", "chosen: half-way between the two answers", ""
         ),
-        "widest": Threshold(1.0, "inconclusive if the interval is wider than {}", "it can hold 0 and 1 then", ""),
+        "beyond": Threshold(
+            1.0, "inconclusive if the interval reaches {} below 0 or above 1", "chosen: no delay shows twice", ""
+        ),
         "settled": Threshold(
             0.4, "a half-width of {} is taken for settled where more steps are counted", "chosen, below half of 1", ""
         ),

@@ -111,7 +111,8 @@ def _limited(verdict: Verdict, slope: Slope) -> Verdict:
 
 def _overturned(verdict: Verdict, slope: Slope, probe: ProbeReport) -> Verdict:
     """No verdict: the experiment shows that what the trace blames does not lengthen the step."""
-    critical = [one.place for one in probe.slopes if one.reading is Reading.CRITICAL]
+    known = [*probe.slopes, *([probe.host] if probe.host is not None else [])]
+    critical = [one.place for one in known if one.reading is Reading.CRITICAL]
     instead = f"; on the critical path: {', '.join(critical)}" if critical else ""
     return replace(
         verdict,

@@ -232,7 +232,8 @@ def _slope(
 def read(value: float, interval: tuple[float, float]) -> Reading:
     """What a slope with its 95 % interval says."""
     low, high = interval
-    if high - low > PROBE_SLOPE.limit("widest"):
+    beyond = PROBE_SLOPE.limit("beyond")
+    if low <= -beyond or high >= 1 + beyond:
         return Reading.INCONCLUSIVE
     if value >= PROBE_SLOPE.limit("critical") and low > PROBE_SLOPE.limit("middle"):
         return Reading.CRITICAL

@@ -11,7 +11,7 @@ def render(report: ProbeReport, *, width: int | None = None, color: bool | None 
     """The slopes as GitHub-flavoured markdown."""
     lines = [" | ".join(map(escaped, cells)) for cells in (words.HEADERS, *map(words.row, words.rows_of(report)))]
     rule = "|".join("---" if is_text else "---:" for is_text in words.IS_TEXT)
-    said = [*map(words.sentence, report.slopes), words.total(report), words.cost(report), words.untouched(report)]
+    said = [*map(words.sentence, words.told(report)), words.total(report), words.cost(report), words.untouched(report)]
     paragraphs = [
         "## profkit: probed",
         f"**{escaped(words.headline(report))}**",

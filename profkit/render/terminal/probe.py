@@ -18,13 +18,13 @@ def render(report: ProbeReport, *, width: int | None = None, color: bool | None 
     """The slopes as text of at most `width` columns (the terminal's by default)."""
     columns = columns_of(width)
     prose = min(columns, PROSE_WIDTH)
-    is_open = not any(slope.reading is Reading.CRITICAL for slope in report.slopes)
+    is_open = not any(slope.reading is Reading.CRITICAL for slope in words.told(report))
     head: Block = [((MARGIN, ""), (" PROBED ", "open" if is_open else "bad"))]
     head += layout.wrapped(MARGIN, clean(words.headline(report)), prose, style="strong")
     rows = [words.row(slope) for slope in words.rows_of(report)]
     said = [
         line
-        for slope in report.slopes
+        for slope in words.told(report)
         for line in layout.wrapped(f"   {_MARKS[slope.reading]} ", clean(words.sentence(slope)), prose)
     ]
     table = layout.table(words.HEADERS, rows, words.IS_TEXT, columns)

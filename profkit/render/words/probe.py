@@ -15,11 +15,12 @@ _NAMES: Final = {
     "forward": "the host before backward",
     "backward": "the host from backward to the optimizer",
     "optimizer": "the host from the optimizer's step on",
-    "host": "the host's work after the fetch, all parts alike",
+    "host": "its work after the fetch",
     "device": "the device's work",
     "copy": "copies to the device",
     "comm": "collectives",
 }
+_OF_HOST: Final = ("forward", "backward", "optimizer")
 _READINGS: Final = {
     Reading.CRITICAL: "critical path",
     Reading.PARTLY: "partly",
@@ -67,6 +68,16 @@ def rows_of(report: ProbeReport) -> list[Slope]:
     return [*report.slopes, *([report.host] if report.host is not None else [])]
 
 
+def told(report: ProbeReport) -> list[Slope]:
+    """The places that have a sentence: for the host one, and for a part of it where that part reads otherwise."""
+    host = report.host
+    if host is None or host.reading is Reading.INCONCLUSIVE:
+        return list(report.slopes)
+    alike = (host.reading, Reading.INCONCLUSIVE)
+    kept = [slope for slope in report.slopes if slope.place not in _OF_HOST or slope.reading not in alike]
+    return [*kept, host]
+
+
 def sentence(slope: Slope) -> str:
     """What a slope says of its place."""
     place = f"{slope.place} ({name(slope)})"
@@ -103,16 +114,16 @@ def _slack(slope: Slope) -> str:
 
 def headline(report: ProbeReport) -> str:
     """The answer: the places of the critical path, the one with most time first."""
-    found = [slope for slope in report.slopes if slope.reading is Reading.CRITICAL]
+    found = [slope for slope in told(report) if slope.reading is Reading.CRITICAL]
     found.sort(key=lambda slope: -(slope.worth_ns or 0))
     if found:
         names = ", ".join(slope.place for slope in found)
         worth = [f"{slope.place} {format_ns(slope.worth_ns)}" for slope in found if slope.worth_ns]
         said = f"; per step they are worth at most: {', '.join(worth)}" if worth else ""
         return f"on the critical path: {names}{said}"
-    if any(slope.reading is Reading.PARTLY for slope in report.slopes):
+    if any(slope.reading is Reading.PARTLY for slope in told(report)):
         return "no place is on the critical path alone; some are partly"
-    if all(slope.reading is Reading.HIDDEN for slope in report.slopes):
+    if all(slope.reading is Reading.HIDDEN for slope in told(report)):
         return "every probed place is hidden: something that was not probed limits the step"
     return "inconclusive: no place is shown to be on the critical path"
 
