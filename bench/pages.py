@@ -31,6 +31,21 @@ FLAGS: Final = (
 READY: Final = "document.documentElement.dataset.state || ''"
 _PAN_S: Final = 4
 _TRACED: Final = ("devtools.timeline", "disabled-by-default-devtools.timeline.frame", "cc,benchmark")
+_PAN: Final = """([most]) => new Promise((done) => {
+  const stage = document.querySelector("#timeline [aria-label^='Timeline']");
+  const between = [], began = performance.now();
+  let last = began, code = "KeyD";
+  const frame = (now) => {
+    between.push(now - last);
+    last = now;
+    if (now - began > most) return done(between);
+    if (Math.floor((now - began) / 1000) % 2) code = "KeyA"; else code = "KeyD";
+    stage.dispatchEvent(new KeyboardEvent("keydown", { code, key: code === "KeyA" ? "a" : "d", bubbles: true }));
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+})"""
+"""Pans by a key's press in every frame, to and fro; the times between frames, ms."""
 _PAGES: Final = {
     "data": ("triage", ("data_cpu.pt.trace.json.gz",)),
     "ranks": ("triage", ("ddp_straggler_ws4",)),
@@ -99,38 +114,25 @@ def frames(_: argparse.Namespace) -> None:
         opened(shown, page)
         stage = shown.locator("#timeline [aria-label^='Timeline']")
         stage.scroll_into_view_if_needed()
-        box = stage.bounding_box()
-        y, left, right = box["y"] + 100, box["x"] + 250, box["x"] + box["width"] - 50
-        for zoom in ("whole window", "an eighth of it"):
+        for zoom, n_wheels in (("half of it", 2), ("an eighth", 6), ("a hundredth", 14)):
+            stage.click()
+            shown.keyboard.press("0")
+            for _ in range(n_wheels):
+                shown.keyboard.press("+")
+            shown.wait_for_timeout(300)
             trace = Path(folder) / "trace.json"
-            chromium.start_tracing(
-                page=shown,
-                path=trace,
-                categories=list(_TRACED),
-            )
-            shown.mouse.move(right, y)
-            shown.mouse.down()
-            for step in range(60 * _PAN_S):
-                along = step % 120 / 120
-                shown.mouse.move(right + (left - right) * (along if step // 120 % 2 == 0 else 1 - along), y)
-                shown.wait_for_timeout(1000 / 60)
-            shown.mouse.up()
+            chromium.start_tracing(page=shown, path=trace, categories=list(_TRACED))
+            own = shown.evaluate(_PAN, [1000 * _PAN_S])
             chromium.stop_tracing()
-            times = sorted(
-                told["ts"] for told in json.loads(trace.read_text())["traceEvents"] if told["name"] == "DrawFrame"
-            )
+            events = json.loads(trace.read_text())["traceEvents"]
+            times = sorted(told["ts"] for told in events if told["name"] == "DrawFrame")
             between = [(after - before) / 1000 for before, after in pairwise(times)]
             if between:
                 worst = statistics.quantiles(between, n=20)[-1]
                 print(
-                    f"{zoom}: {len(times)} frames, {statistics.median(between):.1f} ms between two (median), "
-                    f"{worst:.1f} (p95)"
+                    f"{zoom} in view: {len(times)} frames, {statistics.median(between):.1f} ms between two (median), "
+                    f"{worst:.1f} (p95); between two calls of the script {statistics.median(own):.1f} ms"
                 )
-            shown.keyboard.press("0")
-            for _ in range(3):
-                stage.hover()
-                shown.mouse.wheel(0, -300)
-            shown.wait_for_timeout(300)
 
 
 def cost(given: argparse.Namespace) -> None:

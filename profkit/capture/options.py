@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 VARIABLE: Final = "PROFKIT_CAPTURE"
@@ -49,6 +49,7 @@ class Options:
     `finishes` is true where no runner waits for the process: it then compresses its own trace, and `tells` how it went.
     `overwrite` is true where traces may replace files of their names that no capture wrote.
     `tool` is "nsys" or "ncu" where that records instead of torch.profiler.
+    `probe` is what delays are asked for where nothing is recorded: `n_steps`, `seed`, `cost` (a share), `places`.
     """
 
     folder: str
@@ -69,6 +70,7 @@ class Options:
     overwrite: bool = False
     tool: str = ""
     stack_steps: int = DEFAULT_STACK_STEPS
+    probe: Mapping[str, Any] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The value of the environment variable."""
@@ -82,7 +84,7 @@ class Options:
 def from_text(text: str) -> Options:
     """The options that `to_text` wrote; keys of a newer profkit are ignored."""
     given: Mapping[str, Any] = json.loads(text)
-    known = {field.name for field in fields(Options)}
+    known = {one.name for one in fields(Options)}
     return Options(**{key: value for key, value in given.items() if key in known})
 
 

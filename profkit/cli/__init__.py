@@ -28,6 +28,7 @@ COMMANDS: Final = (
     "export",
     "open",
     "bench",
+    "probe",
     "compare",
     "scaling",
     "nsys",

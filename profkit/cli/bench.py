@@ -68,7 +68,7 @@ _COLUMNS: Final = ("block", "order", "arm")
 @margin_option
 @click.option("--stop-early", is_flag=True, help="Stop early when the answer is clear; the error rate stays the same.")
 @click.option("--aa", "is_same", is_flag=True, help="Run one command against itself: this machine's noise floor.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar=COUNT, help="Seed of the order of runs.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar=COUNT, help="Draw the order from this seed.")
 @output_option("the table of runs", default=_DEFAULT_TABLE)
 @overwrite_option
 @verbose_option(exposed=False)

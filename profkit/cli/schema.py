@@ -12,7 +12,9 @@ from profkit.cli.shared.options import common_options
 
 @click.command("schema", cls=Command, short_help="The JSON Schema of a report.")
 @click.argument(
-    "name", type=click.Choice(["triage", "where", "compare", "compare_kernels", "scaling", "kernels"]), default="triage"
+    "name",
+    type=click.Choice(["triage", "where", "compare", "compare_kernels", "scaling", "kernels", "probe"]),
+    default="triage",
 )
 @common_options
 def command(name: str) -> None:

@@ -6,7 +6,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,12 @@ from profkit.cli.shared.options import (
 )
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
-from profkit.errors import UsageError, blamed
+from profkit.errors import ProfkitError, UsageError, blamed
 from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
     from profkit.crosscheck.sources import Sources
+    from profkit.model.documents.probe import ProbeReport
     from profkit.model.documents.report import Report
     from profkit.ranks.reduce.options import Options
 
@@ -73,6 +74,12 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
     help="Read in so many processes.",
 )
 @click.option(
+    "--probe",
+    type=click.Path(path_type=Path),
+    metavar=PLACE,
+    help="Use what profkit probe -o FILE.json measured of the same job; else probe.json in the folder of traces.",
+)
+@click.option(
     "--cache",
     cls=Option,
     type=click.Path(file_okay=False, path_type=Path),
@@ -100,6 +107,7 @@ def command(
     step_text: str | None,
     command: str | None,
     fail_on: str | None,
+    probe: Path | None,
     lenient: bool,
     jobs: int,
     cache: Path | None,
@@ -129,6 +137,7 @@ def command(
       profkit triage report.sqlite                         an nsys export: one rank per process
       profkit triage trace.json.gz report.sqlite           does nsys confirm what torch.profiler says?
       profkit triage trace.json.gz kernels.ncu-rep         what limits the kernels that the step goes to
+      profkit triage trace.json.gz --probe probe.json      ceilings as profkit probe measured them
       profkit triage trace.json.gz --fail-on high          a gate for CI: exit code 1
       ssh node cat trace.json.gz | profkit triage -
     """
@@ -147,10 +156,33 @@ def command(
     room = _room(sources) if format_name == "html" else 0
     options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
+    measured = _probe_in(probe, paths)
     report = _report(sources, options, jobs, keeping)
+    if measured is not None:
+        from profkit.probe.against_trace import with_probe
+
+        report = with_probe(report, measured)
     how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("triage", report, how, source=report.verdict.source)
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+
+
+def _probe_in(given: Path | None, paths: Sequence[str]) -> ProbeReport | None:
+    """The probe to set beside the trace: the one given, else `probe.json` in a folder of traces, where that is one.
+
+    It is read first, so that a wrong file is told before the traces are read.
+    """
+    beside = [Path(path) / "probe.json" for path in paths if os.path.isdir(path)]  # noqa: PTH112 - as above
+    if given is None and not any(os.path.isfile(path) for path in beside):  # noqa: PTH113 - as above
+        return None
+    from profkit.probe.against_trace import read_probe
+
+    if given is not None:
+        return read_probe(given)
+    for path in beside:
+        with suppress(ProfkitError):
+            return read_probe(path)
+    return None
 
 
 def _room(given: Sources) -> int:

@@ -19,6 +19,7 @@ from profkit.findings import (
     kernels,
     memory,
     patterns,
+    probe,
     roof,
 )
 from profkit.findings.kind import FindingKind
@@ -40,6 +41,7 @@ _FAMILIES: Final = (
     tokens,
     pipeline,
     crosscheck,
+    probe,
     comparison,
 )
 KINDS: Final[dict[str, FindingKind]] = {

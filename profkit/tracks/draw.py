@@ -22,8 +22,9 @@ def tracks_of(analysed: Analysed, *, room: int = ROOM) -> Tracks:
     facts, trace = analysed.facts, analysed.facts.trace
     names = Names(trace)
     rows = in_room(rows_of(facts, names), room)
-    work, n_work = work_of(facts, names)
-    peak_flops, peak_bytes = _peaks(analysed.results.get("roof"))
+    distance: Distance | None = analysed.results.get("roof")
+    work, n_work = work_of(facts, names, None if distance is None else distance.operators)
+    peak_flops, peak_bytes = _peaks(distance)
     return Tracks(
         source=trace.meta.source,
         rank=analysed.rank.rank,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.documents.tracks import WorkRow
 from profkit.model.trace import Kind, Trace
-from profkit.roof.counted import Counted, counted
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
 from profkit.tracks.names import Names
+
+if TYPE_CHECKING:
+    from profkit.roof.counted import Counted
 
 MOST: Final = 800
 """Chosen: rows of a kind beyond which a table is not read; the rest has next to no time."""
@@ -37,9 +39,11 @@ class _Columns(msgspec.Struct, frozen=True, kw_only=True):
     n_bytes: NDArray[np.float64]
 
 
-def work_of(facts: Facts, names: Names) -> tuple[tuple[WorkRow, ...], int]:
-    """The rows with most time of each kind, the longest first, and how many there are in all."""
-    known = counted(facts.trace)
+def work_of(facts: Facts, names: Names, known: Counted | None) -> tuple[tuple[WorkRow, ...], int]:
+    """The rows with most time of each kind, the longest first, and how many there are in all.
+
+    `known`: the operators whose FLOPs and bytes are known; None where none are.
+    """
     columns = [*_of_device(facts, known), _of_host(facts, known)]
     shown, n_all = [], 0
     for one in columns:
@@ -49,7 +53,7 @@ def work_of(facts: Facts, names: Names) -> tuple[tuple[WorkRow, ...], int]:
     return tuple(sorted(shown, key=lambda row: -row.self_ns)), n_all
 
 
-def _of_device(facts: Facts, known: Counted) -> list[_Columns]:
+def _of_device(facts: Facts, known: Counted | None) -> list[_Columns]:
     main, gpu = facts.main_device, facts.trace.gpu
     if main is None:
         return []
@@ -81,7 +85,7 @@ def _moved(n_bytes: I64) -> NDArray[np.float64]:
     return np.where(n_bytes >= 0, n_bytes, np.nan).astype(np.float64)
 
 
-def _of_host(facts: Facts, known: Counted) -> _Columns:
+def _of_host(facts: Facts, known: Counted | None) -> _Columns:
     """The operators of the threads that train, or that launch."""
     trace, ops = facts.trace, facts.trace.ops
     low, high = trace.window_ns
@@ -103,10 +107,10 @@ def _of_host(facts: Facts, known: Counted) -> _Columns:
     )
 
 
-def _counts(known: Counted, op: I64, own_ns: I64) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _counts(known: Counted | None, op: I64, own_ns: I64) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """FLOPs and bytes of each row: those of the operator that counts, at the longest of the rows it has."""
     found = np.full(op.size, np.nan), np.full(op.size, np.nan)
-    if not known.works or op.size == 0:
+    if known is None or op.size == 0:
         return found
     owner = known.owner(op)
     order = np.lexsort((-own_ns, owner))

@@ -20,6 +20,7 @@ from profkit.model.kernel import KernelProfile
 from tests.compare.drawn import K, N, compared, job
 from tests.compare.test_bench import found, made_up
 from tests.compare.test_scaling import study
+from tests.probe.drawn import probed, slope
 from tests.render.reports import ALL
 
 EVIL: Final = "kernel\x1b[31m|<b>`x`</b>\n# title"
@@ -66,6 +67,16 @@ def _scaling(folder: Path) -> Any:
     return scale([read_table(study(folder))])
 
 
+def _probe(folder: Path) -> Any:
+    slopes = {
+        "input": slope(0.0, 0.2),
+        "forward": slope(1.0, 0.2),
+        "backward": slope(0.5, 0.2),
+        "rank3": slope(0.4, 0.7),
+    }
+    return replace(probed(**slopes), command=EVIL, notes=(EVIL,), step_source=EVIL, host=slope(0.9, 0.1))
+
+
 def _bench(folder: Path) -> Any:
     return found(made_up(effect=0.05), Design(n_blocks=8))
 
@@ -78,5 +89,6 @@ DOCUMENTS: Final[dict[tuple[str, str], Callable[[Path], Any]]] = {
     ("where", "a finding and a kernel"): _where,
     ("scaling", "a study"): _scaling,
     ("bench", "slower"): _bench,
+    ("probe", "all readings"): _probe,
 }
 """Kind and name of a document to what makes it in a folder of its own."""

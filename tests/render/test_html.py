@@ -440,3 +440,20 @@ def test_the_wheel_has_templates_and_constant_files() -> None:
     assert told["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["profkit"]}
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     assert not {"*.html", "*.js", "*.css", "static/", "*.j2"} & set(ignored)
+
+
+def test_slopes_stand_where_their_numbers_are() -> None:
+    from profkit.render.html.parts.slopes import slopes
+    from tests.probe.drawn import probed, slope
+
+    report = probed(input=slope(0.0, 0.2), forward=slope(1.0, 0.2), rank3=slope(0.4, 9.0))
+    picture = slopes(report.slopes)
+    assert picture is not None
+    ticks = {said: float(at) for at, said in picture.ticks}
+    hidden, critical, wide = picture.marks
+    assert (float(hidden.x), float(critical.x)) == (ticks["0"], ticks["1"])
+    assert float(hidden.low) < ticks["0"] < float(hidden.high) < ticks["0.5"]
+    assert float(wide.low) == picture.left
+    assert float(wide.high) <= picture.width
+    page = page_of("probe", report)
+    assert "each 1 ms saved there shortens the step by about 1.00 ms" in page.text

@@ -86,11 +86,16 @@ def roof_of(trace):
     return analyse(trace).results.get("roof")
 
 
+def without_rows(uses):
+    """The uses without the rows of their operators, which are arrays."""
+    return [replace(use, rows=None, row_ns=None) for use in uses]
+
+
 def test_timed_products_have_the_rates_that_shapes_of_their_own_would_give():
     own, carried = roof_of(trace_of(timed(rows=SIZE), **A100)), roof_of(pair(timed(), later(SIZE, SIZE)))
     assert carried.flops() == own.flops() == 8 * FLOPS
     assert carried.mfu == own.mfu == pytest.approx(8 * FLOPS / (8e-3 * 312e12))
-    assert carried.uses == own.uses
+    assert without_rows(carried.uses) == without_rows(own.uses)
 
 
 def test_the_report_says_whose_shapes_they_are():

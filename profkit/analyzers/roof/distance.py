@@ -11,6 +11,7 @@ from profkit.analyzers.base import Scope
 from profkit.analyzers.roof.uses import Family, Use, families
 from profkit.findings.roof import ABOVE_ROOF
 from profkit.model.names import Precision
+from profkit.roof.counted import Counted
 from profkit.roof.peaks import Peak
 from profkit.timeline.launch_order import Typical
 
@@ -32,6 +33,8 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The longest first."""
     work_ns: int
     """Of all kernels that compute, each by itself; on a CPU the window's compute."""
+    operators: Counted
+    """The operators that count, and the work of each."""
     known_ns: int
     """Of those whose operator has a formula."""
     busy_ns: int

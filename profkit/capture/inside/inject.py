@@ -39,19 +39,28 @@ def _own_command() -> str:
 
 def begin(options: Options) -> Any:
     """The controller of a capture that begins now and ends with the process at the latest."""
-    from .controller import Controller
-
-    controller = Controller(options)
+    controller = _controller(options)
     try:
         controller.begin()
     except OSError as error:
         controller.fail(error)
         return controller
-    sys.modules[_STATE] = controller  # type: ignore[assignment]
+    sys.modules[_STATE] = controller
     atexit.register(controller.finish)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: current() is controller and controller.after_fork())
     return controller
+
+
+def _controller(options: Options) -> Any:
+    """What listens to the training loop: a recorder, or a probe."""
+    if options.probe:
+        from .probe.prober import Prober
+
+        return Prober(options)
+    from .controller import Controller
+
+    return Controller(options)
 
 
 def current() -> Any:

@@ -42,7 +42,7 @@ export function wireCopies(root: ParentNode): void {
     element.hidden = false;
     on(element, "click", () => {
       void copyText((source.textContent ?? "").trim()).then((isDone) => {
-        element.textContent = isDone ? "copied" : "select it and press Ctrl+C";
+        element.textContent = isDone ? "copied" : "press Ctrl+C";
         setTimeout(() => (element.textContent = label), SHOWN_FOR);
       });
     });

@@ -1,0 +1,103 @@
+"""What a probe does in which step: drawn from a seed, by a generator of its own, the same on every rank.
+
+Standard library only, no torch, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Final, Optional
+
+SETTLING: Final = 3
+"""First steps that count for nothing: allocator, autotuning, first batches (as in a capture)."""
+BEFORE: Final = 20
+"""Untouched steps from which the doses are taken (chosen: their median is known to a few per cent)."""
+AFTER: Final = 20
+PLANNED: Final = 0.9
+"""Share of the cost asked for that is planned: a sleep lasts longer than it was asked to (chosen)."""
+DOSES: Final = (0.15, 0.45)
+"""Delays as shares of an untouched step (chosen: the smaller is above a step's usual noise, both leave most of it)."""
+SHORTEST_STEP_NS: Final = 1_000_000
+"""Below it a sleep, late by some 60 us, is no dose (chosen)."""
+MOST_RANKS: Final = 8
+"""Ranks that are places of their own (chosen: each takes its share of the treated steps)."""
+HOST: Final = ("input", "forward", "backward", "optimizer")
+"""Places of the host, in the order of a step."""
+DEVICE: Final = ("device", "copy", "comm")
+
+Treatment = tuple[str, int]
+"""A place, and the index of a dose."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule: `places` in `n_steps` steps with delays of `doses_ns`, of which a share `cost` of the time is delay.
+
+    `step_ns` is the median untouched step.
+    """
+
+    places: tuple[str, ...]
+    doses_ns: tuple[int, ...]
+    n_steps: int
+    seed: int
+    cost: float
+    step_ns: int
+
+    @property
+    def block(self) -> int:
+        """Steps among which every treatment comes once; the others are untreated."""
+        n_treatments = len(self.places) * len(self.doses_ns)
+        dose = sum(self.doses_ns) / len(self.doses_ns) / max(self.step_ns, 1)
+        return max(math.ceil(n_treatments * dose / (PLANNED * self.cost)), n_treatments + 1)
+
+    @property
+    def most_cost(self) -> float:
+        """What the delays add to the time of the probed steps if all of them show."""
+        return sum(self.doses_ns) * len(self.places) / self.block / max(self.step_ns, 1)
+
+    def treatment(self, step: int) -> Optional[Treatment]:  # noqa: UP045 - Python 3.9
+        """What is done in a step, counted from the first probed one."""
+        if not 0 <= step < self.n_steps:
+            return None
+        return _block(self, step // self.block)[step % self.block]
+
+    def to_text(self) -> str:
+        """The plan for the other ranks."""
+        return json.dumps(asdict(self))
+
+
+def from_text(text: str) -> Plan:
+    """The plan that `to_text` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+    given: Mapping[str, Any] = json.loads(text)
+    places, doses_ns = tuple(map(str, given["places"])), tuple(map(int, given["doses_ns"]))
+    numbers = {name: int(given[name]) for name in ("n_steps", "seed", "step_ns")}
+    return Plan(places=places, doses_ns=doses_ns, cost=float(given["cost"]), **numbers)
+
+
+def doses_for(step_ns: int) -> tuple[int, ...]:
+    """The delays for a step that takes so long untouched."""
+    return tuple(round(share * step_ns) for share in DOSES)
+
+
+def ranks_of(world_size: int) -> tuple[int, ...]:
+    """The ranks that are places of their own: none of one, all of a few, else some spread evenly."""
+    if world_size < 2:
+        return ()
+    n_ranks = min(world_size, MOST_RANKS)
+    return tuple(round(place * (world_size - 1) / (n_ranks - 1)) for place in range(n_ranks))
+
+
+@lru_cache(maxsize=4)
+def _block(plan: Plan, number: int) -> tuple[Optional[Treatment], ...]:  # noqa: UP045 - Python 3.9
+    """The treatments of one block of steps, shuffled."""
+    treatments: list[Optional[Treatment]] = [  # noqa: UP045
+        (place, dose) for place in plan.places for dose in range(len(plan.doses_ns))
+    ]
+    treatments += [None] * (plan.block - len(treatments))
+    random.Random(f"{plan.seed} {number}").shuffle(treatments)  # noqa: S311 - a schedule needs a seed, not a secret
+    return tuple(treatments)

@@ -1,0 +1,50 @@
+"""What `profkit probe` says of a place, and what becomes of a trace's verdict then."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings.kind import FindingKind, Threshold
+
+PROBE_SLOPE: Final = FindingKind(
+    id="probe.slope",
+    title="how much of a delay at one place shows in the step",
+    meaning="1: the place is on the critical path, and each millisecond saved there shortens the step by one. 0: it is hidden, and there is nothing to gain however large it looks in a trace. Between: the path alternates, or a delay uses up a slack first.",
+    measured="In one run without a profiler, delays of two known sizes are put at one place of a step, by a schedule drawn at random. The slope is the change of the step time per unit of delay, summed over the steps in which it may show (least squares with a slow drift; 95 % interval by shuffled schedules or by Newey and West's error, whichever is wider). Slope x time, summed over all places, is the step: the report prints that sum as its check.",
+    thresholds={
+        "critical": Threshold(0.8, "critical from a slope of {}", "chosen", ""),
+        "hidden": Threshold(0.2, "hidden up to a slope of {}", "chosen", ""),
+        "middle": Threshold(
+            0.5, "and the whole interval on the same side of {}", "chosen: half-way between the two answers", ""
+        ),
+        "beyond": Threshold(
+            1.0, "inconclusive if the interval reaches {} below 0 or above 1", "chosen: no delay shows twice", ""
+        ),
+        "settled": Threshold(
+            0.4, "a half-width of {} is taken for settled where more steps are counted", "chosen, below half of 1", ""
+        ),
+        "total": Threshold(0.2, "the sum may differ from 1 by {}", "chosen, as a slope's own reading", ""),
+    },
+    lookalikes=(
+        "a delay sleeps and takes no core from others: a slope says nothing of contention",
+        "an interval that holds 0 and 1 is no answer; the report says how many more steps would give one",
+        "two paths that are equally long: delays show on both, but saving on one alone gives nothing (the sum is above 1)",
+    ),
+    proof="Probe again with another --seed: the slopes must lie within the intervals of both runs.",
+    fixes=("work on the place whose slope x time is largest; leave hidden ones as they are",),
+)
+
+PROBE_OVERTURNED: Final = FindingKind(
+    id="probe.overturned",
+    title="the place that a trace blames is hidden",
+    meaning="A trace shows where time goes, a probe what shortens the step. If the place of the verdict has a slope near 0, saving time there would not shorten the step, so the verdict is withdrawn. profkit triage TRACE --probe probe.json says so; elsewhere it makes the ceiling slope x cost.",
+    measured="The slope of the place that the finding is about: input for the DataLoader, the host's parts together for host overhead, comm for collectives, copy for copies to the device, the rank for a late rank.",
+    thresholds={
+        "other_job": Threshold(
+            2, "not applied if the steps of probe and trace differ {}", "chosen: load alone makes less", "x"
+        ),
+    },
+    lookalikes=("the profiler itself lengthened what the trace blames; the probe runs without one",),
+    proof="profkit probe with another --seed, then the same triage.",
+    fixes=("look at the places that the probe shows to be on the critical path",),
+)
