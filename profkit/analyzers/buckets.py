@@ -235,8 +235,8 @@ def _last(result: Buckets) -> tuple[Finding, ...]:
         cost_ns,
         title="DDP reduces most gradients in one bucket, after the backward pass",
         statement=f"the last bucket of a step holds {format_bytes(typical)},"
-        f" {format_fraction(float(np.median(result.of_step[last])))} of its gradients; without compute beside it run"
-        f" {format_ns(exposed_ns)} of it at least",
+        f" {format_fraction(float(np.median(result.of_step[last])))} of its gradients; at least {format_ns(exposed_ns)}"
+        " of its all-reduce runs without compute beside it",
         fix=f"bucket_cap_mb={cap_mb}: the first pieces are reduced while the backward pass goes on",
     )
 

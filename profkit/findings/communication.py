@@ -153,10 +153,10 @@ EXTRA: Final = FindingKind(
 
 BUCKETS: Final = FindingKind(
     id="comm.buckets",
-    title="DDP's gradient buckets do not fit",
+    title="DDP's gradient buckets are too small, or one is too large",
     is_about_work=True,
     meaning="DistributedDataParallel reduces gradients in buckets while the backward pass goes on. Small buckets each pay the latency of a message. Of a large one the all-reduce begins only when its last gradient is there: where one bucket holds most of the gradients, that is when the backward pass is over, and nothing hides it.",
-    measured="All-reduces that are asked for where autograd accumulates a gradient, in a job with DistributedDataParallel, with their sizes. Small ones cost what they take longer than their bytes at the rate of this trace's own large buckets, as far as no compute runs beside them: the median of them, times how many they are. A last bucket costs what the step with the least of it has of it without compute beside it, less a last piece, which stays.",
+    measured="All-reduces that are asked for where autograd accumulates a gradient, in a job with DistributedDataParallel, with their sizes. A small one costs the time that it takes beyond its bytes at the rate of this trace's own large buckets, where no compute runs beside it; the median of these times counts for each. A last bucket costs the part of its all-reduce that has no compute beside it, in the step where that is shortest, less one last piece, which nothing can hide.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the window", "docs/sources.md, rule 5"),
         "many": Threshold(

@@ -143,7 +143,9 @@ THROTTLED: Final = FindingKind(
     meaning="A GPU lowers its clock where it is too hot, where its board asks for it, or to stay within its power limit; a CPU where it is too hot. Work that computes takes longer in proportion, work that waits for memory hardly. In a job of several ranks all wait for the slowest device.",
     measured="profkit capture asks nvidia-smi ten times a second for the clock of the multiprocessors, the driver's own reasons for a lower one, temperature and power; of a CPU it reads Linux' cpufreq, and the time that the package was throttled. Samples in the recorded steps count, those of an idle GPU do not. The share is that of the clock that was held back, of the compute.",
     thresholds={
-        "window": Threshold(0.05, "fires where it costs {} of the window at most", "chosen: the severity medium"),
+        "window": Threshold(
+            0.05, "fires where the full clock could save {} of the window", "chosen: the severity medium"
+        ),
         "samples": Threshold(5, "{} samples or more are needed", "chosen: half a second", ""),
     },
     notes=(
