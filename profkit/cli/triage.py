@@ -60,7 +60,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
     "--fail-on",
     type=click.Choice([s.value for s in Severity]),
     metavar="SEVERITY",
-    help=f"Exit 1 if a finding is so severe or worse: {', '.join(s.value for s in Severity)}.",
+    help=f"Exit 1 if a finding has this severity or a higher one: {', '.join(s.value for s in Severity)}.",
 )
 @lenient_option
 @click.option(

@@ -67,10 +67,10 @@ def command(
 ) -> int:
     """Say which lines, functions and modules of your own code a finding, a kernel, an operator or a module comes from.
 
-    TRACE must hold Python stacks (profkit capture --stacks, or torch.profiler with with_stack=True). A kernel, an
-    operator or a module is named by a part of its name. Without one: the places of every finding, and the modules with
-    their time. Without TRACE: the newest capture below this folder. Of a folder with several ranks: the rank that the
-    others wait for, or the one that the verdict on all of them is from.
+    TRACE must hold Python stacks: those of profkit capture do, others need torch.profiler's with_stack=True. A
+    kernel, an operator or a module is named by a part of its name. Without one: the places of every finding, and the
+    modules with their time. Without TRACE: the newest capture below this folder. Of a folder with several ranks: the
+    rank that the others wait for, or the one that the verdict on all of them is from.
 
     torch.profiler records where a function begins, not the line that runs: "step() (train.py:60)" begins in line 60.
 
