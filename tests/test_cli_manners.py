@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import re
@@ -65,6 +66,38 @@ def test_a_flag_means_the_same_in_every_command():
         for flag in (*option.opts, *option.secondary_opts):
             said[flag].add((type(option.type).__name__, metavar, stem(text), option.is_flag, of_path))
     assert {flag: meanings for flag, meanings in said.items() if len(meanings) > 1} == {}
+
+
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+LINE = re.compile(rf"profkit ({'|'.join(COMMANDS)})\b((?:(?! -- |[`;|)]|[.,] |profkit )[^\n])*)")
+"""A command in a text, up to the command that it runs, or to the sentence's end."""
+
+
+def flags(name: str) -> set[str]:
+    return set(FLAG.findall(run(name, "--help")))
+
+
+def texts(path: Path) -> list[ast.Constant]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def test_flags_that_a_text_gives_a_command_are_shown_by_its_help():
+    shown = {name: flags(name) for name in COMMANDS}
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "analyses").glob("*/README.md")]
+    said = [(path.name, path.read_text(encoding="utf-8")) for path in documents]
+    said += [(path.name, text.value) for path in (ROOT / "profkit").rglob("*.py") for text in texts(path)]
+    lines = [(where, line) for where, text in said for line in LINE.finditer(text)]
+    assert len(lines) > 100
+    assert [(where, line[0]) for where, line in lines if not set(FLAG.findall(line[2])) <= shown[line[1]]] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_hint_of_a_command_names_its_flags(name: str):
+    tree = ast.parse((ROOT / "profkit" / "cli" / f"{name}.py").read_text(encoding="utf-8"))
+    hints = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "hint"]
+    own = " ".join(LINE.sub("", ast.unparse(hint.value)) for hint in hints)
+    assert set(FLAG.findall(own)) <= flags(name)
 
 
 def test_a_short_flag_stands_for_one_long_one():

@@ -157,5 +157,6 @@ def _exported(
 def _refuse_giant(path: Path) -> None:
     if path.stat().st_size > _MOST_BYTES:
         raise UnsupportedTraceError(
-            f"{files.size_of(path.stat().st_size)} are more than a browser takes", hint="--steps A:B takes a part of it"
+            f"{files.size_of(path.stat().st_size)} are more than a browser takes",
+            hint="--step-range A:B takes a part of it",
         )

@@ -141,7 +141,7 @@ TINY: Final = CheckKind(
 )
 COST: Final = CheckKind(
     id="profiler.cost",
-    meaning="The profiler itself makes steps longer, mostly at each operator: operator overhead is smaller without it. Step and savings are shown without the profiler, where the capture timed steps without it (`profkit capture --baseline`).",
+    meaning="The profiler itself makes steps longer, mostly at each operator: operator overhead is smaller without it. Step and savings are shown without the profiler, where the capture timed steps without it (`profkit capture --unprofiled-steps`).",
     allows=Threshold(0.05, "profiler cost <= {}", "chosen"),
     cap=0.7,
 )
