@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profkit.cli import group
-from profkit.cli.shared.contents import contents, lines
+from profkit.cli.parts.contents import contents, lines
 from profkit.errors import TraceNotFoundError, UsageError
 from profkit.testing import span, to_json
 from tests.ingest.nsys_files import training

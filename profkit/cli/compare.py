@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
+from profkit.cli.parts.kernel_sides import are_profiles, compare_profiles
 from profkit.cli.shared.command import Command
-from profkit.cli.shared.kernel_sides import are_profiles, compare_profiles
 from profkit.cli.shared.options import color_option, lenient_option, report_options, verbose_option, with_paths_option
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.percent import Percent, margin_option, metric_option

@@ -23,8 +23,8 @@ from profkit.cli.shared.say import say
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from profkit.cli.parts.tabled import Table
     from profkit.cli.shared.gathered import Asked, Gathered
-    from profkit.cli.shared.tabled import Table
     from profkit.export.document import Written
     from profkit.export.window import Around
     from profkit.ingest.bytes.bytesource import Progress
@@ -78,8 +78,8 @@ def command(
     """
     click.get_current_context().with_resource(collector_paused())
     load_numpy()
+    from profkit.cli.parts.tabled import Table
     from profkit.cli.shared.gathered import Asked, local_files
-    from profkit.cli.shared.tabled import Table
     from profkit.cli.triage import _jobs_for, _parse_steps
 
     suffix = _suffix(output)
@@ -130,8 +130,8 @@ def _chrome(sources: list[str], asked: Asked, key: str | None, output: Path, pro
 
 def _table(sources: list[str], table: Table, output: Path, progress: Progress) -> None:
     """Write a table and say which, with how many rows."""
+    from profkit.cli.parts.tabled import tabled
     from profkit.cli.shared.output import deliver_chunks
-    from profkit.cli.shared.tabled import tabled
     from profkit.export.written import csv_of, parquet_of
 
     name, columns = tabled(sources, table, progress)
@@ -142,8 +142,8 @@ def _table(sources: list[str], table: Table, output: Path, progress: Progress) -
 
 
 def _charts(sources: list[str], asked: Asked, key: str | None, output: Path, progress: Progress) -> None:
+    from profkit.cli.parts.tabled import each_trace
     from profkit.cli.shared.output import deliver_chunks
-    from profkit.cli.shared.tabled import each_trace
     from profkit.export.speedscope import Charts
 
     charts = Charts()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from profkit.cli.parts.stretch import Stretch
 from profkit.cli.shared.columns import hanging, width_of
 from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import common_options, format_option, lenient_option
 from profkit.cli.shared.progress import ReadingProgress
-from profkit.cli.shared.stretch import Stretch
 from profkit.errors import UsageError
 from profkit.model.finding import Skipped
 from profkit.shell import clean, line_of, path_word
@@ -82,7 +82,7 @@ def _tell_snapshot(path: Path, fmt: str) -> bool:
 
         click.echo(json.dumps(to_builtins(snapshot), indent=1))
         return True
-    from profkit.cli.shared.snapshot import lines_of
+    from profkit.cli.parts.snapshot import lines_of
 
     click.echo("\n".join(map(clean, lines_of(snapshot))))
     return True
@@ -92,7 +92,7 @@ def _tell_folder(folder: Path, fmt: str, *, is_asked_more: bool) -> None:
     """Print what lies in a folder; raises UsageError where more is asked than a folder has."""
     from msgspec.structs import asdict
 
-    from profkit.cli.shared.contents import contents, lines
+    from profkit.cli.parts.contents import contents, lines
 
     entries = contents(folder)
     if is_asked_more:

@@ -24,7 +24,7 @@ from profkit.findings import KINDS
 
 if TYPE_CHECKING:
     from profkit.analyzers.code.tree import ModuleTree
-    from profkit.cli.shared.one_rank import OneRank
+    from profkit.cli.parts.one_rank import OneRank
     from profkit.model.documents.where import PlacesOf, Where
     from profkit.model.finding import Finding
     from profkit.pipeline import Analysed
@@ -93,7 +93,7 @@ def command(
     if is_flame and (fmt or what):
         raise UsageError(f"{output} takes the stacks of the whole window", hint="leave out -f and what to look at")
     format_name = "" if is_flame else format_for("where", fmt, output)
-    from profkit.cli.shared.one_rank import one_rank
+    from profkit.cli.parts.one_rank import one_rank
 
     chosen = one_rank(path, rank, lenient=lenient)
     analysed = _analysed(chosen, lenient=lenient)

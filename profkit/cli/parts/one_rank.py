@@ -1,4 +1,4 @@
-"""Which of several ranks a command speaks of that shows one trace: the late one, or the one asked for."""
+"""Which of several ranks `profkit where` shows: the late one, or the one asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in a folder: captures, traces, exports and kernel profiles, and the command that each can feed."""
+"""What `profkit info` says of a folder: what lies in it, and the command that reads each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A memory snapshot as lines of text."""
+"""A memory snapshot as lines of text, for `profkit info`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`1.5s:2s` as an option's value: a stretch of time."""
+"""`1.5s:2s` as an option of `profkit info`: a stretch of time."""
 
 from __future__ import annotations
 
