@@ -91,7 +91,10 @@ def _collectives(joint: Joint, summary: RankSummary, names: list[str]) -> tuple[
 
     A wait ends where the transfer begins, which is the rank's own moment: its start and its wait are on its own clock.
     """
-    starts, ends, middles, codes = [], [], [], []
+    starts: list[I64] = []
+    ends: list[I64] = []
+    middles: list[I64] = []
+    codes = []
     for waits in joint.waits:
         if summary.rank not in waits.ranks:
             continue
