@@ -90,7 +90,7 @@ def _proofs(
             longest = np.sort(np.argsort(whole.start_ns - whole.end_ns, kind="stable")[:_SPANS])
             yield Proof(
                 key=f"{kind}:{names[one]}",
-                label=names[one],
+                label=f"all that runs for {names[one]}",
                 tracks=tracks,
                 start_ns=whole.start_ns[longest],
                 end_ns=whole.end_ns[longest],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.analyzers import ANALYZERS
 from profkit.findings import KINDS
+from profkit.findings.host import SYNC
 from profkit.findings.memory import PRESSURE
+from profkit.findings.parts import COPIES, LookedFor
 from profkit.model.arrays import I64
 from profkit.model.budget import WORK_PARTS, label
 from profkit.model.documents.tracks import MOST_SPANS, Proof, Role, Track
@@ -18,7 +21,8 @@ from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline import Facts
-from profkit.timeline.code import Rows
+from profkit.timeline.code import Rows, rows_of_places
+from profkit.timeline.host import enclosing_op
 from profkit.timeline.steps import whole_steps
 from profkit.tracks.places import places_of
 from profkit.tracks.rows import budget_parts
@@ -26,6 +30,8 @@ from profkit.tracks.rows import budget_parts
 _LAUNCHING: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
 
 
+_EXAMPLE: Final = "an example"
+"""What a proof is called whose finding knows where it is worst, and no more."""
 _BY_ROWS: Final = (PRESSURE.id,)
 """Kinds whose calls say more than the part of the budget, of which they have a share."""
 
@@ -40,7 +46,7 @@ def proofs_of(
     for finding in findings:
         proof = _of_finding(facts, finding, rows, drawn)
         found += [proof] if proof is not None else []
-        found += _of_evidence(finding, drawn)
+        found += _of_places(facts, finding, rows.get(finding.id), drawn)
     found += places_of(facts, drawn)
     return tuple({proof.key: proof for proof in reversed(found)}.values())[::-1]
 
@@ -89,37 +95,58 @@ def _rows(facts: Facts, results: Mapping[str, Any]) -> dict[str, Rows]:
 
 def _of_finding(facts: Facts, finding: Finding, rows: Mapping[str, Rows], tracks: tuple[Track, ...]) -> Proof | None:
     """By the parts of the budget that its kind explains; else by its rows; else by what its evidence points at."""
-    key = f"finding:{finding.id}"
-    kind = KINDS.get(finding.id)
+    key, kind, mine = f"finding:{finding.id}", KINDS.get(finding.id), rows.get(finding.id)
     if kind is not None and kind.part is not None and kind.id not in _BY_ROWS:
-        parts = budget_parts(facts)
-        times = Intervals.empty()
-        for name in kind.part.budget:
-            times = times | parts.get(name, Intervals.empty())
-        if finding.id in rows and not set(kind.part.budget) - set(WORK_PARTS):
-            times = (times & _seen(facts, rows[finding.id])[0]) or times  # of copies, those of one direction
-        if times:
-            only = kind.part.budget[0] if len(kind.part.budget) == 1 else ""
-            where = ("budget",) if set(kind.part.budget) - set(WORK_PARTS) else ("budget", *_keys(tracks, Role.STREAM))
-            return _proof(key, finding.title, where, times, category=only)
-    if finding.id in rows and len(rows[finding.id]):
-        times, role = _seen(facts, rows[finding.id])
+        proof = _of_parts(facts, finding, kind.part, mine, tracks)
+        if proof is not None:
+            return proof
+    if mine is not None and len(mine):
+        times, role = _seen(facts, mine)
         times = times.clip(*facts.trace.window_ns)
         if times:
             return _proof(key, finding.title, _keys(tracks, role), times)
     spans = [item.span_ns for item in finding.evidence if item.span_ns is not None]
     spans = [(low, high) for low, high in spans if high > low]
-    return _proof(key, finding.title, _keys(tracks, Role.THREAD), Intervals.pairs(spans)) if spans else None
-
-
-def _of_evidence(finding: Finding, tracks: tuple[Track, ...]) -> list[Proof]:
-    """The intervals that single sentences point at: `finding:ID:METRIC`."""
     where = (*_keys(tracks, Role.STEPS), *_keys(tracks, Role.THREAD))
-    return [
-        _proof(f"finding:{finding.id}:{item.metric}", item.statement, where, Intervals.pairs([item.span_ns]))
-        for item in finding.evidence
-        if item.span_ns is not None and item.span_ns[1] > item.span_ns[0]
-    ]
+    return _proof(key, f"{_EXAMPLE}: {finding.title}", where, Intervals.pairs(spans)) if spans else None
+
+
+def _of_parts(
+    facts: Facts, finding: Finding, part: LookedFor, mine: Rows | None, tracks: tuple[Track, ...]
+) -> Proof | None:
+    """By the parts of the budget; of calls whose waiting makes later launches late, by these calls."""
+    key, parts = f"finding:{finding.id}", budget_parts(facts)
+    times = Intervals.empty()
+    for name in part.budget:
+        times = times | parts.get(name, Intervals.empty())
+    if mine is not None and part is COPIES:
+        times = (times & _seen(facts, mine)[0]) or times  # those of one direction
+    if mine is not None and finding.id == SYNC.id and int(mine.ns.sum()) > times.total_ns:
+        calls = Intervals.of(mine.at_ns, mine.at_ns + mine.ns).clip(*facts.trace.window_ns)
+        return _proof(key, f"{finding.title}: the calls in which the host waits", _keys(tracks, Role.THREAD), calls)
+    if not times:
+        return None
+    only = part.budget[0] if len(part.budget) == 1 and part is not COPIES else ""
+    where = ("budget",) if set(part.budget) - set(WORK_PARTS) else ("budget", *_keys(tracks, Role.STREAM))
+    words = ", ".join(label(name, is_cpu=facts.main_device is None) for name in part.budget if parts.get(name))
+    return _proof(key, f"{finding.title}: {words}", where, times, category=only)
+
+
+def _of_places(facts: Facts, finding: Finding, rows: Rows | None, tracks: tuple[Track, ...]) -> Iterator[Proof]:
+    """What a finding has at each of its lines, `finding:ID:place:N`: the same share of it as the sentence says."""
+    if rows is None or facts.code is None:
+        return
+    kind = KINDS.get(finding.id)
+    is_idle = kind is not None and kind.part is not None and kind.id not in _BY_ROWS
+    for number, mine in enumerate(rows_of_places(facts.code, rows, finding.places)):
+        spent = Intervals.of(mine.at_ns, mine.at_ns + mine.ns)
+        seen, role = (spent, Role.THREAD) if is_idle else _seen(facts, mine)
+        times = seen.clip(*facts.trace.window_ns)
+        if times:
+            name = finding.places[number].place.name
+            yield _proof(
+                f"finding:{finding.id}:place:{number}", f"{finding.title}, in {name}", _keys(tracks, role), times
+            )
 
 
 def _keys(tracks: Iterable[Track], role: Role) -> tuple[str, ...]:
@@ -129,6 +156,10 @@ def _keys(tracks: Iterable[Track], role: Role) -> tuple[str, ...]:
 def _seen(facts: Facts, rows: Rows) -> tuple[Intervals, Role]:
     """Where moments of the host can be seen: what they launched, or else the call or operator that begins there."""
     trace = facts.trace
+    op = _beginning(trace.ops.start_ns, trace.ops.thread, rows)
+    inside = _launched_in(facts, op[op != NO_ROW])
+    if inside.size and (op != NO_ROW).all():
+        return Intervals.of(trace.gpu.start_ns[inside], trace.gpu.end_ns[inside]), Role.STREAM
     call = _beginning(trace.calls.start_ns, trace.calls.thread, rows)
     launched = np.unique(call[call != NO_ROW])
     launched = launched[np.isin(trace.calls.kind[launched], _LAUNCHING)]
@@ -137,12 +168,22 @@ def _seen(facts: Facts, rows: Rows) -> tuple[Intervals, Role]:
         if mine.size:
             return Intervals.of(trace.gpu.start_ns[mine], trace.gpu.end_ns[mine]), Role.STREAM
     start, end = rows.at_ns.copy(), rows.at_ns + rows.ns
-    op = _beginning(trace.ops.start_ns, trace.ops.thread, rows)
     for table, row in ((trace.ops, op), (trace.calls, call)):
         known = row != NO_ROW
         end[known] = table.end_ns[row[known]]
     known = rows.thread >= 0
     return Intervals.of(start[known], end[known]), Role.THREAD
+
+
+def _launched_in(facts: Facts, ops: I64) -> NDArray[np.intp]:
+    """The device rows that are launched inside these operators."""
+    trace, main = facts.trace, facts.main_device
+    if main is None or ops.size == 0:
+        return np.empty(0, np.intp)
+    rows = main.activity.rows[trace.gpu.launch_row[main.activity.rows] >= 0]
+    launch = trace.gpu.launch_row[rows]
+    table = trace.ops.take(np.unique(ops))
+    return rows[enclosing_op(table, trace.calls.thread[launch], trace.calls.start_ns[launch]) >= 0]
 
 
 def _beginning(start_ns: I64, thread: np.ndarray[Any, Any], rows: Rows) -> I64:

@@ -69,7 +69,7 @@ OVERHEAD = """
 
   read         llama_rank0.json.gz, NVIDIA H100 80GB HBM3, torch 2.9.1,
                81,204 events
-  more         profkit explain host.launch_bound   -v   -f json   -o report.md
+  more         profkit explain host.launch_bound   -v   -f json   -o report.html
 """
 
 

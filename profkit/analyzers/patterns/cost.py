@@ -30,16 +30,17 @@ def cost(facts: Facts, ranges: Ranges, *, is_pause: bool) -> Intervals:
     return covered & idle if is_pause else _launched(facts.trace, main, ranges, idle)
 
 
-def rows_of(facts: Facts, code: Code, ranges: Ranges, *, is_pause: bool) -> Rows:
+def rows_of(facts: Facts, code: Code | None, ranges: Ranges, *, is_pause: bool) -> Rows:
     """The same time by where it is spent: in what the host does meanwhile, or what launches the operations."""
     trace, main = facts.trace, facts.main_device
     if main is not None and not is_pause:
         mine = _launched_rows(trace, main, ranges)
         return Rows.of_device(trace, mine, trace.gpu.end_ns[mine] - trace.gpu.start_ns[mine])
     taken = cost(facts, ranges, is_pause=is_pause)
-    found = Rows.of_host(code, (), taken)
+    found = Rows.empty()
     for thread, mine in rows_by_value(ranges.thread):
-        found += Rows.of_host(code, [int(thread)], Intervals.of(ranges.start_ns[mine], ranges.end_ns[mine]) & taken)
+        times = Intervals.of(ranges.start_ns[mine], ranges.end_ns[mine]) & taken
+        found += Rows.of_host(code, [int(thread)], times) if code is not None else Rows.of_thread(int(thread), times)
     return found
 
 

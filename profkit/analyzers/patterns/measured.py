@@ -113,8 +113,6 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
 
 def rows(facts: Facts, result: Patterns) -> Mapping[str, Rows]:
     """What each of those that are findings consists of."""
-    if facts.code is None:
-        return {}
     found = {}
     for taken in result.found:
         pattern = taken.pattern

@@ -267,7 +267,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
         spread = [found[o.summary.rank].fraction if o.summary.rank in found else 0.0 for o in joint.outcomes]
         gains = [_gain_ns(joint, o, found[o.summary.rank]) if o.summary.rank in found else 0 for o in joint.outcomes]
         shown = found.get(usual.summary.rank) or next(iter(found.values()))
-        shown = unsplit(shown, joint) if name == EXPOSED.id else _said_of_rank(shown)
+        shown = _said_of_rank(unsplit(shown, joint) if name == EXPOSED.id else shown)
         seen = Evidence(
             statement=f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
             metric=f"{name}.n_ranks",
@@ -292,7 +292,10 @@ def _said_of_rank(finding: Finding) -> Finding:
     """A rank's finding whose first reason says of which rank its number is: that of all ranks is another."""
     if finding.rank is None or kind_of(finding.id).bottleneck is None:
         return finding
-    first = replace(finding.measure, statement=f"on rank {finding.rank}: {finding.measure.statement}")
+    of = f"on rank {finding.rank}"
+    if finding.measure.statement.startswith(of):
+        return finding
+    first = replace(finding.measure, statement=f"{of}: {finding.measure.statement}")
     return replace(finding, evidence=(first, *finding.evidence[1:]))
 
 

@@ -141,6 +141,16 @@ def own_excess_ns(waits: GroupWaits) -> I64:
     return np.minimum(excess_ns(waits.arrival_ns, waits.present), longer)
 
 
+def own_lateness_ns(waits: GroupWaits, without: Sequence[int] = ()) -> I64:
+    """[n, R]: how much later than the middle of the others each rank came, as far as its own work explains it.
+
+    The ranks `without` are taken as absent.
+    """
+    present = waits.present & ~np.isin(waits.ranks, without)
+    longer = lateness_ns(waits.own_ns.sum(axis=2), present)
+    return np.minimum(lateness_ns(waits.arrival_ns, present), longer)
+
+
 def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Stragglers:
     free = -waits.duration_ns
     present = waits.present.copy()

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from profkit.findings import KINDS
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, Bool
 from profkit.model.documents.report import Bottleneck
 from profkit.model.documents.tracks import CATEGORIES, MOST_SPANS, Proof, Role, Track, Tracks
 from profkit.model.finding import Finding
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I32
 from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.stragglers import own_lateness_ns
+from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import RankSummary
 from profkit.tracks.lanes import lanes
 
 _LANES: Final = 3
+_HELD: Final = "later than the median rank, by its own work"
+_WAITED: Final = "waiting for the last rank"
+_HIDDEN: Final = ", also where compute hides it"
 _APART: Final = 10
 """Windows further apart than so many of them are on clocks that say nothing of each other. Chosen."""
 _WAIT, _TRANSFER = CATEGORIES.index("wait"), CATEGORIES.index("comm_exposed")
@@ -61,9 +66,12 @@ def _of_rank(joint: Joint, outcome: Outcome, tracks: Tracks, shift: int, finding
     late = [finding for finding in findings if KINDS[finding.id].bottleneck is Bottleneck.STRAGGLER]
     held = _held_up(joint, outcome.summary)
     proofs = [
-        _proof(f"finding:{finding.id}", finding.title, held if finding.rank == outcome.summary.rank else waits)
-        for finding in late
+        _proof(f"finding:{finding.id}", f"{_HELD}: {finding.title}", held)
+        if finding.rank == rank
+        else _proof(f"finding:{finding.id}", f"{_WAITED}: {finding.title}", waits)
+        for finding in sorted(late, key=lambda finding: finding.rank == rank)  # of one key, the last one stays
     ]
+    proofs += _of_communication(joint, outcome.summary, findings)
     proofs.append(_proof("wait", "waiting for the last rank", waits))
     known = {proof.key for proof in tracks.proofs}
     new = {proof.key: proof for proof in proofs if proof.n and proof.key not in known}
@@ -83,18 +91,17 @@ def _collectives(joint: Joint, summary: RankSummary, names: list[str]) -> tuple[
 
     A wait ends where the transfer begins, which is the rank's own moment: its start and its wait are on its own clock.
     """
-    starts, ends, middles, codes = [], [], [], []
-    table = summary.collectives
+    starts: list[I64] = []
+    ends: list[I64] = []
+    middles: list[I64] = []
+    codes = []
     for waits in joint.waits:
         if summary.rank not in waits.ranks:
             continue
         column = waits.ranks.index(summary.rank)
-        mine = np.flatnonzero(waits.present[:, column])
-        rows = waits.rows[mine, column]
-        starts.append(table.start_ns[rows])
-        ends.append(table.end_ns[rows])
-        middles.append(np.clip(table.start_ns[rows] + waits.wait_ns[mine, column], table.start_ns[rows], ends[-1]))
-        codes.append(table.name[rows])
+        for found, part in zip((starts, middles, ends), _stretches(waits, summary), strict=True):
+            found.append(part)
+        codes.append(summary.collectives.name[waits.rows[waits.present[:, column], column]])
     if not starts:
         return [], (np.empty(0, np.int64), np.empty(0, np.int64))
     start, end, middle, code = (np.concatenate(each) for each in (starts, ends, middles, codes))
@@ -125,23 +132,84 @@ def _collectives(joint: Joint, summary: RankSummary, names: list[str]) -> tuple[
 
 
 def _held_up(joint: Joint, summary: RankSummary) -> tuple[I64, I64]:
-    """When the others wait for this rank: before each collective that it comes to last, for as long as the median one.
+    """How long the others would wait less: before each collective, by how much this rank comes after the median one.
 
-    Where two groups' collectives overlap, the times do; they are joined.
+    Only as far as its own work since its collective before explains it, as `measure.stragglers` counts lateness; where
+    two groups' collectives overlap, the times do, and are joined.
     """
     starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for waits in joint.waits:
         if summary.rank not in waits.ranks or len(waits.ranks) < 2:
             continue
         column = waits.ranks.index(summary.rank)
-        mine = np.flatnonzero(waits.present[:, column] & (waits.wait_ns[:, column] == 0))
-        others = np.delete(waits.wait_ns[mine], column, axis=1)
-        waited = np.median(others, axis=1).astype(np.int64)
+        late = own_lateness_ns(waits, _before(joint, waits, summary.rank))[:, column]
+        mine = np.flatnonzero(late > 0)
         came = summary.collectives.start_ns[waits.rows[mine, column]]
-        starts.append(came - waited)
+        starts.append(came - late[mine])
         ends.append(came)
     times = Intervals.of(np.concatenate(starts), np.concatenate(ends))
     return times.start_ns, times.end_ns
+
+
+def _before(joint: Joint, waits: GroupWaits, rank: int) -> list[int]:
+    """The ranks of a group that are named as late before this one: it is late beside the rest."""
+    of_group = [answer for answer in joint.stragglers if answer.group == waits.group]
+    late = sorted(
+        (one for answer in of_group for one in (*answer.named, *answer.hidden)), key=lambda one: -one.lateness_ns
+    )
+    named = [one.rank for one in late]
+    return named[: named.index(rank)] if rank in named else []
+
+
+def _of_communication(joint: Joint, summary: RankSummary, findings: Sequence[Finding]) -> list[Proof]:
+    """What proves numbers on communication of all ranks, on the rank that they are of, whichever finding tells them."""
+    known = dict(_numbered(joint, summary))
+    made = [_proof(f"measure:{metric}", *proof) for metric, proof in known.items()]
+    told = [finding for finding in findings if finding.measure.metric in known]
+    return made + [_proof(f"finding:{finding.id}", *known[finding.measure.metric]) for finding in told]
+
+
+def _numbered(joint: Joint, summary: RankSummary) -> Iterator[tuple[str, tuple[str, tuple[I64, I64]]]]:
+    """By metric of `findings.communication`: what its intervals are, and they, where the number is of this rank."""
+    pairs = [pair for pair in zip(joint.limits, joint.waits, strict=True) if pair[0].is_enough]
+    skewed, slow = ([pair for pair in pairs if pair[0].is_skew is is_skew] for is_skew in (True, False))
+    if skewed:
+        waits = max(skewed, key=lambda pair: pair[0].wait_exposed_ns)[1]
+        if waits.ranks[int(waits.wait_exposed_ns.sum(axis=0).argmax())] == summary.rank:
+            start, middle, _ = _stretches(waits, summary)
+            yield "comm.wait_exposed_ns", (f"{_WAITED}{_HIDDEN}", (start, middle))
+    if slow:
+        waits = max(slow, key=lambda pair: pair[0].transfer_exposed_ns)[1]
+        if _median_rank(waits, np.maximum(waits.exposed_once_ns - waits.wait_exposed_ns, 0)) == summary.rank:
+            _, middle, end = _stretches(waits, summary)
+            yield "comm.transfer_exposed_ns", (f"transfer after the last rank has come{_HIDDEN}", (middle, end))
+    suspects = [
+        (row, waits) for waits, rows in zip(joint.waits, joint.traffic, strict=True) for row in rows if row.is_suspect
+    ]
+    if suspects:
+        row, waits = max(suspects, key=lambda pair: pair[0].exposed_ns)
+        lowest = next(one for one in joint.summaries if one.rank == waits.ranks[0])
+        issuer = np.where(waits.rows[:, 0] >= 0, lowest.collectives.issuer[waits.rows[:, 0]], -1)
+        mine = (waits.kind == row.kind) & (waits.n_bytes == row.n_bytes) & (issuer < 0)
+        if _median_rank(waits, waits.exposed_once_ns[mine]) == summary.rank:
+            start, _, end = _stretches(waits, summary, mine)
+            yield "collective.exposed_ns", (f"collectives that the script itself issues{_HIDDEN}", (start, end))
+
+
+def _median_rank(waits: GroupWaits, spent_ns: I64) -> int:
+    """The rank with the median of these times, [n, R], added up; of an even number, the upper of the two."""
+    order = np.argsort(spent_ns.sum(axis=0), kind="stable")
+    return waits.ranks[int(order[order.size // 2])]
+
+
+def _stretches(waits: GroupWaits, summary: RankSummary, only: Bool | None = None) -> tuple[I64, I64, I64]:
+    """Of a rank's collectives of a group the starts, the moments where the last rank comes, and the ends."""
+    column = waits.ranks.index(summary.rank)
+    present = waits.present[:, column] if only is None else waits.present[:, column] & only
+    mine = np.flatnonzero(present)
+    rows = waits.rows[mine, column]
+    start, end = summary.collectives.start_ns[rows], summary.collectives.end_ns[rows]
+    return start, np.clip(start + waits.wait_ns[mine, column], start, end), end
 
 
 def _numbers(summary: RankSummary, code: np.ndarray[tuple[int], np.dtype[np.int32]], names: list[str]) -> I32:
@@ -158,8 +226,10 @@ def _numbers(summary: RankSummary, code: np.ndarray[tuple[int], np.dtype[np.int3
 
 
 def _proof(key: str, label: str, waits: tuple[I64, I64]) -> Proof:
-    start, end = waits
-    n, total = int(start.size), int((end - start).sum())
+    """The proof by these times, joined where they overlap: those of one rank may run beside each other."""
+    times = Intervals.of(*waits)
+    start, end = times.start_ns, times.end_ns
+    n, total = len(times), times.total_ns
     if n > MOST_SPANS:
         longest = np.sort(np.argpartition(start - end, MOST_SPANS)[:MOST_SPANS])
         start, end = start[longest], end[longest]

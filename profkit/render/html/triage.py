@@ -41,7 +41,8 @@ def render_with_paths(
 
 
 def _page(report: Report, *, with_paths: bool) -> str:
-    rank, links = text.shown_rank(report), Links(report.tracks)
+    rank = text.shown_rank(report)
+    links = Links(report.tracks, report.ranks, None if rank is None else rank.rank)
     return page.made(
         "triage.html.j2",
         title=f"{text.verdict_name(report.verdict)}: {text.headline(report.verdict)}",
@@ -123,7 +124,7 @@ def _reason(reason: text.Reason, report: Report, links: Links, *, is_first: bool
         "weight": text.weight(finding, report),
         "statements": [(statement, proofs.get(statement, "")) for statement in reason.statements],
         "where": where,
-        "where_see": links.to_place(finding.places[0], finding.rank) if where else "",
+        "where_see": links.to_place(finding, 0) if where else "",
     }
 
 
@@ -134,8 +135,10 @@ def _places(first: Finding | None, links: Links) -> Mapping[str, Any]:
         return {"where": "", "where_see": "", "more_places": ()}
     return {
         "where": places.place_sentence(first),
-        "where_see": links.to_place(shown[0], first.rank),
-        "more_places": [(places.place_line(one).strip(), links.to_place(one, first.rank)) for one in shown[1:]],
+        "where_see": links.to_place(first, first.places.index(shown[0])),
+        "more_places": [
+            (places.place_line(one).strip(), links.to_place(first, first.places.index(one))) for one in shown[1:]
+        ],
     }
 
 
@@ -210,7 +213,10 @@ def _finding(finding: Finding, report: Report, links: Links, *, is_cpu: bool) ->
         "rank": finding.rank,
         "see": links.to_finding(finding),
         "evidence": list(proofs.items()),
-        "places": [(places.place_line(one).strip(), links.to_place(one, finding.rank)) for one in finding.places],
+        "places": [
+            (places.place_line(one).strip(), links.to_place(finding, number))
+            for number, one in enumerate(finding.places)
+        ],
         "fix": finding.fix,
         "proof": finding.proof or ("" if kind is None else kind.proof_for(is_cpu=is_cpu)),
         "meaning": "" if kind is None else kind.meaning,

@@ -181,5 +181,5 @@ def _more(comparison: Comparison, width: int, *, is_full: bool) -> Block:
         block += layout.wrapped(head, said, width, style="dim") if read else []
     entries = [(f"profkit explain {comparison.readings[0].id}", "")] if comparison.readings else []
     entries += [] if is_full else [("-v", "")]
-    entries += [("-f json", ""), ("-o report.md", "")]
+    entries += [("-f json", ""), ("-o report.html", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, width)

@@ -70,5 +70,5 @@ def _notes(report: KernelComparison, width: int, *, is_full: bool) -> Block:
         block += layout.wrapped(f"{head}- ", clean(warning), width, style="dim")
     read = f"{', '.join(report.before)} (before); {', '.join(report.after)} (after)"
     block += layout.wrapped(layout.label("read"), clean(read), width, style="dim")
-    entries = [("-v (every kernel and metric)", ""), ("-f json", ""), ("-o report.md", "")]
+    entries = [("-v (every kernel and metric)", ""), ("-f json", ""), ("-o report.html", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, width)

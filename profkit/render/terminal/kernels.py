@@ -64,5 +64,5 @@ def _notes(report: KernelReport, width: int, *, n_told: int) -> Block:
     block += layout.wrapped(layout.label("read"), clean(", ".join(report.sources)), width, style="dim")
     entries = [("-v (every launch)", "")] if n_told < len(report.kernels) else []
     return block + layout.flowed(
-        (layout.label("more"), "label"), [*entries, ("-f json", ""), ("-o report.md", "")], width
+        (layout.label("more"), "label"), [*entries, ("-f json", ""), ("-o report.html", "")], width
     )

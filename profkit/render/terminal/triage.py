@@ -314,7 +314,7 @@ def _more(report: Report, width: int, room: _Room) -> Block:
     if rank is not None and any(finding.places for finding in report.findings):
         entries.append((f"profkit where {quoted_path(rank.source)}", ""))
     entries += [] if room.is_full else [("-v", "")]
-    entries += [("-f json", ""), ("-o report.md", "")]
+    entries += [("-f json", ""), ("-o report.html", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, prose)
 
 

@@ -11,6 +11,6 @@ from profkit.timeline.code.code import Code
 from profkit.timeline.code.join import code_of
 from profkit.timeline.code.match import Match, match_ops
 from profkit.timeline.code.modules import Module
-from profkit.timeline.code.sums import Rows, shares
+from profkit.timeline.code.sums import Rows, rows_of_places, shares
 
-__all__ = ["Code", "Match", "Module", "Rows", "carried", "code_of", "match_ops", "matched", "shares"]
+__all__ = ["Code", "Match", "Module", "Rows", "carried", "code_of", "match_ops", "matched", "rows_of_places", "shares"]

@@ -32,6 +32,16 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     ns: I64
 
     @classmethod
+    def empty(cls) -> Self:
+        """No time at all."""
+        return cls.of_thread(-1, Intervals.empty())
+
+    @classmethod
+    def of_thread(cls, thread: int, times: Intervals) -> Self:
+        """Times of one thread, of which no frames are known."""
+        return cls(thread=np.full(len(times), thread, np.int32), at_ns=times.start_ns, ns=times.lengths_ns)
+
+    @classmethod
     def of_calls(cls, trace: Trace, rows: NDArray[np.integer[Any]], ns: I64) -> Self:
         """Times of runtime calls; row -1 is a call that the trace does not hold."""
         calls = trace.calls
@@ -99,6 +109,20 @@ def shares(code: Code, rows: Rows, most: int = MOST) -> tuple[PlaceShare, ...]:
             )
         )
     return tuple(out)
+
+
+def rows_of_places(code: Code, rows: Rows, told: Iterable[PlaceShare]) -> list[Rows]:
+    """The rows that are summed up in each of these shares of them."""
+    known = np.flatnonzero((rows.thread >= 0) & (rows.ns > 0))
+    place = code.at(rows.thread[known], rows.at_ns[known]).place
+    known, place = known[place >= 0], place[place >= 0]
+    line = _lines(code.places)[place]
+    first = {_line(one): number for number, one in zip(_lines(code.places).tolist(), code.places, strict=True)}
+    out = []
+    for share in told:
+        mine = known[line == first.get(_line(share.place), -1)]
+        out.append(Rows(thread=rows.thread[mine], at_ns=rows.at_ns[mine], ns=rows.ns[mine]))
+    return out
 
 
 def _lines(places: tuple[CodePlace, ...]) -> I64:
