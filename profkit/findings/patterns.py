@@ -131,6 +131,7 @@ CONTENTION: Final = FindingKind(
     proof="Halve the loader's workers, or set OMP_NUM_THREADS=1: if the step becomes shorter, cores were missing.",
     fixes=(
         "no more threads than cores: OMP_NUM_THREADS x ranks + loader workers",
+        "find what else runs on these cores (top): other jobs, loader workers, other ranks",
         "pin each rank to cores of its own (torchrun --numa-binding, taskset, numactl)",
         "a larger CPU quota of the container",
     ),

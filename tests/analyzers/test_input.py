@@ -157,6 +157,20 @@ def test_the_lines_that_workers_spend_their_time_on_come_before_the_one_that_wai
     assert place_line(waits).startswith("100.0 %  train.py")
 
 
+def test_a_line_of_workers_that_makes_two_calls_is_told_once() -> None:
+    again = {**READ, "text": "image = open_image(path)", "line": 14}
+    lines = [{**again, "call": "open_image()", "ns": 3 * 10**7}, {**again, "call": "", "ns": 2 * 10**7, "n_looks": 10}]
+    first, waits = starved(profkit_worker_lines={**SEEN, "lines": lines})
+    assert (first.share, first.ns, first.count) == (0.5, 5 * 10**7, READ["n_looks"] + 10)
+    assert waits.place.function == "<module>"
+
+
+def test_where_several_lines_of_workers_may_be_it_their_function_is_told() -> None:
+    one = {**DECODED, "line": 0, "text": "", "call": ""}
+    first, _ = starved(profkit_worker_lines={**SEEN, "lines": [one]})
+    assert first.words == f"__getitem__() (app/data.py:{DECODED['defined']})"
+
+
 @pytest.mark.parametrize(
     "told",
     [{}, {"profkit_worker_lines": 7}, {"profkit_worker_lines": {**SEEN, "n_looks": 19}},

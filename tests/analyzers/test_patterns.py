@@ -362,6 +362,19 @@ def test_switches_are_said_beside_the_wait() -> None:
     assert [each.metric for each in nobody_counts.evidence] == ["scheduling.wait_ns"]
 
 
+def test_a_process_that_wants_fewer_cores_than_it_may_use_waits_for_others() -> None:
+    one = scheduled(**WAITS, all_run_ns=700, all_wait_ns=400, cores=2, threads=1)
+    assert one.evidence[1].statement == (
+        "the threads of this process wanted 1.1 cores at a time; it may use 2: others take them"
+    )
+    assert one.fix.startswith("find what else runs on these cores")
+    own_threads = scheduled(**WAITS, all_run_ns=700, all_wait_ns=400, cores=2, threads=8)
+    assert not own_threads.evidence[1].statement.endswith("others take them")
+    with_quota = scheduled(**WAITS, all_run_ns=700, all_wait_ns=400, cores=2, threads=1, throttled_ns=300)
+    assert not with_quota.evidence[1].statement.endswith("others take them")
+    assert with_quota.fix.startswith("no more threads than cores")
+
+
 @pytest.mark.parametrize(
     ("told", "fix", "said"),
     [

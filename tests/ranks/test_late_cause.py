@@ -77,6 +77,12 @@ def test_the_lines_of_a_late_rank_are_those_its_peers_spend_less_on(monkeypatch)
     assert late_lines(monkeypatch, {10: 9.0, 20: 3.0}, common, common) == [], "not half of the delay"
 
 
+def test_lines_have_no_more_than_all_of_the_delay(monkeypatch):
+    """They take 8 ms longer than on the peers, of which the others wait for 6."""
+    usual = {10: 1.0, 20: 1.0}
+    assert late_lines(monkeypatch, {10: 7.0, 20: 3.0}, usual, usual) == [(10, 0.75), (20, 0.25)]
+
+
 def test_of_a_peer_without_lines_all_its_host_work_may_be_there(monkeypatch):
     assert late_lines(monkeypatch, {20: 6.0}, {}, {}) == [(20, round(5 / 6, 3))]
     assert late_lines(monkeypatch, {20: 6.0}, {}, {}, host_ms=4.0) == []

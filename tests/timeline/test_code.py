@@ -309,6 +309,27 @@ def test_what_reads_alike_is_one_place() -> None:
     assert (one.words, one.share, one.count) == ("train.py:71 in step(): inputs = next(batches)", 1.0, 2)
 
 
+def test_what_runs_behind_a_graph_break_is_in_the_function_that_is_broken() -> None:
+    """Of several of its name it is the one around the line of the break; a call at `def` is none of the script's."""
+    resumed = "net.py(14): torch_dynamo_resume_in_forward_at_14"
+    found = code(
+        frame("net.py(5): forward", 100, 190),
+        frame("net.py(12): forward", 200, 900),
+        frame("torch/_dynamo/eval_frame.py(8): _fn", 250, 300),
+        frame(resumed, 400, 800),
+        frame("<built-in method item of Tensor object at 0x7f>", 500, 600),
+        frame("net.py(20): forward", 1000, 1100),
+        profkit_call_lines={"unix_ns": [START + 250 * US, START + 500 * US], "line": [12, 14]},
+        profkit_source_lines={"net.py:12": "def forward(self, x):", "net.py:14": "scale = x.max().item()"},
+    )
+    at_ns = START + US * np.array([220, 270, 550, 700])
+    told = shares(found, Rows(thread=np.zeros(4, np.int32), at_ns=at_ns, ns=np.array([10, 20, 40, 5])))
+    assert [(one.words, one.ns) for one in told] == [
+        ("net.py:14 in forward(): scale = x.max().item()", 40),
+        ("forward() (net.py:12)", 35),
+    ]
+
+
 def test_nothing_has_no_share() -> None:
     none = np.empty(0, np.int64)
     assert shares(code(), Rows(thread=none.astype(np.int32), at_ns=none, ns=none)) == ()

@@ -62,6 +62,12 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.cores, self.quota_millicores / 1000)
 
     @property
+    def wanted_cores(self) -> float | None:
+        """The cores that the threads of this process ran on or waited for, on average."""
+        known = self.all_run_ns is not None and self.all_wait_ns is not None
+        return ((self.all_run_ns or 0) + (self.all_wait_ns or 0)) / self.span_ns if known else None
+
+    @property
     def crowding(self) -> float | None:
         """The threads that the ranks on these cores may run operators on, for each core."""
         cores = self.usable_cores
@@ -166,15 +172,13 @@ def _times(count: int) -> str:
 
 def _wanted(result: Scheduling) -> Iterator[Evidence]:
     """The cores that the process wanted, where it may use that many only."""
-    if result.all_run_ns is not None and result.all_wait_ns is not None and result.cores:
-        wanted = (result.all_run_ns + result.all_wait_ns) / result.span_ns
+    wanted, threads = result.wanted_cores, result.threads or 0
+    if wanted is not None and result.cores:
+        is_said = threads > 1 and not _is_crowded(result)
         yield Evidence(
             statement=f"the threads of this process wanted {wanted:.1f} cores at a time; it may use {result.cores}"
-            + (
-                f", and an operator runs on up to {result.threads}"
-                if result.threads and not _is_crowded(result)
-                else ""
-            ),
+            + (f", and an operator runs on up to {threads}" if is_said else "")
+            + (": others take them" if _is_outside(result) else ""),
             metric="scheduling.wanted_cores",
             value=wanted,
             unit="count",
@@ -203,8 +207,21 @@ def _is_crowded(result: Scheduling) -> bool:
     return result.crowding is not None and result.crowding > CONTENTION.limit("crowding")
 
 
+def _is_outside(result: Scheduling) -> bool:
+    """Whether it waits for what other processes run: it wants fewer cores than it may use, and no quota stops it.
+
+    With more threads for operators than cores it may want fewer on average, and wait for its own.
+    """
+    wanted, cores = result.wanted_cores, result.usable_cores
+    if wanted is None or cores is None or result.crowding is None:
+        return False
+    return wanted < cores and not _is_crowded(result) and not result.throttled_ns
+
+
 def _fix(result: Scheduling) -> str:
     """The number of threads that fits, where there are more; else what may be the reason."""
+    if _is_outside(result):
+        return CONTENTION.fixes[1]
     if not _is_crowded(result) or result.usable_cores is None:
         return CONTENTION.fixes[0]
     fits = max(int(result.usable_cores) // result.ranks, 1)

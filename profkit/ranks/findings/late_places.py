@@ -44,10 +44,12 @@ def late_places(straggler: Straggler, waits: GroupWaits, joint: Joint) -> tuple[
         usual_ns = float(np.median([_most_ns(peer, share.place) for peer in peers]))
         longer_ns = share.ns / n_steps - usual_ns
         if longer_ns >= _WORTH * delay_ns:
-            part = min(longer_ns / delay_ns, 1.0)
-            found.append(replace(share, ns=round(longer_ns * n_steps), share=part, of=OF_DELAY))
-    is_enough = sum(share.share for share in found) >= LATE_RANK.limit("beside_peers")
-    return tuple(sorted(found, key=lambda share: -share.ns)) if is_enough else ()
+            found.append(replace(share, ns=round(longer_ns * n_steps), of=OF_DELAY))
+    longer_ns = sum(share.ns for share in found) / n_steps
+    if not found or longer_ns < LATE_RANK.limit("beside_peers") * delay_ns:
+        return ()
+    whole_ns = max(delay_ns, longer_ns) * n_steps  # lines also take longer where nobody waits for the rank
+    return tuple(replace(one, share=one.ns / whole_ns) for one in sorted(found, key=lambda share: -share.ns))
 
 
 def places_of(own: Finding | None) -> tuple[PlaceShare, ...]:

@@ -20,6 +20,10 @@ from profkit.timeline.code.phases import Backward, backward_of, phases_of
 _MOST_EARLY: Final = 10_000
 """Frames that were running when the recording began. Chosen: a made-up file may claim any number."""
 _BUILT_IN: Final = re.compile(r"^<built-in (?:method|function) (?P<name>\S+)(?: of (?P<kind>\S+) object)?")
+_RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})$")
+"""The rest of a function behind a graph break, as torch.compile names it."""
+_HEAD: Final = re.compile(r"@|(?:async\s+)?def\b.*[:(,]$")
+"""A line that begins a function and runs nothing of it: what is called there, the script does not call."""
 _BACKWARD: Final = ("backward()", "Tensor.backward()", "grad()")
 """What is called to run the backward pass."""
 _NO_CLASS: Final = frozenset(("type", "module", "PyCapsule", "FunctionMeta", "pybind11_type"))
@@ -118,14 +122,16 @@ def _places(
         frame = named[code]
         number[at] = len(places)
         text = said.get(f"{frame.file}:{called_line}") if called_line else None
+        text = text.strip() if isinstance(text, str) else ""
+        runs = _HEAD.match(text) is None
         places.append(
             CodePlace(
                 file=frame.file,
                 function=frame.function,
                 defined=0 if early or has_lines else frame.line,
-                line=frame.line if has_lines else called_line,
-                text=text.strip() if isinstance(text, str) else "",
-                call=calls.get(call, ""),
+                line=frame.line if has_lines else called_line * runs,
+                text=text * runs,
+                call=calls.get(call, "") * runs,
                 module=modules[inner].name if inner >= 0 else "",
                 library=_library(named[library]) if library >= 0 else "",
                 is_generated=bool(made),
@@ -152,7 +158,8 @@ def _distinct(keys: I64) -> tuple[I64, I32]:
 def _functions(frames: Frames, named: Mapping[int, Frame]) -> tuple[I64, Bool]:
     """Per frame the code of its name, and whether its line is where it stood when the recording began.
 
-    Such a frame takes the name of the one function of its name in its file that was called later.
+    Such a frame takes the name of the one function of its name in its file that was called later; so does the rest of a
+    function behind a graph break.
     """
     code, is_early = frames.rows.name.astype(np.int64), frames.is_early.copy()
     begun: dict[tuple[str, str], set[int]] = {}
@@ -164,6 +171,12 @@ def _functions(frames: Frames, named: Mapping[int, Frame]) -> tuple[I64, Bool]:
         known = begun.get((frame.file, frame.function), set()) if frame is not None else set()
         if len(known) == 1:
             code[row], is_early[row] = next(iter(known)), False
+    for each, frame in named.items():
+        resumed = _RESUMED.match(frame.function)
+        known = begun.get((frame.file, resumed["function"]), set()) if resumed is not None else set()
+        above = [one for one in known if resumed is not None and named[one].line <= int(resumed["line"])]
+        if above:
+            code[code == each] = max(above, key=lambda one: named[one].line)
     return code, is_early
 
 

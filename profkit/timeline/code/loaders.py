@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit.model.code import OF_WORKERS, CodePlace, Phase, PlaceShare
 from profkit.model.trace import Trace
@@ -64,9 +65,17 @@ def _lines(told: Any) -> tuple[PlaceShare, ...]:
     seen_ns = _whole(told.get("seen_ns")) if isinstance(lines, list) else 0
     if not seen_ns or not isinstance(lines, list) or _whole(told.get("n_looks")) < _LEAST_LOOKS:
         return ()
-    told_lines = (share for one in lines if (share := _line(one, seen_ns)) is not None)
-    found = [one for one in told_lines if one.share >= _LEAST and one.count >= _LEAST_LOOKS_OF_LINE]
+    alike: dict[CodePlace, PlaceShare] = {}
+    for share in (share for one in lines if (share := _line(one, seen_ns)) is not None):
+        key = replace(share.place, call="") if share.place.text else share.place  # the call is left out of its words
+        alike[key] = _both(alike[key], share) if key in alike else replace(share, place=key)
+    found = [one for one in alike.values() if one.share >= _LEAST and one.count >= _LEAST_LOOKS_OF_LINE]
     return tuple(sorted(found, key=lambda share: -share.ns)[:_MOST_LINES])
+
+
+def _both(one: PlaceShare, other: PlaceShare) -> PlaceShare:
+    """One line that makes several calls."""
+    return replace(one, ns=one.ns + other.ns, share=min(one.share + other.share, 1.0), count=one.count + other.count)
 
 
 def _line(told: Any, seen_ns: int) -> PlaceShare | None:
@@ -74,7 +83,10 @@ def _line(told: Any, seen_ns: int) -> PlaceShare | None:
         return None
     texts = {key: told.get(key) for key in ("file", "function", "text", "call")}
     numbers = {key: _whole(told.get(key)) for key in ("line", "defined", "ns", "n_looks")}
-    if not all(isinstance(text, str) for text in texts.values()) or not numbers["line"] or not numbers["ns"]:
+    if not all(isinstance(text, str) for text in texts.values()) or not numbers["ns"]:
+        return None
+    is_function = told.get("line") == 0 and bool(numbers["defined"])  # one of several lines of it
+    if not numbers["line"] and not is_function:
         return None
     file, function, text, call = (clean(str(value)[:_LONGEST_TEXT]) for value in texts.values())
     place = CodePlace(

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, Optional
 
 from ...beside import files
 from ...place import fetch_folder
+from .looked import Lines
 from .owners import is_own_path, shown_path
 
 _EVERY_S: Final = 0.002
@@ -34,6 +35,8 @@ _SWITCH_S: Final = 0.0001
 """How long a look waits for Python code to let it go on: with the usual 5 ms it mostly saw the next call into torch,
 which lets others go on as well. Measured once with `tests/capture/slow/workers.py` (torch 2.13): of a line that runs
 nearly all of the time it said 88 %, now 99 %."""
+_PROMPT_NS: Final = 80_000
+"""A look that comes sooner has not waited for the interval to pass. Chosen: a little below it."""
 _MOST_LINES: Final = 200
 """Distinct lines of one batch. Chosen: a dataset has a dozen."""
 _MOST_BATCHES: Final = 500
@@ -54,6 +57,7 @@ class _Line(NamedTuple):
 
     code: CodeType
     line: int
+    """0 where it is one of several lines of the function."""
     called: Optional[CodeType]  # noqa: UP045 - Python 3.9
 
 
@@ -230,6 +234,7 @@ class _Looker:
         self._lock = threading.Lock()
         self._seen: Optional[dict[Optional[_Line], list[int]]] = None  # noqa: UP045 - Python 3.9
         self._is_own: dict[str, bool] = {}
+        self._lines = Lines(self._owns)
         self._usual_s = 0.0
         self._random = random.Random(os.getpid())  # noqa: S311 - its own: the script's numbers stay as they are
         threading.Thread(target=self._look_on, name="profkit worker lines", daemon=True).start()
@@ -255,31 +260,43 @@ class _Looker:
             while not self.ends and (
                 os.path.isdir(self._folder) or self._seen is not None
             ):  # in this order: it may end inside a batch
-                time.sleep(_EVERY_S * self._random.uniform(0.5, 1.5))  # not in time with what the script repeats
-                last_ns = self._look(last_ns)
+                pause_s = _EVERY_S * self._random.uniform(0.5, 1.5)  # not in time with what the script repeats
+                due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
+                time.sleep(pause_s)
+                last_ns = self._look(last_ns, due_ns)
 
-    def _look(self, last_ns: int) -> int:
+    def _look(self, last_ns: int, due_ns: int) -> int:
         """Give the line that runs now all the time since the last look.
 
-        A look that comes late has waited for what runs now to let Python go on.
+        A look that comes late may have waited for what runs now to let Python go on.
         """
         with self._lock:
             now_ns = time.perf_counter_ns()
             if self._seen is not None:
-                line = self._line(sys._current_frames().get(self._thread))  # noqa: SLF001
+                frame = sys._current_frames().get(self._thread)  # noqa: SLF001
+                line = self._line(frame, is_late=False)
+                if time.perf_counter_ns() - due_ns >= _PROMPT_NS:
+                    line = self._line(frame, is_late=True)
                 if line not in self._seen and len(self._seen) >= _MOST_LINES:
                     line = None
                 times = self._seen.setdefault(line, [0, 0])
                 times[0], times[1] = times[0] + now_ns - last_ns, times[1] + 1
             return now_ns
 
-    def _line(self, frame: Optional[FrameType]) -> Optional[_Line]:  # noqa: UP045 - Python 3.9
-        """The innermost line of the script's own below a batch, None where none runs."""
+    def _line(self, frame: Optional[FrameType], *, is_late: bool) -> Optional[_Line]:  # noqa: UP045 - Python 3.9
+        """The innermost line of the script's own below a batch, None where none runs.
+
+        A look that is not late found Python free: what runs had let others go on by itself, in this very line.
+        """
+        while is_late and frame is not None and frame.f_back is not None and self._lines.is_at_start(frame):
+            frame = frame.f_back
+        innermost = frame if is_late else None
         called: Optional[CodeType] = None  # noqa: UP045 - Python 3.9
         while frame is not None and frame.f_code is not LineWatch.fetched.__code__:  # a forked worker has its parent's
             code = frame.f_code
             if self._owns(code.co_filename):
-                return _Line(code, frame.f_lineno or code.co_firstlineno, called)
+                line = self._lines.line(frame) if frame is innermost else frame.f_lineno or code.co_firstlineno
+                return _Line(code, line, called)
             if code.co_name not in _WRAPPERS:
                 called = code
             frame = frame.f_back

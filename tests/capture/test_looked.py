@@ -1,0 +1,106 @@
+"""A look at a stack finds a line at which Python lets others go on: told is what may have run since the one before."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from profkit.capture.inside.places.looked import Lines
+from profkit.capture.inside.places.worker_lines import LineLog, LineWatch
+
+pytestmark = pytest.mark.torch
+WORDS = [str(number) for number in range(2000)]
+ASKED = WORDS[-300:]
+
+
+def in_a_loop():
+    found = 0
+    for word in ASKED:  # loop
+        is_known = word in WORDS
+        found += is_known
+        word = None  # noqa: PLW2901 - seen
+    return found
+
+
+def is_known(word):
+    return word in WORDS
+
+
+def by_a_function():
+    found = 0
+    for word in ASKED:  # caller
+        known = is_known(word)
+        found += known
+    return found
+
+
+def of_a_range():
+    total = 0
+    for value in range(150_000):
+        total += value  # body
+    return total
+
+
+def before_a_call():
+    text = tuple(range(100_000))
+    for _ in range(10):
+        both = text * 20
+        time.time()  # call
+    return len(both)
+
+
+def sleeps():
+    many = sorted(ASKED)
+    time.sleep(0.02)  # sleeps
+    return many
+
+
+def line_of(marked: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {marked}"))
+
+
+def seen(function, folder, monkeypatch):
+    """Share of the time of `function` by line."""
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    log = LineLog("f" * 32)
+    log.open()
+    watch = LineWatch("f" * 32)
+    until = time.monotonic() + 0.4
+    while time.monotonic() < until:
+        assert watch.is_wanted(os.getpid())
+        watch.fetched(lambda: [function() for _ in range(5)])
+    log.shut()
+    told = log.told()
+    log.delete()
+    mine = [one for one in told["lines"] if one["function"] == function.__name__]
+    whole = sum(one["ns"] for one in mine)
+    return {one["line"]: one["ns"] / whole for one in mine}
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [(in_a_loop, "loop"), (by_a_function, "caller"), (of_a_range, "body"), (sleeps, "sleeps")],
+)
+def test_the_line_is_told_that_may_have_taken_the_time(function, told, tmp_path, monkeypatch):
+    share = seen(function, tmp_path, monkeypatch)
+    assert share.get(line_of(told), 0) > 0.8, share
+
+
+def test_what_runs_before_a_call_is_not_the_call_s(tmp_path, monkeypatch):
+    share = seen(before_a_call, tmp_path, monkeypatch)
+    call = next(
+        number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "time.time()" in line
+    )
+    assert share.get(call, 0) < 0.2, share
+
+
+def test_a_frame_that_has_begun_is_not_at_its_start():
+    lines = Lines(lambda _: True)
+    assert not lines.is_at_start(sys._getframe())
