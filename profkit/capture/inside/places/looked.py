@@ -41,7 +41,7 @@ class Code:
     def __init__(self, code: CodeType) -> None:
         self._steps = list(dis.get_instructions(code)) if len(code.co_code) <= _LONGEST else []
         self._at = [one.offset for one in self._steps]
-        starts = [(at, line) for at, line in dis.findlinestarts(code) if line is not None]
+        starts = [(at, line) for at, line in dis.findlinestarts(code) if line]  # some have none
         offsets = [at for at, _ in starts]
         self._line = [starts[max(bisect_right(offsets, at) - 1, 0)][1] if starts else 0 for at in self._at]
         self._before: list[list[int]] = [[] for _ in self._steps]
