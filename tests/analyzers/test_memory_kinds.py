@@ -153,6 +153,14 @@ def test_without_a_backward_pass_results_are_temporary() -> None:
     assert sizes(held([*rows, *of.rows])) == {"temporary": 70}
 
 
+def test_without_a_backward_pass_what_outlives_its_step_is_kept_longer() -> None:
+    of = Allocator(on_host=True)
+    of.allocate(BASE + 130 * US, 3, 70 * MB)
+    of.free(BASE + STEP + 180 * US, 3)
+    rows = [row for step in range(2) for row in ranges(step) if row.name != NODE and "Optimizer" not in row.name]
+    assert sizes(held([*rows, *of.rows])) == {"other": 70}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_parts_add_up_whatever_is_allocated_and_freed_when(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret

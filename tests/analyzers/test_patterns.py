@@ -437,6 +437,13 @@ def test_a_gpu_whose_clock_is_held_back(told: dict[str, int], title: str, fix: s
     assert "nvidia-smi" in one.next_tools[0].command
 
 
+def test_a_clock_held_by_the_boards_own_limit_is_no_part_of_what_heat_costs() -> None:
+    own_limit = {**LIMITS, "limit_mw": 700_000}
+    one = clocked(on_gpu(busy_until=890), **HELD, **own_limit, n_thermal=10, n_power=8)
+    assert one.fraction == pytest.approx(0.3 * 0.97 / 2)
+    assert "in 10 of 20 samples" in one.evidence[0].statement
+
+
 @pytest.mark.parametrize("limits", [{**LIMITS, "limit_mw": 700_000}, {"power_mw": 1, "limit_mw": 2}, {}])
 def test_a_boards_own_power_limit_is_no_finding(limits: dict[str, int]) -> None:
     assert clocked(on_gpu(busy_until=890), **HELD, n_power=20, **limits) is None

@@ -193,3 +193,9 @@ def test_the_facts_of_a_process_name_machine_and_device():
     kept = json.dumps(manifest([{**told, "machine": "here"}], capture_id="", command="", details={}))
     assert "machine" not in kept
     assert "gpu_uuid" not in kept
+
+
+def test_the_clock_that_is_held_is_that_of_the_main_reason():
+    heat, power = (Sample(1, "GPU-1", mhz, 1980, reasons) for mhz, reasons in ((1400, 0x40), (1900, 0x4)))
+    told = summary([heat, heat, power])
+    assert (told["held_mhz"], told["n_thermal"], told["n_power"]) == (1400, 2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import time
@@ -11,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from profkit.capture.inside.places.looked import Lines
+from profkit.capture.inside.places.looked import Lines, Moment
 from profkit.capture.inside.places.worker_lines import LineLog, LineWatch
 
 pytestmark = pytest.mark.torch
@@ -20,10 +21,11 @@ ASKED = WORDS[-300:]
 
 
 def in_a_loop():
-    found = 0
+    found, ids = 0, []
     for word in ASKED:  # loop
-        is_known = word in WORDS
-        found += is_known
+        known = word in WORDS
+        found += known
+        ids.append(len(word))
         word = None  # noqa: PLW2901 - seen
     return found
 
@@ -101,6 +103,22 @@ def test_what_runs_before_a_call_is_not_the_call_s(tmp_path, monkeypatch):
     assert share.get(call, 0) < 0.2, share
 
 
-def test_a_frame_that_has_begun_is_not_at_its_start():
+def at_the_end_of(function) -> Moment:
+    """At the jump back of its loop."""
+    jump = next(one for one in dis.get_instructions(function) if one.opname in {"JUMP_BACKWARD", "JUMP_ABSOLUTE"})
+    code = function.__code__
+    line = max(line for at, line in dis.findlinestarts(code) if line and at <= jump.offset)
+    return Moment(code, jump.offset, line, function.__globals__)
+
+
+def test_a_thread_that_gets_no_core_stays_where_it_was_seen():
+    """A look that has not had to wait finds it at the end of a loop all the same."""
     lines = Lines(lambda _: True)
-    assert not lines.is_at_start(sys._getframe())
+    for is_prompt in (False, True, True):
+        assert lines.line(at_the_end_of(in_a_loop), is_prompt=is_prompt) == line_of("loop")
+
+
+def test_a_frame_that_has_begun_is_not_at_its_start():
+    frame = sys._getframe()
+    moment = Moment(frame.f_code, frame.f_lasti, frame.f_lineno, frame.f_globals)
+    assert not Lines(lambda _: True).is_at_start(moment)

@@ -60,6 +60,8 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
     steps_ns: I64
     zeroing: Spans
     """Where gradients are set to zero, or freed."""
+    begins_ns: I64
+    """Of the marked steps, in order."""
 
     @classmethod
     def of(cls, trace: Trace, backward: Backward) -> Self:
@@ -73,6 +75,7 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
             steps=steps,
             steps_ns=np.sort(steps.start_ns),
             zeroing=spans.take(np.flatnonzero(np.isin(spans.name, codes))),
+            begins_ns=np.sort(np.array([step.start_ns for step in trace.steps], np.int64)),
         )
 
     def in_backward(self, thread: I32, at_ns: I64) -> Bool:
@@ -93,7 +96,8 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         found = np.full(rows.size, MemoryKind.UNKNOWN, object)
         ahead = ~begun & ~stepping
         found[ahead & (is_freed | is_done)] = MemoryKind.OTHER
-        found[ahead & is_freed & (freed_ns <= next_node)] = MemoryKind.TEMPORARY
+        is_here = np.searchsorted(self.begins_ns, at, "right") == np.searchsorted(self.begins_ns, freed_ns, "right")
+        found[ahead & is_freed & is_here & (freed_ns <= next_node)] = MemoryKind.TEMPORARY
         found[ahead & ends] = MemoryKind.ACTIVATIONS
         stays = (next_step < _NEVER) & (freed_ns > next_step) & ~ends
         found[begun & is_freed & ~stays & (ends | (next_step < _NEVER))] = MemoryKind.TEMPORARY

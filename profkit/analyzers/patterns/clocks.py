@@ -34,7 +34,7 @@ class Clocks(msgspec.Struct, frozen=True, kw_only=True):
     mhz: int
     highest_mhz: int
     held_mhz: int
-    """The mean clock of the samples in which something held it back."""
+    """The mean clock of the samples in which its main reason held it back."""
     n_held: dict[str, int]
     """Samples by the reason: "thermal", "hardware", "power"."""
     throttled_share: float | None
@@ -43,10 +43,10 @@ class Clocks(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> float:
-        """Share (0-1) of the clock that was held back, over the time."""
+        """Share (0-1) of the clock that was held back for its main reason, over the time."""
         if self.throttled_share is not None:
             return self.throttled_share * max(1 - self.mhz / self.highest_mhz, 0.0)
-        return sum(self.n_held.values()) / self.n * max(1 - self.held_mhz / self.highest_mhz, 0.0)
+        return self.n_held[self.reason] / self.n * max(1 - self.held_mhz / self.highest_mhz, 0.0)
 
     @property
     def reason(self) -> str:

@@ -42,6 +42,8 @@ _IDLE: Final = 0x1
 _KINDS: Final = {"power": 0x4, "thermal": 0x20 | 0x40, "hardware": 0x8 | 0x80}
 """NVML's bits: the software's power cap; thermal slowdowns; the hardware's slowdown and power brake. A slowdown of the
 hardware by heat has its own bit and is thermal."""
+_ORDER: Final = ("thermal", "hardware", "power")
+"""The worst first."""
 _CPU: Final = Path("/sys/devices/system/cpu")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -99,18 +101,22 @@ def machine() -> str:
 
 
 def summary(samples: Sequence[Sample]) -> dict[str, int]:
-    """The samples of one device as a few whole numbers: MHz, counts, degrees, mW, ms; idle ones are left out."""
+    """The samples of one device as a few whole numbers: MHz, counts, degrees, mW, ms; idle ones are left out.
+
+    `held_mhz` is of those that are held for the reason that most of them have.
+    """
     busy = [one for one in samples if not one.reasons & _IDLE]
     if not busy:
         return {"n": 0}
-    held = [one for one in busy if _kind(one)]
+    kinds = [_kind(one) for one in busy]
+    most = max(_ORDER, key=kinds.count)
     told: dict[str, int | None] = {
         "n": len(busy),
         "mhz": _mean([one.mhz for one in busy]),
         "lowest_mhz": min(one.mhz for one in busy),
         "highest_mhz": max(one.highest_mhz for one in busy),
-        "held_mhz": _mean([one.mhz for one in held]),
-        **{f"n_{kind}": sum(_kind(one) == kind for one in busy) for kind in _KINDS},
+        "held_mhz": _mean([one.mhz for one, kind in zip(busy, kinds, strict=True) if kind == most]),
+        **{f"n_{kind}": kinds.count(kind) for kind in _KINDS},
         "temperature_c": _most(one.temperature_c for one in busy),
         "power_mw": _mean([one.power_mw for one in busy if one.power_mw is not None]),
         "limit_mw": _most(one.limit_mw for one in busy),
@@ -124,8 +130,7 @@ def summary(samples: Sequence[Sample]) -> dict[str, int]:
 
 def _kind(one: Sample) -> str:
     """Why the clock is held, the worst reason first; "" where it is not."""
-    order = ("thermal", "hardware", "power")
-    return next((kind for kind in order if one.reasons & _KINDS[kind]), "")
+    return next((kind for kind in _ORDER if one.reasons & _KINDS[kind]), "")
 
 
 def _mean(values: Sequence[int]) -> int | None:

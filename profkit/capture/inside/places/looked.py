@@ -13,15 +13,15 @@ import dis
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import Any, Final
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final, NamedTuple
 
 _CALL: Final = re.compile(r"CALL(?!_INTRINSIC)")
 _LETS_GO: Final = re.compile(r"CALL(?!_INTRINSIC)|RESUME|JUMP_BACKWARD$|JUMP_ABSOLUTE$|POP_JUMP_BACKWARD")
 _NO_NEXT: Final = re.compile(r"RETURN|RAISE|RERAISE|JUMP_(?:FORWARD|BACKWARD|ABSOLUTE)")
 _QUICK: Final = re.compile(
     r"(?:LOAD|STORE|DELETE)_(?!SUBSCR|SLICE)|POP_|JUMP|COPY|SWAP|DUP|ROT_|PUSH_|PRECALL|KW_NAMES|NOP|NOT_TAKEN|CACHE"
-    r"|EXTENDED|MAKE_|RETURN|IS_OP|UNARY_NOT|TO_BOOL|GET_ITER|END_|SETUP|RAISE|RERAISE|BUILD_(?:TUPLE|SLICE)"
+    r"|EXTENDED|MAKE_|RETURN|IS_OP|UNARY_NOT|TO_BOOL|GET_ITER|END_|SETUP|RAISE|RERAISE|BUILD_(?:TUPLE|SLICE|LIST|MAP)"
 )
 """Instructions that move what is there, whatever it is: none of them takes long."""
 _NAMED: Final = re.compile(r"LOAD_(?:GLOBAL|NAME|METHOD|ATTR|DEREF)")
@@ -41,7 +41,7 @@ class Code:
     def __init__(self, code: CodeType) -> None:
         self._steps = list(dis.get_instructions(code)) if len(code.co_code) <= _LONGEST else []
         self._at = [one.offset for one in self._steps]
-        starts = [(at, line) for at, line in dis.findlinestarts(code) if line is not None]
+        starts = [(at, line) for at, line in dis.findlinestarts(code) if line]  # some have none
         offsets = [at for at, _ in starts]
         self._line = [starts[max(bisect_right(offsets, at) - 1, 0)][1] if starts else 0 for at in self._at]
         self._before: list[list[int]] = [[] for _ in self._steps]
@@ -66,6 +66,10 @@ class Code:
         if not lines or _CALL.match(self._steps[here].opname):
             lines.add(self._line[here])
         return lines.pop() if len(lines) == 1 else self._loop(here, lines)
+
+    def calls(self, offset: int) -> bool:
+        """Whether something is called at this point."""
+        return bool(self._steps) and _CALL.match(self._steps[self._place(offset)].opname) is not None
 
     def _place(self, offset: int) -> int:
         return max(bisect_right(self._at, offset) - 1, 0)
@@ -146,18 +150,30 @@ def may_return(names: Mapping[str, Any], owns: Callable[[str], bool], name: str)
     return False
 
 
+class Moment(NamedTuple):
+    """Where a frame is when it is looked at."""
+
+    code: CodeType
+    offset: int
+    """Of the instruction that it has begun last, in bytes."""
+    line: int
+    names: Mapping[str, Any]
+    """What its module knows."""
+
+
 class Lines:
-    """The line that took the time before a look, of each frame."""
+    """The line that took the time before each look at one thread."""
 
     def __init__(self, owns: Callable[[str], bool]) -> None:
         self._owns = owns
         self._codes: dict[CodeType, Code] = {}
         self._known: dict[tuple[CodeType, int], int | None] = {}
         self._is_start: dict[tuple[CodeType, int], bool] = {}
+        self._last: tuple[object, int] = (None, 0)
 
-    def is_at_start(self, frame: FrameType) -> bool:
+    def is_at_start(self, at: Moment) -> bool:
         """Whether nothing of the frame's function has run yet: the time is its caller's."""
-        offset, code = frame.f_lasti, frame.f_code
+        offset, code = at.offset, at.code
         if not 0 <= offset < _START:
             return offset < 0
         key = (code, offset)
@@ -166,17 +182,23 @@ class Lines:
             self._is_start[key] = dis.opname[name] == "RESUME" and not argument & _AFTER
         return self._is_start[key]
 
-    def line(self, frame: FrameType) -> int:
-        """The line that took the time before; 0 where it is one of several."""
-        key = (frame.f_code, frame.f_lasti)
-        if key not in self._known:
-            names = frame.f_globals
-            told = self._code(frame.f_code).line(frame.f_lasti, lambda name: may_return(names, self._owns, name))
-            self._known[key] = told
-        told = self._known[key]
-        return frame.f_lineno or frame.f_code.co_firstlineno if told is None else told
+    def line(self, at: Moment, *, is_prompt: bool) -> int:
+        """The line that took the time before; 0 where it is one of several.
 
-    def _code(self, code: CodeType) -> Code:
-        if code not in self._codes:
-            self._codes[code] = Code(code)
-        return self._codes[code]
+        `is_prompt`: the look has not had to wait, so that what is called there has let others go on by itself. Not
+        where the look before was at the same place: then the thread may have had no core since.
+        """
+        key = (at.code, at.offset)
+        if key not in self._known:
+            if at.code not in self._codes:
+                self._codes[at.code] = Code(at.code)
+            self._known[key] = self._codes[at.code].line(at.offset, lambda name: may_return(at.names, self._owns, name))
+        told = self._known[key]
+        if told is None:
+            told = at.line
+        elif key == self._last[0]:
+            told = self._last[1]
+        elif is_prompt and self._codes[at.code].calls(at.offset):
+            told = at.line
+        self._last = (key, told)
+        return told

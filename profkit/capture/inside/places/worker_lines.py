@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, Optional
 
 from ...beside import files
 from ...place import fetch_folder
-from .looked import Lines
+from .looked import Lines, Moment
 from .owners import is_own_path, shown_path
 
 _EVERY_S: Final = 0.002
@@ -273,36 +273,38 @@ class _Looker:
         with self._lock:
             now_ns = time.perf_counter_ns()
             if self._seen is not None:
-                frame = sys._current_frames().get(self._thread)  # noqa: SLF001
-                line = self._line(frame, is_late=False)
-                if time.perf_counter_ns() - due_ns >= _PROMPT_NS:
-                    line = self._line(frame, is_late=True)
+                stack = _stack(sys._current_frames().get(self._thread))  # noqa: SLF001
+                is_prompt = time.perf_counter_ns() - due_ns < _PROMPT_NS
+                line = self._line(stack, is_prompt=is_prompt)
                 if line not in self._seen and len(self._seen) >= _MOST_LINES:
                     line = None
                 times = self._seen.setdefault(line, [0, 0])
                 times[0], times[1] = times[0] + now_ns - last_ns, times[1] + 1
             return now_ns
 
-    def _line(self, frame: Optional[FrameType], *, is_late: bool) -> Optional[_Line]:  # noqa: UP045 - Python 3.9
-        """The innermost line of the script's own below a batch, None where none runs.
-
-        A look that is not late found Python free: what runs had let others go on by itself, in this very line.
-        """
-        while is_late and frame is not None and frame.f_back is not None and self._lines.is_at_start(frame):
-            frame = frame.f_back
-        innermost = frame if is_late else None
+    def _line(self, stack: list[Moment], *, is_prompt: bool) -> Optional[_Line]:  # noqa: UP045 - Python 3.9
+        """The innermost line of the script's own, None where none runs; `is_prompt`: see `Lines.line`."""
+        begun = next((place for place, one in enumerate(stack) if not self._lines.is_at_start(one)), 0)
         called: Optional[CodeType] = None  # noqa: UP045 - Python 3.9
-        while frame is not None and frame.f_code is not LineWatch.fetched.__code__:  # a forked worker has its parent's
-            code = frame.f_code
-            if self._owns(code.co_filename):
-                line = self._lines.line(frame) if frame is innermost else frame.f_lineno or code.co_firstlineno
-                return _Line(code, line, called)
-            if code.co_name not in _WRAPPERS:
-                called = code
-            frame = frame.f_back
+        for place, one in enumerate(stack[begun:]):
+            if self._owns(one.code.co_filename):
+                line = self._lines.line(one, is_prompt=is_prompt) if place == 0 else one.line
+                return _Line(one.code, line, called)
+            if one.code.co_name not in _WRAPPERS:
+                called = one.code
         return None
 
     def _owns(self, file: str) -> bool:
         if file not in self._is_own:
             self._is_own[file] = is_own_path(file)
         return self._is_own[file]
+
+
+def _stack(frame: Optional[FrameType]) -> list[Moment]:  # noqa: UP045 - Python 3.9
+    """What runs below a batch, the innermost first: read at once, for a frame goes on when others are let."""
+    found = []
+    while frame is not None and frame.f_code is not LineWatch.fetched.__code__:  # a forked worker has its parent's
+        code = frame.f_code
+        found.append(Moment(code, frame.f_lasti, frame.f_lineno or code.co_firstlineno, frame.f_globals))
+        frame = frame.f_back
+    return found
