@@ -29,6 +29,7 @@ _TEXTURES: Final = (
 """Categories that are told apart by a texture as well as by colour."""
 
 
+_NO_BREAK: Final = "\u00a0"
 _QUANTITY: Final = re.compile(r"(?<!\w)[\d.,]*\d(?:x| (?:ns|us|ms|s|%))(?!\w)")
 
 
@@ -93,10 +94,14 @@ def _static(name: str) -> str:
 
 def _environment(hider: Hider, *, with_paths: bool) -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     def shown(value: object) -> object:
         return hider.shown(value) if type(value) is str else value
+
+    def glued(sentence: str) -> object:
+        """A sentence whose quantities are not parted from their units at the end of a line."""
+        return escape(_QUANTITY.sub(lambda found: found[0].replace(" ", _NO_BREAK), hider.shown(sentence)))
 
     environment = Environment(
         loader=PackageLoader("profkit.render.html"),
@@ -116,6 +121,7 @@ def _environment(hider: Hider, *, with_paths: bool) -> Environment:
         with_paths=with_paths,
         parted=_parted,
     )
+    environment.filters["glued"] = glued
     return environment
 
 

@@ -49,6 +49,7 @@ def _page(report: Report, *, with_paths: bool) -> str:
         sources=_sources(report),
         with_paths=with_paths,
         tracks=report.tracks,
+        is_undrawn=report.fleet is not None and not report.tracks,
         is_cpu=rank is not None and _is_cpu(rank),
         head=_head(report, links),
         budget=None if rank is None else _budget(report, rank, links),
