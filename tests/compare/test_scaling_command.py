@@ -120,3 +120,11 @@ def test_traces_beside_a_table_are_evidence(tmp_path: Path, table: Path) -> None
     done = invoke(both, one, two)
     assert isinstance(done.exception, UsageError)
     assert "which one is unknown" in done.exception.message
+
+
+def test_more_gpus_that_do_less_have_no_serial_fraction(tmp_path):
+    slower = tmp_path / "slower.csv"
+    slower.write_text("gpus,per_gpu_batch,tokens_per_s\n1,8,100\n1,8,101\n2,8,90\n2,8,91\n")
+    told = " ".join(invoke(slower).output.split())
+    assert "> 1" in told
+    assert "more GPUs do less, which no serial part explains" in told

@@ -55,6 +55,13 @@ def headers(series: Series) -> tuple[str, ...]:
     return ("GPUs", "runs", clean(series.unit), "cv", "speed-up", "E", "95 % of E", "serial", *memory)
 
 
+def _serial(fraction: float | None) -> str:
+    """A serial fraction; above 1, where more GPUs do less than one, it is no share of anything."""
+    if fraction is None:
+        return "-"
+    return "> 1" if fraction > 1 else f"{fraction:.2f}"
+
+
 def rows(series: Series) -> list[tuple[str, ...]]:
     """A line for each size; what is not known is "-"."""
     return [_row(series, point) for point in series.points]
@@ -70,7 +77,7 @@ def _row(series: Series, point: Point) -> tuple[str, ...]:
         format_speedup(point.speedup),
         "-" if point.efficiency is None else f"{point.efficiency:.2f}",
         _interval(point),
-        "-" if point.serial_fraction is None else f"{point.serial_fraction:.2f}",
+        _serial(point.serial_fraction),
         *memory,
     )
 
@@ -98,6 +105,8 @@ def _law(series: Series) -> str:
     fit = series.usl
     if fit is None:
         fractions = [point.serial_fraction for point in series.points if point.serial_fraction is not None]
+        if fractions and fractions[-1] > 1:
+            return "two sizes: no law can be fitted; more GPUs do less, which no serial part explains"
         return f"two sizes: no law can be fitted; serial fraction {fractions[-1]:.2f}" if fractions else "one size"
     if fit.df == 0:
         return "three sizes: the law of scaling (USL) would pass through every point, so a fourth size must test it"
