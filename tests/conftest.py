@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -85,3 +86,11 @@ def shared_traces() -> Path:
     if not SHARED_TRACES.is_dir():
         pytest.skip("no real traces beside this checkout")
     return SHARED_TRACES
+
+
+@pytest.fixture
+def heeds_interrupts() -> Iterator[None]:
+    """What runs in the background of a shell ignores SIGINT, and so do the processes that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)

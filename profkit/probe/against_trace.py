@@ -114,6 +114,7 @@ def _overturned(verdict: Verdict, slope: Slope, probe: ProbeReport) -> Verdict:
     known = [*probe.slopes, *([probe.host] if probe.host is not None else [])]
     critical = [one.place for one in known if one.reading is Reading.CRITICAL]
     instead = f"; on the critical path: {', '.join(critical)}" if critical else ""
+    job = stand_in(probe.command, probe.n_ranks)
     return replace(
         verdict,
         bottleneck=Bottleneck.INCONCLUSIVE,
@@ -123,7 +124,7 @@ def _overturned(verdict: Verdict, slope: Slope, probe: ProbeReport) -> Verdict:
         speedup_ceiling=None,
         next_tool=NextTool(
             name="torch.profiler",
-            line=stand_in(probe.command, probe.n_ranks).under("profkit run"),
+            line=job.under("profkit run"),
             purpose=f"which lines of the code is the time of {critical[0] if critical else 'the step'} spent at?",
             look_for="the lines under 'where', and the parts of the budget that a new verdict names",
         ),

@@ -27,9 +27,9 @@ def browser_path() -> str:
     return named or next((path for name in NAMES if (path := shutil.which(name))), "")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The browser, one for all tests of a process."""
+    """The browser, one for each module: other tests of the process start one of their own."""
     api = pytest.importorskip("playwright.sync_api")
     path = browser_path()
     if not path:

@@ -43,14 +43,6 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.fixture
-def heeds_interrupts():
-    """What runs in the background of a shell ignores SIGINT, and so do the processes that it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
-
-
 @pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_of_profkit_alone_reaches_the_script_once(tmp_path):
     line = [

@@ -183,8 +183,8 @@ def test_the_only_optimizer_there_is_leads_at_once():
 def test_the_options_that_are_said_to_fit_a_run_do(n_steps):
     window = window_for(Options(folder="x"), n_workers=2, n_queued=4)
     said = why_too_few(n_steps, window, least=8)
-    found = dict(re.findall(r"--(\w+) (\d+)", said))
-    given = {name: int(value) for name, value in found.items()}
+    fields = {"unprofiled-steps": "baseline", "warmup-steps": "warmup", "steps": "steps"}
+    given = {fields[name]: int(value) for name, value in re.findall(r"--([\w-]+) (\d+)", said)}
     smaller = window_for(Options(folder="x", **given), n_workers=2, n_queued=4)
     needed = max(smaller.settling + smaller.baseline + 1, 8) + smaller.warmup + smaller.steps
     assert needed <= n_steps if said.endswith("would fit") else needed > n_steps

@@ -188,6 +188,7 @@ def test_the_command_prints_the_address_and_says_where_the_trace_goes(traces: Pa
         assert "has the trace" in process.stderr.read()
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_control_c_ends_it_in_one_line(traces: Path) -> None:
     with running(traces / "data_cpu.pt.trace.json.gz") as (process, _):
         process.send_signal(signal.SIGINT)

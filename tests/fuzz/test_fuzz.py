@@ -145,6 +145,16 @@ BAD: dict[str, list[Outcome]] = {
             "| a | b |\n|---|---|\n| a | b | c |\n",
         )
     ],
+    "page": [
+        said(text, args="triage -f html t.json")
+        for text in (
+            "<style></style><script></script><script>x</script>",
+            "<style></style><script></script><img src=x>",
+            "<style></style><script></script><p onclick=x>",
+            "<style></style><script></script><a href='javascript:x'>",
+            "<style></style><script></script><p style='color:red'>",
+        )
+    ],
     "hints": [said(err="profkit: x\n  hint: profkit kernels t;touch PWN\n", code=3)],
     "commands": [
         document(next={"command": command})

@@ -85,6 +85,7 @@ def test_the_jobs_own_exit_code_comes_through(end, code, n_workers):
     assert "PROBED" in done.out
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_ctrl_c_ends_it_and_what_was_measured_is_told():
     line = [sys.executable, "-m", "profkit", "probe", "--", sys.executable, LOOP, "5000", "1", "2", "2"]
     with subprocess.Popen(
@@ -106,7 +107,7 @@ def test_a_bad_call_says_what_is_wrong():
     for options, said in (
         (("--places", "nowhere"), "there is no place 'nowhere'"),
         (("--cost", "90%"), "--cost"),
-        (("--steps", "3"), "--steps"),
+        (("--probed-steps", "3"), "--probed-steps"),
     ):
         done = probe(LOOP, "10", "0", "0", "0", options=options)
         assert done.code == 2

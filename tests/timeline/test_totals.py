@@ -49,6 +49,7 @@ def test_each_table_has_its_names(path: Path) -> None:
     assert found["ranges"][0].stddev_ns == 0.0
 
 
+@pytest.mark.usefixtures("wide")
 def test_ranges_that_differ_behind_a_bracket_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     export = training()
     for layer in (1, 2):
@@ -80,6 +81,13 @@ def test_a_stretch_takes_what_begins_in_it(path: Path) -> None:
     assert totals(trace, (10**9, 2 * 10**9)) == {}
 
 
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that has room for every column."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.mark.usefixtures("wide")
 def test_the_command_prints_and_writes_them(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     group.main(["info", str(path), "--stats"], standalone_mode=False)
     shown = capsys.readouterr().out

@@ -22,7 +22,7 @@ from profkit.ingest.texts import LONGEST_TEXT
 _KEY: Final = b'"Call stack"'
 _EMPTY: Final = b'"Call stack": ""'
 _CALLS: Final = b'"python_function"'
-_FRAME: Final = re.compile(r"[^<].*?\(\d{1,9}\): [^;]+")
+_FRAME: Final = re.compile(r"\(\d{1,9}\): (?=[^;])")
 _INSTALLED: Final = re.compile(r"(?:site|dist)-packages/|/lib/python3|/torch/|^torch/")
 _WRAPPERS: Final = re.compile(r"\): (?:_call_impl|__call__|wrapper|decorate_context|__enter__|__init__)$")
 _ENTERS: Final = re.compile(r"torch/autograd/profiler\.py\(\d+\): ")
@@ -30,6 +30,11 @@ _IN_TORCH: Final = re.compile(r"torch/(?:utils/data|optim)/[^;]*$")
 _TEXT: Final = msgspec.json.Decoder(str)
 _MOST_FRAMES: Final = 64
 """Of a stack. Chosen: of these only the script's own stay, and what each calls."""
+
+
+def _is_frame(name: str) -> bool:
+    """Whether a text is a frame's: `train.py(12): step`."""
+    return not name.startswith("<") and _FRAME.search(name, 1) is not None
 
 
 def has_stacks(array: bytes) -> bool:
@@ -71,7 +76,7 @@ def _frames(written: bytes) -> list[str]:
     if text.endswith(";") or text.startswith("<"):
         return []
     names = text.split(";")
-    if len(names) > _MOST_FRAMES or not all(map(_FRAME.fullmatch, names)):
+    if len(names) > _MOST_FRAMES or not all(map(_is_frame, names)):
         return []
     if _ENTERS.search(names[0]):
         names = _of_range(names)

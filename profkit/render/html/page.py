@@ -30,7 +30,7 @@ _TEXTURES: Final = (
 
 
 _NO_BREAK: Final = "\u00a0"
-_QUANTITY: Final = re.compile(r"(?<!\w)[\d.,]*\d(?:x| (?:ns|us|ms|s|%))(?!\w)")
+_QUANTITY: Final = re.compile(r"(?<![\w.,])\d(?:[\d.,]{0,30}\d)?(?:x| (?:ns|us|ms|s|%))(?!\w)")
 
 
 def made(
