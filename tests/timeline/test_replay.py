@@ -165,3 +165,19 @@ def test_taking_nothing_out_changes_nothing_and_no_gain_is_above_the_idle_time(r
     low, high = facts.trace.window_ns
     assert found.gain_ns(Intervals.of(np.array([high + 10**9]), np.array([high + 2 * 10**9]))) == 0
     assert 0 <= found.gain_ns(Intervals.of(np.array([low - 10**9]), np.array([high + 10**9]))) <= main.budget.idle_ns
+
+
+def test_calls_of_one_thread_that_overlap_give_nothing_that_nobody_took_out() -> None:
+    at = 10**9
+    rows = [
+        span("ProfilerStep#0", at, at + 300),
+        launch(at, at + 2, correlation=99, name="cudaStreamSynchronize"),
+    ]
+    for number, (stream, length) in enumerate(((7, 1), (8, 2)), 1):
+        rows.append(kernel("work", at, at + length, stream=stream, correlation=number))
+        rows.append(launch(at, at + 3, correlation=number))
+    facts = Facts.of(trace_of(rows))
+    assert facts.main_device is not None
+    found = replay(facts.trace, facts.main_device.activity, facts.main_device.queue)
+    assert found is not None
+    assert found.gain_ns(Intervals.of(np.array([2 * at]), np.array([3 * at]))) == 0

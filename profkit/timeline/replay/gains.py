@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
@@ -66,15 +67,21 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     idle_ns: int
     """All idle time of the device in the window: no more is credited. That streams would also work side by side for
     longer is not: what waits for what is not known."""
+    replayed_ns: int = 0
+    """How long the replay takes with nothing taken out: the window, but where calls of one thread overlap."""
 
     def gain_ns(self, removed: Intervals) -> int:
         """By how much the window's work would be done sooner, had the host not spent these times.
 
         Where the device is the last to finish, what the host did at the end belongs to what follows.
         """
-        events = self.program.events
         if not removed:
             return 0
+        return min(max(self.replayed_ns - self.done_ns(removed), 0), self.idle_ns)
+
+    def done_ns(self, removed: Intervals) -> int:
+        """How long the replayed work of the window takes without these times of the host."""
+        events = self.program.events
         waits = np.flatnonzero(events.lane == WAIT)
         before = removed.covered_ns(np.array([self.begin_ns]), events.at_ns)
         through = before.copy()  # a launch takes no time here
@@ -87,8 +94,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         last = events.left_ns[-1:]
         until = np.maximum(last, self.until_ns)
         host += int((until - last - removed.covered_ns(last, until))[0])
-        done = max(host, *streams) if self.end_ns <= self.until_ns else max(streams)
-        return min(max(self.end_ns - self.begin_ns - round(done), 0), self.idle_ns)
+        return round(max(host, *streams) if self.end_ns <= self.until_ns else max(streams))
 
 
 def gains(trace: Trace, activity: Activity, host: HostStates, idle: IdleCauses, queue: Queue) -> Gains:
@@ -164,7 +170,7 @@ def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
     order = np.argsort(key, kind="stable")
     at = np.maximum(key[order], begin)
     streams = streams_of(trace, rows[order], before, at, linked[order])
-    return Replay(
+    made = Replay(
         program=program_of(_events(trace, streams, held, at, queue)),
         sync=_intervals(calls, held[calls.kind[held] != CallKind.ALLOC]),
         allocator=_intervals(calls, held[calls.kind[held] == CallKind.ALLOC]),
@@ -174,6 +180,7 @@ def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
         until_ns=high,
         idle_ns=high - low - activity.any.total_ns,
     )
+    return replace(made, replayed_ns=made.done_ns(Intervals.empty()))
 
 
 def _driving(calls: RuntimeCalls, launch: I64) -> tuple[int, ...]:
