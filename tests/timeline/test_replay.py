@@ -173,8 +173,7 @@ def test_calls_of_one_thread_that_overlap_give_nothing_that_nobody_took_out() ->
         span("ProfilerStep#0", at, at + 300),
         launch(at, at + 2, correlation=99, name="cudaStreamSynchronize"),
     ]
-    for number in range(1, 9):
-        rows.append(launch(at, at + 3, correlation=number))
+    rows += [launch(at, at + 3, correlation=number) for number in range(1, 9)]
     rows += [kernel("compute_kernel", at, at, stream=0, correlation=number) for number in range(1, 7)]
     rows.append(kernel("compute_kernel", at, at + 1, device=1, stream=7, correlation=7))
     rows.append(kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", at, at + 2, device=1, stream=0, correlation=8))
