@@ -80,7 +80,7 @@ def command(
     load_numpy()
     from profkit.cli.parts.tabled import Table
     from profkit.cli.shared.gathered import Asked, local_files
-    from profkit.cli.triage import _jobs_for, _parse_steps
+    from profkit.cli.triage import jobs_for, parsed_steps
 
     suffix = _suffix(output)
     if table and suffix in (*_JSON, ".speedscope.json"):
@@ -91,7 +91,7 @@ def command(
         paths = (newest_capture(),)
     with local_files(paths) as sources, ReadingProgress() as progress:
         _refuse_overwriting(output, sources)
-        asked = Asked(lenient=lenient, step_range=_parse_steps(step_text), jobs=_jobs_for(sources))
+        asked = Asked(lenient=lenient, step_range=parsed_steps(step_text), jobs=jobs_for(sources))
         if suffix in _JSON:
             _chrome(sources, asked, around, output, progress)
         elif suffix == ".speedscope.json":

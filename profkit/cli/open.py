@@ -138,14 +138,14 @@ def _exported(
         yield only, only.name
         return
     from profkit.cli.export import write_chrome
-    from profkit.cli.triage import _jobs_for, _parse_steps
+    from profkit.cli.triage import jobs_for, parsed_steps
     from profkit.export.document import Written
     from profkit.export.window import around as window_around
 
     with files.temporary_folder("open") as folder:
         out = folder / "trace.json.gz"
         with local_files(paths) as sources, ReadingProgress() as progress:
-            asked = Asked(lenient=lenient, step_range=_parse_steps(step_text), jobs=_jobs_for(sources))
+            asked = Asked(lenient=lenient, step_range=parsed_steps(step_text), jobs=jobs_for(sources))
             found = gathered(sources, asked, progress)
             where = None if around is None else window_around(found.tracks, around)
             write_chrome(found, asked, where, out, progress, Written())

@@ -154,7 +154,7 @@ def command(
         paths = (newest_capture(),)
     sources = sources_of(paths)
     room = _room(sources) if format_name == "html" else 0
-    options = Options(lenient=lenient, step_range=_parse_steps(step_text), command=command, tracks_room=room)
+    options = Options(lenient=lenient, step_range=parsed_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
     measured = _probe_in(probe, paths)
     report = _report(sources, options, jobs, keeping)
@@ -202,7 +202,7 @@ def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, A
             report = triage(
                 sources,
                 lenient=options.lenient,
-                jobs=jobs or _jobs_for(sources),
+                jobs=jobs or jobs_for(sources),
                 step_range=options.step_range,
                 command=options.command,
                 progress=progress,
@@ -216,13 +216,14 @@ def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, A
         if given.has_second:
             from profkit.crosscheck.run import Reading, handed_over
 
-            reading = Reading(options=options, jobs=jobs or _jobs_for(sources), progress=progress)
+            reading = Reading(options=options, jobs=jobs or jobs_for(sources), progress=progress)
             with blamed("setting the other tool beside it", sources[0]):
                 report = handed_over(report, given, reading)
     return report
 
 
-def _parse_steps(text: str | None) -> tuple[int, int] | None:
+def parsed_steps(text: str | None) -> tuple[int, int] | None:
+    """The steps of `--step-range`, the second one excluded; raises UsageError for another form than A:B."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d*):(\d*)", text)
@@ -231,7 +232,8 @@ def _parse_steps(text: str | None) -> tuple[int, int] | None:
     return int(match[1] or 0), int(match[2]) if match[2] else sys.maxsize
 
 
-def _jobs_for(sources: list[str]) -> int:
+def jobs_for(sources: list[str]) -> int:
+    """In how many processes to read these files: one where starting more would cost more than it gives."""
     if _largest_bytes(sources) < _PARALLEL_FROM_BYTES:
         return 1
     return max(

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of, rows_by_value
-from profkit.model.trace import I32, Kind, ShapesDoubt, Signature, Trace
+from profkit.model.signature import Signature
+from profkit.model.trace import I32, Kind, ShapesDoubt, Trace
 from profkit.roof.formulas import PRODUCTS
 from profkit.timeline.code import Match, match_ops
 from profkit.timeline.host import enclosing_op, parent_rows

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes
 from profkit.model.names import Precision
+from profkit.model.signature import Signature
 from profkit.model.table import NO_ROW
-from profkit.model.trace import Signature, Trace
+from profkit.model.trace import Trace
 from profkit.roof.formulas import has_formula, work_of
 from profkit.roof.formulas.work import Work
 from profkit.timeline.host import in_backward, parent_rows

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 from profkit.pipeline import triage_trace
 from profkit.roof.formulas.alignment import Misfit, misfits
 from profkit.testing import Row, kernel, launch, operator, span, trace_of

@@ -9,7 +9,7 @@ from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.traits import traits
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 from profkit.testing import HOST_PID, Row, operator, trace_of
 
 MM: dict[str, Any] = {

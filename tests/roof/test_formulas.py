@@ -5,7 +5,7 @@ import random
 import pytest
 
 from profkit.model.names import Precision
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 from profkit.roof.formulas import FORMULAS, work_of
 
 MIB = 1024 * 1024

@@ -9,7 +9,7 @@ import msgspec
 
 from profkit.ingest.numbers import MOST_BYTES
 from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT, MOST_TEXT
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 
 _Size = Annotated[int, msgspec.Meta(ge=-MOST_BYTES, le=MOST_BYTES)]
 _Sizes = tuple[_Size | tuple[_Size, ...], ...]

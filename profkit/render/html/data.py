@@ -25,7 +25,7 @@ _TIME_BYTES: Final = 6
 _NAME_BYTES: Final = 4
 _VALUE_BYTES: Final = 8
 _LEVEL: Final = 3
-"""isal's highest: a sixth of the time of zlib's usual level, for a sixth more bytes."""
+"""isal's highest. Chosen: once measured, it takes a sixth of the time of zlib's level 6, for a sixth more bytes."""
 _OTHER_LABELS: Final = {
     "comm_hidden": "communication under compute",
     "copy_hidden": "copies beside other work",

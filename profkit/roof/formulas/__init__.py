@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 from profkit.roof.formulas.attention import ATTENTION
 from profkit.roof.formulas.convolution import CONVOLUTION
 from profkit.roof.formulas.matrix import MATMUL

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 from profkit.roof.formulas.work import is_tensor, shape, size_of
 
 ROW_BYTES: Final = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 from profkit.roof.formulas.work import Formula, Work, is_tensor, is_true, precision, read, shape, size_of
 
 _BACKWARD: Final = (5, 2)

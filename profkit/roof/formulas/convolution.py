@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 from profkit.roof.formulas.work import Formula, Shape, Work, flags, is_true, numbers, precision, read, shape, size_of
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from profkit.model.names import Precision
-from profkit.model.trace import Signature
+from profkit.model.signature import Signature
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
