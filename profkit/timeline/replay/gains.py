@@ -68,7 +68,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """All idle time of the device in the window: no more is credited. That streams would also work side by side for
     longer is not: what waits for what is not known."""
     replayed_ns: int = 0
-    """How long the replay takes with nothing taken out: the window, but where calls of one thread overlap."""
+    """How long the replay takes with nothing taken out: the window, but where streams waited for what is not known, or
+    calls of one thread overlap. What changes nothing against it gains nothing; what does is compared with the window,
+    as what the replay does not know could be gone too."""
 
     def gain_ns(self, removed: Intervals) -> int:
         """By how much the window's work would be done sooner, had the host not spent these times.
@@ -77,7 +79,10 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not removed:
             return 0
-        return min(max(self.replayed_ns - self.done_ns(removed), 0), self.idle_ns)
+        done_ns = self.done_ns(removed)
+        if done_ns >= self.replayed_ns:
+            return 0
+        return min(max(self.end_ns - self.begin_ns - done_ns, 0), self.idle_ns)
 
     def done_ns(self, removed: Intervals) -> int:
         """How long the replayed work of the window takes without these times of the host."""
