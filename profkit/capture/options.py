@@ -50,6 +50,8 @@ class Options:
     `overwrite` is true where traces may replace files of their names that no capture wrote.
     `tool` is "nsys" or "ncu" where that records instead of torch.profiler.
     `probe` is what delays are asked for where nothing is recorded: `n_steps`, `seed`, `cost` (a share), `places`.
+    `trial` is what is changed and timed instead: `change`, `how`, `n_settling`, `n_steps`.
+    `stops` is true where the process is to end once it has what was asked for.
     """
 
     folder: str
@@ -71,6 +73,8 @@ class Options:
     tool: str = ""
     stack_steps: int = DEFAULT_STACK_STEPS
     probe: Mapping[str, Any] = field(default_factory=dict)
+    trial: Mapping[str, Any] = field(default_factory=dict)
+    stops: bool = False
 
     def to_text(self) -> str:
         """The value of the environment variable."""

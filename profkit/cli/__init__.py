@@ -29,6 +29,7 @@ COMMANDS: Final = (
     "open",
     "bench",
     "probe",
+    "try",
     "compare",
     "scaling",
     "nsys",
@@ -40,6 +41,8 @@ COMMANDS: Final = (
     "schema",
     "completion",
 )
+_FILES: Final = {"try": "trial"}
+"""Of commands whose name Python keeps for itself."""
 _LAUNCHERS: Final = ("python", "torchrun", "accelerate", "deepspeed", "srun", "mpirun", "uv", "bash")
 """How programs begin that run training scripts."""
 
@@ -56,7 +59,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"profkit.cli.{cmd_name}").command
+        command: click.Command = import_module(f"profkit.cli.{_FILES.get(cmd_name, cmd_name)}").command
         return command
 
     def resolve_command(

@@ -143,12 +143,20 @@ def as_text(kind: FindingKind) -> str:
         ("what else looks like it", kind.lookalikes),
         ("the experiment that proves it", kind.proof),
         ("the same on a CPU", kind.proof_on_cpu),
+        ("the command that measures what it is worth", _tried(kind)),
         ("what to do", kind.fixes),
         ("the verdict where it is the largest cause", leads),
     ):
         if body:
             parts += [_heading(title), *_lines(body), ""]
     return "\n".join(parts).rstrip()
+
+
+def _tried(kind: FindingKind) -> str:
+    """The experiment of profkit's own, "" where the finding names nothing that could be removed."""
+    if kind.tries:
+        return f"profkit try --only {','.join(kind.tries)} -- python train.py"
+    return "profkit probe -- python train.py" if kind.bottleneck is not None else ""
 
 
 def _lines(body: str | tuple[str, ...]) -> list[str]:

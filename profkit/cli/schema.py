@@ -13,7 +13,7 @@ from profkit.cli.shared.options import common_options
 @click.command("schema", cls=Command, short_help="The JSON Schema of a report.")
 @click.argument(
     "name",
-    type=click.Choice(["triage", "where", "compare", "compare_kernels", "scaling", "kernels", "probe"]),
+    type=click.Choice(["triage", "where", "compare", "compare_kernels", "scaling", "kernels", "probe", "trial"]),
     default="triage",
 )
 @common_options

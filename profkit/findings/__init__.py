@@ -21,6 +21,7 @@ from profkit.findings import (
     patterns,
     probe,
     roof,
+    trial,
 )
 from profkit.findings.kind import FindingKind
 from profkit.findings.ranks import pipeline, stragglers, tokens
@@ -42,6 +43,7 @@ _FAMILIES: Final = (
     pipeline,
     crosscheck,
     probe,
+    trial,
     comparison,
 )
 KINDS: Final[dict[str, FindingKind]] = {

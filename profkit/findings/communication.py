@@ -25,6 +25,7 @@ DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
 
 EXPOSED: Final = FindingKind(
     id="comm.exposed",
+    tries=("ddp_bucket", "ddp_view", "fsdp_prefetch", "no_collectives"),
     title="communication is not hidden under compute",
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
@@ -106,6 +107,7 @@ SKEW: Final = FindingKind(
 
 BANDWIDTH: Final = FindingKind(
     id="comm.bandwidth",
+    tries=("no_collectives",),
     title="collective time is mostly data transfer, not hidden under compute",
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
@@ -153,6 +155,7 @@ EXTRA: Final = FindingKind(
 
 BUCKETS: Final = FindingKind(
     id="comm.buckets",
+    tries=("ddp_bucket", "no_collectives"),
     title="DDP's gradient buckets are too small, or one is too large",
     is_about_work=True,
     meaning="DistributedDataParallel reduces gradients in buckets while the backward pass goes on. Small buckets each pay the latency of a message. Of a large one the all-reduce begins only when its last gradient is there: where one bucket holds most of the gradients, that is when the backward pass is over, and nothing hides it.",

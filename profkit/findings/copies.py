@@ -15,6 +15,7 @@ _SMALL: Final = {
 
 TO_DEVICE: Final = FindingKind(
     id="h2d.exposed",
+    tries=("pinned",),
     title="copies to the device are not hidden",
     bottleneck=Bottleneck.COPY,
     part=parts.COPIES,

@@ -15,6 +15,7 @@ _ONE_OFF: Final = Threshold(0.5, "{} of the idle time that the host causes", "ch
 
 LAUNCH_BOUND: Final = FindingKind(
     id="host.launch_bound",
+    tries=("compile", "fused"),
     title="the GPU waits for the host to launch work",
     bottleneck=Bottleneck.OVERHEAD,
     part=parts.LAUNCHES,
@@ -56,6 +57,7 @@ LAUNCH_BOUND: Final = FindingKind(
 
 STALL: Final = FindingKind(
     id="host.stall",
+    tries=("no_saves",),
     title="a few long host stalls cause most of the idle time",
     meaning="Single events, not the cost of launches: the first call of a kernel library, compilation, a"
     " checkpoint, an evaluation. In a trace without warm-up, they say nothing about the steady step.",
@@ -81,6 +83,7 @@ STALL: Final = FindingKind(
 
 SYNC: Final = FindingKind(
     id="host.sync",
+    tries=("no_item",),
     title="synchronising calls leave the GPU idle",
     bottleneck=Bottleneck.SYNC,
     part=parts.SYNC,

@@ -10,6 +10,7 @@ from profkit.model.documents.report import Bottleneck
 
 STARVED: Final = FindingKind(
     id="input.starved",
+    tries=("workers", "prefetch", "persistent", "one_batch"),
     title="the step waits for its DataLoader",
     bottleneck=Bottleneck.DATA,
     part=parts.DATA,

@@ -11,6 +11,7 @@ from profkit.findings.kind import FindingKind, Threshold
 
 UNFUSED: Final = FindingKind(
     id="kernel.unfused",
+    tries=("compile", "fused"),
     title="elementwise, norm and reduction kernels take much of the GPU time",
     is_about_work=True,
     meaning="Each such kernel reads and writes whole tensors but computes little, so memory bandwidth limits it. Kernels that follow each other can be fused into one that moves the data once.",
@@ -41,6 +42,7 @@ UNFUSED: Final = FindingKind(
 
 LAYOUT: Final = FindingKind(
     id="kernel.layout",
+    tries=("channels_last",),
     title="convolutions convert the layout of their tensors",
     is_about_work=True,
     meaning="Tensors are kept as NCHW, but the fastest convolutions work on NHWC: cuDNN or MIOpen convert before and after each, and the conversion computes nothing.",
@@ -63,6 +65,7 @@ LAYOUT: Final = FindingKind(
 
 FALLBACK: Final = FindingKind(
     id="precision.fallback",
+    tries=("bf16",),
     title="matrix kernels run in full precision",
     is_about_work=True,
     meaning="Some or all matrix products run in fp32 or tf32. If other matrix products run in half precision, a module was probably forgotten. If none do, full precision may be intentional.",
@@ -97,6 +100,7 @@ FALLBACK: Final = FindingKind(
 
 NO_TF32: Final = FindingKind(
     id="precision.no_tf32",
+    tries=("tf32", "bf16"),
     title="matrix products run in fp32 without TF32",
     is_about_work=True,
     meaning="The device has tensor cores for TF32, but fp32 matrix products run on the ordinary units. By default PyTorch uses TF32 for convolutions only; one line allows it for all products. TF32 keeps fp32's range and 10 bits of its mantissa.",

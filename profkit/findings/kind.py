@@ -115,6 +115,8 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     late_word: str = ""
     """What that rank spends the time on, in one word for a table."""
     supersedes: tuple[Supersedes, ...] = ()
+    tries: tuple[str, ...] = ()
+    """The changes of `profkit try` that take its cause out, at least in part (`profkit/trial/catalogue.py`)."""
     alone_caveat: str = ""
     """What one rank's trace cannot tell of it."""
     proof_on_cpu: str = ""

@@ -10,6 +10,7 @@ from profkit.model.documents.report import Bottleneck
 
 PRESSURE: Final = FindingKind(
     id="memory.pressure",
+    tries=("segments",),
     title="the allocator calls the driver inside the steps",
     bottleneck=Bottleneck.MEMORY,
     part=parts.SYNC,
@@ -93,6 +94,7 @@ LEAK: Final = FindingKind(
 
 FRAGMENTED: Final = FindingKind(
     id="memory.fragmented",
+    tries=("segments",),
     title="much of the reserved memory is in no tensor at the peak, and the device is nearly full",
     meaning="PyTorch's allocator reserves memory from the driver in segments and cuts tensors out of them. Free pieces between tensors serve only requests that fit. At the moment when most is allocated, what is reserved and free is either fragmented so, or left from an earlier, larger peak. On a device that is nearly full the next large request then flushes the cache, or fails.",
     measured="Reserved minus allocated memory of the device when most is allocated in the recording, and reserved memory as a share of the device's.",

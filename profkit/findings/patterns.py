@@ -19,6 +19,7 @@ _IS_THE_HOSTS: Final = (
 
 GC: Final = FindingKind(
     id="host.gc",
+    tries=("no_gc",),
     title="Python's garbage collector stops the step",
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",
@@ -90,6 +91,7 @@ GRAPH_BREAKS: Final = FindingKind(
 
 OPTIMIZER_LOOP: Final = FindingKind(
     id="host.optimizer_loop",
+    tries=("fused", "foreach"),
     title="the optimizer works through its parameters one by one",
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",
@@ -116,6 +118,7 @@ OPTIMIZER_LOOP: Final = FindingKind(
 
 CONTENTION: Final = FindingKind(
     id="host.contention",
+    tries=("threads",),
     title="the training thread waits for a core",
     is_about_work=True,
     meaning="More threads want to run than there are cores: loader workers, the thread pools of all ranks of the machine, other jobs. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
@@ -169,6 +172,7 @@ THROTTLED: Final = FindingKind(
 
 UNUSED_PARAMETERS: Final = FindingKind(
     id="comm.unused_parameters",
+    tries=("ddp_static",),
     title="DDP searches for unused parameters in every step",
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",

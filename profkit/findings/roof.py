@@ -8,6 +8,7 @@ from profkit.findings.kind import FindingKind, Threshold
 
 BELOW_ROOF: Final = FindingKind(
     id="kernel.below_roof",
+    tries=("cudnn_benchmark",),
     title="kernels run far below what the device can do",
     is_about_work=True,
     meaning="The shapes of an operator say how much it computes and how much it moves at least. Divided by the device's peaks, that is the least time it can take: its roof. Here a family of operators takes far longer than its roof.",

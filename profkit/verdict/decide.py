@@ -18,6 +18,7 @@ from profkit.findings.patterns import CONTENTION
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding, Severity
+from profkit.shell import CommandLine
 from profkit.units import format_fraction
 from profkit.verdict import compete, shown
 from profkit.verdict.case import (
@@ -109,6 +110,11 @@ def _weight(case: Case, finding: Finding) -> float:
     return max(finding.fraction, finding.recoverable_ns / whole_ns if whole_ns else 0.0)
 
 
+def _measured_by(case: Case, top: Finding) -> CommandLine:
+    """The command that measures what a cause is worth: its changes tried, else delays at its place."""
+    return case.scope.command.under("profkit try" if kind_of(top.id).tries else "profkit probe")
+
+
 _SMALL: Final = "the largest cause has less than {} of the window: it is less certain that it is the bottleneck"
 
 
@@ -138,6 +144,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         else recapture(case.scope, "more evidence", "the same finding, with more certainty"),
         fixes=tuple(dict.fromkeys(finding.fix for finding in listed[:MAX_HEADLINE])),
         proof=top.proof or kind.proof_for(is_cpu=case.is_cpu),
+        measure=_measured_by(case, top),
         caveats=caveats,
         findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, kind.bottleneck),
@@ -186,6 +193,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         ),
         fixes=tuple(dict.fromkeys(f.fix for f in listed))[:MAX_HEADLINE] or (shown.fix_of_work(case),),
         proof=(top.proof or kind_of(top.id).proof_for(is_cpu=case.is_cpu)) if top is not None else "",
+        measure=_measured_by(case, top) if top is not None else None,
         caveats=shown.caveats(case, top),
         findings=shown.first(listed, case),
         ruled_out=shown.ruled_out(case, Bottleneck.KERNEL),

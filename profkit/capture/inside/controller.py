@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -21,6 +22,7 @@ from ..options import STEPS_AFTER, Options, Window, window_for
 from . import clock, store
 from .exits import WaysOut, in_backward
 from .hooks import Hooks
+from .leaving import leave
 from .loader import FetchLog
 from .places.frames import found_in
 from .places.names import variables
@@ -264,6 +266,9 @@ class Controller(Listener):
         if self._second.is_over:
             self._close_phases()
             self._end("", stays=self._finder.is_provisional)
+            if self.options.stops and self.stage == "done":
+                self.finish()
+                leave(Path(self.options.folder))
         elif self._second.is_recording and self.phase is None:
             self.phase = make_phase()
             self._copies.begin(self.phase)

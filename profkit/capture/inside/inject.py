@@ -53,11 +53,15 @@ def begin(options: Options) -> Any:
 
 
 def _controller(options: Options) -> Any:
-    """What listens to the training loop: a recorder, or a probe."""
+    """What listens to the training loop: a recorder, a probe, or a trial."""
     if options.probe:
         from .probe.prober import Prober
 
         return Prober(options)
+    if options.trial:
+        from .trial.trier import Trier
+
+        return Trier(options)
     from .controller import Controller
 
     return Controller(options)

@@ -198,22 +198,21 @@ def _arm(sample: Sample, command: str) -> Arm:
     return Arm(name=sample.name, command=command, mean=sample.mean, unit=sample.unit, cv=cv)
 
 
-def drift_of(trials: Sequence[Trial], pair: tuple[Sample, Sample]) -> Drift | None:
-    """The trend of log values over the session, arms set equal; None below three blocks."""
-    by_run = {(sample.name, block): value for sample in pair for block, value in _by_block(sample).items()}
+def drift_of(trials: Sequence[Trial], arms: Sequence[Sample]) -> Drift | None:
+    """The trend of log values over the session, arms set equal; None below three blocks of two arms."""
+    by_run = {(sample.name, block): value for sample in arms for block, value in _by_block(sample).items()}
     kept = [trial for trial in trials if (trial.arm, trial.block) in by_run]
     n_runs = len(kept)
-    if n_runs < 2 * 3:
+    if n_runs < 3 * len(arms):
         return None
     logs = np.log([by_run[trial.arm, trial.block] for trial in kept])
-    arm = np.array([float(trial.arm == ARMS[1]) for trial in kept])
-    place = np.linspace(0, 1, n_runs)
-    columns = np.column_stack((np.ones(n_runs), arm, place))
+    own = [np.array([float(trial.arm == sample.name) for trial in kept]) for sample in arms]
+    columns = np.column_stack((*own, np.linspace(0, 1, n_runs)))
     solution, *_ = np.linalg.lstsq(columns, logs, rcond=None)
     rest = logs - columns @ solution
-    df = n_runs - 3
-    variance = float(rest @ rest) / df * float(np.linalg.inv(columns.T @ columns)[2, 2])
-    slope = float(solution[2])
+    df = n_runs - len(arms) - 1
+    variance = float(rest @ rest) / df * float(np.linalg.inv(columns.T @ columns)[-1, -1])
+    slope = float(solution[-1])
     p_value = two_sided_p(slope / math.sqrt(variance), df) if variance > 0 else 1.0
     return Drift(
         fraction=math.expm1(slope), p_value=p_value, is_seen=abs(slope) > _DRIFT_FROM and p_value < DEFAULT_ALPHA

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -66,38 +69,68 @@ def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -
         write_whole(folder / "sitecustomize.py", site.encode())
         path = os.environ.get("PYTHONPATH")
         env = {**os.environ, "PYTHONPATH": f"{name}{os.pathsep}{path}" if path else name}
-        code, wall_ns = _run(command, env, output.fileno())
+        code, wall_ns = run_quietly(command, env, output.fileno())
         output.seek(max(output.seek(0, os.SEEK_END) - _MOST_OUTPUT_BYTES, 0))
         text = output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
         if code:
             raise ProfkitError(
-                f"{_shown(command)} {_ending(code)}: {_last_line(text)}", hint="run it alone until it works"
+                f"{_shown(command)} {ending(code)}: {last_line(text)}", hint="run it alone until it works"
             )
         return _outcome(wall_ns, text, command, metric, folder)
 
 
-def _run(command: Sequence[str], env: dict[str, str], output: int) -> tuple[int, int]:
+def run_quietly(command: Sequence[str], env: Mapping[str, str], output: int) -> tuple[int, int]:
+    """Run a command with all its output into a file; its exit code and its wall time in ns.
+
+    Raises UsageError where there is no such program. An interrupt ends the process before it is passed on.
+    """
     begun_ns = time.perf_counter_ns()
+    with _interrupts_held() as let_through:
+        child = _started(command, env, output)
+        try:
+            let_through()
+            code = child.wait()
+        except KeyboardInterrupt:
+            child.terminate()
+            try:
+                child.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            raise
+    return code, time.perf_counter_ns() - begun_ns
+
+
+def _started(command: Sequence[str], env: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
     try:
-        child = subprocess.Popen(  # noqa: S603 - to run the user's command is the task
-            list(command), env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        return subprocess.Popen(  # noqa: S603 - to run the user's command is the task
+            list(command), env=dict(env), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     except FileNotFoundError:
         hint = f"python {quoted_path(command[0])} ..." if command[0].endswith(".py") else "check the spelling and PATH"
         raise UsageError(f"there is no program {command[0]!r}", hint=hint) from None
     except OSError as error:
         raise UsageError(f"cannot run {command[0]!r}: {error.strerror}") from None
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[Callable[[], None]]:
+    """Keep interrupts back until what it gives is called, or the end: one while a process starts would orphan that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+
+    def let_through() -> None:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            raise KeyboardInterrupt
+
     try:
-        code = child.wait()
-    except KeyboardInterrupt:
-        child.terminate()
-        try:
-            child.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        raise
-    return code, time.perf_counter_ns() - begun_ns
+        yield let_through
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _outcome(wall_ns: int, text: str, command: Sequence[str], metric: re.Pattern[str] | None, folder: Path) -> Outcome:
@@ -150,7 +183,7 @@ def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> tupl
     found = list(pattern.finditer(text))
     if not found:
         raise ProfkitError(
-            f"the output of {_shown(command)} has no match of {pattern.pattern!r}; it ends: {_last_line(text)}",
+            f"the output of {_shown(command)} has no match of {pattern.pattern!r}; it ends: {last_line(text)}",
             hint="--metric-regex is a regular expression with one group, the number: --metric-regex 'tok/s: ([0-9.]+)'",
         )
     try:
@@ -167,10 +200,12 @@ def _shown(command: Sequence[str]) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def _ending(code: int) -> str:
+def ending(code: int) -> str:
+    """How a command that failed ended, in words."""
     return f"ended with exit code {code}" if code > 0 else f"was killed by signal {-code}"
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
+    """The last line of an output, without secrets: mostly the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return redacted_text(lines[-1])[:200] if lines else "no output"

@@ -116,6 +116,7 @@ LATE_RANK: Final = FindingKind(
 
 RANK0: Final = FindingKind(
     id="rank0.work",
+    tries=("no_saves",),
     title="all ranks wait for work that only rank 0 does",
     bottleneck=Bottleneck.STRAGGLER,
     supersedes=(Supersedes("straggler.rank", Way.JOINED), _VICTIMS, *_BEFORE_TRANSFER),
@@ -138,6 +139,7 @@ RANK0: Final = FindingKind(
 
 SLOW_LINK: Final = FindingKind(
     id="comm.slow_link",
+    tries=("no_collectives",),
     title="one group of ranks transfers more slowly than its twins",
     bottleneck=Bottleneck.COMM,
     supersedes=(

@@ -13,6 +13,7 @@ from profkit.model.documents.shown import Shown
 from profkit.model.finding import Finding, NextTool, Skipped
 from profkit.plain import clean
 from profkit.redact import redacted_text, shown_url
+from profkit.shell import CommandLine
 
 if TYPE_CHECKING:  # of one trace alone there is neither
     from profkit.model.documents.fleet import Fleet
@@ -55,6 +56,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_step_ns: int | None = None
     """Of many ranks, where the profiler slows `step_ns`, a recorded step: a typical rank's step without it."""
     proof: str = ""  # the experiment that would prove it, "" where none is known
+    measure: CommandLine | None = None
+    """The command that measures what removing the cause gives; None where the verdict names none."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

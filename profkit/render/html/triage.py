@@ -103,6 +103,7 @@ def _head(report: Report, links: Links) -> Mapping[str, Any]:
         **_places(first, links),
         "fixes": verdict.fixes,
         "proof": verdict.proof,
+        "measure": "" if verdict.measure is None else verdict.measure.text,
         "tool": f"{text.no_tool_needed(verdict)}{verdict.next_tool.name}: {verdict.next_tool.purpose}",
         "command": verdict.next_tool.command,
         "look_for": verdict.next_tool.look_for,

@@ -74,6 +74,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "findings": [finding.id for finding in verdict.findings],
         "ruled_out": list(verdict.ruled_out),
         "proof": verdict.proof,
+        "measure": None if verdict.measure is None else verdict.measure.text,
         "rank": verdict.rank,
         "source": verdict.source,
         "where": next((share.words for finding in verdict.findings[:1] for share in finding.places[:1]), None),

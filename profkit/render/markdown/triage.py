@@ -141,6 +141,9 @@ def _advice(verdict: Verdict) -> Iterable[str]:
         yield bullets(verdict.fixes)
     if verdict.proof:
         yield f"**Prove it first**: {escaped(verdict.proof)}"
+    if verdict.measure is not None:
+        yield "**Measure it**: what removing the cause gives"
+        yield _fenced(clean(verdict.measure.text))
     tool = verdict.next_tool
     yield f"**Next tool**: {text.no_tool_needed(verdict)}{escaped(tool.name)}, {escaped(tool.purpose)}"
     if tool.command:

@@ -205,6 +205,8 @@ def _what_to_do(report: Report, width: int, room: _Room) -> Block:
         block += layout.wrapped(head, clean(fix), width, first_style="label" if place == 0 else "dim")
     if verdict.proof:
         block += layout.wrapped(layout.label("prove it"), clean(verdict.proof), width)
+    if verdict.measure is not None:
+        block += layout.wrapped(layout.label("measure it"), clean(verdict.measure.text), width, style="command")
     return block
 
 

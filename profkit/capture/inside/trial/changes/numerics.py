@@ -1,0 +1,138 @@
+"""Changes to how the device computes: precision, layout, autotuning, compilation, optimizer kernels.
+
+Runs in the tried process: standard library and torch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from .base import Change, wrapped
+
+
+class Tf32(Change):
+    """Matrix products and convolutions of float32 in TF32."""
+
+    def install(self) -> None:
+        """Allow it."""
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+        self.done = 'float32_matmul_precision "highest" -> "high"'
+
+
+class Bf16(Change):
+    """Forward passes under autocast to bfloat16; backward follows what forward recorded."""
+
+    def __init__(self, how: Mapping[str, Any]) -> None:
+        super().__init__(how)
+        self._device = ""
+
+    def first_forward(self, module: Any) -> None:
+        """Begin."""
+        self._device = next(module.parameters()).device.type
+        if torch.is_autocast_enabled(self._device):
+            self._device, self.why_not = "", "the script runs under autocast already"
+            return
+        torch.set_autocast_dtype(self._device, torch.bfloat16)
+        torch.set_autocast_enabled(self._device, True)
+        self.done = "autocast to bfloat16 around forward and loss"
+
+    def backward_began(self) -> None:
+        """An autocast region does not hold backward."""
+        if self._device:
+            torch.set_autocast_enabled(self._device, False)
+
+    def backward_ended(self) -> None:
+        """As above."""
+        if self._device:
+            torch.set_autocast_enabled(self._device, True)
+
+    def stepped(self) -> None:
+        """The weights are others now than those that were cast."""
+        torch.clear_autocast_cache()
+
+
+class CudnnBenchmark(Change):
+    """The fastest algorithm for each convolution, found by trying."""
+
+    def install(self) -> None:
+        """Allow it."""
+        torch.backends.cudnn.benchmark = True
+        self.done = "cudnn.benchmark False -> True"
+
+
+class ChannelsLast(Change):
+    """Weights of convolutions, and so their results, with channels last."""
+
+    def first_forward(self, module: Any) -> None:
+        """Lay the weights out anew."""
+        if not any(isinstance(one, torch.nn.Conv2d) for one in module.modules()):
+            self.why_not = "the model has no Conv2d"
+            return
+        module.to(memory_format=torch.channels_last)
+        self.done = "weights contiguous -> channels_last"
+
+
+class Compiled(Change):
+    """The model compiled."""
+
+    def first_forward(self, module: Any) -> None:
+        """Compile it at its next call."""
+        if getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod"):
+            self.why_not = "the model is compiled already"
+            return
+        module.compile()
+        self.done = f"{type(module).__name__}.compile()"
+
+
+class _Optimizer(Change):
+    """Another implementation of the optimizers that have it."""
+
+    kind = ""
+
+    def __init__(self, how: Mapping[str, Any]) -> None:
+        super().__init__(how)
+        self.why_not = "the run made no optimizer"
+
+    def install(self) -> None:
+        """Change the defaults of optimizers that are made from now on."""
+        wrapped(Optimizer, "__init__", self._made)
+
+    def _made(self, original: Any, optimizer: Any, params: Any, defaults: Any) -> Any:
+        name = type(optimizer).__name__
+        if self.kind not in defaults:
+            self.why_not = f"{name} has no {self.kind} implementation"
+        elif defaults[self.kind]:
+            self.why_not = f"{name} is {self.kind} already"
+        else:
+            defaults["foreach"] = defaults["fused"] = False
+            defaults[self.kind] = True
+            self.done = f"{name}({self.kind}=True)"
+        return original(optimizer, params, defaults)
+
+
+class Fused(_Optimizer):
+    """All parameters' updates in one kernel."""
+
+    kind = "fused"
+
+
+class Foreach(_Optimizer):
+    """Updates of all parameters by operators over lists of tensors."""
+
+    kind = "foreach"
+
+
+CHANGES: Final = {
+    "tf32": Tf32,
+    "bf16": Bf16,
+    "cudnn_benchmark": CudnnBenchmark,
+    "channels_last": ChannelsLast,
+    "compile": Compiled,
+    "fused": Fused,
+    "foreach": Foreach,
+}

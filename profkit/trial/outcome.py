@@ -1,0 +1,152 @@
+"""One run of a tried command: a fresh process with one change in it, stopped once its steps are timed."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from profkit.capture.options import Options
+from profkit.capture.runner import environment
+from profkit.compare.bench.process import ending, last_line, run_quietly
+from profkit.errors import ProfkitError
+from profkit.files import open_file, temporary_folder
+
+PARTS: Final = ("input", "forward", "backward", "optimizer")
+"""Parts of the step on the host, in the order of a record's columns."""
+_MOST_BYTES: Final = 64 * 2**20
+_MOST_PROCESSES: Final = 4096
+_MOST_OUTPUT_BYTES: Final = 1 << 20
+_MANY_FETCHES: Final = 3
+"""Batches to one of the usual step, from which another loop is in a step (as in a capture)."""
+
+
+class TrialError(ProfkitError):
+    """The tried command failed; `code` is its exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process left. A step: duration, the parts in the order of `PARTS`, batches, losses until its end."""
+
+    reason: str
+    pid: int
+    rank: int
+    world_size: int
+    n_workers: int
+    n_queued: int
+    n_threads: int
+    n_cores: int
+    has_bf16: bool
+    uses_cuda: bool
+    traits: dict[str, bool]
+    step_source: str
+    done: str
+    why_not: str
+    wrote: tuple[str, ...]
+    steps: tuple[tuple[int, int, int, int, int, int, int], ...]
+    losses: tuple[str, ...]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured run. `step_ns` and `parts_ns` are means over the measured steps, of ranks the mean.
+
+    `losses` are those of rank 0 until the last measured step, `loss` the mean of those in the measured steps.
+    """
+
+    wall_ns: int
+    step_ns: float
+    parts_ns: dict[str, float]
+    n_steps: int
+    losses: tuple[float, ...]
+    loss: float
+    record: Record
+
+    @property
+    def metric(self) -> None:
+        """Nothing is read from the output (`profkit/compare/bench`)."""
+
+    tokens_per_s = samples_per_s = metric
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """A change as a run is given it: its key ("" for none), its arguments, and variables of the environment."""
+
+    key: str = ""
+    how: Mapping[str, object] = {}
+    variables: Mapping[str, str] = {}
+
+
+def run_once(command: Sequence[str], change: Made, *, n_settling: int, n_steps: int, step_on: str = "auto") -> Run:
+    """Run the command with one change until its steps are timed.
+
+    Raises TrialError where it fails, ProfkitError where no steps were seen, UsageError where there is no such program.
+    """
+    with temporary_folder("try") as folder, tempfile.TemporaryFile(dir=folder) as output:
+        trial = {"change": change.key, "how": dict(change.how), "n_settling": n_settling, "n_steps": n_steps}
+        options = Options(folder=str(folder), trial=trial, step_on=step_on, stops=True)
+        outer = {**os.environ, **change.variables}
+        code, wall_ns = run_quietly(command, {**outer, **environment(options, outer)}, output.fileno())
+        output.seek(max(output.seek(0, os.SEEK_END) - _MOST_OUTPUT_BYTES, 0))
+        text = output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
+        records = _records(folder)
+        if code:
+            raise TrialError(f"the command {ending(code)}: {last_line(text)}", code)
+        return measured(records, wall_ns=wall_ns, n_settling=n_settling, n_steps=n_steps)
+
+
+def _records(folder: Path) -> list[Record]:
+    found = []
+    for path in islice(sorted(folder.glob("*.tried")), _MOST_PROCESSES):
+        try:
+            with open_file(path, follow=False) as file:
+                found.append(msgspec.json.decode(file.read(_MOST_BYTES), type=Record))
+        except (OSError, msgspec.MsgspecError):
+            continue
+    return found
+
+
+def measured(records: Sequence[Record], *, wall_ns: int, n_settling: int, n_steps: int) -> Run:
+    """The run that these processes made. Raises ProfkitError where none of them has steps."""
+    trained = [record for record in records if record.steps]
+    if not trained:
+        reasons = [record.reason for record in records if record.reason]
+        why = reasons[0] if reasons else "the command never imported torch, or left without its exit handlers"
+        raise ProfkitError(f"nothing to compare: {why}")
+    size = max(trained, key=lambda record: len(record.steps)).world_size
+    by_rank = {record.rank: record for record in trained if record.world_size == size}
+    ranks = [by_rank[rank] for rank in sorted(by_rank)]
+    means = [_means(record, n_settling, n_steps) for record in ranks]
+    first = ranks[0]
+    rows = first.steps[: n_settling + n_steps]
+    losses = tuple(map(float, first.losses[: rows[-1][-1]]))
+    before = first.steps[n_settling - 1][-1] if n_settling else 0
+    timed = losses[before:]
+    return Run(
+        wall_ns=wall_ns,
+        step_ns=max(step_ns for step_ns, _, _ in means),
+        parts_ns={name: sum(parts[name] for _, parts, _ in means) / len(means) for name in PARTS},
+        n_steps=means[0][2],
+        losses=losses,
+        loss=math.fsum(timed) / len(timed) if timed else math.nan,
+        record=first,
+    )
+
+
+def _means(record: Record, n_settling: int, n_steps: int) -> tuple[float, dict[str, float], int]:
+    """Mean step and parts in ns, and over how many steps: without those that hold another loop (a validation)."""
+    steps = record.steps[n_settling : n_settling + n_steps]
+    fetches = sorted(step[5] for step in steps)
+    most = _MANY_FETCHES * max(fetches[len(fetches) // 2], 1) - 1
+    usual = [step for step in steps if step[5] <= most]
+    parts = {name: sum(step[1 + place] for step in usual) / len(usual) for place, name in enumerate(PARTS)}
+    return sum(step[0] for step in usual) / len(usual), parts, len(usual)
