@@ -94,7 +94,8 @@ def test_flags_that_a_text_gives_a_command_are_shown_by_its_help():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_hint_of_a_command_names_its_flags(name: str):
-    tree = ast.parse((ROOT / "profkit" / "cli" / f"{name}.py").read_text(encoding="utf-8"))
+    module = group.get_command(click.Context(group), name).callback.__module__
+    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     hints = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "hint"]
     own = " ".join(LINE.sub("", ast.unparse(hint.value)) for hint in hints)
     assert set(FLAG.findall(own)) <= flags(name)

@@ -36,13 +36,13 @@ _NUMBERS: Final = {
 @report_options("trial")
 @click.option("--only", metavar="A,B", help="Try these changes (those of the verdict): workers,compile,one_batch.")
 @click.option(
-    "--blocks",
     "-n",
+    "--blocks",
     type=click.IntRange(3),
     default=6,
     show_default=True,
     metavar=COUNT,
-    help="Run each change so many times at most.",
+    help="Run each command so many times: the job as it is, and with each change.",
 )
 @click.option(
     "--timed-steps",

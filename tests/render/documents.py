@@ -14,7 +14,9 @@ from profkit.compare.scaling.study import scale
 from profkit.compare.tables.result_tables import read_table
 from profkit.kernels.assess import assess_all
 from profkit.model.code import CodePlace, ModuleUse, Phase, PlaceShare
+from profkit.model.documents.bench import Drift
 from profkit.model.documents.rank_report import TableView
+from profkit.model.documents.trial import Losses, Numbers, Outcome, Trial, TrialReport
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.model.kernel import KernelProfile
 from tests.compare.drawn import K, N, compared, job
@@ -77,6 +79,35 @@ def _probe(folder: Path) -> Any:
     return replace(probed(**slopes), command=EVIL, notes=(EVIL,), step_source=EVIL, host=slope(0.9, 0.1))
 
 
+def _trial(folder: Path) -> Any:
+    made = {"title": EVIL, "numbers": Numbers.NONE, "is_ablation": False, "n_runs": 6, "step_ns": 9_000_000}
+    parts = {"input": 6_000_000, "forward": 4_000_000, "backward": 0, "optimizer": 0}
+    trials = [
+        Trial(
+            change=outcome.value,
+            outcome=outcome,
+            made=EVIL,
+            why_not=EVIL,
+            keep=EVIL,
+            predicted=(0.1, 0.3),
+            gain=0.1,
+            interval=(0.05, 0.15),
+            is_gain=True,
+            parts_ns={**parts, "input": 5_000_000},
+            baseline_parts_ns=parts,
+            losses=Losses(is_same=False, first_step=3, change=0.01),
+            **made,
+        )
+        for outcome in Outcome
+    ]
+    drift = Drift(fraction=0.03, p_value=0.01, is_seen=True)
+    return TrialReport(
+        command=EVIL, bottleneck="data-bound", verdict=EVIL, ceiling=2.0, step_source=EVIL, step_ns=10_000_000, cv=0.02,
+        n_steps=40, n_settling=10, n_blocks=6, n_planned=6, n_ranks=2, level=0.95, trials=tuple(trials), drift=drift,
+        is_repeatable=False, wrote=(EVIL,), notes=(EVIL,),
+    )  # fmt: skip
+
+
 def _bench(folder: Path) -> Any:
     return found(made_up(effect=0.05), Design(n_blocks=8))
 
@@ -90,5 +121,6 @@ DOCUMENTS: Final[dict[tuple[str, str], Callable[[Path], Any]]] = {
     ("scaling", "a study"): _scaling,
     ("bench", "slower"): _bench,
     ("probe", "all readings"): _probe,
+    ("trial", "all outcomes"): _trial,
 }
 """Kind and name of a document to what makes it in a folder of its own."""
