@@ -29,7 +29,7 @@ GC: Final = FindingKind(
     measured="Ranges named for the collector, on the threads of the step: profkit capture records each collection (gc.callbacks). On a GPU, the idle time inside them counts; on a CPU, all of it.",
     thresholds={"window": _WORTH},
     lookalikes=("a collection that the script asks for (gc.collect()), on purpose, between steps",),
-    proof="Call gc.disable() before the loop: the pauses are gone and the step becomes shorter by about the time shown.",
+    proof="Call gc.disable() before the loop, and leave out calls of gc.collect(): the pauses are gone and the step becomes shorter by about the time shown.",
     fixes=(
         "gc.freeze() after set-up: what lives for ever is not looked through again",
         "gc.disable(), and gc.collect() every few hundred steps, on all ranks at the same step",

@@ -70,7 +70,7 @@ def fitted(
     fit = _Fit(steps, terms, target, width=1)
     if _comes_in_bursts(fit.residual, steps.burst):
         fit = _Fit(steps, terms, target, width=steps.burst)
-    fit = _Fit(steps, terms, target, width=fit.width, spread=_spread(fit.residual))
+    fit = _Fit(steps, terms, target, width=fit.width, spread=_spread(fit.wanted))
     robust = fit.correlated_half(sums)
     shuffled = fit.shuffled_error(sums, seed, n_shuffles) * t_quantile(0.5 + LEVEL / 2, fit.df)
     return Estimates(value=sums @ fit.coefficients[: sums.shape[1]], half=np.maximum(robust, shuffled))
@@ -84,11 +84,14 @@ def _comes_in_bursts(residual: Floats, burst: int) -> bool:
     return bool(together.var() < _BURST * burst * residual.var())
 
 
-def _spread(residual: Floats) -> Floats:
-    """How far steps vary around each one, itself left out: another job on the machine comes and goes."""
-    around = np.pad(np.abs(residual), _AROUND, mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(around, 2 * _AROUND + 1)
-    local = np.median(np.delete(windows, _AROUND, axis=1), axis=1)
+def _spread(wanted: Floats) -> Floats:
+    """How far steps vary around each one, itself left out: another job on the machine comes and goes.
+
+    Of the times themselves, about their median there: the residuals of a fit to bursts are wrong where all is quiet.
+    """
+    around = np.pad(wanted, _AROUND, mode="reflect")
+    windows = np.delete(np.lib.stride_tricks.sliding_window_view(around, 2 * _AROUND + 1), _AROUND, axis=1)
+    local = np.median(np.abs(windows - np.median(windows, axis=1, keepdims=True)), axis=1)
     return np.asarray(np.maximum(local, _LEAST_SPREAD * max(float(np.median(local)), 1.0)))
 
 
@@ -112,7 +115,7 @@ class _Fit:
         self.df = n_kept // width - n_unknown
         if self.df <= 0:
             raise ValueError(f"{n_kept} steps for {n_unknown} unknowns")
-        wanted = self._rows(target[:, None])[:, 0]
+        self.wanted = wanted = self._rows(target[:, None])[:, 0]
         self._inverse = np.linalg.pinv(self._design.T @ self._design, hermitian=True)
         self.coefficients = self._inverse @ (self._design.T @ wanted)
         self.residual = wanted - self._design @ self.coefficients

@@ -55,4 +55,10 @@ for step, (x, y) in enumerate(loader):
         os.kill(os.getpid(), signal.SIGINT)
     if end == "exit" and step == n_steps - 5:
         sys.exit(3)
+    if end in ("raise", "leave") and step == n_steps - 5:
+        import os
+
+        if end == "leave":
+            os._exit(5)
+        raise RuntimeError("the job's own")
 print(torch.rand(1).item().hex(), sum(one.double().sum().item() for one in model.parameters()).hex())

@@ -85,6 +85,26 @@ def test_the_jobs_own_exit_code_comes_through(end, code, n_workers):
     assert "PROBED" in done.out
 
 
+@pytest.mark.parametrize(
+    ("end", "code", "n_workers", "said"),
+    [
+        ("exit", 3, "0", "no slopes: the run ended after"),
+        ("raise", 1, "0", "RuntimeError: the job's own"),
+        ("leave", 5, "0", "no slopes: the process left without its exit handlers (os._exit, or killed)"),
+        ("worker_dies", 1, "1", "no slopes: the run ended after"),
+    ],
+    ids=["exit", "an error", "os._exit", "a dead worker"],
+)
+def test_a_job_that_ends_among_the_delays_ends_as_it_would(end, code, n_workers, said):
+    done = probe(LOOP, "50", n_workers, "2", "2", end)
+    assert done.code == code
+    assert said in done.err
+    assert "probing 400 steps" in done.err
+    assert done.err.count("no slopes") == 1
+    assert "the probe failed" not in done.err
+    assert done.err.rstrip().endswith(f"the command ended with exit code {code}")
+
+
 @pytest.mark.usefixtures("heeds_interrupts")
 def test_ctrl_c_ends_it_and_what_was_measured_is_told():
     line = [sys.executable, "-m", "profkit", "probe", "--", sys.executable, LOOP, "5000", "1", "2", "2"]

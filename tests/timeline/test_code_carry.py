@@ -122,6 +122,30 @@ def test_an_operator_that_was_not_recorded_again_leaves_its_surroundings_open():
     assert place_at(found, 170) == "log() (train.py:9)", "the other step is whole"
 
 
+def collection(first: int, last: int, generation: int = 2) -> Row:
+    return row(f"Python GC (generation {generation})", first, last, cat="user_annotation")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "known"),
+    [
+        ((), False),
+        ((collection(660, 780),), True),
+        ((collection(660, 661, 0),), False),
+        ((collection(400, 450),), False),
+    ],
+    ids=["none", "the same", "a young one", "elsewhere"],
+)
+def test_a_collection_is_where_the_recorded_step_collects_as_well_or_nowhere(theirs, known):
+    """Another step's line would say where the host is without it."""
+    trace = trace_of([*timed_rows(), collection(62, 78)])
+    found = carried(replace(trace, again=trace_of([*again_rows(), *theirs], **METADATA)))
+    thread = np.zeros(3, np.int64)
+    places = found.at(thread, START + np.array([70, 40, 170]) * US).place
+    assert (places[0] >= 0) == known
+    assert (places[1:] >= 0).all()  # beside other operators, and in the step that does not collect
+
+
 def test_python_of_ones_own_inside_an_operator_is_nearer_than_the_operator():
     """A backward pass written by the user: between its operators its own lines run, not the forward pass's."""
     calls = [(MAIN, 0, 1000, None), ("nn.Module: Linear_0", 100, 190, 1), ("train.py(9): backward", 310, 890, 1)]

@@ -103,7 +103,10 @@ def _stretches(trace: Trace, match: Match) -> tuple[Stretch, ...]:
             loads = _loads(trace, other, (thread, theirs), edges)
             at, their_at = _anchors(trace, other, mine, match.rows[mine], loads, edges)
             lost = np.sort(trace.ops.start_ns[mine[match.rows[mine] < 0]])
-            lost = lost[~loads[0].contains(lost)]
+            lost = np.concatenate(
+                (lost[~loads[0].contains(lost)], _collections(trace, other, (thread, theirs), at, their_at))
+            )
+            lost.sort()
             found.append(Stretch(thread=thread, other_thread=theirs, at_ns=at, other_ns=their_at, lost_ns=lost))
     return tuple(found)
 
@@ -130,6 +133,23 @@ def _in_order(at: I64, other_at: I64, edges: _Edges) -> tuple[I64, I64]:
     at, other_at = at[order], other_at[order]
     in_order = (other_at >= np.maximum.accumulate(other_at)) & (other_at <= edges[1][1]) & (at <= edges[0][1])
     return at[in_order], other_at[in_order]
+
+
+def _collections(trace: Trace, other: Trace, threads: tuple[int, int], at: I64, their_at: I64) -> I64:
+    """When collections of garbage begin that the other window does not have between the same two moments.
+
+    They come when they come: what the host does there without them is not what waits for them.
+    """
+    begun = []
+    for one, thread, edges in ((trace, threads[0], at), (other, threads[1], their_at)):
+        rows = np.flatnonzero((one.spans.kind == SpanKind.GC) & (one.spans.thread == thread))
+        start = one.spans.start_ns[rows]
+        place = np.searchsorted(edges, start, "right")
+        names = [one.name(code) for code in one.spans.name[rows].tolist()]
+        begun.append((start, list(zip(place.tolist(), names, strict=True))))
+    (start, mine), (_, theirs) = begun
+    known = set(theirs)
+    return start[[key not in known for key in mine]]
 
 
 def _loads(trace: Trace, other: Trace, threads: tuple[int, int], edges: _Edges) -> tuple[Intervals, Intervals]:

@@ -52,7 +52,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: I64
     other_ns: I64
     lost_ns: I64
-    """When operators begin that the other window lacks: of what lies beside them nothing is known."""
+    """When operators and collections begin that the other window lacks: of what lies beside them nothing is known."""
 
     def other(self, at_ns: I64) -> I64:
         """Times of this thread as times of the other window, -1 outside the stretch and beside what is lost."""

@@ -30,6 +30,7 @@ from .plan import AFTER, BEFORE, DEVICE, HOST, SETTLING, SHORTEST_STEP_NS, Plan,
 from .record import Row, written
 from .workers import Orders, Worker, slept
 
+_LEFT = "the process left without its exit handlers (os._exit, or killed)"
 _NO_PLAN = "the probe needs {needed} steps before the first delay, and the run ended after {seen}"
 
 
@@ -268,6 +269,7 @@ class Prober(Listener):
         if not mine.places:
             self._end(f"none of the places asked for is in these steps ({', '.join(self._reached())} are)")
             return
+        written(self._folder, self._facts(_LEFT), None, [])  # what there is to say if it does
         self._plan = agreed.plan_of_all(self._folder, mine, store.world_size())
         self.stage, self._began_ns = "probe", time.perf_counter_ns()
         if self._queue[0]:
@@ -327,8 +329,11 @@ class Prober(Listener):
         self._worker.remove()
         self._hooks.remove()
         self._ways_out.unguard()
-        source = self._finder.described() if self._finder.n_candidates else ""
-        facts = {
+        written(self._folder, self._facts(reason), self._plan, self._rows)
+
+    def _facts(self, reason: str) -> dict[str, Any]:
+        """What this process is, and why it was not probed, if it was not."""
+        return {
             "reason": reason,
             "pid": self._pid,
             "rank": store.rank(),
@@ -336,10 +341,9 @@ class Prober(Listener):
             "n_workers": self._queue[0],
             "n_queued": self._queue[1],
             "uses_cuda": clock.cuda_in_use(),
-            "step_source": source,
+            "step_source": self._finder.described() if self._finder.n_candidates else "",
             "torch": str(torch.__version__),
         }
-        written(self._folder, facts, self._plan, self._rows)
 
 
 class _Phase:
