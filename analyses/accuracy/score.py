@@ -205,8 +205,9 @@ def reliability(of: Sequence[Judged]) -> list[Bin]:
 
 
 def confidences(of: Sequence[Judged]) -> list[tuple[float, bool]]:
-    """The confidence of each answer that has one, and whether it is right."""
-    return [(one.said.confidence, one.is_right) for one in of if not one.abstains and one.said.confidence is not None]
+    """The confidence of each answer that has one, and whether it is right, where not either answer would be."""
+    answers = [one for one in of if one.truth.name and not one.abstains]
+    return [(one.said.confidence, one.is_right) for one in answers if one.said.confidence is not None]
 
 
 def confusion(of: Sequence[Judged]) -> Counter[tuple[str, str]]:
