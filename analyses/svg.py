@@ -123,7 +123,7 @@ def interval_chart(rows: Sequence[tuple[str, Point]], axes: Axes) -> str:
 
 
 def scatter_chart(series: Sequence[Series], axes: Axes) -> str:
-    """Gives points over two linear axes that hold zero and one; guides are dashed lines through their points."""
+    """Gives points over two linear axes that hold zero; guides are dashed lines through their points."""
     points = [point for one in series for point in one.points]
     x_ticks = _ticks(min(0.0, *(point.x for point in points)), max(point.x for point in points))
     lowest = min(0.0, *(point.y if point.low is None else point.low for point in points))

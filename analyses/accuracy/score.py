@@ -235,10 +235,10 @@ def slopes(cells: Sequence[CellResult]) -> dict[str, Slopes]:
 def _of_gain(cell: CellResult) -> str:
     if cell.kind == "decoy":
         return "decoys"
-    gain = cell.gain or 0.0
+    gain, small, large = cell.gain or 0.0, f"{100 * SMALL:.0f} %", f"{100 * LARGE:.0f} %"
     if gain >= LARGE:
-        return f"gain of {LARGE:.0%} and more"
-    return f"gain below {SMALL:.0%}" if gain < SMALL else f"gain of {SMALL:.0%} to {LARGE:.0%}"
+        return f"gain of {large} and more"
+    return f"gain below {small}" if gain < SMALL else f"gain of {small} to {large}"
 
 
 def _slopes(cells: Sequence[CellResult]) -> Slopes:

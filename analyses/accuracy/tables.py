@@ -76,8 +76,8 @@ def cells_counted(cells: Sequence[CellResult]) -> Table:
             )
         )
     total = tuple(str(sum(int(row[column]) for row in rows)) for column in range(1, 8))
-    between = f"{SMALL:.0%} to {LARGE:.0%}"
-    head = ("kind", "cells", f"gain ≥ {LARGE:.0%}", between, f"below {SMALL:.0%}", "label uncertain")
+    small, large = f"{100 * SMALL:.0f} %", f"{100 * LARGE:.0f} %"
+    head = ("kind", "cells", f"gain ≥ {large}", f"{small} to {large}", f"below {small}", "label uncertain")
     return Table(title="Cells", head=(*head, "no label", "failed"), rows=(*rows, ("all", *total)) if cells else ())
 
 
@@ -87,7 +87,8 @@ def scores(cells: Sequence[CellResult], tools: Sequence[str]) -> Table:
     for tool in tools:
         of = score.tally(score.judged(cells, tool))
         shares = (of.top1, of.sharp, of.top3, of.abstained, of.alarms_on_controls, of.alarms, of.rank)
-        rows.append((tool, str(of.n), *(share_words(share) for share in shares)))
+        is_silent = of.n == of.abstained.k
+        rows.append((tool, str(of.n), *("–" if is_silent else share_words(share) for share in shares)))
     head = ("tool", "cells", "right where it answers", "the same, sharp labels", "right among its first three")
     more = ("no answer", "false alarms, healthy and decoys", "false alarms, all of no gain", "right rank")
     return Table(title="Scores", head=(*head, *more), rows=tuple(rows))
@@ -105,10 +106,10 @@ def gain_table(cells: Sequence[CellResult], tools: Sequence[str]) -> Table:
     rows = []
     for tool in tools:
         of = score.gains(score.judged(cells, tool))
-        if of.with_number.n:
-            gaps = (points(of.median_gap), f"{points(of.low_gap)} to {points(of.high_gap)}")
+        if of.with_number.k:
             shares = (of.with_number, of.held_interval, of.held)
-            rows.append((tool, *(share_words(share) for share in shares), *(gaps if of.with_number.k else ("–", "–"))))
+            gaps = (points(of.median_gap), f"{points(of.low_gap)} to {points(of.high_gap)}")
+            rows.append((tool, *(share_words(share) for share in shares), *gaps))
     head = ("tool", "gives the cause a number", "not below the interval of the gain", "not below the gain itself")
     return Table(title="Ceilings", head=(*head, "median gap", "5th to 95th percentile"), rows=tuple(rows))
 

@@ -153,7 +153,7 @@ def test_slopes_are_set_beside_gains():
         cell("mlp/hidden/large/0", kind="decoy", gain=0.0, slope=0.1, slope_interval=(-0.1, 0.3)),
     ]
     found = score.slopes(cells)
-    large, decoys = found["gain of 10% and more"], found["decoys"]
+    large, decoys = found["gain of 10 % and more"], found["decoys"]
     assert (large.median, large.on_path, large.hidden) == (pytest.approx(0.8), Share(1, 2), Share(0, 2))
     assert (decoys.on_path, decoys.hidden) == (Share(0, 1), Share(1, 1))
 
