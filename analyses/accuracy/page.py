@@ -14,7 +14,7 @@ import msgspec
 
 from analyses.accuracy import calibrate, charts, score, tables, words
 from analyses.accuracy.cell import CellResult
-from analyses.accuracy.results import RESULTS, read_rows, tools_of
+from analyses.accuracy.results import RESULTS, tools_of, with_all
 from analyses.accuracy.score import Judged
 from analyses.accuracy.shares import Share, quantile
 from analyses.accuracy.tables import Table, share_words
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("--folder", type=Path, default=DOCS)
     asked = parser.parse_args()
-    for path, text in files(read_rows(asked.results), n_planned=planned()).items():
+    for path, text in files(with_all(asked.results), n_planned=planned()).items():
         place = asked.folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")

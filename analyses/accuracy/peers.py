@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from analyses.accuracy import profile
+from analyses.accuracy import self_time
 from analyses.accuracy.cell import Said
-from analyses.accuracy.profile import Traces
+from analyses.accuracy.self_time import Traces
 
 HTA_TIMEOUT_S: Final = 60
 """Chosen: HTA takes three seconds for a trace of ours."""
@@ -30,7 +30,7 @@ _WORDS: Final = {"compute": "kernel-bound", "idle": "overhead-bound"}
 def said(folder: Path) -> dict[str, Said]:
     """What each tool says of the traces in a folder, by the tool's name."""
     try:
-        traces = profile.read(folder)
+        traces = self_time.read(folder)
     except (OSError, ValueError, EOFError) as error:
         return dict.fromkeys(TOOLS, _failed(error))
     return {name: _asked(tool, traces) for name, tool in TOOLS.items()}
@@ -43,7 +43,7 @@ def naive(traces: Traces) -> Said:
     copy to or from a device copy-bound. A range that is no operator has what lies between operators as its self time,
     Python that is: overhead-bound. Any other operator or kernel: kernel-bound. Ranks are added up.
     """
-    rows = profile.rows(traces)
+    rows = self_time.rows(traces)
     if not rows:
         return Said(bottleneck="", headline="the traces have no rows")
     top = rows[:3]

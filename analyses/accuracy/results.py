@@ -13,6 +13,8 @@ from analyses.accuracy.cell import CellResult, Said
 
 HERE: Final = Path(__file__).resolve().parent
 RESULTS: Final = HERE / "results.jsonl"
+ANSWERS: Final = "answers"
+"""The folder beside the results that holds what tools said which are not asked with each cell: NAME.jsonl."""
 _T = TypeVar("_T")
 
 
@@ -34,12 +36,25 @@ def read_rows(path: Path) -> list[CellResult]:
     return [cells[key] for key in sorted(cells)]
 
 
-def with_answers(cells: Sequence[CellResult], name: str, path: Path) -> list[CellResult]:
+def with_all(path: Path) -> list[CellResult]:
+    """The cells of a file, with the answers in the folder beside it; answers to other cells are left out."""
+    cells = read_rows(path)
+    for answers in sorted((path.parent / ANSWERS).glob("*.jsonl")):
+        cells = with_answers(cells, answers.stem, answers, is_strict=False)
+    return cells
+
+
+def with_answers(cells: Sequence[CellResult], name: str, path: Path, *, is_strict: bool = True) -> list[CellResult]:
     """Cells with another tool's answers beside the others. Raises ValueError for a key that is no cell's."""
-    said: Mapping[str, Said] = {one.key: one.said for one in _decoded(path, Answer)}
-    if unknown := sorted(said.keys() - {cell.key for cell in cells}):
+    said: Mapping[str, Said] = {one.key: one.said for one in read_answers(path)}
+    if is_strict and (unknown := sorted(said.keys() - {cell.key for cell in cells})):
         raise ValueError(f"{path} answers {unknown[0]}, which is no cell of the results")
     return [replace(cell, tools={**cell.tools, name: said[cell.key]}) if cell.key in said else cell for cell in cells]
+
+
+def read_answers(path: Path) -> list[Answer]:
+    """The answers of a file. Raises OSError, and ValueError for a line that is no answer."""
+    return _decoded(path, Answer)
 
 
 def tools_of(cells: Iterable[CellResult]) -> tuple[str, ...]:

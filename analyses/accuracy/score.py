@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from analyses.accuracy.cell import CellResult, Said
-from analyses.accuracy.results import RESULTS, read_rows, tools_of, with_answers
+from analyses.accuracy.results import RESULTS, tools_of, with_all, with_answers
 from analyses.accuracy.shares import Share, quantile, share_of
 from analyses.accuracy.truth import LARGE, SILENT, SMALL, WORK, Truth, answer, named, truth
 
@@ -259,7 +259,7 @@ def main() -> None:
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("--answers", action="append", default=[], metavar="NAME=FILE", help="another tool's answers")
     asked = parser.parse_args()
-    cells = read_rows(asked.results)
+    cells = with_all(asked.results)
     for one in asked.answers:
         name, _, place = one.partition("=")
         cells = with_answers(cells, name, Path(place))

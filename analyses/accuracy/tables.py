@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -14,6 +15,7 @@ from analyses.accuracy.shares import Share
 from analyses.accuracy.truth import AT_WORK, LARGE, SMALL, removes_nothing, truth
 
 _KINDS: Final = (("fault", "faults"), ("decoy", "decoys"), ("healthy", "healthy"))
+_FOLDERS: Final = re.compile(r"(?<![\w.:/])/(?:[\w.@+-]+/)+")
 _LONGEST: Final = 110
 """Characters of a sentence in a table."""
 
@@ -212,8 +214,8 @@ def gain_words(cell: CellResult) -> str:
 
 
 def short(text: str) -> str:
-    """Text as one line of a table."""
-    line = " ".join(text.split())
+    """Text as one line of a table, without the folders of the machine that it was written on."""
+    line = _FOLDERS.sub("", " ".join(text.split()))
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 

@@ -77,9 +77,10 @@ PEERS: Final = """\
 - **hta** (HolisticTraceAnalysis, as traceinsight 0.6.1): measures device rows alone. On a CPU trace its temporal
   breakdown, idle times and stragglers end in an exception and its overlap is empty, so it has no answer in any cell
   without a device. Where there is one, the largest part of its temporal breakdown is taken as its verdict.
-- **TraceML** (traceml-ai 0.5.0 on PyPI) reads no traces: it watches a run of its own, of a program that marks its
-  steps for it. It works without a GPU, and takes some 20 s of CPU time for a run of 100 steps here. It is not part
-  of the benchmark's run; `python -m analyses.accuracy.traceml` asks it on the same programs.
+- **traceml** (traceml-ai 0.5.0 from PyPI) reads no traces: it watches a run of its own, with the steps of the program
+  marked for it, and needs no GPU. It is asked by `python -m analyses.accuracy.traceml`, a minute for a cell. Its
+  diagnoses are taken as input-bound: data-bound, residual-heavy: overhead-bound, compute-bound: kernel-bound,
+  H2D-bound: copy-bound, balanced: healthy; each of its stragglers is straggler-bound. Its ceiling is the share that it names.
 """
 
 ADD: Final = """\

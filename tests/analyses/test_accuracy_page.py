@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from analyses.accuracy import page, tables
-from analyses.accuracy.results import RESULTS, read_rows
+from analyses.accuracy.results import RESULTS, with_all
 from analyses.accuracy.score import judged
 from analyses.accuracy.shares import Share
 from analyses.svg import Axes, Count, Point, Series, matrix_chart, scatter_chart
@@ -20,7 +20,7 @@ def parsed(text):
 
 
 def test_the_committed_page_is_what_the_committed_results_give():
-    given = page.files(read_rows(RESULTS), n_planned=page.planned())
+    given = page.files(with_all(RESULTS), n_planned=page.planned())
     for path, text in given.items():
         assert (page.DOCS / path).read_text(encoding="utf-8") == text, "python -m analyses.accuracy.page"
     there = {f"{page.CHARTS}/{path.name}" for path in (page.DOCS / page.CHARTS).glob("*")}
@@ -71,6 +71,12 @@ def test_every_wrong_and_failed_cell_is_on_the_page():
 def test_a_bar_in_a_cell_of_a_table_is_no_column():
     table = tables.Table(title="", head=("a",), rows=(("x | y",),))
     assert tables.markdown(table).splitlines()[-1] == "| x &#124; y |"
+
+
+def test_a_table_names_no_folder_of_the_machine():
+    said = "File /home/me/x/train.py failed; see https://a.b/c/d.html and mlp/loader/large/0"
+    assert tables.short(said) == "File train.py failed; see https://a.b/c/d.html and mlp/loader/large/0"
+    assert len(tables.short("word " * 100)) == 110
 
 
 def test_one_command_writes_the_page_and_its_charts(tmp_path, monkeypatch, capsys):

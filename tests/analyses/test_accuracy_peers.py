@@ -3,10 +3,12 @@
 import gzip
 import json
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
-from analyses.accuracy import peers, profile
+from analyses.accuracy import peers, self_time, traceml
+from analyses.accuracy.traceml_program import marked
 from tests.conftest import IN_FULL, ROOT
 
 TRACES = ROOT / "traces"
@@ -69,7 +71,7 @@ def test_time_outside_of_the_marked_steps_counts_for_nothing(tmp_path):
 
 def test_time_of_rows_inside_is_taken_off_once():
     rows = [row("outer", 0, 100), row("inner", 10, 50), row("leaf", 20, 10), row("next", 60, 20)]
-    assert dict(profile.self_times(rows)) == {"outer": 30, "inner": 40, "leaf": 10, "next": 20}
+    assert dict(self_time.self_times(rows)) == {"outer": 30, "inner": 40, "leaf": 10, "next": 20}
 
 
 def test_ranks_are_added_up(tmp_path):
@@ -141,3 +143,49 @@ def test_hta_answers_of_a_trace_with_a_device(shared_traces, tmp_path):
     shutil.copy(source, tmp_path / "rank0.pt.trace.json.gz")
     said = peers.said(tmp_path)["hta"]
     assert said.bottleneck in {"kernel-bound", "overhead-bound", "comm-bound", "copy-bound"}, said.headline
+
+
+def summary(kind, *issues):
+    primary = {"kind": kind, "status": kind.replace("_", "-"), "summary": "because."}
+    return {"primary_diagnosis": primary, "step_time": {"issues": list(issues)}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "gain", "is_healthy"),
+    [
+        ("INPUT_BOUND", "data-bound", 0.7, False),
+        ("RESIDUAL_HEAVY", "overhead-bound", 0.7, False),
+        ("COMPUTE_BOUND", "kernel-bound", None, False),
+        ("NO_CLEAR_PERFORMANCE_BOTTLENECK", "kernel-bound", None, True),
+        ("INSUFFICIENT_STEP_TIME_DATA", "inconclusive", 0.7, False),
+    ],
+)
+def test_a_diagnosis_of_traceml_is_a_verdict(kind, word, gain, is_healthy):
+    said = traceml.from_summary(summary(kind, {"kind": kind, "share_pct": 0.7, "ranks": [0]}))
+    assert (said.bottleneck, said.gain, said.is_healthy, said.rank) == (word, gain, is_healthy, None)
+    assert said.headline.endswith(": because.")
+
+
+def test_a_straggler_of_traceml_has_its_rank():
+    said = traceml.from_summary(summary("INPUT_STRAGGLER", {"kind": "INPUT_STRAGGLER", "share_pct": 0.4, "ranks": [3]}))
+    assert (said.bottleneck, said.gain, said.rank) == ("straggler-bound", 0.4, 3)
+
+
+def test_a_run_of_traceml_that_fails_is_no_answer(tmp_path):
+    said = traceml.asked(["--family", "no such family"], 1, tmp_path)
+    assert said.bottleneck == ""
+    assert said.headline.startswith("failed: ")
+
+
+def test_a_step_is_marked_from_its_batch_to_the_next():
+    told = []
+
+    @contextmanager
+    def trace_step(model):
+        told.append(f"begin {model}")
+        yield
+        told.append("end")
+
+    for batch in marked(["one", "two"], "model", trace_step):
+        told.append(f"train on {batch}")
+    assert told == ["begin model", "train on one", "end", "begin model", "train on two", "end"]

@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from analyses.accuracy import score, tables
-from analyses.accuracy.results import read_rows, tools_of, with_answers
+from analyses.accuracy.results import read_rows, tools_of, with_all, with_answers
 from analyses.accuracy.shares import Share, quantile, wilson
 from analyses.accuracy.truth import AT_WORK, truth
 from tests.analyses.drawn_cells import benchmark, cell, said, write
@@ -198,6 +198,15 @@ def test_another_tool_is_scored_beside_the_others(tmp_path, monkeypatch, capsys)
     answers.write_text('{"key": "no/such/cell/0", "said": {"bottleneck": ""}}\n')
     with pytest.raises(ValueError, match="no/such/cell/0, which is no cell"):
         with_answers(read_rows(results), "guess", answers)
+
+
+def test_answers_beside_the_results_are_taken_in(tmp_path):
+    write(tmp_path / "results.jsonl", [cell(gain=0.4)])
+    (tmp_path / "answers").mkdir()
+    lines = [f'{{"key": "mlp/loader_serial/{dose}/0", "said": {{"bottleneck": ""}}}}\n' for dose in ("large", "small")]
+    (tmp_path / "answers" / "other.jsonl").write_text("".join(lines))  # the second is of a cell without a row
+    (found,) = with_all(tmp_path / "results.jsonl")
+    assert found.tools.keys() == {"profkit", "other"}
 
 
 def test_a_tool_that_was_not_asked_has_no_cells():
