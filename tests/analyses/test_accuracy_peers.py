@@ -186,6 +186,5 @@ def test_a_step_is_marked_from_its_batch_to_the_next():
         yield
         told.append("end")
 
-    for batch in marked(["one", "two"], "model", trace_step):
-        told.append(f"train on {batch}")
+    told.extend(f"train on {batch}" for batch in marked(["one", "two"], "model", trace_step))
     assert told == ["begin model", "train on one", "end", "begin model", "train on two", "end"]
