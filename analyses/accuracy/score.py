@@ -68,8 +68,15 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ceiling(self) -> float | None:
-        """The share of the step that the tool gives the pathology at most; None where it gives no number."""
-        if self.word == self.cell.expected and self.said.gain is not None:
+        """The share of the step that the tool gives the pathology at most; None where it gives no number.
+
+        That of the finding that names it, else of the verdict where that is its class, else of the first finding of its
+        class. A verdict on the work itself that saves nothing names no cause, and gives no number.
+        """
+        gains = dict(zip(self.said.finding_ids[::-1], self.said.finding_gains[::-1], strict=False))
+        if self.cell.expected_finding in gains:
+            return gains[self.cell.expected_finding]
+        if self.word == self.cell.expected and (self.said.gain or self.word not in WORK):
             return self.said.gain
         pairs = zip(self.said.classes, self.said.finding_gains, strict=False)
         return next((gain for word, gain in pairs if word == self.cell.expected), None)
@@ -90,6 +97,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """False alarms, of all cells where removal gives next to nothing."""
     alarms_on_controls: Share
     """The same, of healthy cells and decoys alone."""
+    named: Share
+    """The finding that names the pathology itself is there, of the cells of large gain that have one."""
     rank: Share
     """Of many ranks where one is late in truth and the verdict says so: the right rank."""
 
@@ -140,6 +149,7 @@ def tally(of: Sequence[Judged]) -> Tally:
     late = [
         one for one in answers if one.cell.late_rank is not None and one.word == one.truth.name == one.cell.expected
     ]
+    costly = [one for one in of if one.cell.expected_finding and one.cell.expected == one.truth.name]
     return Tally(
         n=len(of),
         abstained=share_of([one.abstains for one in of]),
@@ -148,6 +158,7 @@ def tally(of: Sequence[Judged]) -> Tally:
         sharp=share_of([one.is_right for one in answers if one.truth.is_sharp and one.truth.name]),
         alarms=share_of([one.is_false_alarm for one in quiet]),
         alarms_on_controls=share_of([one.is_false_alarm for one in quiet if one.cell.kind in ("healthy", "decoy")]),
+        named=share_of([one.cell.expected_finding in one.said.finding_ids for one in costly]),
         rank=share_of([one.said.rank == one.cell.late_rank for one in late]),
     )
 

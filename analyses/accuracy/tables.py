@@ -88,11 +88,17 @@ def scores(cells: Sequence[CellResult], tools: Sequence[str]) -> Table:
     rows = []
     for tool in tools:
         of = score.tally(score.judged(cells, tool))
-        shares = (of.top1, of.sharp, of.top3, of.abstained, of.alarms_on_controls, of.alarms, of.rank)
+        shares = (of.top1, of.sharp, of.top3, of.abstained, of.alarms_on_controls, of.alarms, of.named, of.rank)
         is_silent = of.n == of.abstained.k
         rows.append((tool, str(of.n), *("–" if is_silent else share_words(share) for share in shares)))
     head = ("tool", "cells", "right where it answers", "the same, sharp labels", "right among its first three")
-    more = ("no answer", "false alarms, healthy and decoys", "false alarms, all of no gain", "right rank")
+    more = (
+        "no answer",
+        "false alarms, healthy and decoys",
+        "false alarms, all of no gain",
+        "names the cause itself",
+        "right rank",
+    )
     return Table(title="Scores", head=(*head, *more), rows=tuple(rows))
 
 

@@ -62,7 +62,7 @@ LIMITS: Final = """\
 - Families, pathologies and the rules of profkit come from the same hands. A problem that we did not think of is in
   neither. The list of cells is open for that reason.
 - `kernel-bound` is also what these programs are without a problem, so a tool that always says it is right on every
-  healthy cell. Look at the rows of the other truths.
+  healthy cell. Look at the rows of the other truths, and at how often the finding that names the cause is there.
 - On a CPU removal can give more than the time that a problem takes: caches and cores are freed. Ceilings do not
   know that.
 """

@@ -99,6 +99,19 @@ def test_ceilings_by_hand():
     ]
 
 
+def test_the_finding_that_names_the_cause_counts_where_the_gain_is_large():
+    more = {"expected_finding": "kernel.unfused"}
+    found = said("kernel-bound", gain=0.3, finding_ids=("a", "kernel.unfused"), finding_gains=(0.3, 0.25))
+    cells = [
+        cell("mlp/unfused/large/0", gain=0.2, says=found, **more),
+        cell("mlp/unfused/large/1", gain=0.2, says=said("kernel-bound", gain=0.0, finding_ids=("a",)), **more),
+        cell("mlp/unfused/large/2", gain=0.01, says=found, **more),
+    ]
+    of = score.judged(cells, "profkit")
+    assert score.tally(of).named == Share(1, 2)
+    assert [one.ceiling for one in of] == [0.25, None, 0.25]  # not the verdict's; work that saves nothing is no number
+
+
 def test_the_rank_counts_where_a_late_rank_is_the_truth():
     key, expected = "ddp/straggler_host/large/", {"gain": 0.3, "late_rank": 1}
     cells = [
