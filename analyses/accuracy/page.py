@@ -49,6 +49,7 @@ def goals(of: Sequence[Judged]) -> list[Goal]:
     found, ceilings = score.tally(of), score.gains(of)
     return [
         Goal("the verdict is right, where it answers", found.top1, 0.90, is_least=True),
+        Goal("the same, where the label is certain", found.sharp, 0.90, is_least=True),
         Goal("no answer (inconclusive)", found.abstained, 0.15, is_least=False),
         Goal("false alarms on healthy programs and decoys", found.alarms_on_controls, 0.02, is_least=False),
         Goal("ceilings not below the interval of the measured gain", ceilings.held_interval, 0.95, is_least=True),
@@ -127,6 +128,7 @@ def _scores(cells: Sequence[CellResult], of: Sequence[Judged]) -> str:
         ("family", lambda cell: cell.family),
         ("pathology", lambda cell: cell.pathology),
         ("dose", lambda cell: cell.dose),
+        ("load", load_of),
     )
     for name, word in by:
         parts += [f"### profkit by {name}", tables.markdown(tables.by_word(of, name, word))]
@@ -183,6 +185,11 @@ def _failures(cells: Sequence[CellResult], of: Sequence[Judged]) -> str:
     for title, table in listed:
         parts += [f"### {title}: {len(table.rows)}", *([tables.markdown(table)] if table.rows else [])]
     return "\n\n".join(parts)
+
+
+def load_of(cell: CellResult) -> str:
+    """How busy the machine was when a cell began, by its load average: other work blurs labels and recordings."""
+    return next((f"below {limit}" for limit in (1, 2, 4) if cell.load < limit), "above 4")
 
 
 def _picture(what: str, name: str) -> str:

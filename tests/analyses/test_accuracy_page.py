@@ -47,8 +47,14 @@ def test_a_goal_is_reached_or_missed_by_its_share():
     assert rows["no answer (inconclusive)"] == ("0 % (0 of 4; 0 to 49)", "reached")
     assert rows["false alarms on healthy programs and decoys"] == ("100 % (1 of 1; 21 to 100)", "**missed**")
     assert rows["ceilings not below the interval of the measured gain"][1] == "reached"
+    assert rows["the same, where the label is certain"] == rows["the verdict is right, where it answers"]
     nothing = page.Goal("nothing", Share(0, 0), 0.5, is_least=True)
     assert nothing.row[2:] == ("–", "not measured")
+
+
+@pytest.mark.parametrize(("load", "word"), [(0.3, "below 1"), (1.0, "below 2"), (3.9, "below 4"), (7.0, "above 4")])
+def test_cells_are_told_apart_by_the_load_of_the_machine(load, word):
+    assert page.load_of(cell(load=load)) == word
 
 
 def goals_by_hand():
