@@ -88,10 +88,11 @@ ADD: Final = """\
 ## Run it, add a cell, score another tool
 
 ```sh
-make accuracy                                         # what is not measured yet; a cell that is done is not run again
-make accuracy ARGS=--quick                            # a fixed sample, under ten minutes, on this machine
-python -m analyses.accuracy.score                     # every table of this page, and the failures of every tool
-python -m analyses.accuracy.page                      # this page, from the results
+make accuracy                          # what is not measured yet; a cell that is done is not run again
+python -m analyses.accuracy.score      # every table of this page, and the failures of every tool
+python -m analyses.accuracy.page       # this page, from the results
+make accuracy ARGS=--quick             # a fixed sample, under ten minutes, on your machine
+python -m analyses.accuracy.score out/accuracy/quick.jsonl
 ```
 
 **A cell.** Write a class for the pathology or for the program beside the others and put it into their registry: the
