@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
-from analyses.accuracy import calibrate, charts, score, tables, words
+from analyses.accuracy import calibrate, score
 from analyses.accuracy.cell import CellResult
 from analyses.accuracy.results import RESULTS, tools_of, with_all
 from analyses.accuracy.score import Judged
 from analyses.accuracy.shares import Share, quantile
-from analyses.accuracy.tables import Table, share_words
+from analyses.accuracy.shown import charts, tables, words
+from analyses.accuracy.shown.tables import Table, share_words
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 NAME: Final = "accuracy.md"

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from analyses.accuracy import self_time
 from analyses.accuracy.cell import Said
-from analyses.accuracy.self_time import Traces
+from analyses.accuracy.tools import self_time
+from analyses.accuracy.tools.self_time import Traces
 
 HTA_TIMEOUT_S: Final = 60
 """Chosen: HTA takes three seconds for a trace of ours."""
@@ -102,7 +102,7 @@ def _failed(error: Exception) -> Said:
 
 
 def _asked_in_child(folder: Path) -> dict[str, Any]:
-    command: Sequence[str] = [sys.executable, "-m", "analyses.accuracy.hta_child", str(folder)]
+    command: Sequence[str] = [sys.executable, "-m", "analyses.accuracy.tools.hta_child", str(folder)]
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=HTA_TIMEOUT_S, check=False)
     if done.returncode != 0:

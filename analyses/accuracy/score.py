@@ -264,7 +264,7 @@ def _slopes(cells: Sequence[CellResult]) -> Slopes:
 
 def main() -> None:
     """Prints every table of a file of results."""
-    from analyses.accuracy import tables
+    from analyses.accuracy.shown import tables
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)

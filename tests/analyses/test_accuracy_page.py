@@ -4,10 +4,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from analyses.accuracy import page, tables
+from analyses.accuracy import page
 from analyses.accuracy.results import RESULTS, with_all
 from analyses.accuracy.score import judged
 from analyses.accuracy.shares import Share
+from analyses.accuracy.shown import tables
 from analyses.svg import Axes, Count, Point, Series, matrix_chart, scatter_chart
 from tests.analyses.drawn_cells import benchmark, cell, said, write
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from analyses.accuracy import peers, self_time, traceml
-from analyses.accuracy.traceml_program import marked
+from analyses.accuracy import peers
+from analyses.accuracy.tools import self_time, traceml
+from analyses.accuracy.tools.traceml_program import marked
 from tests.conftest import IN_FULL, ROOT
 
 TRACES = ROOT / "traces"

@@ -3,9 +3,10 @@
 import pytest
 from scipy import stats
 
-from analyses.accuracy import score, tables
+from analyses.accuracy import score
 from analyses.accuracy.results import read_rows, tools_of, with_all, with_answers
 from analyses.accuracy.shares import Share, quantile, wilson
+from analyses.accuracy.shown import tables
 from analyses.accuracy.truth import AT_WORK, truth
 from tests.analyses.drawn_cells import benchmark, cell, said, write
 

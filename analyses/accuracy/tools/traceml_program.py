@@ -19,7 +19,7 @@ def marked(batches: Iterable[_Batch], model: Any, trace_step: Any) -> Iterator[_
 
 def main() -> None:
     """Trains, with each step marked."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     import traceml_ai
 
     from analyses.accuracy import program

@@ -1,7 +1,7 @@
 """Ask TraceML about the cells: a run of its own for each, with the steps of the program marked for it.
 
     pip install traceml-ai                                            # no part of profkit's environment
-    python -m analyses.accuracy.traceml [--only PATTERN] [--limit-minutes 60]
+    python -m analyses.accuracy.tools.traceml [--only PATTERN] [--limit-minutes 60]
 
 Writes answers/traceml.jsonl beside the results, which the scores and the page take in. A cell that has a line there is
 not asked again. A run takes a minute, since TraceML starts processes of its own.
@@ -41,7 +41,7 @@ WORDS: Final[Mapping[str, str]] = {
 N_STEPS: Final = 120
 TIMEOUT_S: Final = 240
 _PROGRAM: Final = Path(__file__).with_name("traceml_program.py")
-_ROOT: Final = Path(__file__).resolve().parents[2]
+_ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 def from_summary(summary: Mapping[str, Any]) -> Said:

@@ -78,7 +78,7 @@ PEERS: Final = """\
   breakdown, idle times and stragglers end in an exception and its overlap is empty, so it has no answer in any cell
   without a device. Where there is one, the largest part of its temporal breakdown is taken as its verdict.
 - **traceml** (traceml-ai 0.5.0 from PyPI) reads no traces: it watches a run of its own, with the steps of the program
-  marked for it, and needs no GPU. It is asked by `python -m analyses.accuracy.traceml`, a minute for a cell. Its
+  marked for it, and needs no GPU. It is asked by `python -m analyses.accuracy.tools.traceml`, a minute for a cell. Its
   diagnoses are taken as input-bound: data-bound, residual-heavy: overhead-bound, compute-bound: kernel-bound,
   H2D-bound: copy-bound, balanced: healthy; each of its stragglers is straggler-bound. Its ceiling is the share that
   it names.

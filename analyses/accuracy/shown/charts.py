@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from analyses.accuracy import score, tables
+from analyses.accuracy import score
 from analyses.accuracy.score import Judged
+from analyses.accuracy.shown import tables
 from analyses.accuracy.truth import AT_WORK, WORK
 from analyses.svg import Axes, Count, Point, Series, matrix_chart, scatter_chart
 
