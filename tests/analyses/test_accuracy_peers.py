@@ -172,6 +172,12 @@ def test_a_straggler_of_traceml_has_its_rank():
     assert (said.bottleneck, said.gain, said.rank) == ("straggler-bound", 0.4, 3)
 
 
+def test_an_issue_of_traceml_without_a_share_has_no_ceiling():
+    unknown, known = {"kind": "STRAGGLER", "ranks": [1]}, {"kind": "RESIDUAL_HEAVY", "share_pct": 0.2}
+    said = traceml.from_summary(summary("STRAGGLER", unknown, known))
+    assert (said.gain, said.classes, said.finding_gains) == (None, ("straggler-bound", "overhead-bound"), ())
+
+
 def test_a_run_of_traceml_that_fails_is_no_answer(tmp_path):
     said = traceml.asked(["--family", "no such family"], 1, tmp_path)
     assert said.bottleneck == ""

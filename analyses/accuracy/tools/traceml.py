@@ -48,6 +48,7 @@ def from_summary(summary: Mapping[str, Any]) -> Said:
     """The primary diagnosis of a final_summary.json, then the issues of its steps; shares are of the step."""
     primary = summary["primary_diagnosis"]
     issues = summary.get("step_time", {}).get("issues", [])
+    shares = [issue.get("share_pct") for issue in issues]
     word = WORDS.get(primary["kind"], "inconclusive")
     lead = next((issue for issue in issues if issue["kind"] == primary["kind"]), {})
     ranks = lead.get("ranks") or [None]
@@ -57,7 +58,7 @@ def from_summary(summary: Mapping[str, Any]) -> Said:
         gain=None if word in {"kernel-bound", HEALTHY} else lead.get("share_pct"),
         finding_ids=tuple(issue["kind"] for issue in issues),
         classes=tuple(_class_of(issue["kind"]) for issue in issues),
-        finding_gains=tuple(issue.get("share_pct") or 0.0 for issue in issues),
+        finding_gains=() if None in shares else tuple(map(float, shares)),
         headline=f"{primary['status']}: {primary['summary']}",
         rank=ranks[0] if word == "straggler-bound" else None,
     )
