@@ -7,7 +7,7 @@ reader's colour scheme; series differ in marker as well as in colour.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from xml.sax.saxutils import escape
@@ -39,6 +39,14 @@ class Series:
     name: str
     points: tuple[Point, ...]
     is_guide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How often something happened, and whether that is as it should be."""
+
+    n: int
+    is_right: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +119,56 @@ def interval_chart(rows: Sequence[tuple[str, Point]], axes: Axes) -> str:
             ends = "".join(f"M{x:.1f},{y - 5:.1f}V{y + 5:.1f}" for x in (low, high))
             parts.append(f'<path class="line c0" d="M{low:.1f},{y:.1f}H{high:.1f}{ends}"/>')
         parts.append(_marker(x_of(point.y), y, 0))
+    return _framed(parts, axes, [])
+
+
+def scatter_chart(series: Sequence[Series], axes: Axes) -> str:
+    """Gives points over two linear axes that hold zero; guides are dashed lines through their points."""
+    points = [point for one in series for point in one.points]
+    x_ticks = _ticks(min(0.0, *(point.x for point in points)), max(point.x for point in points))
+    lowest = min(0.0, *(point.y if point.low is None else point.low for point in points))
+    y_ticks = _ticks(lowest, max(_top(point) for point in points))
+    x_of = _scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
+    y_of = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    parts = [_y_axis(y_ticks, y_of), *(_x_tick(x_of(tick), _number(tick)) for tick in x_ticks)]
+    for number, one in enumerate(series):
+        if one.is_guide:
+            path = " ".join(f"{x_of(point.x):.1f},{y_of(point.y):.1f}" for point in one.points)
+            parts.append(f'<polyline class="guide" points="{path}"/>')
+            continue
+        for point in one.points:
+            if point.low is not None and point.high is not None:
+                ends = f"M{x_of(point.x):.1f},{y_of(point.low):.1f}V{y_of(point.high):.1f}"
+                parts.append(f'<path class="line c{number % N_COLOURS}" d="{ends}" style="stroke-width:1;opacity:.6"/>')
+            parts.append(_marker(x_of(point.x), y_of(point.y), number))
+    return _framed(parts, axes, [(one.name, one.is_guide) for one in series])
+
+
+def matrix_chart(
+    rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], Count], axes: Axes
+) -> str:
+    """Gives counts in a grid, darker for a larger share of their row; right ones in a colour of their own."""
+    left = 24 + 6.8 * max(map(len, rows))
+    width, height = (WIDTH - RIGHT - left) / len(columns), (HEIGHT - BOTTOM - TOP) / len(rows)
+    parts = []
+    for place, row in enumerate(rows):
+        y = TOP + place * height
+        total = sum(count.n for (of, _), count in cells.items() if of == row) or 1
+        parts.append(f'<text class="end" x="{left - 8:.1f}" y="{y + height / 2 + 4:.1f}">{escape(row)}</text>')
+        for number, column in enumerate(columns):
+            count = cells.get((row, column), Count(0, is_right=False))
+            x, share = left + number * width, count.n / total
+            box = f'x="{x + 1:.1f}" y="{y + 1:.1f}" width="{width - 2:.1f}" height="{height - 2:.1f}"'
+            colour = 2 if count.is_right else 1
+            parts.append(f'<rect class="grid" fill="none" {box}/>')
+            if count.n:
+                parts.append(f'<rect class="fill c{colour}" {box} fill-opacity="{0.15 + 0.6 * share:.2f}"/>')
+                at = f'x="{x + width / 2:.1f}" y="{y + height / 2 + 4:.1f}"'
+                parts.append(f'<text class="middle" {at}>{count.n}</text>')
+    for number, column in enumerate(columns):
+        x, y = left + (number + 0.5) * width, HEIGHT - BOTTOM + 16
+        turned = f'transform="rotate(-25 {x:.1f} {y})"'
+        parts.append(f'<text class="end" x="{x + 8:.1f}" y="{y}" {turned}>{escape(column)}</text>')
     return _framed(parts, axes, [])
 
 

@@ -15,6 +15,7 @@ from profkit.findings.capture import CHECKS, QUALITY, CheckKind
 from profkit.findings.kind import VERDICTS, FindingKind
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import confidence_label
+from profkit.verdict.calibrated import CURVE, SOURCE
 
 _WIDEST: Final = 96
 _MOST_NEAR: Final = 3
@@ -101,6 +102,11 @@ def _heading(text: str) -> str:
     return click.style("\n".join(wrapped(text, width_of(_WIDEST))), bold=True)
 
 
+_CALIBRATED: Final = (
+    f"Its confidence is the share of such verdicts that were right on programs of known truth: {SOURCE}"
+)
+
+
 def verdict_text(verdict: Bottleneck) -> str:
     """What a verdict means, and the findings that lead to it."""
     leading = [kind for kind in KINDS.values() if kind.bottleneck is verdict]
@@ -108,6 +114,7 @@ def verdict_text(verdict: Bottleneck) -> str:
     for title, body in (
         ("what it means", VERDICTS[verdict]),
         ("findings that lead to it", tuple(f"{kind.id}: {kind.title}" for kind in leading)),
+        ("how sure it is", _CALIBRATED if CURVE else ""),
         ("more", f"profkit explain {leading[0].id}" if leading else ""),
     ):
         if body:

@@ -21,6 +21,7 @@ from profkit.model.finding import Finding, Severity
 from profkit.shell import CommandLine
 from profkit.units import format_fraction
 from profkit.verdict import compete, shown
+from profkit.verdict.calibrated import stated
 from profkit.verdict.case import (
     DOMINANT,
     HEALTHY_MATRIX,
@@ -134,7 +135,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     return Verdict(
         bottleneck=kind.bottleneck,
         is_healthy=False,
-        confidence=min(confidence, case.confidence_cap),
+        confidence=stated(confidence, case.confidence_cap),
         headline=shown.headline(case, top),
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns,
@@ -179,7 +180,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     return Verdict(
         bottleneck=Bottleneck.KERNEL,
         is_healthy=is_healthy,
-        confidence=min(0.85 if compute >= HEALTHY_WORK else 0.65, case.confidence_cap),
+        confidence=stated(0.85 if compute >= HEALTHY_WORK else 0.65, case.confidence_cap),
         headline=headline,
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns if top is not None else 0,

@@ -1,0 +1,111 @@
+"""The fixed text of docs/accuracy.md: what is measured and how, what it cannot tell, how to add to it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from analyses.accuracy.truth import LARGE, SMALL
+
+HEAD: Final = """\
+# How often profkit is right
+
+This page is written by `python -m analyses.accuracy.page` from the committed results. Do not edit it.
+"""
+
+_LARGE: Final = f"{100 * LARGE:.0f} %"
+_SMALL: Final = f"{100 * SMALL:.0f} %"
+
+HOW: Final = f"""\
+## How it is measured
+
+A **cell** is a small training program with a dose of one problem (its pathology), or without any. Three kinds of
+cells:
+
+- *faults*: something that costs time, in doses that aim to cost about 5, 20 and 45 % of the step;
+- *decoys*: something that looks bad in a trace and costs nothing, as a slow loader behind enough workers;
+- *healthy*: the program alone, or with jitter.
+
+The **label** of a cell is a measurement, never the name of its fault. The program alternates, in one process and
+without a profiler, between blocks of steps with the pathology and blocks without it. The gain of removal is the
+share of the step that is saved, with a 95 % interval over pairs of blocks.
+
+The **verdict** comes from `profkit run` on the same program with the pathology on, as a user would run it. The tool
+sees its own recording only, and the JSON report is all that is scored.
+
+What is **right** follows from the measured gain:
+
+| removing it saves | right | wrong |
+|---|---|---|
+| {_LARGE} of the step or more | the class of the pathology (`data-bound`, ...) | all else |
+| {_SMALL} to {_LARGE} | that, or what is right of the program without it | all else |
+| less than {_SMALL} | what is right of the program without it | any other bottleneck: a false alarm |
+
+*Inconclusive* is neither right nor wrong and has a column of its own. Intervals of shares are Wilson's, of 95 %. A
+label is uncertain where the interval of its gain reaches over one of the two limits. *Sharp labels* are the others,
+without the cells where either answer is right.
+"""
+
+CEILINGS: Final = (
+    f"Of the cells whose removal saves {_SMALL} or more. A ceiling is the most that a fix can save, as the report says"
+    " it. A gap is the ceiling minus the measured gain. Points above the dashed line gained more than was said."
+)
+SLOPES: Final = (
+    "`profkit probe` delays a place at random: 1 means that a millisecond saved there shortens the step by one, 0"
+    " that the place is hidden."
+)
+
+LIMITS: Final = """\
+## What this cannot tell
+
+- The programs are small and run on CPUs. Nothing here measures verdicts on a GPU.
+- Each program has one problem at a time. Two at once are not tested.
+- Families, pathologies and the rules of profkit come from the same hands. A problem that we did not think of is in
+  neither. The list of cells is open for that reason.
+- `kernel-bound` is also what these programs are without a problem, so a tool that always says it is right on every
+  healthy cell. Look at the rows of the other truths, and at how often the finding that names the cause is there.
+- On a CPU removal can give more than the time that a problem takes: caches and cores are freed. Ceilings do not
+  know that.
+"""
+
+PEERS: Final = """\
+## The other tools
+
+- **naive**: the row with the most self time in a profile is the problem, as the table of `key_averages()` suggests.
+  A DataLoader's range means data-bound, a collective comm-bound, a copy to or from a device copy-bound; a range
+  that is no operator has Python as its self time and means overhead-bound; any other operator means kernel-bound.
+  Its ceiling is the row's share. It has no confidence and never abstains.
+- **hta** (HolisticTraceAnalysis, as traceinsight 0.6.1): measures device rows alone. On a CPU trace its temporal
+  breakdown, idle times and stragglers end in an exception and its overlap is empty, so it has no answer in any cell
+  without a device. Where there is one, the largest part of its temporal breakdown is taken as its verdict.
+- **traceml** (traceml-ai 0.5.0 from PyPI) reads no traces: it watches a run of its own, with the steps of the program
+  marked for it, and needs no GPU. It is asked by `python -m analyses.accuracy.tools.traceml`, a minute for a cell. Its
+  diagnoses are taken as input-bound: data-bound, residual-heavy: overhead-bound, compute-bound: kernel-bound,
+  H2D-bound: copy-bound, balanced: healthy; each of its stragglers is straggler-bound. Its ceiling is the share that
+  it names.
+"""
+
+ADD: Final = """\
+## Run it, add a cell, score another tool
+
+```sh
+make accuracy                          # what is not measured yet; a cell that is done is not run again
+python -m analyses.accuracy.score      # every table of this page, and the failures of every tool
+python -m analyses.accuracy.page       # this page, from the results
+make accuracy ARGS=--quick             # a fixed sample, under ten minutes, on your machine
+python -m analyses.accuracy.score out/accuracy/quick.jsonl
+```
+
+**A cell.** Write a class for the pathology or for the program beside the others and put it into their registry: the
+runner then makes its cells. Nothing in profkit may know of it. A verdict that is wrong is a result: send it.
+
+**A tool that reads traces.** Add a function to TOOLS of `analyses/accuracy/peers.py`: it gets the traces of a cell
+and returns a verdict. **Any other tool.** Write one line per cell, and set it beside the others:
+
+```sh
+$ cat answers.jsonl
+{"key": "mlp/loader_serial/large/0", "said": {"bottleneck": "data-bound", "confidence": 0.8, "gain": 0.4}}
+$ python -m analyses.accuracy.score --answers mytool=answers.jsonl
+```
+
+`said` has the fields of `Said` in `analyses/accuracy/cell.py`; all but `bottleneck` can be left out.
+"""

@@ -1,0 +1,35 @@
+"""A verdict's confidence as the share of such verdicts that are right, where the accuracy benchmark knows it.
+
+The confidence of a finding is a rung of a ladder and only orders findings. That of a verdict is what a reader takes for
+a chance: it goes through this curve last. The cap that the quality of the capture sets holds before and after.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+Curve = tuple[tuple[float, float], ...]
+"""Points (confidence as made, share right), both rising and 0-1; straight between them, level outside."""
+
+CURVE: Final[Curve] = ()
+"""Empty until the benchmark has run (`python -m analyses.accuracy.calibrate` prints it): confidences stay as made."""
+SOURCE: Final = "docs/accuracy.md"
+"""Where the curve comes from, as `profkit explain` says it."""
+
+
+def stated(confidence: float, cap: float) -> float:
+    """The confidence of a verdict as reports print it, at most the cap."""
+    return min(calibrated(min(confidence, cap)), cap)
+
+
+def calibrated(confidence: float, curve: Curve = CURVE) -> float:
+    """A confidence (0-1) by the curve; itself where there is none."""
+    if not curve:
+        return confidence
+    if confidence <= curve[0][0]:
+        return curve[0][1]
+    for (low, at_low), (high, at_high) in pairwise(curve):
+        if confidence <= high:
+            return at_low + (confidence - low) / (high - low) * (at_high - at_low)
+    return curve[-1][1]
