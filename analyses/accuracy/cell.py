@@ -1,4 +1,4 @@
-"""One cell of the accuracy benchmark: a program with a dose of one pathology, what removing it gave, what tools said."""
+"""One cell of the accuracy benchmark: a program with a dose of a pathology, what removing it gave, what tools said."""
 
 from __future__ import annotations
 
