@@ -33,7 +33,7 @@ def probe(*command, options=(), cwd=None):
     return run(sys.executable, "-m", "profkit", "probe", *options, "--", sys.executable, *command, cwd=cwd)
 
 
-@pytest.mark.parametrize("n_workers", ["0", "2"])
+@pytest.mark.parametrize("n_workers", [dear("0"), "2"])
 def test_a_probed_loop_computes_the_same_to_the_last_bit(tmp_path, n_workers):
     loop = (LOOP, "110", n_workers, "2", "2")
     options = ("--probed-steps", "60", "--cost", "20%", "-o", str(tmp_path / "probe.json"))
