@@ -59,7 +59,7 @@ afresh: $(STAMP) ## the tests that capture jobs on this machine and judge them, 
 	@echo '==> afresh: one after the other'
 	@env -u PYTHONDONTWRITEBYTECODE PROFKIT_SEEDS=3 PROFKIT_IN_FULL=1 $(VENV) -m pytest -m afresh $(ARGS) $(TESTS)
 
-full: $(STAMP) ## all cases of the tests of which make test tries a sample (compiled steps, trainers, error rates): minutes
+full: $(STAMP) ## all cases of the tests of which make test tries a sample (compiled steps, trainers, hypothesis): minutes
 	@echo '==> full: two processes'
 	@env -u PYTHONDONTWRITEBYTECODE PROFKIT_IN_FULL=1 $(VENV) -m pytest -n 2 --dist worksteal -m sampled $(ARGS) $(TESTS)
 

@@ -10,13 +10,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
+from _pytest.mark.structures import ParameterSet
+from hypothesis import Phase, is_hypothesis_test, settings
 
 from profkit.errors import RAISE
 
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema loads its grammar for 3 s, for a format that no schema has
 
-settings.register_profile("profkit", deadline=None)  # a busy machine is no failure: speed is `make bench`'s
+IN_FULL = bool(os.environ.get("PROFKIT_IN_FULL"))
+"""Whether a test marked `sampled` tries all its cases (`make full`) rather than the cheap ones (`make test`)."""
+
+
+def dear(*values: object) -> ParameterSet:
+    """A case that takes long, beside others that try the same: for `make full` alone."""
+    marks = (pytest.mark.sampled, pytest.mark.skipif(not IN_FULL, reason="takes long: make full"))
+    return pytest.param(*values, marks=marks)
+
+
+def examples(in_full: int) -> int:
+    """How many examples hypothesis draws: all in `make full` and `make mutants`, a quarter of them in `make test`.
+
+    Each run draws others.
+    """
+    return in_full if IN_FULL or "PROFKIT_HYPOTHESIS" in os.environ else max(in_full // 4, 5)
+
+
+settings.register_profile(  # a busy machine is no failure: speed is `make bench`'s
+    "profkit", deadline=None, max_examples=examples(100)
+)
 settings.register_profile(  # of a wrong program one needs to know that it is wrong, each time alike
     "mutants", deadline=None, database=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
 )
@@ -28,9 +49,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED_TRACES = ROOT.parent / "shared" / "data" / "kineto"
 
 
-IN_FULL = bool(os.environ.get("PROFKIT_IN_FULL"))
-"""Whether a test marked `sampled` tries all its cases (`make full`) rather than the cheap ones (`make test`)."""
 CAPTURES_AFRESH = 3
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test whose examples hypothesis draws is `sampled`: `make test` draws fewer."""
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("sampled")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,10 +69,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
     if pyfuncitem.get_closest_marker("afresh") is None:
         return None
     folder: Path = pyfuncitem.funcargs["tmp_path"]
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     for attempt in range(1, CAPTURES_AFRESH + 1):
         (folder / str(attempt)).mkdir()
         try:
-            pyfuncitem.obj(folder / str(attempt))
+            pyfuncitem.obj(**given | {"tmp_path": folder / str(attempt)})
         except AssertionError:
             if attempt == CAPTURES_AFRESH:
                 raise

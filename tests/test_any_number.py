@@ -25,6 +25,7 @@ from profkit.render.markdown import triage as markdown
 from profkit.render.terminal import compare as compare_terminal
 from profkit.render.terminal import triage as terminal
 from profkit.testing import kernel, launch, span, to_json
+from tests.conftest import examples
 from tests.ingest.test_same_trace import EVENTS
 
 VALUES: list[Any] = [
@@ -117,7 +118,7 @@ def refused_well(error: ProfkitError, name: str) -> None:
     assert name in error.message
 
 
-FILES = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FILES = settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FILES

@@ -28,7 +28,7 @@ from profkit.render.terminal import triage as terminal
 from profkit.testing import Row, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import host
 from profkit.timeline.told import told
-from tests.conftest import ROOT
+from tests.conftest import ROOT, dear
 
 ROWS = 20_000
 MOST_S = 20.0
@@ -61,7 +61,7 @@ def rows(n: int, kind: str) -> Iterator[dict[str, object]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("kind", ["stream", "tid", "pid", "name", "step", "cat", "range"])
+@pytest.mark.parametrize("kind", ["stream", "tid", dear("pid"), "name", "step", dear("cat"), "range"])
 def test_time_and_room_are_those_of_the_rows(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "many.json"
     path.write_text(json.dumps({"traceEvents": list(rows(ROWS, kind))}))
@@ -159,7 +159,7 @@ def test_every_share_is_one(drawn: list[Row]) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("cat", ["kernel", "cpu_op", "user_annotation", "cuda_runtime"])
+@pytest.mark.parametrize("cat", ["kernel", dear("cpu_op"), "user_annotation", dear("cuda_runtime")])
 def test_a_name_of_megabytes_is_answered_at_once(cat: str, tmp_path: Path) -> None:
     path = tmp_path / "long.json"
     args = {"device": 0, "stream": 7, "correlation": 1, "External id": 1}

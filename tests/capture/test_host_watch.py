@@ -31,17 +31,19 @@ def gone(folder: Path, thread: int) -> None:
 
 def test_totals_are_of_the_time_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread ends meanwhile and another begins: neither takes what is not of these steps."""
-    monkeypatch.setattr(host_watch, "_THREADS", tmp_path)
+    threads = tmp_path / "task"  # nothing but threads, as in /proc: folders are listed in any order
+    threads.mkdir()
+    monkeypatch.setattr(host_watch, "_THREADS", threads)
     monkeypatch.setattr(host_watch, "_QUOTA", tmp_path)
     (tmp_path / "cpu.max").write_text("250000 100000\n")
     mine = threading.get_native_id()
-    tell(tmp_path, mine, run=1000, wait=50, switches=(5, 1))
-    tell(tmp_path, mine + 1, run=10**12, wait=10**12)
+    tell(threads, mine, run=1000, wait=50, switches=(5, 1))
+    tell(threads, mine + 1, run=10**12, wait=10**12)
     watch = HostWatch()
     watch.begin()
-    gone(tmp_path, mine + 1)
-    tell(tmp_path, mine + 2, run=30, wait=4)
-    tell(tmp_path, mine, run=1600, wait=350, switches=(6, 42))
+    gone(threads, mine + 1)
+    tell(threads, mine + 2, run=30, wait=4)
+    tell(threads, mine, run=1600, wait=350, switches=(6, 42))
     told = watch.end()["scheduling"]
     assert (told["run_ns"], told["wait_ns"]) == (600, 300)
     assert (told["voluntary_switches"], told["involuntary_switches"]) == (1, 41)

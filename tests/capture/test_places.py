@@ -12,7 +12,7 @@ import pytest
 
 from profkit.api import triage
 from profkit.ingest.discover import find_sources
-from tests.capture.running import SCRIPTS, capture, manifest, names, run, run_forked, trace
+from tests.capture.running import SCRIPTS, capture, manifest, names, run_forked, trace, trace_of
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -22,9 +22,9 @@ LINES = {text.strip(): number for number, text in enumerate((SCRIPTS / "layered.
 WAITS = "seen = loss.item()  # the line that waits"
 
 
-def places(folder):
+def places(folder, name="rank0.places.json.gz"):
     """The content of the file of the second window."""
-    with gzip.open(folder / "rank0.places.json.gz") as file:
+    with gzip.open(folder / name) as file:
         return json.load(file, parse_float=Decimal)
 
 
@@ -48,6 +48,24 @@ def captured(tmp_path_factory):
     (plain,) = run_forked(folder / "plain", [("layered.py", "40")])
     assert (done.code, done.out) == (0, plain.out), "the script computes what it computed"
     return folder / "out"
+
+
+ENDS = {"raise": ("layered.py", "40", "28", "raise"), "sigterm": ("layered.py", "40", "27", "sigterm")}
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A folder of captures of scripts that end in the second window, or record by themselves; how each ended."""
+    folder = tmp_path_factory.mktemp("ended")
+    (folder / "profiled.py").write_text(PROFILED.format(path=LAYERED))
+    scripts = {**ENDS, "profiled": (str(folder / "profiled.py"),), "plain": ("layered.py", "34")}
+    ran = run_forked(folder / "ran", [*scripts.values()], out=folder / "out")
+    return folder / "out", dict(zip(scripts, ran, strict=True))
+
+
+def told_of(folder, pid):
+    """What capture.json says of a process."""
+    return next(one for one in manifest(folder)["ranks"] if one["pid"] == pid)
 
 
 def test_two_steps_are_recorded_again_after_the_timed_ones(captured):
@@ -105,18 +123,19 @@ def test_the_second_window_is_no_rank_and_no_trace_of_its_own(captured):
     assert triage(captured).ranks[0].steps.n == 5
 
 
-@pytest.mark.parametrize(("last", "how", "code", "n_whole"), [(28, "raise", 1, 1), (27, "sigterm", -signal.SIGTERM, 0)])
-def test_a_run_that_ends_in_the_second_window_keeps_the_timed_trace_and_whole_steps(last, how, code, n_whole, tmp_path):
-    done = capture(tmp_path / "out", sys.executable, LAYERED, "40", str(last), how)
-    assert done.code == code
-    assert trace(tmp_path / "out")["profkit_is_cut"] is False
-    told = manifest(tmp_path / "out")["ranks"][0]
+@pytest.mark.parametrize(("how", "code", "n_whole"), [("raise", 1, 1), ("sigterm", -signal.SIGTERM, 0)])
+def test_a_run_that_ends_in_the_second_window_keeps_the_timed_trace_and_whole_steps(how, code, n_whole, ended):
+    folder, ran = ended
+    assert ran[how].code == code
+    assert trace_of(folder, ran[how].pid)["profkit_is_cut"] is False
+    told = told_of(folder, ran[how].pid)
     assert not told["is_failure"]
     if n_whole:
-        assert places(tmp_path / "out")["profkit_places_steps"] == n_whole
-        assert places(tmp_path / "out")["profkit_modules"]["Layer_1"] == "network.1"
+        content = places(folder, told["places"]["trace"])
+        assert content["profkit_places_steps"] == n_whole
+        assert content["profkit_modules"]["Layer_1"] == "network.1"
     else:
-        assert not (tmp_path / "out" / "rank0.places.json.gz").exists()
+        assert not (folder / told["trace"].replace(".pt.trace.", ".places.")).exists()
         assert told["places"]["reason"] == "the run ended"
 
 
@@ -129,18 +148,18 @@ def test_no_stacks_leaves_it_out(tmp_path):
 
 PROFILED = """
 import sys, torch
-sys.argv = ["layered.py", "26"]
+sys.argv = ["layered.py", "34"]
 source = open({path!r}).read().replace("for step in", "profiler = torch.profiler.profile()\\n    for step in")
-source = source.replace("        loss = ", "        step == 24 and profiler.start()\\n        loss = ")
+source = source.replace("        loss = ", "        step == 27 and profiler.start()\\n        loss = ")
 exec(compile(source, {path!r}, "exec"))
 """
 """The script with a profiler of its own that begins while Python calls are counted, and runs to the end."""
 
 
-def test_a_profiler_of_the_scripts_own_goes_first(tmp_path):
-    code = PROFILED.format(path=LAYERED).replace('"26"', '"34"').replace("== 24", "== 27")
-    done = capture(tmp_path / "out", sys.executable, "-c", code)
+def test_a_profiler_of_the_scripts_own_goes_first(ended):
+    folder, ran = ended
+    done = ran["profiled"]
     assert "loss" in done.out, done.err
-    assert names(trace(tmp_path / "out"))[0] == "ProfilerStep#15"
-    assert manifest(tmp_path / "out")["ranks"][0]["places"]["reason"] == "the script started its own profiler"
-    assert run(sys.executable, LAYERED, "34").out == done.out
+    assert names(trace_of(folder, done.pid))[0] == "ProfilerStep#15"
+    assert told_of(folder, done.pid)["places"]["reason"] == "the script started its own profiler"
+    assert ran["plain"].out == done.out

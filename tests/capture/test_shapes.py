@@ -100,9 +100,12 @@ DEAR = {
     ("compiled.py", "optimizer"),
     WHOLE_STEP,
     ("hf_trainer.py", "evaluates"),
-    "char_gpt",
+    *("char_gpt", "cnn_epochs", "compiled_workers", "dcgan", "dqn", "forecaster_cli", "swa_ema"),
 }
-"""What takes two to four seconds each, as the trainers do: for `make full`; `make test` tries a compiled module."""
+"""What takes two to four seconds each, as the trainers do, or has the steps of others: for `make full`.
+
+`make test` tries a compiled module, and scripts as written that have a trainer, threads, workers, or nothing to see.
+"""
 
 
 def tried(cases):

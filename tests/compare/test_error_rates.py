@@ -21,7 +21,7 @@ from analyses.error_rates.simulate import (
 )
 from profkit.compare.bench.interleaved import Design, looks
 from profkit.compare.stats.judge import Answer
-from tests.conftest import IN_FULL
+from tests.conftest import IN_FULL, dear
 
 SESSIONS = 600
 STEADY = Machine()
@@ -43,7 +43,7 @@ def test_false_alarms_with_steps_that_are_alike(n: int) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("n", RUNS)
+@pytest.mark.parametrize("n", RUNS if IN_FULL else (3,))
 def test_false_alarms_on_a_drifting_machine_with_interleaved_runs(n: int) -> None:
     changes = judge_all(sessions(SESSIONS, n, DRIFTING), is_blocked=True)
     assert is_kept(alarms(changes), SESSIONS)
@@ -59,7 +59,7 @@ def test_without_their_blocks_drifting_runs_cost_power_not_truth() -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("n", "effect"), [(4, 0.04), (8, 0.5), *([(8, 0.04), (16, 0.02)] if IN_FULL else [])])
+@pytest.mark.parametrize(("n", "effect"), [(4, 0.04), dear(8, 0.5), dear(8, 0.04), dear(16, 0.02)])
 def test_coverage_of_intervals_where_something_changed(n: int, effect: float) -> None:
     changes = judge_all(sessions(SESSIONS, n, STEADY, effect=effect), is_blocked=False)
     assert 0.93 <= coverage(changes, effect) <= 0.98
@@ -73,7 +73,7 @@ def test_no_interval_of_one_run_and_no_answer_of_two() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_a", "n_b", "cv_a", "cv_b"), [(3, 16, 0.05, 0.05), (3, 16, 0.05, 0.01), (4, 12, 0.05, 0.01)]
+    ("n_a", "n_b", "cv_a", "cv_b"), [dear(3, 16, 0.05, 0.05), (3, 16, 0.05, 0.01), dear(4, 12, 0.05, 0.01)]
 )
 def test_lopsided_designs_keep_their_rate(n_a: int, n_b: int, cv_a: float, cv_b: float) -> None:
     few = sessions(SESSIONS, n_a, Machine(run_cv=cv_a, n_steps=1), seed=1)

@@ -16,6 +16,7 @@ from profkit.compare.comparison import compare
 from profkit.model.documents.comparison import Account, Bar, Presence, Waterfall, WorkChange
 from profkit.testing import draw, kernel, launch, row_lists, trace_of
 from tests.compare.drawn import K, N, job, side
+from tests.conftest import examples
 
 TRACES = st.builds(trace_of, row_lists())
 PARTS = st.dictionaries(
@@ -35,7 +36,7 @@ def runs_of(*traces):
     return [[measured(trace)] for trace in traces]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(TRACES, min_size=1, max_size=3), st.lists(TRACES, min_size=1, max_size=3))
 def test_the_waterfall_and_the_accounts_sum(first, second):
     both = runs_of(*first), runs_of(*second)
@@ -50,7 +51,7 @@ def test_the_waterfall_and_the_accounts_sum(first, second):
             assert abs(sums.baseline_ns - whole.bar(busy).baseline_ns) <= 1  # both are roundings of one fraction
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(TRACES)
 def test_one_trace_against_itself_is_zero_everywhere(trace):
     comparison = compare(side("baseline", trace), side("candidate", trace))
@@ -61,7 +62,7 @@ def test_one_trace_against_itself_is_zero_everywhere(trace):
     assert all(item.presence is Presence.BOTH for item in comparison.findings)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(TRACES, TRACES)
 def test_swapping_the_sides_negates_every_change(first, second):
     there, back = (waterfall(*pair) for pair in ((runs_of(first), runs_of(second)), (runs_of(second), runs_of(first))))

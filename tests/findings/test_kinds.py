@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,13 @@ from profkit.verdict.compete import put_first, ranked_causes
 
 ROOM = Path(profkit.__file__).parent
 OUTSIDE = [path for path in sorted(ROOM.rglob("*.py")) if ROOM / "findings" not in path.parents]
-TREES = {path: ast.parse(path.read_text()) for path in OUTSIDE}
 MS = 1_000_000
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The code of profkit outside its findings; parsing it takes seconds, which only these tests need."""
+    return {path: ast.parse(path.read_text()) for path in OUTSIDE}
 
 
 def constants() -> dict[str, FindingKind]:
@@ -40,7 +46,7 @@ def constants() -> dict[str, FindingKind]:
 
 
 def calls(attribute: str) -> Iterator[ast.Call]:
-    for tree in TREES.values():
+    for tree in trees().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == attribute:
                 yield node
@@ -60,7 +66,7 @@ def owner(call: ast.Call) -> str:
 def test_a_finding_is_made_through_its_kind_only():
     made = [
         path
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding"
     ]
@@ -70,7 +76,7 @@ def test_a_finding_is_made_through_its_kind_only():
 def test_every_kind_is_made_somewhere():
     names = {
         node.id if isinstance(node, ast.Name) else node.attr
-        for tree in TREES.values()
+        for tree in trees().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.Name | ast.Attribute)
     }

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import IN_FULL, ROOT
 from tests.fuzz import bases, events, sql, values
 from tests.fuzz.__main__ import summary
 from tests.fuzz.documents import Case, File, Json, Lines, Secret, Sql
-from tests.fuzz.kinds import case_of, digest, nsys
+from tests.fuzz.kinds import KINDS, case_of, digest, nsys
 from tests.fuzz.minimise import Shrinker
 from tests.fuzz.oracles import ORACLES, faults_of, live_in
 from tests.fuzz.supervisor import CHUNK, Plan, Supervisor
@@ -319,8 +319,8 @@ def test_a_process_that_dies_or_hangs_is_a_find_and_the_rest_is_tried(tmp_path: 
     assert "1 finds" in summary(supervisor, 1.0)
 
 
-FEW = {"kineto": 1, "nsys": 1, "ncu": 1, "tables": 1, "ranks": 1, "compare": 1, "handover": 1}
-"""Dozens of inputs; the slower kinds fewer."""
+FEW = dict.fromkeys(KINDS if IN_FULL else ("kineto", "nsys", "tables"), 1)
+"""Of each kind as many inputs as a process tries at a time; `make fuzz`, which CI runs as well, tries all kinds."""
 
 
 def test_a_process_that_somebody_stops_is_no_find(tmp_path: Path) -> None:
@@ -331,6 +331,7 @@ def test_a_process_that_somebody_stops_is_no_find(tmp_path: Path) -> None:
     assert supervisor.tallies["tables"].n == 30
 
 
+@pytest.mark.sampled
 def test_a_few_inputs_of_every_kind_find_nothing(tmp_path: Path) -> None:
     n_inputs = CHUNK * sum(FEW.values())
     plan = Plan(seed="smoke", kinds=[*FEW], minutes=2, n_inputs=n_inputs, weights=FEW, out=tmp_path, minimise_s=0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError
 from profkit.ingest.kineto.reader import read_trace
+from tests.conftest import examples
 from tests.ingest.test_same_trace import EVENTS
 
 LONG = "9" * 5000  # Python refuses to turn more than 4,300 digits into an integer
@@ -38,7 +39,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return data or b" "
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), chunk_bytes=st.sampled_from([1, 60, 400]))
 def test_whatever_is_done_to_a_file(seed: int, chunk_bytes: int, tmp_path: Path) -> None:
     rng = random.Random(seed)  # noqa: S311 - a seed of hypothesis, so that it can make it smaller

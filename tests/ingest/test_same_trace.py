@@ -22,10 +22,11 @@ from profkit.ingest.kineto.reader import _read_exact, read_trace
 from profkit.ingest.kineto.traits import traits
 from profkit.model.trace import Trace
 from profkit.testing import Row, row_lists, to_json, trace_of
+from tests.conftest import examples
 from tests.ingest.canonical import canonical
 
 LAYOUTS = ["kineto", "minified", "indented", "events_last", "list"]
-FILES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FILES = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def x(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:

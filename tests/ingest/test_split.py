@@ -18,6 +18,7 @@ from profkit.ingest.kineto.reader import CHUNK_BYTES, _read, _read_exact, _read_
 from profkit.ingest.kineto.split import elements
 from profkit.model.trace import Trace
 from profkit.testing import Row, to_json
+from tests.conftest import examples
 
 NAMES = ["mm", 'a"b', "back\\slash", "\\\\", "},{", "[{", '"}]', '\\"},{"', "é", "x" * 300]
 ROWS = [
@@ -141,7 +142,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.dictionaries(st.text('{}[]"\\a', max_size=4), json_values, max_size=3), max_size=6),
     st.sampled_from([None, 1]),
@@ -151,7 +152,7 @@ def test_elements_are_found_by_brackets(objects: list[dict[str, Any]], indent: i
     assert [json.loads(element) for element in elements(text)] == objects
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.permutations(ROWS[:12]), st.integers(1, 500))
 def test_order_and_chunks_do_not_matter(rows: list[Row], chunk_bytes: int) -> None:
     text = to_json(rows)

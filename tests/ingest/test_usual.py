@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 from profkit.ingest.kineto import fast_decoder as usual
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.decimals import numbers_to_ns, us_to_ns
+from tests.conftest import examples
 from tests.ingest.test_same_trace import EVENTS
 
 USUAL = [event for event in EVENTS if event["ph"] != "M"]
@@ -68,7 +69,7 @@ def put(where, key, value):
         where[key] = value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     rows=st.lists(st.sampled_from(EVENTS), max_size=12),
     changes=st.lists(

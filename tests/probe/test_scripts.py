@@ -11,7 +11,7 @@ import pytest
 
 from profkit.render.schema import schema
 from tests.capture.running import ENVIRONMENT, SCRIPTS, run
-from tests.conftest import ROOT
+from tests.conftest import ROOT, dear
 
 pytestmark = pytest.mark.torch
 
@@ -33,7 +33,7 @@ def probe(*command, options=(), cwd=None):
     return run(sys.executable, "-m", "profkit", "probe", *options, "--", sys.executable, *command, cwd=cwd)
 
 
-@pytest.mark.parametrize("n_workers", ["0", "2"])
+@pytest.mark.parametrize("n_workers", [dear("0"), "2"])
 def test_a_probed_loop_computes_the_same_to_the_last_bit(tmp_path, n_workers):
     loop = (LOOP, "110", n_workers, "2", "2")
     options = ("--probed-steps", "60", "--cost", "20%", "-o", str(tmp_path / "probe.json"))
@@ -49,7 +49,7 @@ def test_a_probed_loop_computes_the_same_to_the_last_bit(tmp_path, n_workers):
     assert 0 < document["cost"] < 0.3
 
 
-@pytest.mark.parametrize("script", ["gan.py", "epochs.py"])
+@pytest.mark.parametrize("script", ["gan.py", dear("epochs.py")])
 def test_scripts_of_many_kinds_print_what_they_print(script):
     done, plain = probe(str(SCRIPTS / script)), run(sys.executable, str(SCRIPTS / script))
     assert (done.code or 4) in (4, plain.code or 4)

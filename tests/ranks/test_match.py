@@ -12,6 +12,7 @@ from profkit.ranks.align.match import matched
 from profkit.ranks.align.match_types import Method
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import Group
+from tests.conftest import examples
 from tests.ranks.overlap import Overlap, run
 from tests.ranks.pipeline import in_one_group, pipeline
 from tests.ranks.simulate import MS, Job, shifted, simulate, without
@@ -205,7 +206,7 @@ def test_point_to_point_in_a_larger_group_names_no_peer():
     assert "does not name the peer" in matched(ranks).refusals[0].reason
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @example(seed=114, missing={10, 19, 33}, ahead_ns=0)
 @example(seed=0, missing={3, 13, 18, 28, 38}, ahead_ns=0)
 @given(

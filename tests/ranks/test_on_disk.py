@@ -14,6 +14,7 @@ import profkit
 from profkit.cli.triage import command
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.render.words.fleet import facts_of, table_title
+from tests.conftest import dear
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.scripted import MS, Clock, Group, Op, Writing, run, write
 
@@ -35,7 +36,7 @@ def said(finding) -> str:
 
 
 @pytest.mark.parametrize(("phase", "where"), [("data", "wait for their DataLoaders"), ("device", "compute longer")])
-@pytest.mark.parametrize("n_ranks", [4, 8])
+@pytest.mark.parametrize("n_ranks", [4, dear(8)])
 def test_two_ranks_that_are_as_late_as_each_other_are_the_verdict(tmp_path, phase, where, n_ranks):
     """Either of them mended gives next to nothing; both give the whole lateness, 6 of 20 ms."""
     report = report_on(tmp_path, Job(n_ranks=n_ranks, slow={1: 6 * MS, 3: 6 * MS}, phase=phase))
@@ -89,7 +90,7 @@ def test_a_late_rank_behind_a_later_one_is_named_as_well(tmp_path):
     assert second.recoverable_ns < 0.1 * MS
 
 
-@pytest.mark.parametrize("n_steps", [1, 3, 5])
+@pytest.mark.parametrize("n_steps", [1, 3, dear(5)])
 def test_lateness_in_few_steps_is_said_with_less_confidence_and_why(tmp_path, n_steps):
     """Collectives of one step are one observation: whether the rank is late in the next is unknown."""
     few = report_on(tmp_path / "few", Job(n_ranks=8, n_steps=n_steps, n_buckets=24, slow={3: 40 * MS}, phase="device"))
@@ -146,7 +147,7 @@ def test_rank_0_work_is_as_sure_as_what_the_trace_shows_of_it(tmp_path, name, co
 
 
 @pytest.mark.parametrize("has_args", [True, False])
-@pytest.mark.parametrize("n_ranks", [2, 4, 8])
+@pytest.mark.parametrize("n_ranks", [2, 4, dear(8)])
 def test_healthy_ranks_on_clocks_apart_are_not_blamed(tmp_path, n_ranks, has_args):
     clocks = {rank: Clock(offset_ns=30 * MS * (rank % 2), drift=35e-6 * (1 - rank % 3)) for rank in range(n_ranks)}
     report = report_on(tmp_path, Job(n_ranks=n_ranks), Writing(has_args=has_args, clocks=clocks))

@@ -23,6 +23,7 @@ from profkit.ranks.run import store
 from profkit.ranks.run.jobs import Job, Keeping, done
 from profkit.ranks.run.store import Key, Store, content_digest, key_of, store_of, users_folder
 from profkit.signing import FINISHED_RANKS, secret_for
+from tests.conftest import examples
 from tests.ranks.jobs import edited, job_of, rank_file
 from tests.special import special_files, within
 
@@ -170,7 +171,7 @@ def test_a_source_that_fails_is_not_kept(tmp_path):
 
 
 @given(data=st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_damage_is_believed(data, source, tmp_path):
     key = key_of(content_digest(source), OPTIONS)
     good, bad = (Store(folder=tmp_path / name, secret=SECRET) for name in ("good", "bad"))

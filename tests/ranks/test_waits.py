@@ -15,6 +15,7 @@ from profkit.ranks.measure.fingerprints import communication_limit
 from profkit.ranks.measure.waits import split
 from profkit.ranks.reduce.collective_kinds import CollectiveKind, bus_factor, collective_kind_of
 from profkit.timeline.collectives import element_bytes
+from tests.conftest import examples
 from tests.ranks.simulate import MESSAGE, MS, TRANSFER, US, Job, shifted, simulate, without
 
 
@@ -138,7 +139,7 @@ def test_bytes_of_a_type(dtype, size):
     assert element_bytes(dtype) == size
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n_ranks=st.integers(2, 6),

@@ -13,6 +13,7 @@ from profkit.ingest.read import read_traces  # noqa: E402
 from profkit.model.trace import Signature  # noqa: E402
 from profkit.roof.formulas import work_of  # noqa: E402
 from profkit.timeline import Facts  # noqa: E402
+from tests.conftest import dear  # noqa: E402
 from workloads.models import build_model  # noqa: E402
 from workloads.presets import Doses  # noqa: E402
 from workloads.sequences import model as sequences  # noqa: E402
@@ -72,7 +73,7 @@ def _vlm(*, is_checkpointed):
 
 @pytest.mark.parametrize(
     "make",
-    [_mlp, _cnn, _transformer, lambda: _vlm(is_checkpointed=False)],
+    [_mlp, _cnn, _transformer, dear(lambda: _vlm(is_checkpointed=False))],
     ids=["mlp", "cnn", "transformer", "vlm"],
 )
 def test_the_flops_of_a_model_are_those_that_torch_counts(make, tmp_path):

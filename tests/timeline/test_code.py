@@ -15,6 +15,7 @@ from profkit.timeline.code import Code, Rows, code_of, shares
 from profkit.timeline.code.frames import is_own_file
 from profkit.timeline.code.join import call_words
 from profkit.timeline.code.modules import pattern
+from tests.conftest import examples
 
 US = 1000
 START = 10**9
@@ -340,7 +341,7 @@ def test_nothing_has_no_share() -> None:
     ops=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10)), min_size=1, max_size=8),
     has_ids=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_whatever_the_frames_are_the_innermost_one_runs(
     frames: list[tuple[int, int, int]], ops: list[tuple[int, int]], has_ids: bool
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from profkit.model.budget import Budget
 from profkit.testing import Row, draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
+from tests.conftest import examples
 
 US = 1000
 
@@ -179,7 +180,7 @@ def busy_traces(draw_value: st.DrawFn) -> list[Row]:
     return draw_value(st.permutations(rows))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(busy_traces(), st.integers(-(10**8), 10**15))
 def test_parts_sum_to_the_window_whatever_the_order_and_the_clock(rows: list[Row], shift_ns: int) -> None:
     facts = Facts.of(trace_of(rows))
@@ -200,7 +201,7 @@ def test_parts_sum_to_the_window_whatever_the_order_and_the_clock(rows: list[Row
     assert Facts.of(trace_of(shifted)).budget == budget
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(busy_traces())
 def test_busy_time_agrees_with_a_mask(rows: list[Row]) -> None:
     facts = Facts.of(trace_of(rows))

@@ -12,6 +12,7 @@ from profkit.pipeline import triage_trace
 from profkit.testing import Row, draw, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import Facts
 from profkit.timeline.replay.gains import Replay, replay
+from tests.conftest import examples
 
 US = 1000
 
@@ -154,7 +155,7 @@ def test_another_thread_that_drives_shows_that_the_host_is_free() -> None:
     assert not found.sync
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(row_lists())
 def test_taking_nothing_out_changes_nothing_and_no_gain_is_above_the_idle_time(rows: list[Row]) -> None:
     facts = Facts.of(trace_of(rows))

@@ -14,7 +14,7 @@ from tests.conftest import IN_FULL, ROOT
 from workloads.patterns import CASES
 
 WORKLOAD = str(ROOT / "workloads" / "patterns.py")
-SAMPLE = ("gc", "optimizer")
+SAMPLE = ("gc",)  # its ranges are profkit capture's own; the others' are torch's, in drawn traces as well
 FINDINGS = {
     "gc": "host.gc",
     "recompile": "host.recompile",

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.capture.running import capture, per_step, trace  # noqa: E402
+from tests.conftest import IN_FULL  # noqa: E402
 from workloads import record_traces, train  # noqa: E402
 from workloads.options import build_parser, resolve  # noqa: E402
 from workloads.presets import DEVICE_TYPES, PRESETS, REGIMES  # noqa: E402
@@ -65,6 +66,8 @@ def test_bf16_runs_the_forward_pass_in_another_precision(run):
     assert bf16["final_loss"] == pytest.approx(fp32["final_loss"], rel=0.05)
 
 
+@pytest.mark.sampled
+@pytest.mark.skipif(not IN_FULL, reason="tests/test_ground_truth.py captures all regimes as well: make full")
 def test_a_capture_sees_the_phases_and_changes_no_loss(run, tmp_path):
     workload = [sys.executable, "-m", "workloads.train", "--regime", "data", *TINY, *TINY_BY_REGIME["data"]]
     captured = capture(tmp_path / "out", *workload)

@@ -27,9 +27,10 @@ def decode(index):
 
 class Chatty(torch.nn.Module):
     def forward(self, x):
+        shift = 0 * x.detach()  # outside the graph: else backward() would be a second slow line
         for _ in range(600 if SLOW == "module" else 1):
-            x = x + 0.001
-        return x
+            shift = shift + 0.001
+        return x + shift
 
 
 class Net(torch.nn.Module):
