@@ -1,0 +1,68 @@
+"""Transfers between hosts: what is said of the links, and which test comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import profkit
+from profkit.model.documents.report import Report
+from profkit.model.finding import Finding
+from tests.ranks.scripted import MS, Group, Op, Writing, run, write
+
+
+def program(group: Group) -> Iterator[Op]:
+    for _ in range(12):
+        yield Op(what="step")
+        yield Op(what="data", ns=MS)
+        for _ in range(2):
+            yield Op(what="compute", ns=2 * MS)
+            yield Op(what="collective", name="allreduce", group=group, elements=8_000_000)
+        yield Op(what="join")
+        yield Op(what="sync")
+
+
+def job(folder, host_of: Callable[[int], str], *, n_ranks: int, transfer_ns: int = 20 * MS) -> Report:
+    world = Group(name="0", ranks=tuple(range(n_ranks)), transfer_ns=transfer_ns)
+    ranks = run({rank: program(world) for rank in range(n_ranks)})
+    return profkit.triage([str(write(ranks, folder, Writing(host_of=host_of)))])
+
+
+def bandwidth(report: Report) -> Finding:
+    (found,) = [finding for finding in report.findings if finding.id == "comm.bandwidth"]
+    assert report.verdict.findings[0].id == "comm.bandwidth"
+    return found
+
+
+def hosts_said(finding: Finding) -> list[str]:
+    return [one.statement for one in finding.evidence if one.metric == "comm.n_hosts"]
+
+
+def test_of_two_hosts_the_link_between_them_is_named(tmp_path):
+    found = bandwidth(job(tmp_path, lambda rank: f"node{rank}", n_ranks=2))
+    assert found.title == "collective time is mostly data transfer between node0 and node1, not hidden under compute"
+    assert hosts_said(found) == ["its 2 ranks are on 2 hosts, so its collectives cross the network"]
+    assert found.next_tools[0].command == ("mpirun -np 2 --host node0:1,node1:1 all_reduce_perf -b 1M -e 1G -f 2 -g 1")
+
+
+def test_of_three_hosts_nobody_can_say_which_link_it_is(tmp_path):
+    found = bandwidth(job(tmp_path, lambda rank: f"node{rank}", n_ranks=3))
+    assert " between node0, node1 and node2," in found.title
+    (said,) = hosts_said(found)
+    assert said.endswith("one slow link slows all ranks alike, so the traces do not show which one")
+
+
+def test_with_several_ranks_on_a_host_part_of_the_transfer_stays_inside(tmp_path):
+    found = bandwidth(job(tmp_path, lambda rank: f"node{rank // 2}", n_ranks=4))
+    assert "between" not in found.title
+    assert hosts_said(found) == ["its 4 ranks are on 2 hosts, so its collectives cross the network"]
+    assert "--host node0:2,node1:2" in found.next_tools[0].command
+
+
+@pytest.mark.parametrize("host", ["node0", "", "-x", "a b", "$(id)"])
+def test_on_one_host_or_one_that_is_no_name_no_link_is_named(host, tmp_path):
+    found = bandwidth(job(tmp_path, lambda rank: host if rank else "node0", n_ranks=2))
+    assert "between" not in found.title
+    assert hosts_said(found) == []
+    assert found.next_tools[0].command == "all_reduce_perf -b 1M -e 1G -f 2 -g 2"
