@@ -9,6 +9,7 @@ import pytest
 import profkit
 from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
+from profkit.testing import span, to_json
 from tests.ranks.scripted import MS, Group, Op, Writing, run, write
 
 
@@ -66,3 +67,40 @@ def test_on_one_host_or_one_that_is_no_name_no_link_is_named(host, tmp_path):
     assert "between" not in found.title
     assert hosts_said(found) == []
     assert found.next_tools[0].command == "all_reduce_perf -b 1M -e 1G -f 2 -g 2"
+
+
+def gloo_ranks(folder, *, left_ms: tuple[int, ...], hosts: tuple[str, ...]):
+    """Ranks whose step is 10 ms of compute and an all-reduce, which each leaves so much later than the first does.
+
+    They leave the slow link one after another, and begin their next step when they have.
+    """
+    for rank, (left, host) in enumerate(zip(left_ms, hosts, strict=True)):
+        events = []
+        for step in range(24):
+            begin = (100 * step + left) * MS
+            ask, end = begin + 10 * MS, begin + 100 * MS
+            events += [
+                span(f"ProfilerStep#{step}", begin, end - 1000),
+                span("aten::mm", begin + 1000, ask - 1000, cat="cpu_op"),
+                span("c10d::allreduce_", ask, ask + 50_000, cat="cpu_op"),
+                span("gloo:all_reduce", ask + 60_000, end - 2000, cat="user_annotation", tid=2000),
+            ]
+        head = {"distributedInfo": {"backend": "gloo", "rank": rank, "world_size": len(hosts)}, "host_name": host}
+        (folder / f"rank{rank}.json").write_bytes(to_json(events, metadata=head))
+    return profkit.triage([str(folder)])
+
+
+def test_ends_apart_over_a_network_may_be_a_slow_link_and_no_clock(tmp_path):
+    report = gloo_ranks(tmp_path, left_ms=(0, 40), hosts=("host0", "host1"))
+    assert bandwidth(report).next_tools[0].command == "iperf3 --bidir -c host0"
+    assert " ends lie 40.0 ms apart: " in report.fleet.clock_note
+    assert "or a slow link" in report.fleet.clock_note
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "hosts"), [((0, 40), ("host0", "host0")), ((0, 3_000), ("host0", "host1")), ((0, 0), ("a", "b"))]
+)
+def test_ends_further_apart_than_a_transfer_takes_or_on_one_host_are_called_clocks(tmp_path, left_ms, hosts):
+    note = gloo_ranks(tmp_path, left_ms=left_ms, hosts=hosts).fleet.clock_note
+    assert "slow link" not in note
+    assert (" apart;" in note) == (max(left_ms) > 0)

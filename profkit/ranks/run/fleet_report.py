@@ -173,7 +173,7 @@ def _fleet(joint: Joint, taken: Census, by_rank: tuple[RankRow, ...], explained:
         shown=(),
         groups=rows.group_rows(joint),
         clocks=clocks,
-        clock_note=rows.clock_note(clocks) if joint.waits else "",
+        clock_note=rows.clock_note(clocks, joint) if joint.waits else "",
         refusals=_refusals(joint),
         explained=explained,
         **_prediction(joint),
