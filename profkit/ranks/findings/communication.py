@@ -243,7 +243,8 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
         evidence.append(
             Evidence(
                 statement=(
-                    f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s, median by size (nccl-tests definition);"
+                    f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s,"
+                    f" {'of all together' if limit.is_shared else 'median by size'} (nccl-tests definition);"
                     " only a link test shows whether the links can do more"
                 ),
                 metric="comm.bus_bytes_per_s",
@@ -251,7 +252,7 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
                 unit="bytes/s",
             )
         )
-    evidence += links.between(hosts, waits)
+    evidence += links.between(hosts, waits, limit.bus_bytes_per_s if small is None else None)
     return BANDWIDTH.found(
         title=f"collectives of few bytes take long{links.where(hosts, waits)}, not hidden under compute"
         if small is not None

@@ -30,20 +30,28 @@ def hosts_of(waits: GroupWaits, joint: Joint) -> Hosts:
 
 
 def where(hosts: Hosts, waits: GroupWaits) -> str:
-    """Between which hosts a group transfers, where each of its ranks has a host of its own: else ""."""
+    """Between what a group transfers, where each of its ranks has a host of its own: else "".
+
+    Without their names: a title stands in comparisons and pages, too, where other hosts are as good.
+    """
     if len(hosts) < 2 or len(hosts) < len(waits.ranks):
         return ""
-    return f" between {_named(hosts)}"
+    return f" between {len(hosts)} hosts"
 
 
-def between(hosts: Hosts, waits: GroupWaits) -> Iterable[Evidence]:
-    """What the traces tell of the links between a group's hosts, where it has several."""
+def between(hosts: Hosts, waits: GroupWaits, bus_bytes_per_s: float | None) -> Iterable[Evidence]:
+    """What the traces tell of the links between a group's hosts, where it has several.
+
+    Where each rank has a host of its own, what bus bandwidth counts is what crosses each host's link.
+    """
     if len(hosts) < 2:
         return
     n_ranks = len(waits.ranks)
+    is_one_each = bus_bytes_per_s is not None and len(hosts) == n_ranks
+    rate = f" at {_bits(bus_bytes_per_s or 0)}" if is_one_each else ""
     which = "" if len(hosts) == 2 else "; one slow link slows all ranks alike, so the traces do not show which one"
     yield Evidence(
-        statement=f"its {n_ranks} ranks are on {len(hosts)} hosts, so its collectives cross the network{which}",
+        statement=f"its {n_ranks} ranks are on {_named(hosts)}, so its collectives cross the network{rate}{which}",
         metric="comm.n_hosts",
         value=float(len(hosts)),
         unit="count",
@@ -90,8 +98,14 @@ def _network_test(hosts: Hosts) -> NextTool:
     )
 
 
+def _bits(bytes_per_s: float) -> str:
+    """A rate as networks have it."""
+    bits = 8 * bytes_per_s
+    return f"{bits / 1e9:.3g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.3g} Mbit/s"
+
+
 def _named(hosts: Hosts) -> str:
-    if len(hosts) > _MOST_NAMED:
-        return f"{len(hosts)} hosts"
-    *names, last = hosts
-    return f"{', '.join(names)} and {last}"
+    names = list(hosts)
+    more = [] if len(names) <= _MOST_NAMED else [f"{len(names) - _MOST_NAMED} more hosts"]
+    *first, last = [*names[:_MOST_NAMED], *more]
+    return f"{', '.join(first)} and {last}"
