@@ -48,7 +48,7 @@ def between(hosts: Hosts, waits: GroupWaits, bus_bytes_per_s: float | None) -> I
         return
     n_ranks = len(waits.ranks)
     is_one_each = bus_bytes_per_s is not None and len(hosts) == n_ranks
-    rate = f" at {_bits(bus_bytes_per_s or 0)}" if is_one_each else ""
+    rate = f" at about {_bits(bus_bytes_per_s or 0)}" if is_one_each else ""
     which = "" if len(hosts) == 2 else "; one slow link slows all ranks alike, so the traces do not show which one"
     yield Evidence(
         statement=f"its {n_ranks} ranks are on {_named(hosts)}, so its collectives cross the network{rate}{which}",
@@ -99,9 +99,10 @@ def _network_test(hosts: Hosts) -> NextTool:
 
 
 def _bits(bytes_per_s: float) -> str:
-    """A rate as networks have it."""
+    """A rate as networks have it, to two digits: what sockets still hold when a collective ends counts as sent."""
     bits = 8 * bytes_per_s
-    return f"{bits / 1e9:.3g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.3g} Mbit/s"
+    number, unit = (bits / 1e9, "Gbit/s") if bits >= 1e9 else (bits / 1e6, "Mbit/s")
+    return f"{float(f'{number:.2g}'):g} {unit}"
 
 
 def _named(hosts: Hosts) -> str:
