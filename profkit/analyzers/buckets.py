@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Final
 
@@ -16,21 +15,17 @@ from profkit.findings.communication import BUCKETS, DEFAULT_BUCKET_BYTES, EXPOSE
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.model.trace import CpuOps, SpanKind, Trace
+from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
-from profkit.timeline.collectives import UNKNOWN, bytes_of, element_bytes
+from profkit.timeline.collectives import UNKNOWN, bytes_of
+from profkit.timeline.gradients import NODE, REQUEST, argument_bytes, bucket_requests, named
 from profkit.timeline.host import enclosing_op
 from profkit.timeline.steps import steps_in_window
 from profkit.units import format_bytes, format_fraction, format_ns
 
 _CONFIDENCE: Final = 0.6
 """One rank alone cannot separate transfer from waiting for a peer. Chosen."""
-_DDP: Final = re.compile(r"DistributedDataParallel\.forward|\bddp\.reducer::")
-_NODE: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-_GRADIENT: Final = "torch::autograd::AccumulateGrad"
-_REQUEST: Final = "c10d::allreduce_"
 _RANGE: Final = re.compile(r"^\w+:all_reduce$")
-_MOST_BYTES: Final = 2**50
 _PIECES: Final = 4
 """Into so many a bucket below DDP's default size can be split and each still be worth a message. Chosen."""
 
@@ -63,7 +58,7 @@ def measure(facts: Facts) -> Buckets | Skipped:
     """Find the all-reduces that DDP's reducer asks for, and what each moves."""
     trace = facts.trace
     steps = steps_in_window(trace)
-    requests = _requests(trace)
+    requests = bucket_requests(trace)
     if requests.size == 0 or not steps:
         return Skipped(
             analyzer="buckets",
@@ -98,24 +93,9 @@ def measure(facts: Facts) -> Buckets | Skipped:
     )
 
 
-def _named(trace: Trace, table: CpuOps, name: str) -> NDArray[np.intp]:
-    codes = [code for code, text in enumerate(trace.strings) if text == name]
-    return np.flatnonzero(is_one_of(table.name, codes))
-
-
-def _requests(trace: Trace) -> NDArray[np.intp]:
-    """The all-reduces asked for where a gradient became ready: not FSDP's, ZeRO's or tensor parallelism's, nor the script's."""
-    if not any(map(_DDP.search, trace.strings)):
-        return np.empty(0, np.intp)
-    ops = trace.ops
-    asked, nodes = _named(trace, ops, _REQUEST), _named(trace, ops, _NODE)
-    around = enclosing_op(ops.take(nodes), ops.thread[asked], ops.start_ns[asked])
-    return asked[around >= 0]
-
-
 def _tensors(trace: Trace, requests: NDArray[np.intp]) -> I64:
     """Gradients ready before each request and after the one before it."""
-    ready = np.sort(trace.ops.start_ns[_named(trace, trace.ops, _NODE)])
+    ready = np.sort(trace.ops.start_ns[named(trace, trace.ops, NODE)])
     so_far = np.searchsorted(ready, trace.ops.start_ns[requests], "right")
     return np.diff(so_far, prepend=0).astype(np.int64)
 
@@ -126,7 +106,7 @@ def _operations(facts: Facts, requests: NDArray[np.intp]) -> tuple[I64, I64, I64
     if found is None:
         return None
     starts, ends, told = found
-    n_bytes = told if bool((told > 0).all()) else _argument_bytes(facts.trace, requests)
+    n_bytes = told if bool((told > 0).all()) else argument_bytes(facts.trace, requests)
     return (starts, ends, n_bytes) if bool((n_bytes > 0).all()) else None
 
 
@@ -150,42 +130,13 @@ def _on_cpu(trace: Trace, requests: NDArray[np.intp]) -> tuple[I64, I64, I64] | 
     spans, ops = trace.spans, trace.ops
     codes = [code for code, text in enumerate(trace.strings) if _RANGE.match(text)]
     ranges = np.flatnonzero((spans.kind == SpanKind.COMM) & is_one_of(spans.name, codes))
-    asked = _named(trace, ops, _REQUEST)
+    asked = named(trace, ops, REQUEST)
     if ranges.size != asked.size:
         return None
     mine = ranges[np.argsort(spans.start_ns[ranges], kind="stable")][np.searchsorted(asked, requests)]
     if (spans.start_ns[mine] < ops.start_ns[requests]).any():
         return None
     return spans.start_ns[mine], spans.end_ns[mine], np.full(requests.size, UNKNOWN, np.int64)
-
-
-def _argument_bytes(trace: Trace, requests: NDArray[np.intp]) -> I64:
-    """The bytes of the tensors that each request is given, by recorded shapes; `UNKNOWN` without.
-
-    Their type is that of the gradient that was accumulated last before.
-    """
-    ops = trace.ops
-    gradients = _named(trace, ops, _GRADIENT)
-    place = np.searchsorted(ops.start_ns[gradients], ops.start_ns[requests], "right") - 1
-    if gradients.size == 0 or bool((place < 0).any()):
-        return np.full(requests.size, UNKNOWN, np.int64)
-    pairs = zip(ops.signature[requests].tolist(), ops.signature[gradients[place]].tolist(), strict=True)
-    return np.array([_moved(trace, *pair) for pair in pairs], np.int64)
-
-
-def _moved(trace: Trace, request: int, gradient: int) -> int:
-    """The bytes of one list of tensors, whose elements are of a gradient's type."""
-    list_of, typed = (trace.signatures[code] if code >= 0 else None for code in (request, gradient))
-    if list_of is None or typed is None or not list_of.dims or not typed.types:
-        return UNKNOWN
-    width, tensors = element_bytes(typed.types[0]), list_of.dims[0]
-    if width == UNKNOWN or not tensors or not all(map(_is_shape, tensors)):
-        return UNKNOWN
-    return min(int(width * sum(math.prod(one) for one in tensors)), _MOST_BYTES)
-
-
-def _is_shape(value: object) -> bool:
-    return isinstance(value, tuple) and all(isinstance(size, int) and size >= 0 for size in value)
 
 
 def judge(result: Buckets) -> tuple[Finding, ...]:

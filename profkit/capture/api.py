@@ -53,6 +53,7 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         yield target
         return
     try:
+        from profkit.capture import place
         from profkit.capture.beside import quoted
         from profkit.capture.command import redacted_command, tell
         from profkit.capture.inside import export, inject, store
@@ -83,7 +84,7 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         controller.finish()
         inject.forget()
         try:
-            facts = outcomes_of(chosen, only_pid=os.getpid())
+            facts = outcomes_of(chosen, only=place.process_name(os.getpid()))
             lines += told(facts, target)
             lines += [f"next: profkit triage {quoted(target)}"] if any(one.get("trace") for one in facts) else []
         except OSError as error:

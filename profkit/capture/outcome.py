@@ -19,20 +19,20 @@ def outcomes_of(
     folder: Path | None = None,
     *,
     details: dict[str, Any] | None = None,
-    only_pid: int | None = None,
+    only: str | None = None,
     beside: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {},
 ) -> list[dict[str, Any]]:
     """Write the traces and the manifest of a capture that is over, and give the facts of its processes, by rank.
 
     They are written into the folder of the capture, or into `folder`. Processes that came to no step are left out where
-    another one did, and all but `only_pid` if that is given. `beside` is `export.finish`'s.
+    another one did, and all but `only` if that is given. `beside` is `export.finish`'s.
     Raises OSError if the folder is gone or another capture's.
     """
     part = part_in(options.folder, options.capture_id)
     own = part.pinned_folder()
     target = own if folder is None or folder.absolute() == part.folder else pinned(folder, follow=True)
     with part.pinned_work() as work, target as at:
-        return _outcomes(options, work, at, details=details or {}, only_pid=only_pid, beside=beside)
+        return _outcomes(options, work, at, details=details or {}, only=only, beside=beside)
 
 
 def _outcomes(
@@ -41,7 +41,7 @@ def _outcomes(
     folder: Path,
     *,
     details: dict[str, Any],
-    only_pid: int | None,
+    only: str | None,
     beside: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> list[dict[str, Any]]:
     if export.is_taken(options, folder):
@@ -54,12 +54,12 @@ def _outcomes(
         folder,
         capture_id=options.capture_id,
         command=options.command,
-        only_pid=only_pid,
+        only=only,
         overwrites=options.overwrite,
         beside=beside,
     )
-    if only_pid is not None:
-        facts = [one for one in facts if one.get("pid") == only_pid]
+    if only is not None:
+        facts = [one for one in facts if one.get("process") == only]
     trained = [one for one in facts if one.get("label") or one.get("n_seen")]
     failed = [one for one in facts if one.get("is_failure")]
     kept = sorted(trained or failed or facts[:1], key=lambda one: (one.get("rank", 0), one.get("pid", 0)))

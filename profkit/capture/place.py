@@ -10,7 +10,9 @@ Runs in the traced process too: standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import platform
 import re
 import shutil
 import stat
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +52,8 @@ PLACES: Final = ".places"
 
 FOREIGN_LINK: Final = "it is a link that another user has made"
 _LOCK: Final = "lock"
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"
+_PID_SPACE: Final = "/proc/self/ns/pid"
 _CAPTURE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _FETCHES: Final = "fetches"
 _OPEN: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -61,6 +66,25 @@ _NEW_S: Final = 60.0
 def work_folder(folder: AnyPath, capture_id: str) -> Path:
     """The folder for what is not yet a trace."""
     return Path(folder) / WORK_FOLDER / (capture_id or "none")
+
+
+def process_name(process: int) -> str:
+    """The name in file names of the process with this id here: none of another machine or container has it.
+
+    Ranks in several containers share the folder of a capture, and may share a process id as well.
+    """
+    return f"{process}-{_space()}"
+
+
+@cache
+def _space() -> str:
+    """What tells the processes that count their ids with this one from all others, eight digits."""
+    parts = [platform.node()]
+    with suppress(OSError):
+        parts.append(files().read_small(_BOOT, 64).decode(errors="replace"))
+    with suppress(OSError):
+        parts.append(os.readlink(_PID_SPACE))  # noqa: PTH115 - no path: the number of a namespace
+    return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:8]
 
 
 class Hold:
@@ -347,7 +371,7 @@ def _nobodys(work: Path) -> Iterator[None]:
 
 def fetch_folder(process: int, capture_id: str) -> Path:
     """The folder of a process's fetches; workers find their parent's by it, forked or spawned."""
-    return Path(tempfile.gettempdir()) / f"{files().TEMPORARY}{_FETCHES}-{process}-{capture_id}"
+    return Path(tempfile.gettempdir()) / f"{files().TEMPORARY}{_FETCHES}-{_space()}-{process}-{capture_id}"
 
 
 def remove_fetches(capture_id: str) -> None:

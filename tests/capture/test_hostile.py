@@ -380,7 +380,7 @@ def test_facts_follow_no_link(tmp_path):
     work = store.join(options)
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    for name in (f"{os.getpid()}.facts", f"{os.getpid()}.partial"):
+    for name in (f"{place.process_name(os.getpid())}.facts", f"{place.process_name(os.getpid())}.partial"):
         (work / name).symlink_to(victim)
     store.write_facts(options, {"reason": ""})
     assert victim.read_text() == "mine"

@@ -173,6 +173,25 @@ def test_a_disk_that_is_full_after_the_first_trace_costs_no_other(tmp_path, monk
     assert len(list(tmp_path.glob("*.gz"))) == 2
 
 
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_ranks_of_two_containers_may_have_one_process_id(options, monkeypatch, one_by_one):
+    work = store.join(options)
+    for number in range(2):
+        monkeypatch.setattr(place, "_space", lambda number=number: f"container{number}")
+        monkeypatch.setenv("RANK", str(number))
+        store.write_facts(options, {**FACTS, "label": f"rank{number}"})
+        (work / f"rank{number}.raw").write_text(RAW)
+        if one_by_one:
+            outcomes_of(options, only=place.process_name(os.getpid()))
+            assert not (work / f"rank{number}.raw").exists()
+    if not one_by_one:
+        outcomes_of(options)
+    folder = Path(options.folder)
+    assert {f"rank{number}.pt.trace.json.gz" for number in range(2)} < set(names(folder))
+    told = json.loads((folder / "capture.json").read_text())["ranks"]
+    assert [(one["rank"], one["pid"]) for one in told] == [(0, os.getpid()), (1, os.getpid())]
+
+
 def test_an_export_that_a_killed_process_left_unfinished_goes(tmp_path):
     work = recorded(tmp_path)
     (work / ("ab" * 16)).mkdir()
@@ -238,8 +257,9 @@ def as_neighbour(folder, act):
 def forged(work):
     """Lay what looks like a capture of ours into a folder."""
     Path(work).mkdir(parents=True)
-    facts = {**FACTS, "pid": os.getppid(), "rank": 0, "command": "FORGED"}
-    Path(work, f"{os.getppid()}.facts").write_text(json.dumps(facts))
+    name = place.process_name(os.getppid())
+    facts = {**FACTS, "pid": os.getppid(), "process": name, "rank": 0, "command": "FORGED"}
+    Path(work, f"{name}.facts").write_text(json.dumps(facts))
     Path(work, "7.facts").write_text(json.dumps({**facts, "pid": 7, "label": "rank1"}))
     Path(work, "rank0.raw").write_text(RAW.replace("aten::add", "FORGED"))
     Path(work, "rank1.raw").write_text(RAW.replace("aten::add", "FORGED"))

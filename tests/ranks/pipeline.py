@@ -109,6 +109,7 @@ def _summary(stage, p, times, busy_ns):
             lead_ns=np.zeros((n, len(PHASES)), np.int64),
             ready_ns=start,
             own_ns=np.zeros((n, len(PHASES)), np.int64),
+            bucket_bytes=zero - 1,
         ),
         steps=StepRows(
             number=np.arange(n_steps),

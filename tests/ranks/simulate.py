@@ -105,6 +105,7 @@ def _summary(job, rank, start, end, lead, clock) -> RankSummary:
         lead_ns=lead,
         ready_ns=shown(start),
         own_ns=lead,
+        bucket_bytes=np.full(n, -1),
     )
     steps = StepRows(
         number=np.arange(job.n_steps),

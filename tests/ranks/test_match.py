@@ -138,6 +138,30 @@ def test_steady_steps_that_end_loosely_are_not_paired_with_the_next(seed):
     assert match.rows.tolist() == [[row, row] for row in range(22)]
 
 
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("n_steps", [11, 20])
+def test_nor_on_hosts_with_clocks_of_their_own(seed, n_steps):
+    """Their clocks do not say who was inside together; the ends, which tell nothing, must not outvote the steps."""
+    rng = np.random.default_rng(seed)
+    job = Job(seed=seed, n_ranks=2, n_steps=n_steps, n_buckets=2, max_offset_ns=0, max_drift=0, jitter=0.05)
+    first, second = (loosely_ended(summary, rng, 4) for summary in simulate(job).summaries)
+    (match,) = matched([first, shifted(second, 3_000 * MS)]).groups
+    assert match.rows.tolist() == [[row, row] for row in range(2 * n_steps)]
+
+
+def renumbered(summary, steps):
+    """Give the summary as if its steps were numbered from another one on."""
+    return replace(summary, steps=replace(summary.steps, number=summary.steps.number + steps))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ends_that_agree_outvote_steps_that_are_numbered_otherwise(seed):
+    first, second = simulate(Job(seed=seed, n_ranks=2)).summaries
+    (match,) = matched([first, shifted(renumbered(second, 1), 3_000 * MS)]).groups
+    assert match.method is Method.ENDS
+    assert match.rows.tolist() == [[row, row] for row in range(48)]
+
+
 def test_collectives_of_one_step_that_never_meet_are_refused():
     """Two groups a trace does not tell apart: as many per step, but one rank's have ended when the other's begin."""
     ranks = simulate(Job(n_ranks=2, n_steps=3, n_buckets=1)).summaries

@@ -56,7 +56,7 @@ def finish(  # noqa: PLR0913 - by name
     *,
     capture_id: str = "",
     command: str = "",
-    only_pid: int | None = None,
+    only: str | None = None,
     overwrites: bool = False,
     beside: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {},
 ) -> list[dict[str, Any]]:
@@ -65,12 +65,17 @@ def finish(  # noqa: PLR0913 - by name
     `trace` in the facts is the name of the trace written, `trace` in their `places` that of the second window's, which
     comes after the timed traces of all processes. `beside` adds to the facts of a process
     what others saw of it. A trace that cannot be written is a reason, not an error, and its export stays. A file that
-    lies in the folder is not replaced, unless `overwrites`: the trace has another name.
+    lies in the folder is not replaced, unless `overwrites`: the trace has another name. `only` is the name of the one
+    process whose traces are to be written (`place.process_name`).
     """
-    facts = [_read(path) for path in sorted(work.glob("*.facts"))]
+    facts = {path: _read(path) for path in sorted(work.glob("*.facts"))}
     capture_id = capture_id or work.name
-    mine = [one for one in facts if only_pid in (None, one.get("pid")) and _LABEL.fullmatch(str(one.get("label", "")))]
-    for one in mine:
+    mine = {
+        path: one
+        for path, one in facts.items()
+        if only in (None, path.stem) and _LABEL.fullmatch(str(one.get("label", "")))
+    }
+    for path, one in mine.items():
         raw = work / f"{one['label']}{RAW}"
         if not raw.exists():
             continue
@@ -85,14 +90,18 @@ def finish(  # noqa: PLR0913 - by name
             one["reason"], one["is_failure"] = f"the trace could not be written ({_why(error)})", True
             continue
         one["trace"] = name
-        _written(raw, one)
-    for one in mine:
-        _finish_second(work, folder, one, overwrites=overwrites)
-    return facts
+        _written(raw, path, one)
+    for path, one in mine.items():
+        _finish_second(path, folder, one, overwrites=overwrites)
+    return list(facts.values())
 
 
-def _finish_second(work: Path, folder: Path, facts: dict[str, Any], *, overwrites: bool) -> None:
-    """Write the trace of a second window beside the timed one, if there is one; without that it belongs to nothing."""
+def _finish_second(own: Path, folder: Path, facts: dict[str, Any], *, overwrites: bool) -> None:
+    """Write the trace of a second window beside the timed one, if there is one; without that it belongs to nothing.
+
+    `own` is the file of the facts.
+    """
+    work = own.parent
     raw, trace, places = work / f"{facts['label']}{PLACES}{RAW}", str(facts.get("trace", "")), facts.get("places")
     if not raw.exists() or not trace or not isinstance(places, dict) or not (folder / trace).exists():
         return
@@ -109,14 +118,14 @@ def _finish_second(work: Path, folder: Path, facts: dict[str, Any], *, overwrite
         places["reason"] = f"it could not be written ({_why(error)})"
         return
     places["trace"] = name
-    _written(raw, facts)
+    _written(raw, own, facts)
 
 
-def _written(raw: Path, facts: dict[str, Any]) -> None:
+def _written(raw: Path, own: Path, facts: dict[str, Any]) -> None:
     """Let go of an export whose trace is written, and keep that it is."""
     with suppress(OSError):  # on a full disk, say: the trace is there, and those of the other ranks come next
         raw.unlink()
-        files().write_whole(raw.parent / f"{facts['pid']}.facts", json.dumps(facts).encode())
+        files().write_whole(own, json.dumps(facts).encode())
 
 
 def _free_name(folder: Path, label: str, capture_id: str, *, overwrites: bool) -> str:
@@ -199,10 +208,14 @@ def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
     """Write `capture.json`, whole or not at all; ranks of the same capture that it holds already stay in it."""
     before = read_manifest(Path(folder))
     if before.get("capture_id") == manifest["capture_id"]:
-        known = {one.get("pid") for one in manifest["ranks"]}
-        kept = [one for one in before["ranks"] if one.get("trace") and one.get("pid") not in known]
+        known = {_process_of(one) for one in manifest["ranks"]}
+        kept = [one for one in before["ranks"] if one.get("trace") and _process_of(one) not in known]
         manifest = {**manifest, "ranks": [*kept, *manifest["ranks"]]}
     files().write_whole(Path(folder) / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+
+
+def _process_of(facts: dict[str, Any]) -> tuple[Any, Any]:
+    return facts.get("pid"), facts.get("process")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

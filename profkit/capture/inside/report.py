@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..beside import quoted
 from ..command import tell
 from ..lines import told
-from ..place import alone, part_in
+from ..place import alone, part_in, process_name
 from . import export
 
 _TOLD: Final[set[str]] = set()
@@ -23,13 +23,11 @@ def finish_own(options: Any, pid: int) -> None:
 
     Where another capture has written its traces into the folder meanwhile, this one's recording stays where it is.
     """
-    part = part_in(options.folder, options.capture_id)
+    name, part = process_name(pid), part_in(options.folder, options.capture_id)
     with part.pinned_work() as work, part.pinned_folder() as folder:
         if export.is_taken(options, folder):
             return
-        finished = export.finish(
-            work, folder, capture_id=options.capture_id, only_pid=pid, overwrites=options.overwrite
-        )
+        finished = export.finish(work, folder, capture_id=options.capture_id, only=name, overwrites=options.overwrite)
         with alone(folder):
             facts = [one for one in finished if one.get("trace")]
             command = str(facts[0].get("command", "")) if facts else ""
@@ -38,7 +36,7 @@ def finish_own(options: Any, pid: int) -> None:
                 export.write_manifest(str(folder), manifest)
     if options.tells and options.capture_id not in _TOLD:
         _TOLD.add(options.capture_id)
-        _tell([one for one in finished if one.get("pid") == pid], Path(options.folder))
+        _tell([one for one in finished if one.get("process") == name], Path(options.folder))
 
 
 def _tell(facts: list[dict[str, Any]], folder: Path) -> None:

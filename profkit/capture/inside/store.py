@@ -1,6 +1,7 @@
 """The files of a capture between the traced processes and whoever puts the traces together.
 
-A process leaves `<label>.raw` (the exported JSON) and `<pid>.facts` in the work folder of its capture (see `place`).
+A process leaves `<label>.raw` (the exported JSON) and `<process>.facts` in the work folder of its capture (see
+`place`).
 Runs in the traced process.
 """
 
@@ -94,9 +95,9 @@ def note_begun(options: Options) -> None:
 def note_problem(options: Options, reason: str) -> None:
     """Leave why this process cannot be captured; asks nothing of torch."""
     join(options)
-    facts = {"reason": reason, "is_failure": True, "pid": os.getpid()}
+    facts = {"reason": reason, "is_failure": True, "pid": os.getpid(), "process": place.process_name(os.getpid())}
     with _work(options) as work:
-        files().write_whole(work / f"{os.getpid()}.facts", json.dumps(facts).encode())
+        files().write_whole(work / f"{place.process_name(os.getpid())}.facts", json.dumps(facts).encode())
 
 
 def write_facts(options: Options, facts: dict[str, Any]) -> None:
@@ -104,7 +105,7 @@ def write_facts(options: Options, facts: dict[str, Any]) -> None:
     told = {**facts, **_process(), "command": options.command}
     os.lstat(place.work_folder(options.folder, options.capture_id))  # of a capture that is over none is made again
     with _work(options) as work:
-        files().write_whole(work / f"{os.getpid()}.facts", json.dumps(told).encode())
+        files().write_whole(work / f"{place.process_name(os.getpid())}.facts", json.dumps(told).encode())
 
 
 def finite(value: Any) -> float:
@@ -138,7 +139,7 @@ def _is_first(options: Options, name: str) -> bool:
 def agreed(options: Options, name: str, value: int) -> int:
     """The number that the first process of the capture has settled for; this one, where that is this process."""
     with suppress(OSError, ValueError), _work(options) as work:
-        mine, common = work / f"{name}{os.getpid()}.said", work / f"{name}.said"
+        mine, common = work / f"{name}{place.process_name(os.getpid())}.said", work / f"{name}.said"
         files().write_whole(mine, str(value).encode())
         with suppress(FileExistsError):
             os.link(mine, common)
@@ -178,6 +179,7 @@ def world_size() -> int:
 def _process() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
+        "process": place.process_name(os.getpid()),
         "rank": rank(),
         "world_size": world_size(),
         "python": platform.python_version(),

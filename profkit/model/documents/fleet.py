@@ -114,6 +114,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     explained: tuple[str, ...]
     """Findings of single ranks that another rank's lateness explains: said once, and not counted again."""
     n_missing: int = 0
+    hosts: tuple[str, ...] = ()
+    """The names of the ranks' hosts, where there are several: what a page leaves out of all sentences."""
     prediction: Prediction | None = None
     prediction_note: str = ""
     """Why there is no prediction, where a rank is late."""

@@ -13,6 +13,7 @@ from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
 from profkit.model.arrays import I64, median
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
+from profkit.ranks.findings import links
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS, excess_ns
@@ -21,7 +22,6 @@ from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import Group
-from profkit.shell import line_of
 from profkit.units import format_bytes, format_fraction, format_ns
 
 LESS_TRANSFER: Final = (
@@ -238,11 +238,13 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
     small = _small_messages(waits)
     if small is not None:
         evidence.append(small)
-    elif limit.bus_bytes_per_s is not None:
+    hosts = links.hosts_of(waits, joint)
+    if small is None and limit.bus_bytes_per_s is not None:
         evidence.append(
             Evidence(
                 statement=(
-                    f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s, median by size (nccl-tests definition);"
+                    f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s,"
+                    f" {'of all together' if limit.is_shared else 'median by size'} (nccl-tests definition);"
                     " only a link test shows whether the links can do more"
                 ),
                 metric="comm.bus_bytes_per_s",
@@ -250,15 +252,20 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
                 unit="bytes/s",
             )
         )
+    evidence += links.between(hosts, waits, limit.bus_bytes_per_s if small is None else None)
     return BANDWIDTH.found(
-        title="collectives of few bytes take long, not hidden under compute" if small is not None else "",
+        title=f"collectives of few bytes take long{links.where(hosts, waits)}, not hidden under compute"
+        if small is not None
+        else f"collective time is mostly data transfer{where}, not hidden under compute"
+        if (where := links.where(hosts, waits))
+        else "",
         confidence=_confidence(waits, joint),
         recoverable_ns=joint.per_step(won),
         fraction=fraction,
         evidence=tuple(evidence),
         fix=_FEWER if small is not None else LESS_TRANSFER,
         proof=_FUSED if small is not None else "",
-        next_tools=(link_test(waits, scope),),
+        next_tools=(link_test(waits, joint, scope),),
     )
 
 
@@ -279,23 +286,9 @@ def _small_messages(waits: GroupWaits) -> Evidence | None:
     )
 
 
-def link_test(waits: GroupWaits, scope: Scope) -> NextTool:
+def link_test(waits: GroupWaits, joint: Joint, scope: Scope) -> NextTool:
     """What shows whether the links of a group can do more."""
-    if scope.is_cpu:
-        return system_timeline(
-            scope, "are the links or the cores busy?", "cores at 100 % in gloo's threads: memory copies"
-        )
-    is_small = _small_messages(waits) is not None
-    sizes, seen = ("-b 8 -e 64K", "the time") if is_small else ("-b 1M -e 1G", "busbw")
-    return NextTool(
-        name="nccl-tests",
-        line=line_of(f"all_reduce_perf {sizes} -f 2 -g", str(max(len(waits.ranks), 2))),
-        purpose="what can these links do? run it on the same ranks while the job is stopped",
-        look_for=(
-            f"{seen} at the job's message size: if the job reaches it, send"
-            f" {'fewer messages' if is_small else 'fewer bytes'}; else tune the job"
-        ),
-    )
+    return links.link_test(waits, links.hosts_of(waits, joint), scope, is_small=_small_messages(waits) is not None)
 
 
 def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:

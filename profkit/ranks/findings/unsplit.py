@@ -29,7 +29,7 @@ def unsplit(finding: Finding, joint: Joint) -> Finding:
     longest = max(zip(joint.limits, joint.waits, strict=True), key=lambda pair: pair[0].exposed_ns, default=None)
     if is_named and longest is not None and longest[0].is_enough:  # its waiting is known, and what is left is transfer
         scope = joint.outcomes[0].case.scope
-        return replace(finding, fix=LESS_TRANSFER, next_tools=(link_test(longest[1], scope),))
+        return replace(finding, fix=LESS_TRANSFER, next_tools=(link_test(longest[1], joint, scope),))
     n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
     absent = missing_ranks(joint)
     why = (

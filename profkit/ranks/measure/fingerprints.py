@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -89,6 +90,10 @@ def _own_names(mine: RankSummary, others: Sequence[RankSummary]) -> tuple[str, .
     return tuple(own)
 
 
+_ALONE: Final = 0.95
+"""Of the sum of transfers, the time in which any runs: below, they share the links. Chosen."""
+
+
 class CommunicationLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What a group's communication is made of: somebody else's lateness, or transfer. Times in ns, over all instances.
 
@@ -109,7 +114,12 @@ class CommunicationLimit(msgspec.Struct, frozen=True, kw_only=True):
     wait_fraction: float
     """Waiting over waiting and transfer."""
     bus_bytes_per_s: float | None
-    """Median bus bandwidth, weighted by size; None where sizes are unknown."""
+    """Median bus bandwidth, weighted by size; None where sizes are unknown.
+
+    Of collectives that share the links with each other it is that of all together: each alone looks slower.
+    """
+    is_shared: bool
+    """Whether transfers of the group run beside each other, as those of gloo's threads do."""
     is_skew: bool
     """Whether waiting is at least half."""
     is_enough: bool
@@ -121,7 +131,7 @@ def communication_limit(waits: GroupWaits) -> CommunicationLimit:
     wait, transfer = int(waits.waited_once_ns.sum(axis=0).max()), int(waits.transferred_once_ns.sum(axis=0).max())
     exposed, wait_exposed = waits.exposed_once_ns.sum(axis=0), waits.wait_exposed_ns.sum(axis=0)
     fraction = wait / max(wait + transfer, 1)
-    known = ~np.isnan(waits.bus_bytes_per_s)
+    is_shared = transfer < _ALONE * int(waits.transfer_ns.sum())
     return CommunicationLimit(
         group=waits.group,
         n_instances=len(waits.rows),
@@ -131,10 +141,25 @@ def communication_limit(waits: GroupWaits) -> CommunicationLimit:
         wait_exposed_ns=int(wait_exposed.max()),
         transfer_exposed_ns=int(np.median(np.maximum(exposed - wait_exposed, 0))),
         wait_fraction=fraction,
-        bus_bytes_per_s=_weighted_median(waits.bus_bytes_per_s[known], waits.n_bytes[known]) if known.any() else None,
+        bus_bytes_per_s=_together(waits) if is_shared else _usual_rate(waits),
+        is_shared=is_shared,
         is_skew=fraction >= SKEW.limit("waiting"),
         is_enough=int(waits.present.all(axis=1).sum()) >= SKEW.limit("matched") and waits.is_whole,
     )
+
+
+def _usual_rate(waits: GroupWaits) -> float | None:
+    """The median bus bandwidth of a group's collectives, weighted by size; None where no size is known."""
+    known = ~np.isnan(waits.bus_bytes_per_s)
+    return _weighted_median(waits.bus_bytes_per_s[known], waits.n_bytes[known]) if known.any() else None
+
+
+def _together(waits: GroupWaits) -> float | None:
+    """The bus bandwidth of all of a group's collectives over the time in which any transfers; None unless all count."""
+    if np.isnan(waits.bus_bytes_per_s).any():
+        return None
+    spent_ns = float(np.median(waits.transferred_once_ns.sum(axis=0)))
+    return float((waits.bus_bytes_per_s * waits.transfer_ns).sum()) / spent_ns if spent_ns else None
 
 
 def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:

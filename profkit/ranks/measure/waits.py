@@ -238,14 +238,13 @@ def _sizes(rows: I64, tables: Sequence[RankSummary]) -> I64:
     for table in tables:
         width = np.array([element_bytes(text) for text in table.strings] + [UNKNOWN], np.int64)
         columns = table.collectives
-        sizes.append(
-            message_bytes(
-                kind=columns.kind,
-                in_elements=columns.in_elements,
-                out_elements=columns.out_elements,
-                element_bytes=width[columns.dtype],
-            )
+        told = message_bytes(
+            kind=columns.kind,
+            in_elements=columns.in_elements,
+            out_elements=columns.out_elements,
+            element_bytes=width[columns.dtype],
         )
+        sizes.append(np.where(told == UNKNOWN, columns.bucket_bytes, told))
     gathered = np.where(rows >= 0, _gathered(rows, sizes), UNKNOWN)
     largest: I64 = gathered.max(axis=1) if gathered.size else np.empty(0, np.int64)
     return largest

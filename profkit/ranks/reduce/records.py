@@ -66,6 +66,11 @@ class CollectiveRows(Asked, frozen=True, kw_only=True):
     """When it could have begun as far as its own rank goes: asked for, and what it carries computed."""
     own_ns: I64
     """[n, 5]: what the rank did, by `PHASES`, since the collective before was ready, waits (`BlockRows`) left out."""
+    bucket_bytes: I64
+    """Of a gradient bucket that runs on gloo, by recorded shapes: the message; `UNKNOWN` of all else.
+
+    Apart from the elements, by which ranks are matched: of one capture some ranks may have shapes and others none.
+    """
 
 
 class BlockRows(Table, frozen=True, kw_only=True):

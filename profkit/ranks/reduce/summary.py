@@ -20,6 +20,7 @@ from profkit.ranks.reduce.activity import (
     names_of_work,
     top_ops,
 )
+from profkit.ranks.reduce.collective_kinds import UNKNOWN
 from profkit.ranks.reduce.collective_rows import Collected, collected
 from profkit.ranks.reduce.quiet_time import quiet_before
 from profkit.ranks.reduce.records import (
@@ -34,6 +35,7 @@ from profkit.ranks.reduce.records import (
 )
 from profkit.ranks.reduce.wait_intervals import blocks, ready_ns
 from profkit.timeline import Facts
+from profkit.timeline.gradients import argument_bytes, bucket_requests
 from profkit.timeline.steps import edges, step_of, steps_in_window
 from profkit.timeline.told import told
 
@@ -72,6 +74,7 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
             **{**_columns(facts, rows, sets), "name": name, "dtype": dtype},
             issuer=issuer,
             **_own(facts, rows, sets, waited),
+            bucket_bytes=_bucket_bytes(facts, rows),
         ),
         steps=_steps(facts, sets),
         ranges=NameRows(**{**by_name.columns(), "name": of_range}),
@@ -163,6 +166,20 @@ def _steps(facts: Facts, sets: dict[str, Intervals]) -> StepRows:
         comm_ns=comm,
         **told(facts.trace),
     )
+
+
+def _bucket_bytes(facts: Facts, rows: Collected) -> I64:
+    """The message of each row that is one of DDP's buckets on gloo, whose ranges carry no arguments."""
+    out = np.full(len(rows), UNKNOWN, np.int64)
+    requests = bucket_requests(facts.trace) if facts.main_device is None else np.empty(0, np.intp)
+    if requests.size == 0 or out.size == 0:
+        return out
+    asked, n_bytes = facts.trace.ops.start_ns[requests], argument_bytes(facts.trace, requests)
+    order = np.argsort(asked, kind="stable")
+    place = np.minimum(np.searchsorted(asked[order], rows.issued_ns), requests.size - 1)
+    is_bucket = asked[order][place] == rows.issued_ns
+    out[is_bucket] = n_bytes[order][place[is_bucket]]
+    return out
 
 
 def _used(strings: tuple[str, ...], *columns: NDArray[Any]) -> tuple[tuple[str, ...], list[I32]]:

@@ -173,11 +173,18 @@ def _fleet(joint: Joint, taken: Census, by_rank: tuple[RankRow, ...], explained:
         shown=(),
         groups=rows.group_rows(joint),
         clocks=clocks,
-        clock_note=rows.clock_note(clocks) if joint.waits else "",
+        clock_note=rows.clock_note(clocks, joint) if joint.waits else "",
         refusals=_refusals(joint),
         explained=explained,
+        hosts=_hosts(joint),
         **_prediction(joint),
     )
+
+
+def _hosts(joint: Joint) -> tuple[str, ...]:
+    """The names of the hosts, where there are several; of one alone no sentence speaks."""
+    names = sorted({summary.host for summary in joint.summaries} - {""})
+    return tuple(names) if len(names) > 1 else ()
 
 
 def _prediction(joint: Joint) -> dict[str, Any]:

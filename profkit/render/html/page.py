@@ -33,21 +33,22 @@ _NO_BREAK: Final = "\u00a0"
 _QUANTITY: Final = re.compile(r"(?<![\w.,])\d(?:[\d.,]{0,30}\d)?(?:x| (?:ns|us|ms|s|%))(?!\w)")
 
 
-def made(
+def made(  # noqa: PLR0913 - by name
     template: str,
     *,
     title: str,
     sources: Iterable[str],
     with_paths: bool = False,
+    hosts: Sequence[str] = (),
     tracks: Sequence[Tracks] = (),
     is_cpu: bool = False,
     **values: Any,
 ) -> str:
-    """The page of a template, filled with `values`; `sources` are the paths that its texts may hold.
+    """The page of a template, filled with `values`; `sources` are the paths that its texts may hold, `hosts` the hosts.
 
     `tracks`: what the script draws of each rank; `is_cpu`, whether the parts of a budget are called as a CPU's are.
     """
-    hider = Hider(sources, with_paths=with_paths)
+    hider = Hider(sources, with_paths=with_paths, hosts=hosts)
     environment = _environment(hider, with_paths=with_paths)
     meta, block = _data(tracks, hider, is_cpu=is_cpu) if tracks else ("", "")
     text = environment.get_template(template).render(title=title, meta=_raw(meta), block=_raw(block), **values)

@@ -47,6 +47,7 @@ def _page(report: Report, *, with_paths: bool) -> str:
         "triage.html.j2",
         title=f"{text.verdict_name(report.verdict)}: {text.headline(report.verdict)}",
         sources=_sources(report),
+        hosts=report.fleet.hosts if report.fleet is not None else (),
         with_paths=with_paths,
         tracks=report.tracks,
         is_undrawn=report.fleet is not None and not report.tracks,

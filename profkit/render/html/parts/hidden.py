@@ -7,7 +7,7 @@ through `Hider.shown`, so that nothing has to be remembered in a template.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -31,12 +31,16 @@ _OWN_NAMES: Final = ".pt.trace.json"
 class Hider:
     """Makes texts fit to be shown: printable, on one line, and without folders and hosts unless `with_paths`.
 
+    `hosts`: those that its sentences name; they become host-0, host-1 and so on, on the whole page.
     `paths`: those that the document was read from, and of code. By them alone are known a folder with a space in its
     name, and a home directory where a place names its last part (`ann/train.py`).
     """
 
-    def __init__(self, paths: Iterable[str], *, with_paths: bool) -> None:
+    def __init__(self, paths: Iterable[str], *, with_paths: bool, hosts: Sequence[str] = ()) -> None:
         self._is_open = with_paths
+        self._hosts = {clean(host): f"host-{place}" for place, host in enumerate(hosts)}
+        longest_first = sorted(map(re.escape, self._hosts), key=len, reverse=True)
+        self._host = re.compile(rf"(?<![\w.-])(?:{'|'.join(longest_first)})(?![\w-]|\.\w)") if hosts else None
         known = [clean(path) for path in paths]
         parents = {str(PurePath(path).parent) for path in known}
         owners = {re.escape(found[1]) for path in known if (found := _OWNER.match(path))}
@@ -48,6 +52,8 @@ class Hider:
         line = clean(text)
         if self._is_open:
             return line
+        if self._host is not None:
+            line = self._host.sub(lambda found: self._hosts[found[0]], line)
         for folder in self._folders:
             line = line.replace(f"{folder}/", f"{LEFT_OUT}/").replace(folder, LEFT_OUT)
         if "/" in line or "\\" in line:

@@ -1,0 +1,69 @@
+"""The all-reduces of DistributedDataParallel's gradient buckets: which requests these are, and what they move."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, is_one_of
+from profkit.model.trace import CpuOps, Trace
+from profkit.timeline.collectives import UNKNOWN, element_bytes
+from profkit.timeline.host import enclosing_op
+
+NODE: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+REQUEST: Final = "c10d::allreduce_"
+_DDP: Final = re.compile(r"DistributedDataParallel\.forward|\bddp\.reducer::")
+_GRADIENT: Final = "torch::autograd::AccumulateGrad"
+_MOST_BYTES: Final = 2**50
+
+
+def named(trace: Trace, table: CpuOps, name: str) -> NDArray[np.intp]:
+    """The operators of this name."""
+    codes = [code for code, text in enumerate(trace.strings) if text == name]
+    return np.flatnonzero(is_one_of(table.name, codes))
+
+
+def bucket_requests(trace: Trace) -> NDArray[np.intp]:
+    """The all-reduces asked for where a gradient became ready.
+
+    Not FSDP's, ZeRO's or tensor parallelism's, nor the script's.
+    """
+    if not any(map(_DDP.search, trace.strings)):
+        return np.empty(0, np.intp)
+    ops = trace.ops
+    asked, nodes = named(trace, ops, REQUEST), named(trace, ops, NODE)
+    around = enclosing_op(ops.take(nodes), ops.thread[asked], ops.start_ns[asked])
+    return asked[around >= 0]
+
+
+def argument_bytes(trace: Trace, requests: NDArray[np.intp]) -> I64:
+    """The bytes of the tensors that each request is given, by recorded shapes; `UNKNOWN` without.
+
+    Their type is that of the gradient that was accumulated last before.
+    """
+    ops = trace.ops
+    gradients = named(trace, ops, _GRADIENT)
+    place = np.searchsorted(ops.start_ns[gradients], ops.start_ns[requests], "right") - 1
+    if gradients.size == 0 or bool((place < 0).any()):
+        return np.full(requests.size, UNKNOWN, np.int64)
+    pairs = zip(ops.signature[requests].tolist(), ops.signature[gradients[place]].tolist(), strict=True)
+    return np.array([_moved(trace, *pair) for pair in pairs], np.int64)
+
+
+def _moved(trace: Trace, request: int, gradient: int) -> int:
+    """The bytes of one list of tensors, whose elements are of a gradient's type."""
+    list_of, typed = (trace.signatures[code] if code >= 0 else None for code in (request, gradient))
+    if list_of is None or typed is None or not list_of.dims or not typed.types:
+        return UNKNOWN
+    width, tensors = element_bytes(typed.types[0]), list_of.dims[0]
+    if width == UNKNOWN or not tensors or not all(map(_is_shape, tensors)):
+        return UNKNOWN
+    return min(int(width * sum(math.prod(one) for one in tensors)), _MOST_BYTES)
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(size, int) and size >= 0 for size in value)
