@@ -216,12 +216,24 @@ def slopes(call: Call) -> dict[str, Any]:
     return found
 
 
+def trials(call: Call) -> dict[str, Any]:
+    """What the verdict predicts of changes, and what `profkit try` measures of them."""
+    found = {}
+    for regime in ("kernel", "data"):
+        out = call.work / f"try-{regime}.json"
+        options = ("--yes", "-n", "3", "--timed-steps", "25", "--report-of", str(call.work / regime), "-o", str(out))
+        done = call.profkit("try", *options, "--", *call.workload(regime, "--steps", "80"), most_s=150)
+        found[regime] = json.loads(out.read_text()) if out.is_file() else {"error": last_line(done)}
+    return found
+
+
 STAGES: Final[dict[str, Stage]] = {
     "machine": machine,
     "captures": captures,
     "kernels": kernels,
     "interventions": interventions,
     "slopes": slopes,
+    "trials": trials,
 }
 
 
