@@ -9,6 +9,7 @@ import pytest
 from profkit import triage
 from profkit.cli import group
 from profkit.errors import UnsupportedTraceError
+from profkit.ingest.nsys.nvtx import CUT_STEP
 from tests.ingest.nsys_files import RANK0, RANK1, Export, global_tid, training
 
 US = 1000
@@ -67,6 +68,15 @@ def test_without_operators_nothing_is_called_python(tmp_path: Path) -> None:
     assert {finding.id for finding in report.findings} == {"capture.quality"}
     assert report.verdict.next_tool.line.text.startswith("profkit nsys --whole --also waits,operators --")
     assert "operators" in report.verdict.next_tool.purpose
+
+
+def test_a_step_that_was_cut_is_no_step(tmp_path: Path) -> None:
+    export = on_cpu()
+    export.range(90_000_000, 400_000_000, "ProfilerStep#8")
+    export.range(399_000_000, 401_000_000, CUT_STEP)
+    (rank,) = told(export, tmp_path).ranks
+    assert (rank.steps.n, rank.steps.mean_ns) == (8, 10_000_000)
+    assert rank.window_ns == (10_000_000, 90_000_000)
 
 
 def test_processes_with_steps_are_told_and_helpers_with_ranges_are_not(tmp_path: Path) -> None:

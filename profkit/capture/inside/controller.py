@@ -276,6 +276,8 @@ class Controller(Listener):
             return
         self._close_phases()
         begun_ns = time.perf_counter_ns()
+        if isinstance(recorder, ToolRecorder) and not is_cut:
+            recorder.close_step()
         recorder.stop()
         stopped_ns = time.perf_counter_ns()
         if self._log is not None:
