@@ -121,7 +121,7 @@ def _finish(done: Done, folder: Path, tool: Any) -> int:
 
     if not done.reports:
         say(f"nsys left no report in {folder}")
-        say_below("hint: --whole records without looking for steps; nsys status --environment checks the machine")
+        say_below("hint: --whole waits for no range of steps; nsys status --environment checks the machine")
         return done.code or 4
     exporter = flags_of(tool, EXPORT_HELP)
     exported = []
