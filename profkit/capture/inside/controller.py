@@ -379,9 +379,8 @@ class Controller(Listener):
             self._log.delete()
 
     def _chosen_window(self) -> Window:
-        return self._seen.window or window_for(
-            self.options, n_workers=self._queue.n_workers, n_queued=self._queue.n_batches
-        )
+        queue = self._queue
+        return self._seen.window or window_for(self.options, n_workers=queue.n_workers, n_queued=queue.n_batches)
 
     def _write_facts(self) -> None:
         log, facts, finder = self._log, self._seen.facts, self._finder
