@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from profkit.capture.inside import clock  # noqa: E402
+from profkit.capture.inside.hooks import Hooks  # noqa: E402
 from profkit.capture.inside.record import ranges, tool_recorder  # noqa: E402
 from profkit.capture.inside.record.ranges import tool_marks  # noqa: E402
 from profkit.capture.options import Options, from_text  # noqa: E402
@@ -126,10 +127,10 @@ def test_the_fetch_has_torchs_name_where_a_tool_records(monkeypatch):
     begun = []
     monkeypatch.setattr(ranges, "tool_is_attached", lambda: True)
     monkeypatch.setattr(ranges, "tool_marks", lambda: (begun.append, lambda _: None))
-    phase = ranges.make_phase()
-    with phase("data_loader", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"), phase("forward"):
+    watched = Hooks(SimpleNamespace(phase=ranges.make_phase()))
+    with watched._phase("data_loader", "enumerate(DataLoader)#X.__next__"), watched._phase("forward"):
         pass
-    assert begun == ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "forward"]
+    assert begun == ["enumerate(DataLoader)#X.__next__", "forward"]
 
 
 def test_without_cuda_it_says_so(monkeypatch):

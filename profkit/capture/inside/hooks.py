@@ -146,7 +146,9 @@ class Hooks:
 
     def _phase(self, name: str, by_torch: str = "") -> AbstractContextManager[Any]:
         phase = self._watcher.phase if self._watcher is not None else None
-        found: AbstractContextManager[Any] = phase(name, by_torch) if phase is not None else nullcontext()
+        if by_torch and getattr(phase, "is_for_tool", False):  # torch's own range there does not reach a tool
+            name = by_torch
+        found: AbstractContextManager[Any] = phase(name) if phase is not None else nullcontext()
         return found
 
     def _replace(self, owner: Any, name: str, wrapper: Any) -> None:

@@ -124,7 +124,7 @@ class Prober(Listener):
     def profiler_ended(self, profiler: Any) -> None:
         """As above."""
 
-    def _phase(self, name: str, _by_torch: str = "") -> Any:
+    def _phase(self, name: str) -> Any:
         return _Phase(self, name)
 
     @guarded

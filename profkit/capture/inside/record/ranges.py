@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
-_Phase = Callable[..., AbstractContextManager[Any]]
+_Phase = Callable[[str], AbstractContextManager[Any]]
 _DOMAIN = "profkit"
 _TOOL_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH")
 
@@ -26,30 +26,24 @@ def tool_is_attached() -> bool:
     return any(os.environ.get(name) for name in _TOOL_VARIABLES)
 
 
-def make_phase() -> Callable[..., AbstractContextManager[Any]]:
-    """The function that opens a range of this name; `by_torch` is what torch calls its own range there, if it has one.
-
-    torch's ranges do not reach a tool: there the range has their name.
-    """
+def make_phase() -> Callable[[str], AbstractContextManager[Any]]:
+    """The function that opens a range of this name; it has the attribute `is_for_tool` where a tool sees the range."""
     marks = tool_marks() if tool_is_attached() else None
     if marks is None:
-
-        def plain(name: str, by_torch: str = "") -> AbstractContextManager[Any]:
-            found: AbstractContextManager[Any] = record_function(name)
-            return found
-
+        plain: Callable[[str], AbstractContextManager[Any]] = record_function
         return plain
     begin, end = marks
 
     @contextmanager
-    def phase(name: str, by_torch: str = "") -> Iterator[None]:
-        range_id = begin(by_torch or name)
+    def phase(name: str) -> Iterator[None]:
+        range_id = begin(name)
         try:
             with record_function(name):
                 yield
         finally:
             end(range_id)
 
+    phase.is_for_tool = True  # type: ignore[attr-defined]
     return phase
 
 
