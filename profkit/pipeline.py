@@ -274,10 +274,10 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
 
 
 def _not_ruled_out(facts: Facts) -> frozenset[str]:
-    """What holds the host for most of the window, or costs too much once later idle time is counted."""
+    """What holds the host for most of the window, costs too much once later idle time is counted, or was not seen."""
     main = facts.main_device
     if main is None:
-        return frozenset()
+        return frozenset({"launches"} if facts.cpu is not None and facts.cpu.has_no_operators else ())
     held = {
         "syncs": (main.gains.held_ns, main.gains.sync_ns),
         "input": (facts.host.loader.total_ns, main.gains.data_ns),

@@ -174,8 +174,8 @@ def idle_before(places: IdlePlaces, scope: Scope, *parts: str) -> tuple[Evidence
     return (Evidence(statement=statement, metric="launches.first_place_share", value=share, unit="fraction"),)
 
 
-def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool) -> tuple[Evidence, ...]:
-    """In which code the launching thread ran meanwhile, where the tool sampled it often enough."""
+def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool, when: str = "") -> tuple[Evidence, ...]:
+    """In which code the launching thread ran meanwhile, where the tool sampled it often enough; `when` is meanwhile."""
     n = sum(one.n for one in samples)
     if n < MIN_SAMPLES:
         return ()
@@ -183,7 +183,7 @@ def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool) -> tuple[Evide
     named = [_in_module(samples, *each) for each in modules[:_MOST_MODULES] if each[1] >= _WORTH_A_NAME]
     if not named:
         return ()
-    when = "between operators" if is_cpu else "while the GPU waits for a launch"
+    when = when or ("between operators" if is_cpu else "while the GPU waits for a launch")
     who = "training" if is_cpu else "launching"
     caller, share = _shares((one.caller, one.n) for one in samples)[0]
     called = f"; {format_fraction(share)} are in {caller} or in a library that it calls" if caller else ""

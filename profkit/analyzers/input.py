@@ -18,11 +18,13 @@ from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
 from profkit.timeline.code.loaders import LoaderCode, loader_code
-from profkit.timeline.host import loader_ranges
+from profkit.timeline.host import loader_ranges, os_waits
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
 ONCE = "once, not every step"
+OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating system are named
+WORTH_A_NAME = 0.01  # chosen: a call below a percent explains nothing
 _EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
@@ -51,6 +53,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Where the device is idle."""
     code: LoaderCode = LoaderCode()
     """What the workers run."""
+    os_waits: tuple[tuple[str, int], ...] = ()
+    """Calls of the operating system in which the threads spend these waits, (name, ns), the longest first."""
 
 
 def measure(facts: Facts) -> InputWaits | Skipped:
@@ -91,6 +95,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         gain_ns=facts.budget.idle_data if facts.main_device is None else facts.main_device.gains.data_ns,
         places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
         code=loader_code(trace),
+        os_waits=os_waits(trace, tuple(distinct_codes(spans.thread[rows]).tolist()), waits),
     )
 
 
@@ -151,7 +156,7 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
             span_ns=result.longest_span_ns,
         ),
     ]
-    evidence += [_pattern(result), *idle_before(result.places, scope, "idle_data")]
+    evidence += [*_in_system(result), _pattern(result), *idle_before(result.places, scope, "idle_data")]
     title = "the step waits for its input" if result.loader == "custom" else STARVED.title
     is_once = result.top_step_share >= STARVED.limit("once") and scope.n_steps > 2
     return (
@@ -165,6 +170,23 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
             next_tools=(py_spy_loader(scope.command),),
         ),
     )
+
+
+def _in_system(result: InputWaits) -> list[Evidence]:
+    """What the waiting thread does in the operating system meanwhile."""
+    total = sum(spent for _, spent in result.os_waits)
+    if not result.waited_ns or total < OS_SHARE * result.waited_ns:
+        return []
+    parts = [(name, spent / result.waited_ns) for name, spent in result.os_waits[:3]]
+    named = ", ".join(f"{name} takes {format_fraction(share)}" for name, share in parts if share >= WORTH_A_NAME)
+    return [
+        Evidence(
+            statement=f"of these waits, {named}: calls of the operating system",
+            metric="input.os_wait_ns",
+            value=float(total),
+            unit="ns",
+        )
+    ]
 
 
 def _lengths(result: InputWaits) -> str:

@@ -48,7 +48,8 @@ class Options:
     `device` "cpu" leaves CUDA unrecorded, "cuda" refuses a process that does not use it.
     `finishes` is true where no runner waits for the process: it then compresses its own trace, and `tells` how it went.
     `overwrite` is true where traces may replace files of their names that no capture wrote.
-    `tool` is "nsys" or "ncu" where that records instead of torch.profiler.
+    `tool` is "nsys" or "ncu" where that records instead of torch.profiler; with `marks_only` it records the whole run,
+    and steps are marked in it.
     `probe` is what delays are asked for where nothing is recorded: `n_steps`, `seed`, `cost` (a share), `places`.
     `trial` is what is changed and timed instead: `change`, `how`, `n_settling`, `n_steps`.
     `stops` is true where the process is to end once it has what was asked for.
@@ -71,6 +72,7 @@ class Options:
     strict: bool = False
     overwrite: bool = False
     tool: str = ""
+    marks_only: bool = False
     stack_steps: int = DEFAULT_STACK_STEPS
     probe: Mapping[str, Any] = field(default_factory=dict)
     trial: Mapping[str, Any] = field(default_factory=dict)

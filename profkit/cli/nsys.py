@@ -17,6 +17,7 @@ from profkit.cli.shared.nsight import (
     output_folder,
     records_all,
     run_job,
+    runs_python,
     show,
     tool_options,
 )
@@ -26,6 +27,8 @@ from profkit.errors import UsageError
 from profkit.shell import line_of, path_word
 
 DEFAULT_FOLDER = "profkit-nsys"
+MARKED_STEPS = 20
+"""Steps marked in a run that is recorded whole (chosen: as many as of ranks with short steps)."""
 
 
 @click.command("nsys", cls=Command, short_help="Record steady steps with Nsight Systems.")
@@ -71,11 +74,12 @@ def command(
     tool = find_tool("nsys", HELP)
     launch = cut(command_line)
     whole = whole or records_all(launch)
+    marked = _marked(chosen) if whole and runs_python(launch) else {}
     line = nsys_line(tool, target=str(folder / launch.report_name), also=wanted, trace=trace, is_whole=whole)
     job = Job(
         tool=tool,
         words=placed(launch, (tool.path or "nsys", "profile", *line.flags), checked_ranks(ranks)),
-        options=capture_options(folder, {**chosen, "ranks": ranks, "tool": "nsys"}, command_line),
+        options=capture_options(folder, {**chosen, **marked, "ranks": ranks, "tool": "nsys"}, command_line),
         line=line,
         is_whole=whole,
     )
@@ -87,6 +91,12 @@ def command(
 
 
 command.allow_interspersed_args = False
+
+
+def _marked(chosen: dict[str, Any]) -> dict[str, Any]:
+    """The window in which steps of a run recorded whole are marked: early, and many, since a mark costs little."""
+    numbers = {"baseline": 1, "steps": MARKED_STEPS}
+    return {"marks_only": True} | {name: chosen.get(name) or number for name, number in numbers.items()}
 
 
 def _wanted(also: str) -> tuple[str, ...]:
@@ -111,7 +121,7 @@ def _finish(done: Done, folder: Path, tool: Any) -> int:
 
     if not done.reports:
         say(f"nsys left no report in {folder}")
-        say_below("hint: --whole records without looking for steps; nsys status --environment checks the machine")
+        say_below("hint: --whole waits for no range of steps; nsys status --environment checks the machine")
         return done.code or 4
     exporter = flags_of(tool, EXPORT_HELP)
     exported = []

@@ -132,6 +132,16 @@ NO_OPERATORS: Final = CheckKind(
     cap=0.2,
     is_refusing=True,
 )
+UNSEEN: Final = CheckKind(
+    id="operators.unseen",
+    meaning="Without a device, operators show the work. There are none in the window, but most of it is a wait for input, which its ranges show.",
+    allows=Threshold(
+        0.0, "beside waits for input, window without operators <= {}", "what is not recorded is not known"
+    ),
+    cap=0.7,
+)
+MOST_IS_INPUT: Final = 0.5
+"""From this share of the window on, waiting for input is its largest part whatever the rest is, and needs no operators."""
 TINY: Final = CheckKind(
     id="content.tiny",
     meaning="The trace holds almost nothing.",

@@ -34,7 +34,7 @@ PARTS: Final = {
         label="other host work", words=_IDLE_FOR + "other host work", cpu="between operators", column="host"
     ),
     "idle_dependency": Part(label="dependency", words=_IDLE_FOR + "dependencies"),
-    "idle_unknown": Part(label="unknown", words="idle, cause unknown"),
+    "idle_unknown": Part(label="unknown", words="idle, cause unknown", cpu="not recorded"),
 }
 """By the names of the contract, in its order."""
 WORK_PARTS: Final = tuple(name for name, part in PARTS.items() if part.is_work)

@@ -43,6 +43,11 @@ class CpuBudget(msgspec.Struct, frozen=True, kw_only=True):
     n_small_ops: int
 
     @property
+    def has_no_operators(self) -> bool:
+        """Whether nothing shows the work of the window: no operator, no compiled graph."""
+        return self.n_leaf_ops == 0 and not self.compute
+
+    @property
     def parts(self) -> dict[str, Intervals]:
         """The parts of the budget; the rest of the window is the host's."""
         return {

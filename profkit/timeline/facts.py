@@ -223,4 +223,6 @@ def _cpu_parts(trace: Trace, cpu: CpuBudget) -> Budget:
     window = trace.window_duration_ns
     parts = {name: times.total_ns for name, times in cpu.parts.items()}
     rest = window - sum(parts.values())
-    return Budget(window_ns=window, idle_sync=0, idle_host=rest, idle_dependency=0, idle_unknown=0, **parts)
+    # without any operator it is not known that the thread is outside of them
+    known, unknown = (0, rest) if cpu.has_no_operators else (rest, 0)
+    return Budget(window_ns=window, idle_sync=0, idle_host=known, idle_dependency=0, idle_unknown=unknown, **parts)

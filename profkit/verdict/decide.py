@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.analyzers.tools import recapture, system_timeline
+from profkit.analyzers.tools import operators, recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY
 from profkit.findings.host import STALL
@@ -218,7 +218,10 @@ def _inconclusive(case: Case, causes: Sequence[Finding], why: str, stall: Findin
     elif case.refusals or stall is not None or case.is_unlinked:
         failed = {item.metric for item in quality.evidence} if quality is not None else set()
         purpose = next((said for check, said in _MISSING.items() if check in failed), _STEADY)
-        tool = recapture(case.scope, purpose, "steady steps after warm-up, and all checks ok")
+        look_for = "steady steps after warm-up, and all checks ok"
+        # operators are torch.profiler's: nsys has them through CUDA builds of torch alone
+        is_for_torch = NO_OPERATORS.id in failed and case.scope.command.may_run_python
+        tool = (operators if is_for_torch else recapture)(case.scope, purpose, look_for)
     else:
         tool = system_timeline(
             case.scope,

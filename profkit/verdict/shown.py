@@ -95,7 +95,7 @@ def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
         said.append(
             f"{of}{share} of the window is gaps between operations that were queued in time: many short kernels"
         )
-    if case.is_cpu:
+    if case.is_cpu and not case.budget.idle_unknown:  # that is where operators were recorded
         # What a fix gives on crowded cores was measured: analyses/data_removal.
         gain = "" if top is None else ", and the real gain can differ"
         said.append(f"CPU trace: dispatch is estimated{gain}")

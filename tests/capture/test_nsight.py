@@ -214,6 +214,19 @@ def test_without_the_tool_the_line_asks_whether_it_discards_the_environment(mach
     assert ran.startswith("ran profile --trace=cuda,nvtx")
 
 
+def test_a_python_job_recorded_whole_has_its_steps_marked(machine):
+    """Without CUDA nothing opens a range; the marks alone say where steps lie."""
+    machine.install("nsys", "2026.1")
+    dry = machine.run("nsys", "--whole", "--dry-run", "--", "job.py", "0")
+    assert "--capture-range=" not in dry.stdout
+    told = shlex.split(dry.stdout)
+    options = json.loads(next(word for word in told if word.startswith("PROFKIT_CAPTURE=")).partition("=")[2])
+    assert (options["marks_only"], options["baseline"], options["steps"]) == (True, 1, 20)
+    chosen = machine.run("nsys", "--whole", "--steps", "7", "--dry-run", "--", "job.py", "0").stdout
+    assert '"steps":7' in chosen
+    assert "PROFKIT_CAPTURE" not in machine.run("ncu", "--whole", "--dry-run", "--", "job.py", "0").stdout
+
+
 def test_without_a_gpu_one_line(machine):
     machine.install("nsys", "2026.1")
     (machine.bin / "nvidia-smi").unlink()

@@ -9,6 +9,7 @@ import pytest
 from profkit import triage
 from profkit.cli import group
 from profkit.errors import UnsupportedTraceError
+from profkit.ingest.nsys.nvtx import CUT_STEP
 from tests.ingest.nsys_files import RANK0, RANK1, Export, global_tid, training
 
 US = 1000
@@ -65,8 +66,66 @@ def test_without_operators_nothing_is_called_python(tmp_path: Path) -> None:
     report = told(on_cpu(operators=False, wait_us=2600), tmp_path)
     assert report.verdict.bottleneck.value == "inconclusive"
     assert {finding.id for finding in report.findings} == {"capture.quality"}
-    assert report.verdict.next_tool.line.text.startswith("profkit nsys --whole --also waits,operators --")
+    assert report.verdict.next_tool.line.text.startswith("profkit capture ")
     assert "operators" in report.verdict.next_tool.purpose
+    budget = report.ranks[0].devices[0].budget
+    assert (budget.idle_host, budget.idle_unknown) == (0, budget.window_ns)
+    (finding,) = report.findings
+    said = " ".join(evidence.statement for evidence in finding.evidence)
+    assert "it spends 26.0 % in poll: calls of the operating system" in said
+
+
+def phases(share: float) -> Export:
+    """Steps of 10 ms without operators: a fetch of that share, half of it asleep, then the forward."""
+    export = Export()
+    for step in range(8):
+        begin = 10_000_000 + step * 10_000_000
+        fetched = begin + round(share * 10_000_000)
+        export.range(begin, begin + 10_000_000, f"ProfilerStep#{step}", kind=60)
+        export.range(begin, fetched, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", kind=60)
+        wait(export, begin, begin + (fetched - begin) // 2)
+        export.range(fetched, begin + 10_000_000, "forward", kind=60)
+    return export
+
+
+def test_a_fetch_that_has_most_of_the_step_needs_no_operators(tmp_path: Path) -> None:
+    """Waiting for input is the largest part whatever the rest is."""
+    report = told(phases(0.7), tmp_path)
+    assert report.verdict.bottleneck.value == "data-bound"
+    assert report.verdict.confidence <= 0.7
+    assert report.verdict.recoverable_ns == 7_000_000
+    assert not [line for line in report.verdict.ruled_out if "operators" in line or "dispatch" in line]
+    said = " ".join(evidence.statement for finding in report.verdict.findings for evidence in finding.evidence)
+    assert "of these waits, poll takes 50.0 %: calls of the operating system" in said
+    assert "num_workers=0" in said
+    assert any("no operators were recorded" in caveat for caveat in report.verdict.caveats)
+    assert not any("dispatch is estimated" in caveat for caveat in report.verdict.caveats)
+
+
+def test_a_fetch_that_has_less_than_half_of_it_does(tmp_path: Path) -> None:
+    report = told(phases(0.4), tmp_path)
+    assert report.verdict.bottleneck.value == "inconclusive"
+    said = " ".join(evidence.statement for finding in report.verdict.findings for evidence in finding.evidence)
+    assert "the training thread spends 60.0 % in forward" in said
+
+
+def test_samples_say_what_runs_where_operators_do_not(tmp_path: Path) -> None:
+    export = phases(0.2)
+    for place in range(40):
+        export.sample(15_000_000 + place * 100_000, ("gemm_kernel", "/lib/libtorch_cpu.so"))
+    (finding,) = [one for one in told(export, tmp_path).findings if one.id == "capture.quality"]
+    said = " ".join(evidence.statement for evidence in finding.evidence)
+    found = "beside waits for input, 40 CPU samples find the training thread 100.0 % in gemm_kernel (libtorch_cpu.so)"
+    assert found in said
+
+
+def test_a_step_that_was_cut_is_no_step(tmp_path: Path) -> None:
+    export = on_cpu()
+    export.range(90_000_000, 400_000_000, "ProfilerStep#8")
+    export.range(399_000_000, 401_000_000, CUT_STEP)
+    (rank,) = told(export, tmp_path).ranks
+    assert (rank.steps.n, rank.steps.mean_ns) == (8, 10_000_000)
+    assert rank.window_ns == (10_000_000, 90_000_000)
 
 
 def test_processes_with_steps_are_told_and_helpers_with_ranges_are_not(tmp_path: Path) -> None:
@@ -86,7 +145,7 @@ def test_without_ranges_the_refusal_says_how_to_have_them(tmp_path: Path) -> Non
     with pytest.raises(UnsupportedTraceError) as caught:
         told(export, tmp_path)
     assert "no NVTX ranges (1 OS calls)" in caught.value.message
-    assert "profkit nsys --whole --also waits,operators -- COMMAND" in caught.value.hint
+    assert "profkit nsys --whole --also waits -- COMMAND marks the steps" in caught.value.hint
 
 
 # ----------------------------------------------------------------------------------------------------------- lost rows

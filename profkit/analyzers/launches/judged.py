@@ -216,7 +216,7 @@ def _sampled(result: Launches) -> tuple[TableView, ...]:
         return ()
     return (
         TableView(
-            title="CPU samples " + ("between operators" if result.scope.is_cpu else "while the GPU waits for a launch"),
+            title="CPU samples " + _when_sampled(result),
             headers=("thread", "function", "called from", "samples", "share"),
             units=("text", "text", "text", "count", "fraction"),
             rows=tuple(
@@ -226,6 +226,12 @@ def _sampled(result: Launches) -> tuple[TableView, ...]:
             note="A thread is sampled only while it runs on a CPU, not while it waits.",
         ),
     )
+
+
+def _when_sampled(result: Launches) -> str:
+    if not result.scope.is_cpu:
+        return "while the GPU waits for a launch"
+    return "between operators" if result.n_operations else "beside waits for input"
 
 
 def _top_operators(result: Launches) -> tuple[TableView, ...]:

@@ -139,8 +139,14 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             id=capture.NO_OPERATORS.id,
             ok=q.n_cpu_ops is None or q.n_cpu_ops >= _limit(capture.NO_OPERATORS),
             value=None if q.n_cpu_ops is None else float(q.n_cpu_ops),
-            message=f"{q.n_cpu_ops or 0:,} operators ran in the window"
-            + ("" if q.n_cpu_ops else ": the work of the CPU was not recorded"),
+            message=f"{q.n_cpu_ops:,} operators ran in the window"
+            if q.n_cpu_ops
+            else "no operators were recorded in the window: the work of the CPU is not known",
+        ),
+        _share(
+            capture.UNSEEN,
+            q.unseen_fraction,
+            "of the window is no wait for input, and no operators were recorded: the work of the CPU is not known",
         ),
         Check(
             id=capture.TINY.id,

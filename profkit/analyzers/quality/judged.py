@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from profkit.analyzers.base import Analyzer
+from collections.abc import Sequence
+from typing import Final
+
+from profkit.analyzers.base import Analyzer, sampled_evidence
 from profkit.analyzers.quality.checks import checks, confidence_cap
 from profkit.analyzers.quality.measured import Quality, measure
 from profkit.analyzers.tools import recapture
 from profkit.findings.capture import QUALITY, REFUSING
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity
+from profkit.units import format_fraction
+
+_MOST_NAMED: Final = 4
+_WORTH_A_NAME: Final = 0.01
+"""Chosen: what has less than a percent of the window explains nothing."""
+OS_SHARE: Final = 0.05
+"""Chosen: of the window, from which calls of the operating system are named where no operators were recorded."""
 
 
 def judge(result: Quality) -> tuple[Finding, ...]:
@@ -27,7 +37,8 @@ def judge(result: Quality) -> tuple[Finding, ...]:
             evidence=tuple(
                 Evidence(statement=check.message, metric=check.id, value=check.value or 0.0, unit="")
                 for check in failed
-            ),
+            )
+            + _instead(result),
             fix=result.scope.traits.how_to_be_steady,
             next_tools=(
                 recapture(
@@ -38,6 +49,29 @@ def judge(result: Quality) -> tuple[Finding, ...]:
             ),
         ),
     )
+
+
+def _instead(result: Quality) -> tuple[Evidence, ...]:
+    """What ranges and calls of the operating system say where no operators were recorded."""
+    window_ns = result.scope.window_ns
+    said = []
+    if result.ranges and window_ns:
+        said.append(f"of the window, the training thread spends {_shares(result.ranges, window_ns)} (by its ranges)")
+    in_system = sum(spent for _, spent in result.os_waits)
+    if in_system >= OS_SHARE * window_ns > 0:
+        said.append(
+            f"of the window, beside waits for input, it spends {_shares(result.os_waits, window_ns)}: calls of the"
+            " operating system"
+        )
+    return (
+        *(Evidence(statement=one, metric="ranges", value=float(len(result.ranges)), unit="count") for one in said),
+        *sampled_evidence(result.samples, is_cpu=True, when="beside waits for input"),
+    )
+
+
+def _shares(parts: Sequence[tuple[str, int]], window_ns: int) -> str:
+    shares = [(name, spent / window_ns) for name, spent in parts[:_MOST_NAMED]]
+    return ", ".join(f"{format_fraction(share)} in {name}" for name, share in shares if share >= _WORTH_A_NAME)
 
 
 def present(result: Quality) -> Section:

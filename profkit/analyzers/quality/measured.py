@@ -10,15 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.findings.capture import FEW_STEPS, QUALITY
-from profkit.model.arrays import is_member
+from profkit.findings.capture import FEW_STEPS, MOST_IS_INPUT, QUALITY
+from profkit.model.arrays import is_member, is_one_of, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
-from profkit.model.trace import DEVICE_STEPS, CallKind, Trace
+from profkit.model.trace import DEVICE_STEPS, CallKind, SpanKind, Trace
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.host import os_waits
 from profkit.timeline.launch_order import before_capture
 from profkit.timeline.overhead import profiler_work
 from profkit.timeline.steps import edges, steps_in_window
+from profkit.timeline.totals import Sampled, waiting_samples
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +61,16 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     device_step_ns: int
     """Time the device takes for the work of a step."""
     n_cpu_ops: int | None
-    """Operators at work in the window where the CPU is the device; None where it is not, or compiled graphs work."""
+    """Operators at work in the window where the CPU is the device; None where it is not, or compiled graphs work, or
+    `unseen_fraction` stands for it."""
+    unseen_fraction: float | None
+    """Of the window, neither operators nor a wait for input, where no operators were recorded and most of it is a wait."""
+    ranges: tuple[tuple[str, int], ...]
+    """What ranges of the training threads say instead of operators, (name, ns), the longest first; () with operators."""
+    os_waits: tuple[tuple[str, int], ...]
+    """Calls of the operating system in which these threads spent the window beside waits for input, the same way."""
+    samples: tuple[Sampled, ...]
+    """CPU samples of these threads, in the same time."""
     startup_fraction: float | None
     """Of the window, beside the steps found by their period; None where they were not found so."""
     first_pass_fraction: float | None
@@ -72,6 +84,7 @@ def measure(facts: Facts) -> Quality:
     trace = facts.trace
     main = facts.main_device
     n_launches, lost, n_captured = _lost_launches(facts)
+    unseen = _unseen(facts)
     unlinked, n_before = _unlinked(facts)
     warnings = {warning.id: warning.count for warning in trace.warnings}
     is_marked = bool(trace.steps) and trace.step_source in {trace.meta.traits.step_source, DEVICE_STEPS}
@@ -102,7 +115,11 @@ def measure(facts: Facts) -> Quality:
         outrun_fraction=abs(gained) / facts.window_ns if main is not None and shows_host and facts.window_ns else None,
         is_catching_up=gained < 0,
         device_step_ns=facts.per_step(facts.window_ns + gained),
-        n_cpu_ops=facts.cpu.n_leaf_ops or (None if facts.cpu.compute else 0) if facts.cpu is not None else None,
+        n_cpu_ops=_n_cpu_ops(facts) if unseen is None else None,
+        unseen_fraction=unseen,
+        ranges=_ranges(facts),
+        os_waits=_os_waits(facts),
+        samples=waiting_samples(facts) if facts.cpu is not None and facts.cpu.has_no_operators else (),
         startup_fraction=facts.startup_ns / facts.window_ns
         if trace.step_source == "period" and facts.window_ns
         else None,
@@ -208,6 +225,41 @@ def _first_pass(facts: Facts, main: DeviceFacts) -> float | None:
         if most and second >= _RECURS * most:
             return None
     return (spent & idle).total_ns / idle.total_ns
+
+
+def _n_cpu_ops(facts: Facts) -> int | None:
+    if facts.cpu is None:
+        return None
+    return facts.cpu.n_leaf_ops or (0 if facts.cpu.has_no_operators else None)
+
+
+def _unseen(facts: Facts) -> float | None:
+    if facts.cpu is None or not facts.cpu.has_no_operators or not facts.window_ns:
+        return None
+    budget = facts.budget
+    return budget.fraction("idle_unknown") if budget.fraction("idle_data") >= MOST_IS_INPUT else None
+
+
+def _ranges(facts: Facts) -> tuple[tuple[str, int], ...]:
+    """Ranges of phases on the training threads, steps left out; of ranges of one name what they cover together."""
+    if facts.cpu is None or not facts.cpu.has_no_operators:
+        return ()
+    trace, spans = facts.trace, facts.trace.spans
+    low, high = trace.window_ns
+    is_phase = (spans.kind != SpanKind.STEP) & is_one_of(spans.thread, training_threads(trace))
+    rows = np.flatnonzero(is_phase & (spans.end_ns > low) & (spans.start_ns < high))
+    found = [
+        (trace.name(int(code)), Intervals.of(spans.start_ns[mine], spans.end_ns[mine]).clip(low, high).total_ns)
+        for code, places in rows_by_value(spans.name[rows])
+        for mine in [rows[places]]
+    ]
+    return tuple(sorted((one for one in found if one[1]), key=lambda one: -one[1]))
+
+
+def _os_waits(facts: Facts) -> tuple[tuple[str, int], ...]:
+    if facts.cpu is None or not facts.cpu.has_no_operators:
+        return ()
+    return os_waits(facts.trace, training_threads(facts.trace), facts.cpu.data.gaps(*facts.trace.window_ns))
 
 
 def _giants(trace: Trace) -> int:

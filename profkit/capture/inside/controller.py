@@ -12,7 +12,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -268,7 +267,7 @@ class Controller(Listener):
             self._end("", stays=self._finder.is_provisional)
             if self.options.stops and self.stage == "done":
                 self.finish()
-                leave(Path(self.options.folder))
+                leave(self.options.folder)
         elif self._second.is_recording and self.phase is None:
             self.phase = make_phase()
             self._copies.begin(self.phase)
@@ -281,6 +280,8 @@ class Controller(Listener):
             return
         self._close_phases()
         begun_ns = time.perf_counter_ns()
+        if isinstance(recorder, ToolRecorder) and not is_cut:
+            recorder.close_step()
         recorder.stop()
         stopped_ns = time.perf_counter_ns()
         if self._log is not None:
@@ -345,11 +346,8 @@ class Controller(Listener):
 
     def fail(self, error: BaseException) -> None:
         """Something of the capture itself went wrong: say so once, stop it, let the script run on."""
-        self._close_phases()
-        recorder, self._recorder = self._recorder, None
         with suppress(Exception):
-            if recorder is not None:
-                recorder.stop()
+            self._stop_recorder()
         self._second.give_up("the capture failed")
         self.stage = "done"
         self.reason = f"the capture failed, but the script runs on ({raised(error)})"
@@ -382,9 +380,8 @@ class Controller(Listener):
             self._log.delete()
 
     def _chosen_window(self) -> Window:
-        return self._seen.window or window_for(
-            self.options, n_workers=self._queue.n_workers, n_queued=self._queue.n_batches
-        )
+        queue = self._queue
+        return self._seen.window or window_for(self.options, n_workers=queue.n_workers, n_queued=queue.n_batches)
 
     def _write_facts(self) -> None:
         log, facts, finder = self._log, self._seen.facts, self._finder

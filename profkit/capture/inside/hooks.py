@@ -144,8 +144,10 @@ class Hooks:
     def _is_recording(self) -> bool:
         return self._watcher is not None and self._watcher.phase is not None
 
-    def _phase(self, name: str) -> AbstractContextManager[Any]:
+    def _phase(self, name: str, by_torch: str = "") -> AbstractContextManager[Any]:
         phase = self._watcher.phase if self._watcher is not None else None
+        if by_torch and getattr(phase, "is_for_tool", False):  # torch's own range there does not reach a tool
+            name = by_torch
         found: AbstractContextManager[Any] = phase(name) if phase is not None else nullcontext()
         return found
 
@@ -240,7 +242,7 @@ class Hooks:
             try:
                 if not self._is_recording():
                     return original(iterator)
-                with self._phase("data_loader"):
+                with self._phase("data_loader", _name_of_fetch(iterator)):
                     return original(iterator)
             finally:
                 self.fetch_depth -= is_home
@@ -319,6 +321,12 @@ class Hooks:
             return original(profiler, *error)
 
         return __exit__
+
+
+def _name_of_fetch(iterator: Any) -> str:
+    """What torch calls the range of a fetch, which says how the loader works; "" where this torch does not say."""
+    name = getattr(iterator, "_profile_name", "")
+    return name if isinstance(name, str) else ""
 
 
 def _ignore_warning_of_hooks() -> None:

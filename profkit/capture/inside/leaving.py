@@ -18,14 +18,14 @@ _LOOK_S: Final = 0.01
 _SUFFIX: Final = ".left"
 
 
-def leave(folder: Path) -> None:
+def leave(folder: str) -> None:
     """End this process with code 0 once all ranks of this host came here; loader workers end with it.
 
     A rank that went before the others would break the collectives they are in.
     """
     with suppress(OSError):
-        (folder / f"{os.getpid()}{_SUFFIX}").touch()
-        _await(folder)
+        (Path(folder) / f"{os.getpid()}{_SUFFIX}").touch()
+        _await(Path(folder))
     with suppress(Exception):
         _end_children()
     for stream in (sys.stdout, sys.stderr):

@@ -108,9 +108,12 @@ def require(tool: Tool, *, needs_gpu: bool, needs_counters: bool) -> None:
         hint = f"{INSTALL[tool.name]}; --dry-run prints the command for another machine"
         raise MissingCapabilityError(f"there is no {tool.name} on PATH", hint=hint)
     if needs_gpu and not has_gpu():
+        on_cpu = "--whole records a job on the CPU; " if tool.name == "nsys" else ""
         raise MissingCapabilityError(
-            f"{tool.name} needs an NVIDIA GPU, but this machine has none",
-            hint="run it where the job runs; --dry-run prints the command; in docker: --gpus all",
+            f"{tool.name} needs an NVIDIA GPU for steady steps alone, but this machine has none"
+            if on_cpu
+            else f"{tool.name} needs an NVIDIA GPU, but this machine has none",
+            hint=f"{on_cpu}run it where the job runs; --dry-run prints the command; in docker: --gpus all",
         )
     if needs_counters and counters_are_closed():
         raise counters_error()

@@ -37,11 +37,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool
 
     @property
+    def has_hooks(self) -> bool:
+        """Whether the hooks of `profkit capture` go into the traced process: to open the range, or to mark steps."""
+        return not self.is_whole or bool(self.options.marks_only)
+
+    @property
     def variables(self) -> dict[str, str]:
         """The variables that the printed line sets."""
         from profkit.capture.runner import environment
 
-        return UNBUFFERED | ({} if self.is_whole else environment(self.options, os.environ))
+        return UNBUFFERED | (environment(self.options, os.environ) if self.has_hooks else {})
 
 
 def tool_options(function: Any) -> Any:
@@ -49,7 +54,7 @@ def tool_options(function: Any) -> Any:
     options = (
         step_on_option,
         window_steps,
-        click.option("--whole", is_flag=True, help="Record the whole run; do not look for steps."),
+        click.option("--whole", is_flag=True, help="Record the whole run, not only steady steps; works without CUDA."),
         overwrite_option,
         click.option(
             "--dry-run",
@@ -63,9 +68,14 @@ def tool_options(function: Any) -> Any:
     return function
 
 
+def runs_python(launch: Any) -> bool:
+    """Whether the command may run Python, in which alone profkit finds steps."""
+    return not _is_without_python((*launch.before, *launch.program), launch.program[0])
+
+
 def records_all(launch: Any) -> bool:
     """Whether the whole run must be recorded, since no Python opens the range of its steps; says so."""
-    if not _is_without_python((*launch.before, *launch.program), launch.program[0]):
+    if runs_python(launch):
         return False
     say(f"{Path(launch.program[0]).name} is not Python, and nothing else opens a range of steps: as with --whole")
     return True
@@ -167,10 +177,10 @@ def run_job(job: Job, patterns: Sequence[str]) -> Done:
             raise UsageError(problem, hint="choose another folder with -o")
         tell_left_out(job)
         old = _stamps(folder, patterns)
-        ran = runner.run(job.words, options=None if job.is_whole else job.options, variables=UNBUFFERED)
+        ran = runner.run(job.words, options=job.options if job.has_hooks else None, variables=UNBUFFERED)
         details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
         facts = outcomes_of(job.options, details=details)
-    for told in [] if job.is_whole else steps_told(facts, job.tool.name):
+    for told in steps_told(facts, job.tool.name, is_whole=job.is_whole) if job.has_hooks else []:
         say(told)
     new = _stamps(folder, patterns)
     reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
@@ -183,8 +193,11 @@ def _stamps(folder: Path, patterns: Sequence[str]) -> dict[Path, tuple[int, int]
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
 
 
-def steps_told(facts: Sequence[dict[str, Any]], name: str) -> list[str]:
-    """A line for each rank: which steps were recorded, and what the tool cost them; or why there are none."""
+def steps_told(facts: Sequence[dict[str, Any]], name: str, *, is_whole: bool = False) -> list[str]:
+    """A line for each rank: which steps were recorded, and what the tool cost them; or why there are none.
+
+    What it cost is not known where the whole run was recorded (`is_whole`), the steps before the marks as well.
+    """
     from profkit.units import format_ns
 
     told = []
@@ -195,10 +208,11 @@ def steps_told(facts: Sequence[dict[str, Any]], name: str) -> list[str]:
             told.append(f"{rank}: no steady steps: {one.get('reason') or 'the run ended before they came'}")
             continue
         first, n_steps = one["first_step"], one["n_steps"]
+        marked = " are marked" if is_whole else ""
         cost = ""
-        if before.get("n"):
+        if before.get("n") and not is_whole:
             ratio = under["mean_ns"] / max(before["mean_ns"], 1)
             times = f"{format_ns(before['mean_ns'])} before, {format_ns(under['mean_ns'])} under {name}"
             cost = f"; a step took {times} ({ratio:.2f}x)"
-        told.append(f"{rank}: steps {first} to {first + n_steps - 1}, by {one['step_source']}{cost}")
+        told.append(f"{rank}: steps {first} to {first + n_steps - 1}{marked}, by {one['step_source']}{cost}")
     return told

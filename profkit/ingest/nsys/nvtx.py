@@ -21,6 +21,9 @@ RANGE_TYPES: Final = (59, 60, 70, 71)
 """ENUM_NSYS_EVENT_TYPE: push/pop and start/end ranges, of NVTX and of NVTXT; marks, names and domains are others."""
 THREAD_NAME_TYPE: Final = 39
 
+CUT_STEP: Final = "profkit: cut step"
+"""The range around the end of a step that was not over (profkit/capture/inside/record/tool_recorder.py)."""
+
 _OP_ID: Final = b", op_id = "
 _SEQUENCE: Final = b", seq = "
 _OTHER_TAIL: Final = re.compile(rb", (?:stashed seq|sizes|input_op_ids) ?= .*", re.DOTALL)

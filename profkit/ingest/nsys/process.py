@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
+from profkit.ingest.nsys.nvtx import CUT_STEP, Labels
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Process, Rows
 from profkit.ingest.nsys.samples import Samples
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
 from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_LOST, traits
 from profkit.model.arrays import constant
 from profkit.model.names import WHOLE_GRAPH
-from profkit.model.trace import TraceWarning
+from profkit.model.trace import SpanKind, TraceWarning
 
 # As Kineto writes them, so that names compare across tools. Codes: ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND,
 # ENUM_CUPTI_SYNC_TYPE, the same in every export that has these tables.
@@ -160,8 +161,8 @@ def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]
     tables: list[tuple[str, Columns]] = []
     of_name: dict[int, int] = {}
     of_label: dict[int, int] = {}
-    for part in process.parts("ranges"):
-        label = _coded(part.pop("name"), label_of, of_name)
+    coded = [_coded(part.pop("name"), label_of, of_name) for part in process.parts("ranges")]
+    for part, label in _whole_steps(process.parts("ranges"), coded, labels):
         is_operator = np.array([one.is_operator for one in labels.all()], np.bool_)[label]
         part["name"] = _coded(label, lambda one: codes.setdefault(labels.all()[one].name, len(codes)), of_label)
         part["kind"] = np.array([one.kind for one in labels.all()], np.int8)[label]
@@ -173,6 +174,22 @@ def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]
         if table == "ops":
             columns["external_id"] = constant(_NO_ID, columns.pop("kind").size)
     return tables
+
+
+def _whole_steps(
+    parts: list[Columns], coded: list[NDArray[np.int32]], labels: Labels
+) -> Iterator[tuple[Columns, NDArray[np.int32]]]:
+    """The ranges with their labels, without steps that were cut and the ranges that say so."""
+    is_cut = np.array([one.name == CUT_STEP for one in labels.all()], np.bool_)
+    if not is_cut.any():
+        yield from zip(parts, coded, strict=True)
+        return
+    is_step = np.array([one.kind is SpanKind.STEP for one in labels.all()], np.bool_)
+    at_ns = np.sort(np.concatenate([part["start_ns"][is_cut[label]] for part, label in zip(parts, coded, strict=True)]))
+    for part, label in zip(parts, coded, strict=True):
+        holds_one = np.searchsorted(at_ns, part["end_ns"]) > np.searchsorted(at_ns, part["start_ns"])
+        kept = ~is_cut[label] & ~(is_step[label] & holds_one)
+        yield {name: column[kept] for name, column in part.items()}, label[kept]
 
 
 def _samples(process: Process, export: Export, codes: dict[str, int]) -> list[tuple[str, Columns]]:

@@ -36,7 +36,10 @@ MAX_UNNAMED: Final = 0.01
 """Share of kernels without a name from which an export is refused. Chosen: no real export lacks one."""
 _MOST_NAMED: Final = 5
 """Tables named of a database that is no export (chosen)."""
-_ON_CPU: Final = f"put each step into an NVTX range (step 1, step 2, ...), and {RECAPTURE_CPU} -- COMMAND"
+_ON_CPU: Final = (
+    f"{RECAPTURE_CPU} -- COMMAND marks the steps of a PyTorch job; others put each step into an NVTX range (step 1,"
+    " step 2, ...)"
+)
 _WORDS: Final = {
     "gpu_memcpy": "copies",
     "gpu_memset": "memsets",

@@ -17,8 +17,8 @@ RECAPTURE: Final = f"{_STEADY} --also waits"
 RECAPTURE_LOST: Final = f"{_STEADY} --trace cuda-sw,nvtx,osrt"
 """Where nsys recorded launches and nothing on the device: from Blackwell on, `cuda` is the tracing by hardware, which
 fails on some systems."""
-RECAPTURE_CPU: Final = "profkit nsys --whole --also waits,operators"
-"""Of a job without a GPU: nothing opens the range of its steps, and only operators say what the CPU works on."""
+RECAPTURE_CPU: Final = "profkit nsys --whole --also waits"
+"""Of a job without a GPU: nothing opens the range of its steps."""
 
 
 def traits(recapture: str = RECAPTURE) -> Traits:
@@ -35,7 +35,11 @@ def traits(recapture: str = RECAPTURE) -> Traits:
         recapture=recapture,
         how_to_mark_steps="open an NVTX range around every iteration: torch.cuda.nvtx.range('step 7')",
         how_to_mark_input="wrap the code that fetches a batch in torch.cuda.nvtx.range('data_loader')",
-        how_to_have_operators="run the job under torch.autograd.profiler.emit_nvtx()",
+        how_to_have_operators=(
+            "record it with torch.profiler: profkit capture -- COMMAND"
+            if recapture == RECAPTURE_CPU  # emit_nvtx needs CUDA
+            else "run the job under torch.autograd.profiler.emit_nvtx()"
+        ),
         how_to_be_steady=(
             "record again: a window of steady steps, each in an NVTX range named step N, well before the job's end"
         ),

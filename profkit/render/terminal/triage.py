@@ -151,7 +151,9 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
         head = head[:1]
     idle_word = "rest" if device.kind == "cpu" else "idle"
     labels = text.labels_of(device, is_beside_ranks=text.is_joint(report))
-    return [head, bar, *_legend(labels, "busy", work, width), *_legend(labels, idle_word, idle, width)]
+    is_unseen = device.kind == "cpu" and bool(idle["idle_unknown"]) and not any(work.values())
+    busy = [] if is_unseen else _legend(labels, "busy", work, width)  # what was not recorded may be work
+    return [head, bar, *busy, *_legend(labels, "all" if is_unseen else idle_word, idle, width)]
 
 
 def _legend(labels: Mapping[str, str], word: str, shares: dict[str, int], width: int) -> Block:

@@ -17,6 +17,7 @@ import torch
 from torch.autograd.profiler import record_function
 
 _Phase = Callable[[str], AbstractContextManager[Any]]
+_DOMAIN = "profkit"
 _TOOL_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH")
 
 
@@ -26,7 +27,7 @@ def tool_is_attached() -> bool:
 
 
 def make_phase() -> Callable[[str], AbstractContextManager[Any]]:
-    """The function that opens a range of this name."""
+    """The function that opens a range of this name; it has the attribute `is_for_tool` where a tool sees the range."""
     marks = tool_marks() if tool_is_attached() else None
     if marks is None:
         plain: Callable[[str], AbstractContextManager[Any]] = record_function
@@ -42,6 +43,7 @@ def make_phase() -> Callable[[str], AbstractContextManager[Any]]:
         finally:
             end(range_id)
 
+    phase.is_for_tool = True  # type: ignore[attr-defined]
     return phase
 
 
@@ -57,8 +59,24 @@ def tool_marks() -> tuple[Callable[[str], Any], Callable[[Any], None]] | None:
         return (torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end) if torch.version.cuda else None
     if not nvtx.enabled():
         return None
-    domain = nvtx.get_domain("profkit")
+    domain = _domain(nvtx)
     return (lambda name: domain.start_range(domain.get_event_attributes(message=name))), domain.end_range
+
+
+def _domain(nvtx: Any) -> Any:
+    """The domain of profkit's ranges, of a kind that reaches every tool.
+
+    Newer nvtx packages ask the tool whether it wants the domain. Older nsys (seen: 2022.4 with nvtx 0.2.17) does not
+    know the question, its silence is taken for a no, and all ranges of Python are lost (NVIDIA/NVTX, issue 126).
+    """
+    domain = nvtx.get_domain(_DOMAIN)
+    kinds = getattr(getattr(nvtx, "_lib", None), "lib", None)
+    if kinds is None or not isinstance(domain, getattr(kinds, "DummyDomain", ())):
+        return domain
+    real = object.__new__(kinds.Domain)
+    real.handle = kinds.DomainHandle(_DOMAIN)
+    real.__init__(_DOMAIN)
+    return real
 
 
 class CopyWatch:

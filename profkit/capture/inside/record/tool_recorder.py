@@ -16,17 +16,24 @@ from .. import clock
 from .ranges import tool_marks
 
 _STARTS_EARLY: Final = "nsys"
+CUT: Final = "profkit: cut step"
+"""The range in which the mark of a step ends that is not over (profkit/ingest/nsys/nvtx.py has it as well)."""
 
 
 class ToolRecorder:
     """The same window as `Recorder`'s, recorded by `nsys` or `ncu`; nothing is exported.
 
     nsys takes long to begin, so it begins before the warm-up, which then lets the loader's queue run dry; the marks say
-    which steps count. ncu begins with the first recorded step, from which launches are counted.
+    which steps count. ncu begins with the first recorded step, from which launches are counted. A tool that records the
+    whole run anyway is given the marks alone, which need no CUDA.
     """
 
     def __init__(self, options: Options, *, first_step: int, n_warmup: int) -> None:
-        if not clock.cuda_in_use():
+        self._marks = tool_marks()
+        self._opens_range = not options.marks_only
+        if options.marks_only and self._marks is None:
+            raise RuntimeError("steps cannot be marked without the nvtx package: pip install nvtx")
+        if self._opens_range and not clock.cuda_in_use():
             raise RuntimeError(
                 "this process does not use CUDA, so there is nothing to record; --whole records the host"
             )
@@ -35,7 +42,6 @@ class ToolRecorder:
         self._starts_early = options.tool == _STARTS_EARLY
         self._step = first_step
         self._last_warmup = first_step + n_warmup - 1
-        self._marks = tool_marks()
         self._range_id: Any = None
         self._is_on = False
 
@@ -47,15 +53,22 @@ class ToolRecorder:
 
     def step(self) -> None:
         """One step ends, the next begins."""
-        self._close_step()
+        self.close_step()
         self._step += 1
         if self._step > self._last_warmup:
             self._begin()
         self._open_step()
 
     def stop(self) -> None:
-        """End the last step and the range."""
-        self._close_step()
+        """End the range. A step that is still open is cut: a mark beside its end says that it is none.
+
+        Left open, nsys would end it with the process.
+        """
+        if self._marks is not None and self._range_id is not None:
+            begin, end = self._marks
+            cut_id = begin(CUT)
+            self.close_step()
+            end(cut_id)
         if self._is_on:
             self._is_on = False
             torch.cuda.synchronize()  # what the last step has launched belongs to it
@@ -65,7 +78,7 @@ class ToolRecorder:
         """Write nothing: the tool writes its own report when the process ends."""
 
     def _begin(self) -> None:
-        if not self._is_on:
+        if self._opens_range and not self._is_on:
             self._is_on = True
             torch.cuda.synchronize()
             torch.cuda.profiler.start()
@@ -74,7 +87,8 @@ class ToolRecorder:
         if self._marks is not None and self._step > self._last_warmup:
             self._range_id = self._marks[0](f"ProfilerStep#{self._step}")
 
-    def _close_step(self) -> None:
+    def close_step(self) -> None:
+        """End the mark of a step that is over."""
         if self._marks is not None and self._range_id is not None:
             self._marks[1](self._range_id)
             self._range_id = None

@@ -202,7 +202,7 @@ class Trier(Listener):
         self._ended_ns, self._n_loads = now_ns, 0
         if is_step and len(self._finder.step_rows()) >= self._n_settling + self._n_steps + 1:
             self._end("")
-            leave(self._folder)
+            leave(self.options.folder)
         if source != "loader":
             self._parts.enter("forward")  # a fetch that comes first in this step takes over
 

@@ -23,7 +23,7 @@ _ON_A_CPU: Final = {
     "idle_data": "The training thread waits for the next batch.",
     "idle_launch": "The fixed cost of calling operators, estimated from the shortest of them.",
     "idle_host": "The training thread is between operators: Python, or code that is not PyTorch's.",
-    "idle_unknown": "No operator runs and the trace does not tell why.",
+    "idle_unknown": "No operators were recorded: what the training thread does here is not known.",
 }
 
 

@@ -1,0 +1,94 @@
+"""`profkit nsys` with a real Nsight Systems on jobs without a GPU (`.ci/nsys` installs one)."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from profkit import triage
+from tests.capture.running import ENVIRONMENT, ROOT
+
+pytestmark = [
+    pytest.mark.nsys,
+    pytest.mark.skipif(shutil.which("nsys") is None, reason='no nsys on PATH: export PATH="$(.ci/nsys):$PATH"'),
+]
+_LONG_S = 120
+NSYS = (sys.executable, "-m", "profkit", "nsys", "--whole", "--also", "waits", "-o")
+SLEEPER = """
+import time
+print("begun", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    raise SystemExit(3)
+"""
+
+
+def recorded(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [*NSYS, str(folder / "out"), "--", sys.executable, *words]
+    return subprocess.run(line, check=False, capture_output=True, text=True, env=ENVIRONMENT, cwd=ROOT, timeout=_LONG_S)
+
+
+@pytest.mark.torch
+def test_a_starved_job_on_the_cpu_is_data_bound(tmp_path: Path) -> None:
+    """It ends inside its last marked step, which is none: of 14 steps the 6th to the 14th are marked and over."""
+    done = recorded(tmp_path, "-m", "workloads.train", "--regime", "data", "--device", "cpu", "--steps", "14")
+    assert done.returncode == 0, done.stderr
+    marked = re.search(r"steps (\d+) to (\d+) are marked", done.stderr)
+    assert marked is not None, done.stderr
+    report = triage([str(tmp_path / "out" / "profile.sqlite")])
+    (rank,) = report.ranks
+    assert rank.steps.n == int(marked[2]) - int(marked[1]) + 1
+    assert rank.steps.n >= 6
+    usual = sorted(rank.steps.durations_ns)[rank.steps.n // 2]
+    assert max(rank.steps.durations_ns) < 10 * usual, "a step with the end of the process in it"
+    assert report.verdict.bottleneck.value == "data-bound"
+    said = " ".join(item.statement for finding in report.verdict.findings for item in finding.evidence)
+    assert "num_workers=0" in said
+    assert re.search(r"of these waits, clock_nanosleep takes \d\d", said)
+
+
+def test_a_script_that_fails_keeps_its_exit_code_and_its_report(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("import sys, time; time.sleep(0.1); sys.exit(7)")
+    done = recorded(tmp_path, str(script))
+    assert done.returncode == 7
+    assert f"profkit triage {tmp_path}/out/profile.sqlite" in done.stderr
+    refused = subprocess.run(
+        [sys.executable, "-m", "profkit", "triage", str(tmp_path / "out" / "profile.sqlite")],
+        check=False, capture_output=True, text=True, env=ENVIRONMENT, cwd=ROOT,
+    )  # fmt: skip
+    assert refused.returncode == 3
+    assert "marks the steps of a PyTorch job" in refused.stderr
+
+
+def test_control_c_ends_the_script_and_leaves_a_report(tmp_path: Path) -> None:
+    """As a terminal sends it: once to each process of the group."""
+    script = tmp_path / "sleeps.py"
+    script.write_text(SLEEPER)
+    line = ["setsid", "--ctty", "--wait", *NSYS, str(tmp_path / "out"), "--", sys.executable, str(script)]
+    terminal, inner = pty.openpty()
+    child = subprocess.Popen(line, stdin=inner, stdout=inner, stderr=inner, env=ENVIRONMENT, cwd=ROOT)
+    os.close(inner)
+    said, is_sent, until = b"", False, time.monotonic() + _LONG_S
+    while time.monotonic() < until:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                said += os.read(terminal, 4096)
+            except OSError:  # how a terminal ends
+                break
+        if b"begun" in said and not is_sent:
+            is_sent = True
+            os.write(terminal, b"\x03")
+    os.close(terminal)
+    assert child.wait(timeout=_LONG_S) == 3, said
+    assert (tmp_path / "out" / "profile.sqlite").exists(), said
