@@ -1,0 +1,83 @@
+"""The list of cells: every family with every dose of every pathology that it can have, decoys and healthy ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from analyses.accuracy.cell import CellResult
+from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES
+
+BASE: Final = "kernel-bound"
+"""The verdict that is right of a program without a pathology: its own work takes the step."""
+_PLAIN_SEEDS: Final = 3
+"""Runs of each family without a pathology. Chosen: false alarms are told from such cells, and jitter alone is few."""
+QUICK: Final = 24
+"""Cells of a quick run: some 20 s each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A program to run; `n_ranks` above 1 is started by torchrun."""
+
+    family: str
+    pathology: str
+    dose: str
+    seed: int = 0
+    n_ranks: int = 1
+    late_rank: int | None = None
+
+    @property
+    def key(self) -> str:
+        """The cell's name."""
+        return f"{self.family}/{self.pathology}/{self.dose}/{self.seed}"
+
+    @property
+    def slug(self) -> str:
+        """The name as that of a folder."""
+        return self.key.replace("/", "-")
+
+    def flags(self) -> list[str]:
+        """Gives the arguments of `analyses.accuracy.program`."""
+        named = {"family": self.family, "pathology": self.pathology, "dose": self.dose, "seed": str(self.seed)}
+        return [part for name, value in named.items() for part in (f"--{name}", value)]
+
+    def row(self) -> CellResult:
+        """Gives the row of results as far as it is known before the cell has run."""
+        kind = PATHOLOGIES[self.pathology]
+        return CellResult(
+            key=self.key,
+            family=self.family,
+            pathology=self.pathology,
+            dose=self.dose,
+            kind="healthy" if self.dose == "none" else kind.kind,
+            seed=self.seed,
+            n_ranks=self.n_ranks,
+            expected=kind.expected,
+            base=BASE,
+            late_rank=self.late_rank,
+        )
+
+
+def cells() -> list[Cell]:
+    """Gives all cells in the order in which they run: drawn, so that a run that is cut short is a fair sample."""
+    listed = list(_one_process())
+    random.Random(0).shuffle(listed)  # noqa: S311 - an order needs a seed, not a secret
+    return listed
+
+
+def _one_process() -> Iterator[Cell]:
+    for family in FAMILIES:
+        for seed in range(_PLAIN_SEEDS):
+            yield Cell(family=family, pathology="plain", dose="none", seed=seed)
+        for name, kind in PATHOLOGIES.items():
+            if name != "plain" and family in (kind.families or FAMILIES):
+                for dose in kind.doses:
+                    yield Cell(family=family, pathology=name, dose=dose)
+
+
+def matching(pattern: str) -> list[Cell]:
+    """Gives the cells whose key contains the pattern."""
+    return [cell for cell in cells() if pattern in cell.key]

@@ -1,0 +1,170 @@
+"""Run the accuracy benchmark: measure each cell's label, ask each tool, append a row to results.jsonl.
+
+    python -m analyses.accuracy.run [--quick] [--only PATTERN] [--limit-minutes 60]
+
+Cells that have a row are not run again. A cell that fails has a row with `error`. What the recordings of a cell said is
+kept under out/accuracy/, so that a wrong verdict can be looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import torch
+from msgspec.structs import replace
+
+import profkit
+from analyses.accuracy.cell import CellResult, Said
+from analyses.accuracy.cells import QUICK, Cell, cells
+from analyses.accuracy.label import label, read_times
+from analyses.accuracy.reports import said
+
+HERE: Final = Path(__file__).resolve().parent
+ROOT: Final = HERE.parent.parent
+KEPT: Final = ROOT / "out" / "accuracy"
+_BLOCK: Final = 20
+_N_BLOCKS: Final = 12
+_N_STEPS: Final = 40
+"""Steps of a run that profkit records: it takes 20 at most of the default window."""
+_LIMIT_S: Final = 240
+_TELLS: Final = 400
+"""Characters of a failed command's last words that a row keeps."""
+
+
+class CellFailedError(Exception):
+    """A run of a cell ended badly; the message says which and its last words."""
+
+
+def measured(cell: Cell, folder: Path) -> CellResult:
+    """Gives the row of a cell: its label, and what the tools said of a recording."""
+    begin, load = time.monotonic(), os.getloadavg()[0]
+    row = cell.row()
+    try:
+        row = _labelled(row, cell, folder)
+        row = replace(row, tools=_asked(cell, folder))
+    except CellFailedError as failure:
+        row = replace(row, error=str(failure))
+    return replace(row, load=load, duration_s=time.monotonic() - begin, versions=versions())
+
+
+def versions() -> dict[str, str]:
+    """Gives what the row was measured with."""
+    return {"profkit": profkit.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def _labelled(row: CellResult, cell: Cell, folder: Path) -> CellResult:
+    times = folder / "times.json"
+    _run([*_program(cell, _BLOCK * _N_BLOCKS), "--alternate", str(_BLOCK), "--times", str(times)])
+    found = label(read_times(times))
+    return replace(row, **msgspec.structs.asdict(found))
+
+
+def _asked(cell: Cell, folder: Path) -> dict[str, Said]:
+    traces, report = folder / "traces", folder / "report.json"
+    asked = ["-m", "profkit", "run", "--folder", str(traces), "--overwrite", "-f", "json", "-o", str(report), "--"]
+    _run([sys.executable, *asked, *_program(cell, _N_STEPS)])
+    tools = {"profkit": said(json.loads(report.read_text(encoding="utf-8")))}
+    try:
+        peers = importlib.import_module("analyses.accuracy.peers")
+    except ModuleNotFoundError:
+        return tools
+    return {**tools, **peers.said(traces)}
+
+
+def _program(cell: Cell, n_steps: int) -> list[str]:
+    program = ["-m", "analyses.accuracy.program", *cell.flags(), "--steps", str(n_steps)]
+    if cell.n_ranks == 1:
+        return [sys.executable, *program]
+    endpoint = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # a free port, whoever else runs
+    return [sys.executable, "-m", "torch.distributed.run", *endpoint, "--nproc-per-node", str(cell.n_ranks), *program]
+
+
+def _run(command: Sequence[str]) -> None:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as late:
+        raise CellFailedError(f"ran longer than {_LIMIT_S} s: {' '.join(command[1:4])}") from late
+    if done.returncode:
+        raise CellFailedError(f"exit code {done.returncode}: {done.stderr.strip()[-_TELLS:]}")
+
+
+def is_wrong(row: CellResult) -> bool:
+    """Whether the recording is worth keeping: the cell failed, or profkit's verdict is neither of the two it may be."""
+    return bool(row.error) or row.tools["profkit"].bottleneck not in {row.expected, row.base}
+
+
+def done_keys(path: Path) -> set[str]:
+    """Gives the cells that have a row."""
+    if not path.exists():
+        return set()
+    decoder = msgspec.json.Decoder(CellResult)
+    return {decoder.decode(line).key for line in path.read_bytes().splitlines() if line}
+
+
+def run(chosen: Sequence[Cell], results: Path, *, limit_s: float) -> None:
+    """Runs the cells that have no row yet, until the time is up; tells how far it is."""
+    known = done_keys(results)
+    todo = [cell for cell in chosen if cell.key not in known]
+    print(f"{len(chosen)} cells, {len(chosen) - len(todo)} done before", file=sys.stderr, flush=True)
+    begin = time.monotonic()
+    for number, cell in enumerate(todo, start=1):
+        if time.monotonic() - begin > limit_s:
+            print(f"the time is up with {len(todo) - number + 1} cells to go", file=sys.stderr, flush=True)
+            return
+        folder = KEPT / cell.slug
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        row = measured(cell, folder)
+        with results.open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+        if not is_wrong(row):
+            shutil.rmtree(folder)
+        left_s = (time.monotonic() - begin) / number * (len(todo) - number)
+        print(f"{number:4} of {len(todo)}, {left_s / 60:.0f} min to go: {told(row)}", file=sys.stderr, flush=True)
+
+
+def told(row: CellResult) -> str:
+    """Gives a row as a line for people."""
+    if row.error:
+        return f"{row.key}: {row.error.splitlines()[-1][:150]}"
+    gain = "not measured" if row.gain is None else f"{100 * row.gain:5.1f} %"
+    if row.gain is not None and row.gain_interval:
+        gain += f" ({100 * row.gain_interval[0]:.1f} to {100 * row.gain_interval[1]:.1f})"
+    answer = row.tools["profkit"]
+    ceiling = "" if answer.gain is None else f" up to {100 * answer.gain:.1f} %"
+    healthy = ", healthy" if answer.is_healthy else ""
+    off = f" of {(row.step_off_ns or 0) / 1e6:.1f} ms"
+    return f"{row.key}: gain {gain}{off}; {answer.bottleneck}{healthy}{ceiling}, {' '.join(answer.finding_ids)}"
+
+
+def main() -> None:
+    """Run the cells that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=f"a fixed sample of {QUICK} cells: under ten minutes")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="cells whose key contains this")
+    parser.add_argument("--limit-minutes", type=float, default=float("inf"), help="start no cell after so long (never)")
+    parser.add_argument("--results", type=Path, help="the file of rows (results.jsonl here; of --quick, out/accuracy/)")
+    chosen = parser.parse_args()
+    picked = [cell for cell in cells() if chosen.only in cell.key]
+    KEPT.mkdir(parents=True, exist_ok=True)
+    default = KEPT / "quick.jsonl" if chosen.quick else HERE / "results.jsonl"
+    run(picked[:QUICK] if chosen.quick else picked, chosen.results or default, limit_s=60 * chosen.limit_minutes)
+
+
+if __name__ == "__main__":
+    main()
