@@ -20,19 +20,22 @@ QUICK: Final = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A program to run; `n_ranks` above 1 is started by torchrun."""
+    """A program to run."""
 
     family: str
     pathology: str
     dose: str
     seed: int = 0
-    n_ranks: int = 1
-    late_rank: int | None = None
 
     @property
     def key(self) -> str:
         """The cell's name."""
         return f"{self.family}/{self.pathology}/{self.dose}/{self.seed}"
+
+    @property
+    def n_ranks(self) -> int:
+        """How many ranks the program has; torchrun starts several."""
+        return FAMILIES[self.family].n_ranks
 
     @property
     def slug(self) -> str:
@@ -52,32 +55,32 @@ class Cell:
             family=self.family,
             pathology=self.pathology,
             dose=self.dose,
-            kind="healthy" if self.dose == "none" else kind.kind,
+            kind=kind.kind,
             seed=self.seed,
             n_ranks=self.n_ranks,
             expected=kind.expected,
             base=BASE,
-            late_rank=self.late_rank,
+            late_rank=kind.late_rank,
         )
 
 
 def cells() -> list[Cell]:
     """Gives all cells in the order in which they run: drawn, so that a run that is cut short is a fair sample."""
-    listed = list(_one_process())
+    listed = [Cell(family=family, pathology="plain", dose="none", seed=seed) for family, seed in _plain()]
+    listed += [Cell(family=family, pathology=name, dose=dose) for family, name, dose in _dosed()]
     random.Random(0).shuffle(listed)  # noqa: S311 - an order needs a seed, not a secret
     return listed
 
 
-def _one_process() -> Iterator[Cell]:
+def _plain() -> Iterator[tuple[str, int]]:
     for family in FAMILIES:
         for seed in range(_PLAIN_SEEDS):
-            yield Cell(family=family, pathology="plain", dose="none", seed=seed)
+            yield family, seed
+
+
+def _dosed() -> Iterator[tuple[str, str, str]]:
+    for family, program in FAMILIES.items():
         for name, kind in PATHOLOGIES.items():
-            if name != "plain" and family in (kind.families or FAMILIES):
+            if name != "plain" and (family in kind.families if kind.families else program.n_ranks == 1):
                 for dose in kind.doses:
-                    yield Cell(family=family, pathology=name, dose=dose)
-
-
-def matching(pattern: str) -> list[Cell]:
-    """Gives the cells whose key contains the pattern."""
-    return [cell for cell in cells() if pattern in cell.key]
+                    yield family, name, dose

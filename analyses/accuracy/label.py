@@ -1,4 +1,4 @@
-"""Labels: what removing a pathology gained, measured in one process that turned it on and off between blocks of steps."""
+"""Labels: what removing a pathology gained, measured in one process that turns it on and off in turns."""
 
 from __future__ import annotations
 

@@ -3,14 +3,15 @@
     python -m analyses.accuracy.program --family cnn --pathology loader_serial --dose medium --seed 1 --steps 60
     python -m analyses.accuracy.program --family cnn --pathology loader_serial --alternate 20 --steps 240 --times t.json
 
-With `--alternate` the pathology is turned on and off between blocks of so many steps: what its removal gains follows from
-the times that `--times` writes (`analyses.accuracy.label`).
+With `--alternate` the pathology is turned on and off between blocks of so many steps: what its removal gains follows
+from the times that `--times` writes (`analyses.accuracy.label`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ import torch
 from analyses.accuracy.programs.loop import Plan, loader, train
 from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES, SHARES
 from analyses.accuracy.programs.switch import Switch
+from workloads.world import joined_world
 
 _PREFETCHED = 2
 """Batches that a worker has ready: the default of the DataLoader."""
@@ -43,11 +45,15 @@ def main() -> None:
     torch.set_num_threads(1)
     plan = Plan(n_steps=chosen.steps, block=chosen.alternate, seed=chosen.seed)
     family = FAMILIES[chosen.family](chosen.seed)
-    pathology = PATHOLOGIES[chosen.pathology](SHARES[chosen.dose], family.step_ms / 1e3, Switch())
-    with pathology.around():
-        batches = loader(family, pathology, plan.batches(family))
-        ends_ns = train(family, pathology.dressed(family.model()), batches, pathology, plan)
-    if chosen.times:
+    with joined_world("cpu", backend="gloo") if family.n_ranks > 1 else nullcontext() as world:
+        rank = world.rank if world else 0
+        kind = PATHOLOGIES[chosen.pathology]
+        pathology = kind(SHARES[chosen.dose], family.step_ms / 1e3, Switch(), rank=rank)
+        with pathology.around():
+            model = family.spread(pathology.dressed(family.model()))
+            pathology.spread(model)
+            ends_ns = train(family, model, loader(family, pathology, plan.batches(family)), pathology, plan)
+    if chosen.times and rank == 0:
         n_skipped = (_PREFETCHED + 1) * pathology.n_workers + 2
         written = {"ends_ns": ends_ns, "block": chosen.alternate, "skipped": n_skipped}
         chosen.times.write_text(json.dumps(written), encoding="utf-8")

@@ -29,13 +29,12 @@ import profkit
 from analyses.accuracy.cell import CellResult, Said
 from analyses.accuracy.cells import QUICK, Cell, cells
 from analyses.accuracy.label import label, read_times
+from analyses.accuracy.programs.registry import PATHOLOGIES
 from analyses.accuracy.reports import said
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent.parent
 KEPT: Final = ROOT / "out" / "accuracy"
-_BLOCK: Final = 20
-_N_BLOCKS: Final = 12
 _N_STEPS: Final = 40
 """Steps of a run that profkit records: it takes 20 at most of the default window."""
 _LIMIT_S: Final = 240
@@ -65,8 +64,8 @@ def versions() -> dict[str, str]:
 
 
 def _labelled(row: CellResult, cell: Cell, folder: Path) -> CellResult:
-    times = folder / "times.json"
-    _run([*_program(cell, _BLOCK * _N_BLOCKS), "--alternate", str(_BLOCK), "--times", str(times)])
+    times, kind = folder / "times.json", PATHOLOGIES[cell.pathology]
+    _run([*_program(cell, kind.block * kind.n_blocks), "--alternate", str(kind.block), "--times", str(times)])
     found = label(read_times(times))
     return replace(row, **msgspec.structs.asdict(found))
 
@@ -94,9 +93,7 @@ def _program(cell: Cell, n_steps: int) -> list[str]:
 def _run(command: Sequence[str]) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=_LIMIT_S
-        )
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
     except subprocess.TimeoutExpired as late:
         raise CellFailedError(f"ran longer than {_LIMIT_S} s: {' '.join(command[1:4])}") from late
     if done.returncode:

@@ -1,4 +1,4 @@
-"""The training loop of every program, and the blocks of steps between which a label run turns its pathology on and off."""
+"""The training loop of every program, and when a label run turns its pathology on and off."""
 
 from __future__ import annotations
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from analyses.accuracy.programs.families.base import Family
+from analyses.accuracy.programs.families.ranks import Ddp
 from analyses.accuracy.programs.families.tables import Mlp, Recsys
 from analyses.accuracy.programs.families.text import Rnn, Transformer
 from analyses.accuracy.programs.families.vision import Cnn, Vlm
-from analyses.accuracy.programs.pathologies import decoys, host, loading, machine
+from analyses.accuracy.programs.pathologies import decoys, host, loading, machine, ranks
 from analyses.accuracy.programs.pathologies.base import Pathology
 
-FAMILIES: Final[dict[str, type[Family]]] = {each.name: each for each in (Mlp, Cnn, Transformer, Vlm, Recsys, Rnn)}
+FAMILIES: Final[dict[str, type[Family]]] = {each.name: each for each in (Mlp, Cnn, Transformer, Vlm, Recsys, Rnn, Ddp)}
 PATHOLOGIES: Final[dict[str, type[Pathology]]] = {
     each.name: each
     for each in (
@@ -35,6 +36,14 @@ PATHOLOGIES: Final[dict[str, type[Pathology]]] = {
         decoys.SideThread,
         decoys.RareEvaluation,
         decoys.RareCheckpoint,
+        ranks.StragglerData,
+        ranks.StragglerCompute,
+        ranks.StragglerHost,
+        ranks.Rank0Work,
+        ranks.TokenSkew,
+        ranks.ExtraCollective,
+        ranks.GradientSync,
+        ranks.HiddenCollective,
     )
 }
 SHARES: Final = {"none": 0.0, "small": 0.05, "medium": 0.2, "large": 0.45}

@@ -22,6 +22,7 @@ class Family(ABC):
     """The plain step in CPU time, on the machine of the published results. Doses are aimed with it."""
     batch_size: ClassVar[int]
     n_samples: ClassVar[int] = 512
+    n_ranks: ClassVar[int] = 1
 
     def __init__(self, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)
@@ -34,6 +35,10 @@ class Family(ABC):
     @abstractmethod
     def model(self) -> nn.Module:
         """Gives the model with fresh weights."""
+
+    def spread(self, model: nn.Module) -> nn.Module:
+        """Gives the model as one of several ranks trains it; of one rank, the model."""
+        return model
 
     def fetched(self, indices: Sequence[int], *, padding: float = 0.0) -> Batch:
         """Gives these samples as a batch; `padding` is the share that is added to sequences, where there are any."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -15,6 +17,7 @@ class Mlp(Family):
     name = "mlp"
     step_ms = 18.0
     batch_size = 64
+    width = 896
 
     def drawn(self, n: int) -> Batch:
         """Gives features and one of 100 classes."""
@@ -23,8 +26,8 @@ class Mlp(Family):
 
     def model(self) -> nn.Module:
         """Gives the perceptron."""
-        sizes = (512, 896, 896, 896)
-        hidden = [layer for pair in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(*pair), nn.ReLU())]
+        sizes = (512, *3 * (self.width,))
+        hidden = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
         return nn.Sequential(*hidden, nn.Linear(sizes[-1], 100))
 
 

@@ -69,8 +69,8 @@ class Transformer(Words):
     """Two blocks on 24 to 96 words."""
 
     name = "transformer"
-    step_ms = 18.0
-    batch_size = 6
+    step_ms = 20.0
+    batch_size = 5
     shortest, longest = 24, 96
 
     def model(self) -> nn.Module:

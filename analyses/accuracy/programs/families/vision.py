@@ -20,7 +20,7 @@ class Cnn(Family):
 
     name = "cnn"
     step_ms = 20.0
-    batch_size = 12
+    batch_size = 10
 
     def drawn(self, n: int) -> Batch:
         """Gives images and one of ten classes."""
@@ -58,7 +58,7 @@ class Vlm(Family):
     """Captions of 32 words under images of 48 x 48."""
 
     name = "vlm"
-    step_ms = 18.0
+    step_ms = 23.0
     batch_size = 4
     n_words = 512
 

@@ -21,9 +21,14 @@ class Pathology:
     expected: ClassVar[str] = "kernel-bound"
     """The bottleneck class that is right where removal gains much."""
     families: ClassVar[tuple[str, ...]] = ()
-    """The families that can have it, all if empty."""
+    """The families that can have it; if empty, all of one rank."""
     doses: ClassVar[tuple[str, ...]] = ("small", "medium", "large")
     n_workers: ClassVar[int] = 0
+    block: ClassVar[int] = 20
+    n_blocks: ClassVar[int] = 12
+    """Steps of a block of the label run, and its blocks: half of them with the pathology."""
+    late_rank: ClassVar[int | None] = None
+    """The rank to blame, None if there is none."""
 
     def __init__(self, share: float, step_s: float, switch: Switch, *, rank: int = 0) -> None:
         self.share = share
@@ -55,6 +60,9 @@ class Pathology:
     def dressed(self, model: nn.Module) -> nn.Module:
         """Gives the model that is trained."""
         return model
+
+    def spread(self, model: nn.Module) -> None:
+        """Sees the model as several ranks train it, or one."""
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Gives the optimizer."""

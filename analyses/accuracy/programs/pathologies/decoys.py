@@ -70,13 +70,23 @@ class SideThread(Decoy):
             self.is_wanted.set()
 
 
-class RareEvaluation(Decoy):
+class Rare(Decoy):
+    """A cost in one step of fifty."""
+
+    block = 50
+    n_blocks = 8
+    offset: Final = 14
+    """Which of them: one that profkit records by default, where it can mislead."""
+
+    def is_now(self, number: int) -> bool:
+        """Whether this is such a step."""
+        return self.is_on and number % self.block == self.offset
+
+
+class RareEvaluation(Rare):
     """An evaluation once in fifty steps: long where it is seen, little on average."""
 
     name = "decoy_rare_evaluation"
-    every: Final = 50
-    offset: Final = 14
-    """In the window that profkit records by default, which is where it can mislead."""
 
     def before_forward(self, number: int, batch: Sequence[Tensor]) -> None:
         """Keeps the batch to evaluate on."""
@@ -84,19 +94,17 @@ class RareEvaluation(Decoy):
 
     def after_step(self, number: int, model: nn.Module) -> None:
         """Evaluates."""
-        if self.is_on and number % self.every == self.offset:
+        if self.is_now(number):
             with torch.no_grad():
                 for _ in range(max(round(6 * self.share), 1)):
                     model(*self.batch[:-1])
 
 
-class RareCheckpoint(Decoy):
+class RareCheckpoint(Rare):
     """A checkpoint once in fifty steps."""
 
     name = "decoy_rare_checkpoint"
     expected = "overhead-bound"
-    every: Final = 50
-    offset: Final = 14
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -107,6 +115,6 @@ class RareCheckpoint(Decoy):
 
     def after_step(self, number: int, model: nn.Module) -> None:
         """Writes it, and waits for a slow disk."""
-        if self.is_on and number % self.every == self.offset:
+        if self.is_now(number):
             torch.save(model.state_dict(), self.path)
             time.sleep(2 * self.share * self.step_s)

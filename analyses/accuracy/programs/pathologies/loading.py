@@ -85,6 +85,7 @@ class Jitter(Pathology):
     """Healthy steps of unequal size: batches are smaller or larger by up to twice `share`, the same on average."""
 
     name = "jitter"
+    families = ("mlp", "cnn", "transformer", "vlm", "recsys", "rnn", "ddp")
 
     def chosen(self, indices: Sequence[int]) -> Sequence[int]:
         """Gives fewer samples, or some of them twice."""
