@@ -53,3 +53,4 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     error: str = ""
     versions: dict[str, str] = {}
+    expected_finding: str = ""  # the finding that names the pathology itself, "" where there is none in particular

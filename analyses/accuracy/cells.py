@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -61,6 +62,7 @@ class Cell:
             expected=kind.expected,
             base=BASE,
             late_rank=kind.late_rank,
+            expected_finding=kind.finding,
         )
 
 
@@ -84,3 +86,8 @@ def _dosed() -> Iterator[tuple[str, str, str]]:
             if name != "plain" and (family in kind.families if kind.families else program.n_ranks == 1):
                 for dose in kind.doses:
                     yield family, name, dose
+
+
+def matching(pattern: str) -> list[Cell]:
+    """Gives the cells in whose key the pattern, a regular expression, is found."""
+    return [cell for cell in cells() if re.search(pattern, cell.key)]

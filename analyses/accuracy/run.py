@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from msgspec.structs import replace
 
 import profkit
 from analyses.accuracy.cell import CellResult, Said
-from analyses.accuracy.cells import QUICK, Cell, cells
+from analyses.accuracy.cells import QUICK, Cell, matching
 from analyses.accuracy.label import label, read_times
 from analyses.accuracy.programs.registry import PATHOLOGIES
 from analyses.accuracy.reports import said
@@ -38,6 +39,8 @@ KEPT: Final = ROOT / "out" / "accuracy"
 _N_STEPS: Final = 40
 """Steps of a run that profkit records: it takes 20 at most of the default window."""
 _LIMIT_S: Final = 240
+_MAX_RUNS: Final = 3
+"""Runs of ranks until one ends well. Chosen: gloo aborts now and then at a run's end (`analyses.rank_runs`)."""
 _TELLS: Final = 400
 """Characters of a failed command's last words that a row keeps."""
 
@@ -65,7 +68,10 @@ def versions() -> dict[str, str]:
 
 def _labelled(row: CellResult, cell: Cell, folder: Path) -> CellResult:
     times, kind = folder / "times.json", PATHOLOGIES[cell.pathology]
-    _run([*_program(cell, kind.block * kind.n_blocks), "--alternate", str(kind.block), "--times", str(times)])
+    _run(
+        [*_program(cell, kind.block * kind.n_blocks), "--alternate", str(kind.block), "--times", str(times)],
+        n_runs=_n_runs(cell),
+    )
     found = label(read_times(times))
     return replace(row, **msgspec.structs.asdict(found))
 
@@ -73,13 +79,17 @@ def _labelled(row: CellResult, cell: Cell, folder: Path) -> CellResult:
 def _asked(cell: Cell, folder: Path) -> dict[str, Said]:
     traces, report = folder / "traces", folder / "report.json"
     asked = ["-m", "profkit", "run", "--folder", str(traces), "--overwrite", "-f", "json", "-o", str(report), "--"]
-    _run([sys.executable, *asked, *_program(cell, _N_STEPS)])
+    _run([sys.executable, *asked, *_program(cell, _N_STEPS)], n_runs=_n_runs(cell))
     tools = {"profkit": said(json.loads(report.read_text(encoding="utf-8")))}
     try:
         peers = importlib.import_module("analyses.accuracy.peers")
     except ModuleNotFoundError:
         return tools
     return {**tools, **peers.said(traces)}
+
+
+def _n_runs(cell: Cell) -> int:
+    return _MAX_RUNS if cell.n_ranks > 1 else 1
 
 
 def _program(cell: Cell, n_steps: int) -> list[str]:
@@ -90,14 +100,31 @@ def _program(cell: Cell, n_steps: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *endpoint, "--nproc-per-node", str(cell.n_ranks), *program]
 
 
-def _run(command: Sequence[str]) -> None:
+def _run(command: Sequence[str], *, n_runs: int) -> None:
+    """Runs a command, again if it crashes, so many times at most; raises `CellFailedError` if it never ends well."""
+    words = ""
+    for _ in range(n_runs):
+        code, words = _ended(command)
+        if code == 0:
+            return
+    raise CellFailedError(f"exit code {code} of {' '.join(command[1:4])}: {words}")
+
+
+def _ended(command: Sequence[str]) -> tuple[int, str]:
+    """Gives the exit code of a command and its last words; raises `CellFailedError` if it takes too long."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired as late:
-        raise CellFailedError(f"ran longer than {_LIMIT_S} s: {' '.join(command[1:4])}") from late
-    if done.returncode:
-        raise CellFailedError(f"exit code {done.returncode}: {done.stderr.strip()[-_TELLS:]}")
+    out = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=out, text=True, start_new_session=True
+    ) as child:
+        try:
+            _, words = child.communicate(timeout=_LIMIT_S)
+        except BaseException as stopped:
+            os.killpg(child.pid, signal.SIGKILL)  # the script, its ranks and what burns beside it, too
+            if isinstance(stopped, subprocess.TimeoutExpired):
+                raise CellFailedError(f"ran longer than {_LIMIT_S} s: {' '.join(command[1:4])}") from stopped
+            raise
+    return child.returncode, words.strip()[-_TELLS:]
 
 
 def is_wrong(row: CellResult) -> bool:
@@ -153,11 +180,16 @@ def main() -> None:
     """Run the cells that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"a fixed sample of {QUICK} cells: under ten minutes")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="cells whose key contains this")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="PATTERN",
+        help="cells with this regular expression in their key",
+    )
     parser.add_argument("--limit-minutes", type=float, default=float("inf"), help="start no cell after so long (never)")
     parser.add_argument("--results", type=Path, help="the file of rows (results.jsonl here; of --quick, out/accuracy/)")
     chosen = parser.parse_args()
-    picked = [cell for cell in cells() if chosen.only in cell.key]
+    picked = matching(chosen.only)
     KEPT.mkdir(parents=True, exist_ok=True)
     default = KEPT / "quick.jsonl" if chosen.quick else HERE / "results.jsonl"
     run(picked[:QUICK] if chosen.quick else picked, chosen.results or default, limit_s=60 * chosen.limit_minutes)

@@ -20,14 +20,12 @@ from analyses.accuracy.programs.pathologies.loading import Jitter, Serial
 from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES, SHARES
 from analyses.accuracy.programs.switch import Switch
 from analyses.accuracy.run import done_keys, is_wrong, told
+from profkit.findings import KINDS
 from profkit.model.documents.report import Bottleneck
 
 ALONE = [name for name, family in FAMILIES.items() if family.n_ranks == 1]
-QUIET = [
-    name
-    for name in PATHOLOGIES
-    if not any(part in name for part in ("workers", "rare_items", "hidden_loader", "threads"))
-]
+_SLOW = ("workers", "rare_items", "hidden_loader", "threads")
+QUIET = [name for name in PATHOLOGIES if not any(part in name for part in _SLOW)]
 
 
 @pytest.fixture(autouse=True)
@@ -211,6 +209,7 @@ def test_a_row_says_what_is_right_in_profkits_words():
         row = cell.row()
         assert row.key == cell.key
         assert {row.expected, row.base} <= set(Bottleneck)
+        assert row.expected_finding in {"", *KINDS}
         assert row.kind in {"fault", "decoy", "healthy"}
         assert set(cell.flags()[1::2]) == {cell.family, cell.pathology, cell.dose, str(cell.seed)}
         assert cell.dose in SHARES

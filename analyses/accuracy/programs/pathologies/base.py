@@ -20,6 +20,8 @@ class Pathology:
     """"fault", "decoy" or "healthy"."""
     expected: ClassVar[str] = "kernel-bound"
     """The bottleneck class that is right where removal gains much."""
+    finding: ClassVar[str] = ""
+    """The finding that names the pathology itself, "" where there is none in particular."""
     families: ClassVar[tuple[str, ...]] = ()
     """The families that can have it; if empty, all of one rank."""
     doses: ClassVar[tuple[str, ...]] = ("small", "medium", "large")

@@ -102,6 +102,7 @@ class Unfused(Pathology):
     """Norms and activations written out as elementwise operators."""
 
     name = "unfused"
+    finding = "kernel.unfused"
     kind = "fault"
 
     def dressed(self, model: nn.Module) -> nn.Module:
@@ -113,6 +114,7 @@ class Garbage(HostWork):
     """A full collection in each step, through a heap of old objects."""
 
     name = "gc"
+    finding = "host.gc"
 
     def after_step(self, number: int, model: nn.Module) -> None:
         """Collects; at first makes the old objects, with what torch and Python hold out of the collector's sight."""
@@ -127,6 +129,7 @@ class OptimizerLoop(HostWork):
     """An optimizer that works through many small tensors one by one, where a fused one could."""
 
     name = "optimizer_heavy"
+    finding = "host.optimizer_loop"
 
     def dressed(self, model: nn.Module) -> nn.Module:
         """Gives the model with many small parameters."""

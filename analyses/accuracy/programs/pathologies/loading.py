@@ -18,6 +18,7 @@ class Loading(Pathology):
 
     kind = "fault"
     expected = "data-bound"
+    finding = "input.starved"
 
 
 class Serial(Loading):

@@ -1,4 +1,7 @@
-"""Pathologies of the machine: another process on the core, and more threads than cores."""
+"""Pathologies of the machine: another process on the core, and more threads than cores.
+
+All that a step does takes longer by them, so that profkit names them beside the verdict and never as it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Contention(Pathology):
 
     name = "cpu_contention"
     kind = "fault"
-    expected = "overhead-bound"
+    finding = "host.contention"
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -56,7 +59,7 @@ class Threads(Pathology):
 
     name = "threads"
     kind = "fault"
-    expected = "overhead-bound"
+    finding = "host.contention"
     counts: Final = {0.05: 4, 0.2: 8, 0.45: 32}
 
     def before_forward(self, number: int, batch: Sequence[Tensor]) -> None:

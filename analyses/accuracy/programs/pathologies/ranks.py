@@ -30,6 +30,7 @@ class Late(OfRanks):
     """One rank that is late, for which the others wait."""
 
     expected = "straggler-bound"
+    finding = "straggler.rank"
     late_rank: ClassVar[int | None] = 1
 
     @property
@@ -75,6 +76,7 @@ class Rank0Work(Late):
     """Work of rank 0 alone after each step, for which all wait at a barrier."""
 
     name = "rank0_work"
+    finding = "rank0.work"
     late_rank = 0
 
     def after_step(self, number: int, model: nn.Module) -> None:
@@ -86,10 +88,15 @@ class Rank0Work(Late):
 
 
 class TokenSkew(OfRanks):
-    """Batches of unequal size: now one rank has more, now the other."""
+    """Batches of unequal size: now one rank has more, now the other.
+
+    The script tells nobody its tokens. What a trace shows then is ranks that wait for each other in collectives, none of
+    them late more often than others: comm-bound, in the words of `profkit explain`.
+    """
 
     name = "token_skew"
-    expected = "straggler-bound"
+    finding = "comm.skew"
+    expected = "comm-bound"
     n_fetched = 0
 
     def chosen(self, indices: Sequence[int]) -> Sequence[int]:
@@ -107,6 +114,7 @@ class ExtraCollective(OfRanks):
     """An all-reduce in each step that is not one of the gradients."""
 
     name = "extra_collective"
+    finding = "collective.extra"
     expected = "comm-bound"
 
     def after_step(self, number: int, model: nn.Module) -> None:
@@ -116,11 +124,14 @@ class ExtraCollective(OfRanks):
 
 
 class GradientSync(OfRanks):
-    """Gradients that are large for the compute behind them; without the pathology they are not sent at all."""
+    """Gradients that are large for the compute behind them; without the pathology none is sent, the model's neither.
+
+    At its small dose it says what sending the family's own gradients costs: less than a tenth, or its base is wrong.
+    """
 
     name = "gradient_sync"
+    finding = "comm.exposed"
     expected = "comm-bound"
-    doses = ("none", "small", "medium", "large")
 
     def dressed(self, model: nn.Module) -> nn.Module:
         """Gives the model with a parameter whose gradient is large and costs next to nothing to compute."""
