@@ -48,12 +48,17 @@ def blocks(times: Times) -> list[float]:
 
 
 def label(times: Times) -> Label:
-    """Gives the label. Each pair of neighbouring blocks, one with and one without, is one observation.
+    """Gives the label of a run that turned the pathology on and off."""
+    return of_blocks(blocks(times))
 
-    The gain is 1 - R, R the mean of blocks without over the mean of blocks with. Its interval is Student's, of the
-    residuals off - R x on of the pairs (the ratio estimator of sampling theory).
+
+def of_blocks(steps: Sequence[float]) -> Label:
+    """Gives the label of blocks by their mean steps in ns, on and off as `is_on` says.
+
+    Each pair of neighbouring blocks, one with and one without, is one observation. The gain is 1 - R, R the mean of
+    blocks without over the mean of blocks with. Its interval is Student's, of the residuals off - R x on of the pairs
+    (the ratio estimator of sampling theory).
     """
-    steps = blocks(times)
     pairs = [_on_and_off(steps, first) for first in range(0, len(steps) - 1, 2)]
     on, off = zip(*pairs, strict=True)
     mean_on, mean_off = statistics.fmean(on), statistics.fmean(off)

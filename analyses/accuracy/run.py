@@ -29,7 +29,8 @@ from msgspec.structs import replace
 import profkit
 from analyses.accuracy.cell import CellResult, Said
 from analyses.accuracy.cells import QUICK, Cell, matching
-from analyses.accuracy.label import label, read_times
+from analyses.accuracy.label import blocks, label, of_blocks, read_times
+from analyses.accuracy.programs.loop import is_on
 from analyses.accuracy.programs.registry import PATHOLOGIES
 from analyses.accuracy.reports import said
 
@@ -68,18 +69,21 @@ def versions() -> dict[str, str]:
 
 def _labelled(row: CellResult, cell: Cell, folder: Path) -> CellResult:
     times, kind = folder / "times.json", PATHOLOGIES[cell.pathology]
-    _run(
-        [*_program(cell, kind.block * kind.n_blocks), "--alternate", str(kind.block), "--times", str(times)],
-        n_runs=_n_runs(cell),
-    )
-    found = label(read_times(times))
-    return replace(row, **msgspec.structs.asdict(found))
+    written = ["--alternate", str(kind.block), "--times", str(times)]
+    if kind.rates:
+        steps = []
+        for block in range(kind.n_blocks):
+            _run([*program(cell, kind.block, has_rate=is_on(block)), *written], n_runs=_n_runs(cell))
+            steps += blocks(read_times(times))
+        return replace(row, **msgspec.structs.asdict(of_blocks(steps)))
+    _run([*program(cell, kind.block * kind.n_blocks), *written], n_runs=_n_runs(cell))
+    return replace(row, **msgspec.structs.asdict(label(read_times(times))))
 
 
 def _asked(cell: Cell, folder: Path) -> dict[str, Said]:
     traces, report = folder / "traces", folder / "report.json"
     asked = ["-m", "profkit", "run", "--folder", str(traces), "--overwrite", "-f", "json", "-o", str(report), "--"]
-    _run([sys.executable, *asked, *_program(cell, _N_STEPS)], n_runs=_n_runs(cell))
+    _run([sys.executable, *asked, *program(cell, _N_STEPS)], n_runs=_n_runs(cell))
     tools = {"profkit": said(json.loads(report.read_text(encoding="utf-8")))}
     try:
         peers = importlib.import_module("analyses.accuracy.peers")
@@ -92,12 +96,17 @@ def _n_runs(cell: Cell) -> int:
     return _MAX_RUNS if cell.n_ranks > 1 else 1
 
 
-def _program(cell: Cell, n_steps: int) -> list[str]:
-    program = ["-m", "analyses.accuracy.program", *cell.flags(), "--steps", str(n_steps)]
+def program(cell: Cell, n_steps: int, *, has_rate: bool = True) -> list[str]:
+    """Gives the command of a cell's program; without `has_rate`, over the same link without its limit."""
+    flags = ["-m", "analyses.accuracy.program", *cell.flags(), "--steps", str(n_steps)]
+    if rates := PATHOLOGIES[cell.pathology].rates:
+        slow = "both" if has_rate else "none"
+        lab = ["-m", "workloads.netlab", "--rate", rates[cell.dose], "--slow", slow, "--"]
+        return [sys.executable, *lab, *flags]
     if cell.n_ranks == 1:
-        return [sys.executable, *program]
+        return [sys.executable, *flags]
     endpoint = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # a free port, whoever else runs
-    return [sys.executable, "-m", "torch.distributed.run", *endpoint, "--nproc-per-node", str(cell.n_ranks), *program]
+    return [sys.executable, "-m", "torch.distributed.run", *endpoint, "--nproc-per-node", str(cell.n_ranks), *flags]
 
 
 def _run(command: Sequence[str], *, n_runs: int) -> None:
@@ -178,6 +187,7 @@ def told(row: CellResult) -> str:
 
 def main() -> None:
     """Run the cells that are asked for."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what runs is ended with us
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"a fixed sample of {QUICK} cells: under ten minutes")
     parser.add_argument(

@@ -12,20 +12,22 @@ from torch import nn
 from analyses.accuracy import reports
 from analyses.accuracy.cell import CellResult, Said
 from analyses.accuracy.cells import QUICK, Cell, cells
-from analyses.accuracy.label import Times, blocks, label
+from analyses.accuracy.label import Times, blocks, label, of_blocks
 from analyses.accuracy.programs.loop import Plan, is_on, loader, train
 from analyses.accuracy.programs.pathologies.base import Pathology
 from analyses.accuracy.programs.pathologies.host import OptimizerLoop, TinyOps
 from analyses.accuracy.programs.pathologies.loading import Jitter, Serial
 from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES, SHARES
 from analyses.accuracy.programs.switch import Switch
-from analyses.accuracy.run import done_keys, is_wrong, told
+from analyses.accuracy.run import done_keys, is_wrong, program, told
 from profkit.findings import KINDS
 from profkit.model.documents.report import Bottleneck
 
 ALONE = [name for name, family in FAMILIES.items() if family.n_ranks == 1]
 _SLOW = ("workers", "rare_items", "hidden_loader", "threads")
 QUIET = [name for name in PATHOLOGIES if not any(part in name for part in _SLOW)]
+
+SLOW_LINK = Cell(family="ddp", pathology="slow_link", dose="large")
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +94,14 @@ def test_a_label_covers_the_truth_as_often_as_it_says():
     found = [label(drawn(20.0, 15.0, ripple=0.5, seed=seed)) for seed in range(200)]
     n_held = sum(one.gain_interval[0] <= truth <= one.gain_interval[1] for one in found)
     assert 0.9 <= n_held / len(found) <= 0.99
+
+
+def test_fresh_runs_that_take_turns_are_labelled_as_blocks_are():
+    found = of_blocks([20.0, 15.0, 15.0, 20.0])
+    assert (found.gain, found.n_blocks) == (pytest.approx(0.25), 4)
+    one, other = (" ".join(program(SLOW_LINK, 30, has_rate=has_rate)) for has_rate in (True, False))
+    assert "workloads.netlab --rate 250mbit --slow both -- -m analyses.accuracy.program --family ddp" in one
+    assert one.replace("both", "none") == other
 
 
 def test_one_pair_of_blocks_has_no_interval():
@@ -178,7 +188,7 @@ def test_threads_go_back_to_one_while_the_pathology_is_off():
         pathology.switch.set(is_on=wanted)
         pathology.before_forward(0, ())
         counts.append(torch.get_num_threads())
-    assert counts == [4, 1]
+    assert counts == [3, 1]
 
 
 def test_jitter_keeps_the_mean_size_of_a_batch():

@@ -43,6 +43,7 @@ PATHOLOGIES: Final[dict[str, type[Pathology]]] = {
         ranks.TokenSkew,
         ranks.ExtraCollective,
         ranks.GradientSync,
+        ranks.SlowLink,
         ranks.HiddenCollective,
     )
 }

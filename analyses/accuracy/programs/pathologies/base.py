@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -29,6 +29,8 @@ class Pathology:
     block: ClassVar[int] = 20
     n_blocks: ClassVar[int] = 12
     """Steps of a block of the label run, and its blocks: half of them with the pathology."""
+    rates: ClassVar[Mapping[str, str]] = {}
+    """Of a slow link, its rate by dose: no loop can turn it off, so fresh runs with and without it take turns."""
     late_rank: ClassVar[int | None] = None
     """The rank to blame, None if there is none."""
 

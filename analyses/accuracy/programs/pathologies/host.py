@@ -116,6 +116,14 @@ class Garbage(HostWork):
     name = "gc"
     finding = "host.gc"
 
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Gives the collector back what it was not to see."""
+        try:
+            yield
+        finally:
+            gc.unfreeze()
+
     def after_step(self, number: int, model: nn.Module) -> None:
         """Collects; at first makes the old objects, with what torch and Python hold out of the collector's sight."""
         if number == 0:

@@ -60,7 +60,7 @@ class Threads(Pathology):
     name = "threads"
     kind = "fault"
     finding = "host.contention"
-    counts: Final = {0.05: 4, 0.2: 8, 0.45: 32}
+    counts: Final = {0.05: 3, 0.2: 4, 0.45: 8}
 
     def before_forward(self, number: int, batch: Sequence[Tensor]) -> None:
         """Sets the count of threads."""

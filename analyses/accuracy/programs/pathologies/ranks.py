@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 import torch
@@ -90,8 +90,8 @@ class Rank0Work(Late):
 class TokenSkew(OfRanks):
     """Batches of unequal size: now one rank has more, now the other.
 
-    The script tells nobody its tokens. What a trace shows then is ranks that wait for each other in collectives, none of
-    them late more often than others: comm-bound, in the words of `profkit explain`.
+    The script tells nobody its tokens. What a trace shows then is ranks that wait for each other in collectives, none
+    of them late more often than others: comm-bound, in the words of `profkit explain`.
     """
 
     name = "token_skew"
@@ -159,6 +159,17 @@ class _Ballast(nn.Module):
         """Gives the model's outputs, with the mean."""
         outputs: Tensor = self.model(*inputs)
         return outputs + 1e-3 * self.ballast.mean()
+
+
+class SlowLink(OfRanks):
+    """Two hosts with a slow link between them (`workloads.netlab`)."""
+
+    name = "slow_link"
+    expected = "comm-bound"
+    finding = "comm.bandwidth"
+    rates: ClassVar[Mapping[str, str]] = {"small": "2gbit", "medium": "600mbit", "large": "250mbit"}
+    block = 30
+    n_blocks = 6
 
 
 class HiddenCollective(OfRanks):
