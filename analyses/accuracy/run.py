@@ -59,6 +59,8 @@ def measured(cell: Cell, folder: Path) -> CellResult:
         row = replace(row, tools=_asked(cell, folder))
     except CellFailedError as failure:
         row = replace(row, error=str(failure))
+    except (OSError, ValueError, KeyError, msgspec.MsgspecError) as failure:  # what a run wrote is missing, or odd
+        row = replace(row, error=f"{type(failure).__name__}: {failure}")
     return replace(row, load=load, duration_s=time.monotonic() - begin, versions=versions())
 
 

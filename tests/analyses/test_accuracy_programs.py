@@ -1,15 +1,17 @@
 """The programs of the accuracy benchmark: their pathologies can be turned off, and labels are right by arithmetic."""
 
 import random
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 from torch import nn
 
-from analyses.accuracy import reports
+from analyses.accuracy import reports, run
 from analyses.accuracy.cell import CellResult, Said
 from analyses.accuracy.cells import QUICK, Cell, cells
 from analyses.accuracy.label import Times, blocks, label, of_blocks
@@ -240,6 +242,27 @@ def test_a_report_becomes_what_was_said():
     assert heard.finding_gains == pytest.approx((0.2,))
     report["verdict"] |= {"speedup_ceiling": None, "step_ns": None}
     assert reports.said(report).gain is None
+
+
+def test_a_cell_whose_run_leaves_nothing_behind_is_a_row_with_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "program", lambda *_, **__: [sys.executable, "-c", "pass"])
+    row = run.measured(Cell(family="mlp", pathology="gc", dose="small"), tmp_path)
+    assert "times.json" in row.error
+    assert (row.key, row.gain, row.tools) == ("mlp/gc/small/0", None, {})
+    monkeypatch.setattr(run, "program", lambda *_, **__: [sys.executable, "-c", "raise SystemExit('no core')"])
+    assert "no core" in run.measured(Cell(family="mlp", pathology="gc", dose="small"), tmp_path).error
+
+
+def test_a_command_that_takes_too_long_is_ended_with_what_it_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "_LIMIT_S", 2)
+    script = "import pathlib, subprocess, sys; child = subprocess.Popen(['sleep', '60'])\n"
+    script += "pathlib.Path(sys.argv[1]).write_text(str(child.pid)); child.wait()"
+    path = tmp_path / "pid"
+    with pytest.raises(run.CellFailedError, match="longer than 2 s"):
+        run._run([sys.executable, "-c", script, str(path)], n_runs=3)
+    time.sleep(0.2)
+    stat = Path(f"/proc/{path.read_text()}/stat")
+    assert not stat.exists() or stat.read_text().split()[2] == "Z"
 
 
 def test_a_cell_that_has_a_row_is_known_and_a_wrong_one_is_kept(tmp_path):
