@@ -15,7 +15,7 @@ Batch = tuple[Tensor, ...]
 
 
 class Family(ABC):
-    """A model that trains on one core in 15 to 25 ms a step, with samples that cost next to nothing to fetch."""
+    """A model that trains on one core in 15 to 30 ms a step, with samples that cost next to nothing to fetch."""
 
     name: ClassVar[str]
     step_ms: ClassVar[float]

@@ -13,7 +13,8 @@ class Ddp(Mlp):
 
     name = "ddp"
     step_ms = 20.0
-    batch_size = 384
+    batch_size = 768
+    n_samples = 1_536
     n_ranks = 2
     width = 256
 

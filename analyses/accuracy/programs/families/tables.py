@@ -51,13 +51,13 @@ class Tables(nn.Module):
 
 
 class Recsys(Family):
-    """Clicks from sixteen ids and thirteen numbers."""
+    """Clicks from eight ids and thirteen numbers."""
 
     name = "recsys"
-    step_ms = 16.0
-    batch_size = 256
+    step_ms = 19.0
+    batch_size = 512
     n_samples = 4_096
-    n_tables, n_numbers = 16, 13
+    n_tables, n_numbers = 8, 13
 
     def drawn(self, n: int) -> Batch:
         """Gives ids, numbers and clicks."""

@@ -69,13 +69,13 @@ class Transformer(Words):
     """Two blocks on 24 to 96 words."""
 
     name = "transformer"
-    step_ms = 20.0
+    step_ms = 28.0
     batch_size = 5
     shortest, longest = 24, 96
 
     def model(self) -> nn.Module:
         """Gives the decoder."""
-        return Reader(128, self.n_words, n_layers=2)
+        return Reader(192, self.n_words, n_layers=2)
 
 
 class Recurrent(nn.Module):
@@ -97,7 +97,7 @@ class Rnn(Words):
     """An LSTM on 24 to 48 words."""
 
     name = "rnn"
-    step_ms = 14.0
+    step_ms = 15.0
     batch_size = 16
     shortest, longest = 24, 48
 
