@@ -34,7 +34,7 @@ class Cnn(Family):
 
 
 class Captioner(nn.Module):
-    """Patches of an image through one block, then words behind them through another, each word seeing what is before it."""
+    """Patches of an image through one block, then words behind them through another that sees what is before."""
 
     def __init__(self, width: int, n_words: int) -> None:
         super().__init__()
