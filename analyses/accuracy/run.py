@@ -42,6 +42,8 @@ _N_STEPS: Final = 40
 _LIMIT_S: Final = 240
 _MAX_RUNS: Final = 3
 """Runs of ranks until one ends well. Chosen: gloo aborts now and then at a run's end (`analyses.rank_runs`)."""
+_LARGE: Final = 0.1
+"""The gain from which the pathology's class alone is surely right."""
 _TELLS: Final = 400
 """Characters of a failed command's last words that a row keeps."""
 
@@ -139,8 +141,14 @@ def _ended(command: Sequence[str]) -> tuple[int, str]:
 
 
 def is_wrong(row: CellResult) -> bool:
-    """Whether the recording is worth keeping: the cell failed, or profkit's verdict is neither of the two it may be."""
-    return bool(row.error) or row.tools["profkit"].bottleneck not in {row.expected, row.base}
+    """Whether the recording is worth keeping: the cell failed, or profkit's verdict may not be right.
+
+    What counts as right in the scores, where the interval of the gain matters too, is in `analyses.accuracy.truth`.
+    """
+    if row.error or row.gain is None:
+        return True
+    right = {row.expected} if row.gain >= _LARGE else {row.base}
+    return row.tools["profkit"].bottleneck not in right
 
 
 def done_keys(path: Path) -> set[str]:

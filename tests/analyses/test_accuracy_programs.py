@@ -271,9 +271,16 @@ def test_a_cell_that_has_a_row_is_known_and_a_wrong_one_is_kept(tmp_path):
     assert done_keys(path) == set()
     path.write_bytes(msgspec.json.encode(row) + b"\n")
     assert done_keys(path) == {"mlp/gc/small/0"}
-    heard = msgspec.structs.replace(row, tools={"profkit": Said(bottleneck="comm-bound")})
-    assert is_wrong(heard)
-    assert not is_wrong(msgspec.structs.replace(row, tools={"profkit": Said(bottleneck="overhead-bound")}))
+    for gain, word, expected in (
+        (0.4, "comm-bound", True),
+        (0.4, "overhead-bound", False),
+        (0.4, "kernel-bound", True),
+        (0.01, "kernel-bound", False),
+        (0.01, "overhead-bound", True),
+    ):
+        heard = msgspec.structs.replace(row, gain=gain, tools={"profkit": Said(bottleneck=word)})
+        assert is_wrong(heard) is expected
+    assert is_wrong(row), "nothing was measured"
     failed = msgspec.structs.replace(row, error="exit code 1: no space")
     assert is_wrong(failed)
     assert "no space" in told(failed)
