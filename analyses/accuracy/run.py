@@ -1,6 +1,6 @@
 """Run the accuracy benchmark: measure each cell's label, ask each tool, append a row to results.jsonl.
 
-    python -m analyses.accuracy.run [--quick] [--only PATTERN] [--limit-minutes 60]
+    python -m analyses.accuracy.run [--quick] [--only PATTERN] [--limit-minutes 60] [--probe]
 
 Cells that have a row are not run again. A cell that fails has a row with `error`. What the recordings of a cell said is
 kept under out/accuracy/, so that a wrong verdict can be looked at.
@@ -39,6 +39,8 @@ ROOT: Final = HERE.parent.parent
 KEPT: Final = ROOT / "out" / "accuracy"
 _N_STEPS: Final = 40
 """Steps of a run that profkit records: it takes 20 at most of the default window."""
+_N_PROBED: Final = 200
+"""Steps of a run that profkit probes. Chosen: of one place, it settles a slope to some 0.2."""
 _LIMIT_S: Final = 240
 _MAX_RUNS: Final = 3
 """Runs of ranks until one ends well. Chosen: gloo aborts now and then at a run's end (`analyses.rank_runs`)."""
@@ -52,13 +54,14 @@ class CellFailedError(Exception):
     """A run of a cell ended badly; the message says which and its last words."""
 
 
-def measured(cell: Cell, folder: Path) -> CellResult:
-    """Gives the row of a cell: its label, and what the tools said of a recording."""
+def measured(cell: Cell, folder: Path, *, has_probe: bool = False) -> CellResult:
+    """Gives the row of a cell: its label, what the tools said of a recording, and a slope where one is asked for."""
     begin, load = time.monotonic(), os.getloadavg()[0]
     row = cell.row()
     try:
         row = _labelled(row, cell, folder)
         row = replace(row, tools=_asked(cell, folder))
+        row = _probed(row, cell, folder) if has_probe else row
     except CellFailedError as failure:
         row = replace(row, error=str(failure))
     except (OSError, ValueError, KeyError, msgspec.MsgspecError) as failure:  # what a run wrote is missing, or odd
@@ -94,6 +97,18 @@ def _asked(cell: Cell, folder: Path) -> dict[str, Said]:
     except ModuleNotFoundError:
         return tools
     return {**tools, **peers.said(traces)}
+
+
+def _probed(row: CellResult, cell: Cell, folder: Path) -> CellResult:
+    """Gives the row with the slope of `profkit probe` at the pathology's place, where it has one."""
+    place, report = PATHOLOGIES[cell.pathology].place, folder / "probe.json"
+    if not place:
+        return row
+    delays = ["--places", place, "--probed-steps", str(_N_PROBED), "-f", "json", "-o", str(report)]
+    _run([sys.executable, "-m", "profkit", "probe", *delays, "--", *program(cell, _N_PROBED + _N_STEPS)], n_runs=1)
+    slopes = json.loads(report.read_text(encoding="utf-8"))["slopes"]
+    slope = next((each for each in slopes if each["place"] == place), None)
+    return replace(row, slope=slope["slope"], slope_interval=tuple(slope["interval"])) if slope else row
 
 
 def _n_runs(cell: Cell) -> int:
@@ -159,7 +174,7 @@ def done_keys(path: Path) -> set[str]:
     return {decoder.decode(line).key for line in path.read_bytes().splitlines() if line}
 
 
-def run(chosen: Sequence[Cell], results: Path, *, limit_s: float) -> None:
+def run(chosen: Sequence[Cell], results: Path, *, limit_s: float, has_probe: bool = False) -> None:
     """Runs the cells that have no row yet, until the time is up; tells how far it is."""
     known = done_keys(results)
     todo = [cell for cell in chosen if cell.key not in known]
@@ -172,7 +187,7 @@ def run(chosen: Sequence[Cell], results: Path, *, limit_s: float) -> None:
         folder = KEPT / cell.slug
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        row = measured(cell, folder)
+        row = measured(cell, folder, has_probe=has_probe)
         with results.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
         if not is_wrong(row):
@@ -207,12 +222,14 @@ def main() -> None:
         help="cells with this regular expression in their key",
     )
     parser.add_argument("--limit-minutes", type=float, default=float("inf"), help="start no cell after so long (never)")
+    parser.add_argument("--probe", action="store_true", help="also probe cells of the loader: some 10 s more for each")
     parser.add_argument("--results", type=Path, help="the file of rows (results.jsonl here; of --quick, out/accuracy/)")
     chosen = parser.parse_args()
     picked = matching(chosen.only)
     KEPT.mkdir(parents=True, exist_ok=True)
-    default = KEPT / "quick.jsonl" if chosen.quick else HERE / "results.jsonl"
-    run(picked[:QUICK] if chosen.quick else picked, chosen.results or default, limit_s=60 * chosen.limit_minutes)
+    results = chosen.results or (KEPT / "quick.jsonl" if chosen.quick else HERE / "results.jsonl")
+    cells = picked[:QUICK] if chosen.quick else picked
+    run(cells, results, limit_s=60 * chosen.limit_minutes, has_probe=chosen.probe)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The programs of the accuracy benchmark: their pathologies can be turned off, and labels are right by arithmetic."""
 
+import json
 import random
 import sys
 import time
@@ -251,6 +252,19 @@ def test_a_cell_whose_run_leaves_nothing_behind_is_a_row_with_an_error(tmp_path,
     assert (row.key, row.gain, row.tools) == ("mlp/gc/small/0", None, {})
     monkeypatch.setattr(run, "program", lambda *_, **__: [sys.executable, "-c", "raise SystemExit('no core')"])
     assert "no core" in run.measured(Cell(family="mlp", pathology="gc", dose="small"), tmp_path).error
+
+
+def test_the_slope_at_the_pathologys_place_is_kept(tmp_path, monkeypatch):
+    def written(command, *, n_runs):
+        assert command[command.index("--places") + 1] == "input"
+        slope = {"place": "input", "slope": 0.9, "interval": [0.7, 1.1]}
+        Path(command[command.index("-o") + 1]).write_text(json.dumps({"slopes": [slope]}), encoding="utf-8")
+
+    monkeypatch.setattr(run, "_run", written)
+    for name, slope in (("loader_serial", 0.9), ("decoy_hidden_loader", 0.9), ("gc", None)):
+        cell = Cell(family="mlp", pathology=name, dose="large")
+        row = run._probed(cell.row(), cell, tmp_path)
+        assert (row.slope, row.slope_interval) == (slope, slope and (0.7, 1.1))
 
 
 def test_a_command_that_takes_too_long_is_ended_with_what_it_started(tmp_path, monkeypatch):

@@ -29,6 +29,8 @@ class Pathology:
     block: ClassVar[int] = 20
     n_blocks: ClassVar[int] = 12
     """Steps of a block of the label run, and its blocks: half of them with the pathology."""
+    place: ClassVar[str] = ""
+    """The place of `profkit probe` at which a delay is felt as the pathology is, "" where there is none."""
     rates: ClassVar[Mapping[str, str]] = {}
     """Of a slow link, its rate by dose: no loop can turn it off, so fresh runs with and without it take turns."""
     late_rank: ClassVar[int | None] = None

@@ -28,6 +28,7 @@ class HiddenLoader(Decoy):
     """A slow loader behind two workers, which together are faster than the step."""
 
     name = "decoy_hidden_loader"
+    place = "input"
     expected = "data-bound"
     n_workers = 2
 

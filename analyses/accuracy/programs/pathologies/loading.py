@@ -19,6 +19,7 @@ class Loading(Pathology):
     kind = "fault"
     expected = "data-bound"
     finding = "input.starved"
+    place = "input"
 
 
 class Serial(Loading):
