@@ -174,11 +174,19 @@ def done_keys(path: Path) -> set[str]:
     return {decoder.decode(line).key for line in path.read_bytes().splitlines() if line}
 
 
+def forget_failed(path: Path) -> None:
+    """Takes the rows of cells that failed out of the file."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    decoder = msgspec.json.Decoder(CellResult)
+    path.write_bytes(b"".join(line for line in lines if not decoder.decode(line).error))
+
+
 def run(chosen: Sequence[Cell], results: Path, *, limit_s: float, has_probe: bool = False) -> None:
     """Runs the cells that have no row yet, until the time is up; tells how far it is."""
     known = done_keys(results)
     todo = [cell for cell in chosen if cell.key not in known]
-    print(f"{len(chosen)} cells, {len(chosen) - len(todo)} done before", file=sys.stderr, flush=True)
+    hint = "" if todo or not chosen else ": --again measures them anew"
+    print(f"{len(chosen)} cells, {len(chosen) - len(todo)} done before{hint}", file=sys.stderr, flush=True)
     begin = time.monotonic()
     for number, cell in enumerate(todo, start=1):
         if time.monotonic() - begin > limit_s:
@@ -210,9 +218,7 @@ def told(row: CellResult) -> str:
     return f"{row.key}: gain {gain}{off}; {answer.bottleneck}{healthy}{ceiling}, {' '.join(answer.finding_ids)}"
 
 
-def main() -> None:
-    """Run the cells that are asked for."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what runs is ended with us
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"a fixed sample of {QUICK} cells: under ten minutes")
     parser.add_argument(
@@ -223,11 +229,23 @@ def main() -> None:
     )
     parser.add_argument("--limit-minutes", type=float, default=float("inf"), help="start no cell after so long (never)")
     parser.add_argument("--probe", action="store_true", help="also probe cells of the loader: some 10 s more for each")
+    parser.add_argument("--again", action="store_true", help="begin anew: earlier rows are set aside, as FILE.before")
+    parser.add_argument("--retry", action="store_true", help="measure cells that failed again")
     parser.add_argument("--results", type=Path, help="the file of rows (results.jsonl here; of --quick, out/accuracy/)")
-    chosen = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the cells that are asked for."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what runs is ended with us
+    chosen = _arguments()
     picked = matching(chosen.only)
     KEPT.mkdir(parents=True, exist_ok=True)
     results = chosen.results or (KEPT / "quick.jsonl" if chosen.quick else HERE / "results.jsonl")
+    if chosen.again and results.exists():
+        results.replace(results.with_name(f"{results.name}.before"))
+    if chosen.retry:
+        forget_failed(results)
     cells = picked[:QUICK] if chosen.quick else picked
     run(cells, results, limit_s=60 * chosen.limit_minutes, has_probe=chosen.probe)
 

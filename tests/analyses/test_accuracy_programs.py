@@ -284,6 +284,11 @@ def test_a_cell_that_has_a_row_is_known_and_a_wrong_one_is_kept(tmp_path):
     path = tmp_path / "results.jsonl"
     assert done_keys(path) == set()
     path.write_bytes(msgspec.json.encode(row) + b"\n")
+    failing = msgspec.structs.replace(row, key="mlp/gc/large/0", error="exit code 1")
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(failing) + b"\n")
+    assert done_keys(path) == {"mlp/gc/small/0", "mlp/gc/large/0"}
+    run.forget_failed(path)
     assert done_keys(path) == {"mlp/gc/small/0"}
     for gain, word, expected in (
         (0.4, "comm-bound", True),
