@@ -128,7 +128,7 @@ def test_losses_of_a_family_are_finite_and_weights_move(name):
 def test_a_pathology_runs_is_turned_off_and_leaves_the_loss_finite(name):
     family = FAMILIES["rnn"](0) if name == "padding" else TinyFamily(0)
     pathology, model, ends_ns = trained(PATHOLOGIES[name], n_steps=4, block=2, family=family)
-    assert not pathology.is_on, "its third block would be one without"
+    assert not pathology.is_on, "a block to warm up and one with it are over"
     assert len(ends_ns) == 4
     assert family.loss(model, family.fetched(range(4))).isfinite()
 

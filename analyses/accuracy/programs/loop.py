@@ -44,6 +44,8 @@ def is_on(block: int) -> bool:
 class Plan:
     """How many steps to train; with `block`, the pathology is turned on and off between blocks of so many steps.
 
+    One block more comes before the others, with the pathology: what warms up in it is not measured.
+
     Every block sees the same batches, so that blocks with and without the pathology differ by it alone.
     """
 
@@ -78,6 +80,6 @@ def train(family: Family, model: nn.Module, batches: Iterable[Batch], pathology:
         optimizer.step()
         pathology.after_step(number, model)
         if plan.block and (number + 1) % plan.block == 0:
-            pathology.switch.set(is_on=is_on((number + 1) // plan.block))
+            pathology.switch.set(is_on=is_on((number + 1) // plan.block - 1))
         ends_ns.append(time.perf_counter_ns())
     return ends_ns
