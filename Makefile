@@ -24,7 +24,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks analyses golden report screens bench-pages report-check clean
+.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses golden report screens bench-pages report-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,10 @@ bench-nsys: $(STAMP) ## an nsys export of 1 GB: reading beside a bare SELECT of 
 bench-ranks: $(STAMP) ## 512 simulated ranks through workers and a cluster, killed and resumed; BENCH='--ranks 64'
 	@echo '==> bench-ranks: 512 ranks take some ten minutes on two cores'
 	@$(VENV) -m bench.ranks $(BENCH)
+
+accuracy: $(STAMP) ## how often profkit is right: cells with measured labels; ARGS=--quick in ten minutes, '--only cnn/' or '--limit-minutes 60'
+	@echo '==> accuracy: goes on where it stopped'
+	@$(VENV) -m analyses.accuracy.run $(ARGS)
 
 analyses: $(STAMP) ## measure the studies again and write what they publish: minutes; STUDIES=data_removal adds others
 	@for study in $(STUDIES); do echo "==> analyses: $$study"; $(VENV) -m analyses.$$study.run $(ARGS) || exit; done

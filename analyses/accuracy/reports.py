@@ -1,0 +1,43 @@
+"""What profkit said of a cell, from its JSON report (`profkit schema`): nothing else of profkit is scored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyses.accuracy.cell import Said
+from profkit.findings import KINDS
+
+_NO_CLASS = ""
+
+
+def said(report: dict[str, Any]) -> Said:
+    """Gives the verdict and the findings of a report. Gains are shares of the step that the report's shares are of."""
+    verdict = report["verdict"]
+    findings = [each for each in report["findings"] if each["id"] != "capture.quality"]
+    step_ns = verdict.get("recorded_step_ns") or verdict["step_ns"] or 0
+    return Said(
+        bottleneck=verdict["bottleneck"],
+        confidence=verdict["confidence"],
+        gain=_ceiling(verdict, step_ns),
+        is_healthy=verdict.get("healthy", False),
+        finding_ids=tuple(each["id"] for each in findings),
+        classes=tuple(_class_of(each["id"]) for each in findings),
+        finding_gains=tuple(_share(each["recoverable_ns"], step_ns) for each in findings),
+        headline=verdict["headline"],
+        rank=verdict.get("rank"),
+    )
+
+
+def _class_of(finding_id: str) -> str:
+    return KINDS[finding_id].bottleneck.value if finding_id in KINDS and KINDS[finding_id].bottleneck else _NO_CLASS
+
+
+def _ceiling(verdict: dict[str, Any], step_ns: int) -> float | None:
+    """Gives the largest share of the step that the verdict says could be saved; None where it knows no step."""
+    if verdict["speedup_ceiling"]:
+        return 1 - 1 / float(verdict["speedup_ceiling"])
+    return _share(verdict["recoverable_ns"], step_ns) if step_ns else None
+
+
+def _share(part_ns: int, step_ns: int) -> float:
+    return min(part_ns / step_ns, 1.0) if step_ns else 0.0
