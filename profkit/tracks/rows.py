@@ -38,13 +38,14 @@ def rows_of(facts: Facts, names: Names) -> list[Track]:
 
 
 def budget_parts(facts: Facts) -> dict[str, Intervals]:
-    """The parts of the budget as disjoint sets that fill the window; on a CPU the host has what the others leave."""
+    """The parts of the budget as disjoint sets that fill the window; on a CPU one of them has what the others leave."""
     parts = dict(facts.parts)
     if facts.main_device is None and facts.cpu is not None:
         taken = Intervals.empty()
         for times in parts.values():
             taken = taken | times
-        parts["idle_host"] = taken.gaps(*facts.trace.window_ns)
+        rest = "idle_unknown" if facts.cpu.has_no_operators else "idle_host"
+        parts[rest] = taken.gaps(*facts.trace.window_ns)
     return parts
 
 

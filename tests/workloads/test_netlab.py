@@ -149,7 +149,7 @@ def test_a_slow_direction_has_the_rate_and_the_other_has_not(tmp_path):
     (first, slow), (second, fast) = (path.read_text().split() for path in files)
     assert (first, second) == ("host0", "host1")
     assert 0.7 < float(slow) < 1.2  # 2 MB at 20 Mbit/s are 0.8 s, of which 64 KiB go at once
-    assert float(fast) < 0.5  # a few ms, were the machine quiet
+    assert float(fast) < float(slow)  # a few ms, were the machine quiet
     assert socket.gethostname() not in ("host0", "host1")
 
 

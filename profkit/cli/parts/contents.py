@@ -155,6 +155,10 @@ def _said(entry: Entry) -> str:
     return ", ".join(filter(None, (entry.what, ranks, steps, format_bytes(entry.n_bytes), alone)))
 
 
+def _folder(words: str) -> str:
+    return words.rpartition("/")[0]
+
+
 def _together(entries: tuple[Entry, ...]) -> list[tuple[str, str]]:
     """Commands that take two of the entries, each with what it tells."""
     targets = {
@@ -166,6 +170,7 @@ def _together(entries: tuple[Entry, ...]) -> list[tuple[str, str]]:
     if len(sides) > 1:
         two = f"{sides[0]} {sides[1]}" if len(sides) == _SIDES else "BEFORE AFTER"
         out.append((f"profkit compare {two}", "two of them as the sides of a change"))
-    if sides and targets["nsys"]:
-        out.append((f"profkit triage {sides[0]} {targets['nsys'][0]}", "does nsys confirm torch.profiler?"))
+    both = [(side, other) for other in targets["nsys"] for side in sides if _folder(side) == _folder(other)]
+    if both:  # what lies apart need not be of one job
+        out.append((f"profkit triage {' '.join(both[0])}", "does nsys confirm torch.profiler?"))
     return out

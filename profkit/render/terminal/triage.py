@@ -45,6 +45,7 @@ class _Room(msgspec.Struct, frozen=True, kw_only=True):
     n_findings: int | None = None
     """Findings of the verdict with their reasons and fixes; the others are named under "also found"."""
     has_recorded: bool = True
+    has_measure: bool = True
     has_ruled_out: bool = True
 
 
@@ -52,9 +53,10 @@ _FULL: Final = _Room(is_full=True)
 _ROOMS: Final = (
     _Room(),
     _Room(has_recorded=False),
-    _Room(n_findings=2, has_recorded=False),
-    _Room(n_findings=2, has_recorded=False, has_ruled_out=False),
-    _Room(n_findings=1, has_recorded=False, has_ruled_out=False),
+    _Room(has_recorded=False, has_measure=False),
+    _Room(n_findings=2, has_recorded=False, has_measure=False),
+    _Room(n_findings=2, has_recorded=False, has_measure=False, has_ruled_out=False),
+    _Room(n_findings=1, has_recorded=False, has_measure=False, has_ruled_out=False),
 )
 """From the most to the least: what is left out first is needed least. The rest is under `-v` and in JSON."""
 
@@ -207,7 +209,7 @@ def _what_to_do(report: Report, width: int, room: _Room) -> Block:
         block += layout.wrapped(head, clean(fix), width, first_style="label" if place == 0 else "dim")
     if verdict.proof:
         block += layout.wrapped(layout.label("prove it"), clean(verdict.proof), width)
-    if verdict.measure is not None:
+    if verdict.measure is not None and room.has_measure:
         block += layout.wrapped(layout.label("measure it"), clean(verdict.measure.text), width, style="command")
     return block
 

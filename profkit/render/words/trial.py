@@ -85,16 +85,16 @@ def _beside(trial: Trial) -> str:
     """What became of the prediction, and of what the change acted on."""
     parts = _moved(trial)
     if trial.predicted is None:
-        return parts
+        return f"parts: {parts}" if parts else ""
     told = interval(trial.predicted)
     match trial.outcome:
         case Outcome.HELD:
-            return f"{told} was predicted, which held" + (f": {parts}" if parts else "")
+            return f"{told} was predicted, which held" + (f"; parts: {parts}" if parts else "")
         case Outcome.MISSED:
             where = "less" if trial.gain is not None and trial.gain < trial.predicted[0] else "more"
             why = parts or "no part of the step on the host tells why; capture it with the change, and compare"
             return f"prediction missed: {told} was predicted, and it gave {where}: {why}"
-    return f"{told} was predicted, which the runs neither show nor exclude" + (f": {parts}" if parts else "")
+    return f"{told} was predicted, which the runs neither show nor exclude" + (f"; parts: {parts}" if parts else "")
 
 
 def _moved(trial: Trial) -> str:
@@ -163,7 +163,7 @@ def setting(report: TrialReport) -> str:
 
 def level(report: TrialReport) -> str:
     """What the intervals hold for."""
-    return f"all intervals together hold with {report.level:.0%}; steps by {report.step_source}"
+    return f"all intervals together hold with {100 * report.level:.3g} %; steps by {report.step_source}"
 
 
 def verdict(report: TrialReport) -> str:
