@@ -18,7 +18,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One reversible change.
 
     `needs`: traits of the run without which
-    it cannot be made ("cuda", "loader", "workers", "fused", "convolutions", "ddp", "fsdp", "bf16", "cores").
+    it cannot be made ("cuda", "loader", "workers", "fused", "foreach", "convolutions", "ddp", "fsdp", "bf16", "cores").
     `n_settling`: steps more that it takes until the steps are what they stay.
     """
 
@@ -115,6 +115,7 @@ FIXES: Final = (
         title="the optimizer over lists of tensors",
         keep="foreach=True in the optimizer's arguments",
         numbers=Numbers.ROUNDING,
+        needs=("foreach",),
     ),
     Change(
         key="no_gc",

@@ -28,7 +28,7 @@ def record(step_ms: float = 10.0, *, n_steps: int = 20, loss: float = 1.0, **fac
         "n_cores": 2,
         "has_bf16": False,
         "uses_cuda": False,
-        "traits": {"has_fused": True},
+        "traits": {"has_fused": True, "has_foreach": True},
         "step_source": "the optimizer's step",
         "done": "changed",
         "why_not": "",

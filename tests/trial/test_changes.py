@@ -65,7 +65,9 @@ def test_an_unchanged_run_is_seen_as_it_is(runs):
     assert not record["done"]
     assert len(record["steps"]) == 5  # of six: the last one is ended by no other fetch
     assert [float(loss) for loss in record["losses"]] == plain["losses"]
-    assert record["traits"] == {"has_convolutions": True, "is_ddp": False, "is_fsdp": False, "has_fused": True}
+    seen = {"has_convolutions": True, "is_ddp": False, "is_fsdp": False, "has_fused": True, "has_foreach": True}
+    assert record["traits"] == seen
+    assert not runs["fused", "plain"]["record"]["traits"]["has_fused"]
     for duration_ns, *parts, n_loads, _ in record["steps"]:
         assert duration_ns == sum(parts)
         assert n_loads == 1

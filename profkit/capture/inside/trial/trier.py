@@ -90,7 +90,8 @@ class Trier(Listener):
         """An optimizer outside any other has made its step; the thread of the first one is the one that trains."""
         if not self._has_home:
             self._has_home, self.home_thread = True, threading.get_ident()
-        self._traits.setdefault("has_fused", "fused" in getattr(optimizer, "defaults", {}))
+        for kind in ("fused", "foreach"):
+            self._traits.setdefault(f"has_{kind}", not getattr(optimizer, "defaults", {}).get(kind, True))
         self._change.stepped()
         self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
         self._follow()
