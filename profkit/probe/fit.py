@@ -26,6 +26,8 @@ _AROUND: Final = 12
 """Steps to each side whose residuals say how much steps vary here (chosen: as long as another job's burst may be)."""
 _LEAST_SPREAD: Final = 0.5
 """Steps of a quiet stretch count at most 4 times as much as usual ones (chosen)."""
+_CLEARLY: Final = 0.7
+"""Of the intervals by one kind of weights, what those by the other must come to (chosen: closer ones are chance)."""
 _LEAST_FREE: Final = 0.05
 """Residuals of steps that the fit follows are widened 20-fold at most (HC3; chosen)."""
 
@@ -70,8 +72,12 @@ def fitted(
     fit = _Fit(steps, terms, target, width=1)
     if _comes_in_bursts(fit.residual, steps.burst):
         fit = _Fit(steps, terms, target, width=steps.burst)
-    fit = _Fit(steps, terms, target, width=fit.width, spread=_spread(fit.wanted))
-    robust = fit.correlated_half(sums)
+    of_residuals = _Fit(steps, terms, target, width=fit.width, spread=_around(np.abs(fit.residual)))
+    of_times = _Fit(steps, terms, target, width=fit.width, spread=_around(fit.wanted, is_centred=True))
+    fit, robust = of_residuals, of_residuals.correlated_half(sums)
+    other = of_times.correlated_half(sums)
+    if float(other.mean()) < _CLEARLY * float(robust.mean()):
+        fit, robust = of_times, other
     shuffled = fit.shuffled_error(sums, seed, n_shuffles) * t_quantile(0.5 + LEVEL / 2, fit.df)
     return Estimates(value=sums @ fit.coefficients[: sums.shape[1]], half=np.maximum(robust, shuffled))
 
@@ -84,14 +90,17 @@ def _comes_in_bursts(residual: Floats, burst: int) -> bool:
     return bool(together.var() < _BURST * burst * residual.var())
 
 
-def _spread(wanted: Floats) -> Floats:
-    """How far steps vary around each one, itself left out: another job on the machine comes and goes.
+def _around(values: Floats, *, is_centred: bool = False) -> Floats:
+    """How large these are around each step, itself left out, or how far about their median there.
 
-    Of the times themselves, about their median there: the residuals of a fit to bursts are wrong where all is quiet.
+    Another job on the machine comes and goes, and steps count by how quiet it is around them. Residuals of a fit to
+    bursts are wrong where all is quiet; times vary by the delays as well, and count where they serve clearly better.
     """
-    around = np.pad(wanted, _AROUND, mode="reflect")
+    around = np.pad(values, _AROUND, mode="reflect")
     windows = np.delete(np.lib.stride_tricks.sliding_window_view(around, 2 * _AROUND + 1), _AROUND, axis=1)
-    local = np.median(np.abs(windows - np.median(windows, axis=1, keepdims=True)), axis=1)
+    if is_centred:
+        windows = np.abs(windows - np.median(windows, axis=1, keepdims=True))
+    local = np.median(windows, axis=1)
     return np.asarray(np.maximum(local, _LEAST_SPREAD * max(float(np.median(local)), 1.0)))
 
 
