@@ -50,7 +50,8 @@ class Options:
     `overwrite` is true where traces may replace files of their names that no capture wrote.
     `tool` is "nsys" or "ncu" where that records instead of torch.profiler; with `marks_only` it records the whole run,
     and steps are marked in it.
-    `probe` is what delays are asked for where nothing is recorded: `n_steps`, `seed`, `cost` (a share), `places`.
+    `probe` is what delays are asked for where nothing is recorded: `n_steps` (0: chosen), `seed`, `cost` (a share),
+    `places`.
     `trial` is what is changed and timed instead: `change`, `how`, `n_settling`, `n_steps`.
     `stops` is true where the process is to end once it has what was asked for.
     """

@@ -26,8 +26,8 @@ _PLACES = ("input", "forward", "backward", "optimizer", "device", "copy", "comm"
     cls=Option,
     old=("--steps",),
     type=click.IntRange(40),
-    default=400,
-    show_default=True,
+    default=None,
+    show_default="400, or as many as take 30 s, up to 2000",
     metavar=COUNT,
     help="Probe so many steps.",
 )
@@ -48,7 +48,7 @@ _PLACES = ("input", "forward", "backward", "optimizer", "device", "copy", "comm"
 def command(
     fmt: str | None,
     output: Path | None,
-    steps: int,
+    steps: int | None,
     cost: float,
     places: str | None,
     seed: int,
@@ -74,8 +74,9 @@ def command(
     if not 0 < cost <= _MOST_COST:
         raise UsageError(f"--cost {cost:.3g} is not above 0 and at most {_MOST_COST:.0%}", hint="--cost 5%")
     how = Showing(fmt=format_for("probe", fmt, output), output=output, color=color)
-    asked = {"n_steps": steps, "seed": seed, "cost": cost, "places": _places(places)}
-    say(f"delays in up to {steps} steps will show what limits them; they add at most {100 * cost:.3g} % to those steps")
+    asked = {"n_steps": steps or 0, "seed": seed, "cost": cost, "places": _places(places)}
+    many = "some" if steps is None else f"up to {steps}"
+    say(f"delays in {many} steps will show what limits them; they add at most {100 * cost:.3g} % to the probed steps")
     return _probed(command_line, asked, step_on, how)
 
 

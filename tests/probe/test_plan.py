@@ -2,7 +2,7 @@
 
 import random
 
-from profkit.capture.inside.probe.plan import Plan, doses_for, from_text, ranks_of
+from profkit.capture.inside.probe.plan import Plan, doses_for, from_text, ranks_of, steps_for
 
 
 def plan(n_places=4, n_steps=400, cost=0.05, seed=0):
@@ -50,3 +50,9 @@ def test_a_few_ranks_are_places_of_many():
     assert ranks_of(3) == (0, 1, 2)
     assert len(ranks_of(512)) == 8
     assert ranks_of(512)[::7] == (0, 511)
+
+
+def test_more_short_steps_are_probed_up_to_a_limit():
+    assert steps_for(100_000_000) == 400
+    assert steps_for(30_000_000) == 1000
+    assert steps_for(2_000_000) == 2000

@@ -30,6 +30,12 @@ HOST: Final = ("input", "forward", "backward", "optimizer")
 """Places of the host, in the order of a step."""
 DEVICE: Final = ("device", "copy", "comm")
 
+LEAST_STEPS: Final = 400
+"""Probed where nothing else is asked for (chosen: they tell 0 from 1 where steps vary by some 10 %)."""
+MOST_STEPS: Final = 2000
+_LONG_ENOUGH_NS: Final = 30_000_000_000
+"""Shorter steps vary more, and more of them are probed: as many as take so long, up to `MOST_STEPS` (chosen)."""
+
 Treatment = tuple[str, int]
 """A place, and the index of a dose."""
 
@@ -77,6 +83,11 @@ def from_text(text: str) -> Plan:
     places, doses_ns = tuple(map(str, given["places"])), tuple(map(int, given["doses_ns"]))
     numbers = {name: int(given[name]) for name in ("n_steps", "seed", "step_ns")}
     return Plan(places=places, doses_ns=doses_ns, cost=float(given["cost"]), **numbers)
+
+
+def steps_for(step_ns: int) -> int:
+    """The steps to probe of a job whose steps take so long, where nothing else is asked for."""
+    return min(max(_LONG_ENOUGH_NS // max(step_ns, 1), LEAST_STEPS), MOST_STEPS)
 
 
 def doses_for(step_ns: int) -> tuple[int, ...]:

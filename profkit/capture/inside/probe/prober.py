@@ -26,7 +26,19 @@ from ..steps import StepFinder, name_of
 from . import agreed
 from .device import CollectiveWatch, Spinner
 from .parts import Parts
-from .plan import AFTER, BEFORE, DEVICE, HOST, SETTLING, SHORTEST_STEP_NS, Plan, Treatment, doses_for, ranks_of
+from .plan import (
+    AFTER,
+    BEFORE,
+    DEVICE,
+    HOST,
+    SETTLING,
+    SHORTEST_STEP_NS,
+    Plan,
+    Treatment,
+    doses_for,
+    ranks_of,
+    steps_for,
+)
 from .record import Row, written
 from .workers import Orders, Worker, slept
 
@@ -261,7 +273,7 @@ class Prober(Listener):
         mine = Plan(
             places=tuple(place for place in self._reached() if not asked["places"] or place in asked["places"]),
             doses_ns=doses_for(typical_ns),
-            n_steps=int(asked["n_steps"]),
+            n_steps=int(asked["n_steps"]) or steps_for(typical_ns),
             seed=int(asked["seed"]),
             cost=float(asked["cost"]),
             step_ns=typical_ns,
