@@ -221,7 +221,7 @@ def test_a_killed_stream_leaves_nothing(temporary):
     with subprocess.Popen(command, stdin=read_end, cwd=ROOT, stderr=subprocess.PIPE) as process:
         os.close(read_end)
         os.write(write_end, b"[")
-        while not any(folder.iterdir() for folder in temporary.iterdir()):
+        while not any(any(folder.iterdir()) for folder in temporary.iterdir()):
             assert process.poll() is None
         process.terminate()
         assert process.wait(10) == -15

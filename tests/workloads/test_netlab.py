@@ -172,6 +172,7 @@ with lab(hosts=2, slow="none") as pair:
 
 
 @needs_lab
+@pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_outlives_the_process_that_made_the_lab(number):
     with subprocess.Popen(

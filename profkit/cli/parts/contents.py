@@ -156,7 +156,7 @@ def _said(entry: Entry) -> str:
 
 
 def _folder(words: str) -> str:
-    return words.rpartition("/")[0]
+    return words.strip("'").rpartition("/")[0]  # a pattern is quoted
 
 
 def _together(entries: tuple[Entry, ...]) -> list[tuple[str, str]]:
