@@ -21,7 +21,6 @@ from profkit.findings import (
     patterns,
     probe,
     roof,
-    trial,
 )
 from profkit.findings.kind import FindingKind
 from profkit.findings.ranks import pipeline, stragglers, tokens
@@ -43,7 +42,6 @@ _FAMILIES: Final = (
     pipeline,
     crosscheck,
     probe,
-    trial,
     comparison,
 )
 KINDS: Final[dict[str, FindingKind]] = {

@@ -8,9 +8,8 @@ from typing import Final
 import msgspec
 
 from profkit.errors import UsageError
-from profkit.findings.trial import PREDICTION
+from profkit.findings.probe import PREDICTION
 from profkit.model.documents.report import Bottleneck, Report
-from profkit.model.documents.trial import Numbers
 from profkit.trial.catalogue import ABLATIONS, CATALOGUE, FIXES, Change
 from profkit.trial.outcome import Made, Record, Run
 from profkit.units import format_fraction
@@ -180,7 +179,9 @@ def _predicted(
         return _of_workers(most, int(str(how["n_workers"])), record.n_cores)
     if change.is_ablation:
         close = PREDICTION.limit("close")
-        said = f"{names}: at most {format_fraction(most)}; removing a whole cause gives at least {close:.0%} of that"
+        said = (
+            f"{names}: at most {format_fraction(most)}, of which removing it all gives {format_fraction(close)} or more"
+        )
         return (close * most, most), said
     if change.key == "compile" and known.fusible is not None:
         said = f"{format_fraction(known.fusible)} of the step is neither matrix products nor waiting for data"
@@ -200,7 +201,7 @@ def _of_workers(share: float, n_workers: int, n_cores: int) -> tuple[tuple[float
     worst = 1 - max(1 - share, share / n_workers, 1 / n_cores) - receiving
     said = (
         f"fetching is {format_fraction(share)} of the step; {n_workers} workers do it beside the rest, on {n_cores}"
-        f" cores, and receiving a batch takes up to {receiving:.0%}"
+        f" cores, and receiving a batch takes up to {format_fraction(receiving)}"
     )
     return (max(worst, 0.0), best), said
 
@@ -212,8 +213,3 @@ def settling(candidates: Sequence[Candidate], plain: Run) -> int:
     n_queued = max(record.n_queued, 2 * max(most, record.n_workers))
     loading = n_queued + max(most, record.n_workers) + 1 if max(most, record.n_workers) else 0
     return 3 + max((loading, *(one.change.n_settling for one in candidates)))
-
-
-def changes_numbers(candidates: Sequence[Candidate]) -> bool:
-    """Whether one of them computes something else."""
-    return any(one.change.numbers is not Numbers.NONE for one in candidates)

@@ -12,13 +12,14 @@ from typing import Final
 
 import msgspec
 
+from profkit.capture.inside.probe.plan import HOST
 from profkit.capture.options import Options
 from profkit.capture.runner import environment
 from profkit.compare.bench.process import ending, last_line, run_quietly
 from profkit.errors import ProfkitError
 from profkit.files import open_file, temporary_folder
 
-PARTS: Final = ("input", "forward", "backward", "optimizer")
+PARTS: Final = HOST
 """Parts of the step on the host, in the order of a record's columns."""
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_PROCESSES: Final = 4096

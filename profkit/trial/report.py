@@ -9,10 +9,11 @@ import numpy as np
 
 from profkit.compare.bench.interleaved import drift_of
 from profkit.compare.stats.judge import DEFAULT_ALPHA
-from profkit.findings.trial import PREDICTION
+from profkit.findings.probe import PREDICTION
 from profkit.model.documents.comparison import Answer, Judgement
 from profkit.model.documents.report import Report
 from profkit.model.documents.trial import Losses, Outcome, Trial, TrialReport
+from profkit.redact import redacted_text
 from profkit.trial.choose import Candidate
 from profkit.trial.outcome import PARTS, Run
 from profkit.trial.session import BASELINE, Session
@@ -50,7 +51,7 @@ def report(
         trials=tuple(sorted(made, key=lambda one: (one.is_ablation, -(one.gain if one.gain is not None else -9)))),
         drift=drift_of(session.placed(), all_arms) if len(all_arms) > 1 else None,
         is_repeatable=_repeats(runs),
-        wrote=first.wrote,
+        wrote=tuple(map(redacted_text, first.wrote)),
     )
 
 

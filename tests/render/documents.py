@@ -104,7 +104,7 @@ def _trial(folder: Path) -> Any:
     return TrialReport(
         command=EVIL, bottleneck="data-bound", verdict=EVIL, ceiling=2.0, step_source=EVIL, step_ns=10_000_000, cv=0.02,
         n_steps=40, n_settling=10, n_blocks=6, n_planned=6, n_ranks=2, level=0.95, trials=tuple(trials), drift=drift,
-        is_repeatable=False, wrote=(EVIL,), notes=(EVIL,),
+        is_repeatable=False, wrote=(EVIL,),
     )  # fmt: skip
 
 

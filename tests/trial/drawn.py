@@ -6,9 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
-from profkit.trial.outcome import PARTS, Record, Run, measured
+from profkit.trial.outcome import Record, Run, measured
 
 MS = 1_000_000
 
@@ -52,6 +50,3 @@ def machine(steps_ms: dict[str, float], *, noise: float = 0.01, seed: int = 0, *
         return a_run(steps_ms[arm] * (1 + draw.gauss(0, noise)), done=f"{arm} made" if arm else "", **facts)
 
     return run
-
-
-__all__ = ["MS", "PARTS", "a_run", "machine", "record", "replace"]

@@ -1,6 +1,7 @@
 """Runs in turns: every block holds every open arm, what fails or is settled ends, and no noise passes for a gain."""
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.compare.stats.judge import DEFAULT_ALPHA
 from profkit.errors import ProfkitError
@@ -63,8 +64,6 @@ def test_an_arm_that_fails_or_changes_nothing_is_run_no_more():
         if arm == "fails":
             raise TrialError("the command ended with exit code 1: ValueError", 1)
         if arm == "idle":
-            from msgspec.structs import replace
-
             made = good(arm)
             return replace(made, record=replace(made.record, done="", why_not="nothing to change"))
         return good(arm)

@@ -266,8 +266,7 @@ class Controller(Listener):
             self._close_phases()
             self._end("", stays=self._finder.is_provisional)
             if self.options.stops and self.stage == "done":
-                self.finish()
-                leave(self.options.folder)
+                leave(self.options.folder, self.finish)
         elif self._second.is_recording and self.phase is None:
             self.phase = make_phase()
             self._copies.begin(self.phase)

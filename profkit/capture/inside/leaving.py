@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +19,12 @@ _LOOK_S: Final = 0.01
 _SUFFIX: Final = ".left"
 
 
-def leave(folder: str) -> None:
-    """End this process with code 0 once all ranks of this host came here; loader workers end with it.
+def leave(folder: str, finish: Callable[[], None] = lambda: None) -> None:
+    """Finish, then end this process with code 0 once all ranks of this host came here; loader workers end with it.
 
     A rank that went before the others would break the collectives they are in.
     """
+    finish()
     with suppress(OSError):
         (Path(folder) / f"{os.getpid()}{_SUFFIX}").touch()
         _await(Path(folder))

@@ -105,4 +105,3 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
     is_repeatable: bool | None = None
     """Whether the unchanged runs all had the same losses; None where no loss was seen, or of one run."""
     wrote: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()

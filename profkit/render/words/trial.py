@@ -197,6 +197,5 @@ def around(report: TrialReport) -> tuple[tuple[str, str], ...]:
         ("drift", drift(report)),
         *(("losses", losses(trial, is_repeatable=report.is_repeatable)) for trial in report.trials),
         ("it wrote", wrote(report)),
-        *(("caveat", note) for note in report.notes),
     )
     return tuple((label, text) for label, text in parts if text)

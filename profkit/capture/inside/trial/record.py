@@ -18,7 +18,7 @@ SUFFIX: Final = ".tried"
 
 @dataclass(frozen=True)
 class Row:
-    """One step: times in ns, batches fetched, the sum of the losses that went backward in it (NaN without)."""
+    """One step: times in ns, batches fetched, and how many losses had gone backward when it ended."""
 
     duration_ns: int
     parts_ns: Mapping[str, int]

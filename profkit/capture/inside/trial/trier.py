@@ -58,7 +58,7 @@ class Trier(Listener):
     def _begin_again(self) -> None:
         self._parts = Parts()
         self._rows: list[Row] = []
-        self._ended_ns = self._n_loads = self._n_losses = 0
+        self._ended_ns = self._n_loads = 0
 
     def begin(self) -> None:
         """Make the change, put the hooks in and wait for the steps."""
@@ -127,7 +127,6 @@ class Trier(Listener):
     def backward_began(self) -> None:
         """A backward pass begins."""
         self._change.backward_began()
-        self._n_losses = self._losses.count
         super().backward_began()
 
     @guarded
