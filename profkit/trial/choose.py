@@ -165,12 +165,10 @@ def _predicted(
 ) -> tuple[tuple[float, float] | None, str]:
     """The share of the step that a change saves, from the verdict, and how that follows."""
     record = known.plain.record
-    if change.key == "threads" and not mine and record.n_threads < _threads(record):
+    if change.key == "threads" and record.n_threads < _threads(record):  # contention asks for fewer, not for more
         factor = _threads(record) / record.n_threads
-        return (
-            0.0,
-            1 - 1 / factor,
-        ), f"{_threads(record)} threads for {record.n_threads} save 1 - 1/{factor:.3g} at most"
+        said = f"{_threads(record)} threads for {record.n_threads} save at most 1 - 1/{factor:.3g} of the step"
+        return (0.0, 1 - 1 / factor), said
     if not mine:
         return None, ""
     most = min(sum(known.shares[one] for one in mine), 1.0)

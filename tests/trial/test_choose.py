@@ -1,6 +1,7 @@
 """Which changes a verdict speaks for, with which arguments, and what it predicts of them."""
 
 import pytest
+from msgspec.structs import replace
 
 import profkit
 from profkit.errors import UsageError
@@ -62,6 +63,15 @@ def test_an_overhead_bound_job_is_compiled_and_that_may_fuse_more_than_the_ceili
     assert low == 0
     assert high >= report.verdict.recoverable_ns / report.verdict.step_ns
     assert found["fused"].predicted == pytest.approx((0.0, 0.1))  # the optimizer's part of the step
+
+
+def test_contention_predicts_nothing_of_more_threads(data):
+    finding = replace(data.findings[0], id="host.contention", recoverable_ns=data.verdict.step_ns // 10)
+    crowded = replace(data, findings=(*data.findings, finding))
+    (more,) = chosen(crowded, a_run(), ["threads"], with_ablations=False)
+    (fewer,) = chosen(crowded, a_run(n_threads=8), ["threads"], with_ablations=False)
+    assert more.predicted == (0.0, 0.5)
+    assert fewer.predicted == pytest.approx((0.0, 0.1), rel=1e-6)
 
 
 def test_idle_cores_are_worth_a_trial_where_the_work_itself_takes_the_step(data):
