@@ -24,7 +24,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses golden report screens bench-pages report-check clean
+.PHONY: help demo compare profile nsys ncu test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses golden report screens bench-pages report-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,12 @@ afresh: $(STAMP) ## the tests that capture jobs on this machine and judge them, 
 full: $(STAMP) ## all cases of the tests of which make test tries a sample (compiled steps, trainers, hypothesis): minutes
 	@echo '==> full: two processes'
 	@env -u PYTHONDONTWRITEBYTECODE PROFKIT_IN_FULL=1 $(VENV) -m pytest -n 2 --dist worksteal -m sampled $(ARGS) $(TESTS)
+
+LONG_S ?= 120
+long: $(STAMP) ## tests that take long, drawn anew each time, that take LONG_S=120 seconds of one core together
+	@echo '==> long: two processes, LONG_S=$(LONG_S)'
+	@seed=$${PROFKIT_LONG_SEED:-$$(date +%s)}; echo "PROFKIT_LONG_SEED=$$seed draws the same tests again"; \
+	  env -u PYTHONDONTWRITEBYTECODE PROFKIT_LONG_S=$(LONG_S) PROFKIT_LONG_SEED=$$seed $(VENV) -m pytest -n 2 -m long $(ARGS) $(TESTS)
 
 fuzz: $(STAMP) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
 	@echo '==> fuzz: finds go to out/fuzz'

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +22,26 @@ sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema loads its grammar f
 
 IN_FULL = bool(os.environ.get("PROFKIT_IN_FULL"))
 """Whether a test marked `sampled` tries all its cases (`make full`) rather than the cheap ones (`make test`)."""
+LONG_S = float(os.environ.get("PROFKIT_LONG_S", "0"))
+"""Seconds of work that the drawn tests among those marked `long` take together (`make long`)."""
+HANGS_S = 150
+"""A test that runs longer is red: without it, one that waits for ever takes the results of all others with it."""
 
 
 def dear(*values: object) -> ParameterSet:
     """A case that takes long, beside others that try the same: for `make full` alone."""
     marks = (pytest.mark.sampled, pytest.mark.skipif(not IN_FULL, reason="takes long: make full"))
     return pytest.param(*values, marks=marks)
+
+
+def rarely(seconds: float, *values: object) -> ParameterSet:
+    """A case that takes so many seconds, beside others that try much the same: `long`."""
+    return pytest.param(*values, marks=pytest.mark.long(seconds))
+
+
+def every(nth: int, cases: Iterable[object], seconds: float) -> list[object]:
+    """Each nth of the cases, from the first on; the others, which take so many seconds each, are `long`."""
+    return [case if n % nth == 0 else rarely(seconds, case) for n, case in enumerate(cases)]
 
 
 def examples(in_full: int) -> int:
@@ -52,12 +69,49 @@ SHARED_TRACES = ROOT.parent / "shared" / "data" / "kineto"
 CAPTURES_AFRESH = 3
 
 
+class HangsError(BaseException):
+    """A test runs too long. No `Exception`: what it tests may catch those."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test whose examples hypothesis draws is `sampled`: `make test` draws fewer."""
+    """A test whose examples hypothesis draws is `sampled`: `make test` draws fewer. Of `long` ones few run, or none."""
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("sampled")
+    long_ones = [item for item in items if item.get_closest_marker("long")]
+    drawn = set() if IN_FULL else _drawn(long_ones)
+    for item in long_ones:
+        item.add_marker("sampled")
+        if not IN_FULL and item.nodeid not in drawn:
+            item.add_marker(pytest.mark.skip(reason="takes long: make long runs some, make full all"))
+
+
+def _drawn(items: list[pytest.Item]) -> set[str]:
+    """Names of tests that take `LONG_S` together; processes of one run draw the same."""
+    order = sorted(item.nodeid for item in items)
+    cost_s = {item.nodeid: float(item.get_closest_marker("long").args[0]) for item in items}
+    random.Random(os.environ.get("PROFKIT_LONG_SEED", "")).shuffle(order)  # noqa: S311 - no secret
+    spent_s = list(itertools.accumulate(cost_s[name] for name in order))
+    return {name for name, until_s in zip(order, spent_s, strict=True) if until_s <= LONG_S}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that hangs is red, with the line at which it hung."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        return (yield)
+
+    def hangs(_number: int, _frame: object) -> None:
+        raise HangsError(f"{item.nodeid} runs longer than {HANGS_S} s")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.setitimer(signal.ITIMER_REAL, 10 * HANGS_S if IN_FULL else HANGS_S, 10)  # again: the first may be swallowed
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -97,6 +97,7 @@ def test_a_broken_rank_is_named_and_strict_stops_at_it(folder):
         assert "rank00000.json.gz" in strict.stderr.splitlines()[0]
 
 
+@pytest.mark.long(5)
 def test_no_cluster_is_a_line(folder):
     done = run(folder, "--dask", "tcp://127.0.0.1:9")
     assert done.returncode == 2
@@ -128,6 +129,7 @@ def test_ranks_are_read_by_a_cluster(folder, tmp_path, users):
     assert kept(users / "ranks") == 4
 
 
+@pytest.mark.long(5)
 def test_a_clusters_worker_that_is_killed_in_the_middle_loses_no_rank(tmp_path):
     folder = job_of(tmp_path / "job", n_ranks=12, late_us={3: 6_000})
     done = subprocess.run(

@@ -23,6 +23,7 @@ from profkit.render.words import triage as words
 from profkit.testing import span, trace_of
 from profkit.units import format_fraction, format_ns
 from tests.analyzers.test_findings import Job, healthy, launch_bound, starved, synchronising
+from tests.conftest import every
 
 HERE = Path(__file__).parent.parent / "traces"
 TRACES = sorted(HERE.rglob("*.json.gz"))
@@ -97,12 +98,14 @@ def _assert_steps(report: Report, rank: RankReport) -> None:
         assert sum(rank.steps.durations_ns) == rank.window_ns[1] - rank.window_ns[0]
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name}-{path.name.partition('.')[0]}")
+@pytest.mark.parametrize(
+    "path", every(3, TRACES, 0.2), ids=lambda path: f"{path.parent.name}-{path.name.partition('.')[0]}"
+)
 def test_traces_of_the_repository_say_each_number_once(path: Path) -> None:
     assert_one_number(triage([str(path)]))
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", every(3, FOLDERS, 0.6), ids=lambda folder: folder.name)
 def test_many_ranks_say_each_number_once(folder: Path) -> None:
     report = triage([str(folder)])
     assert_one_number_of_ranks(report)

@@ -392,12 +392,12 @@ HOSTILE = (
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_time_grows_with_the_length_alone(piece: str) -> None:
     text = piece * (2**15 // len(piece))
-    begun = time.process_time()
+    begun = time.thread_time()  # others of this process may have threads at work
     redacted_text(text)
     redacted_line(text)
     shown_url(text)
     redacted({text: text, "token": [text, text]}, "x")
-    assert time.process_time() - begun < 1.0  # 0.1 to 0.3 s; in time that grows with the square 3 s and more
+    assert time.thread_time() - begun < 1.0  # 0.1 to 0.3 s; in time that grows with the square 3 s and more
 
 
 def test_a_value_nested_without_end_is_taken_out() -> None:

@@ -23,7 +23,7 @@ from profkit.render.markdown import triage as markdown
 from profkit.render.schema import schema
 from profkit.render.terminal import triage as terminal
 from profkit.timeline.activity import device_activity
-from tests.conftest import SHARED_TRACES
+from tests.conftest import SHARED_TRACES, every
 from tests.test_one_number import assert_one_number
 
 pytestmark = pytest.mark.shared
@@ -46,7 +46,7 @@ def _bottleneck(path: Path) -> str:
     return _BOTTLENECKS[path]
 
 
-@pytest.mark.parametrize("path", FILES, ids=_id)
+@pytest.mark.parametrize("path", every(4, FILES, 0.5), ids=_id)
 def test_a_report_or_one_line(path: Path) -> None:
     try:
         report = triage([str(path)])

@@ -17,6 +17,7 @@ from profkit.model.documents.report import Report
 from profkit.render.terminal import compare as compare_terminal
 from profkit.render.terminal import triage as terminal
 from profkit.units import format_ns, format_signed_ns
+from tests.conftest import every
 
 TRACES = Path(__file__).parent.parent / "traces"
 
@@ -33,7 +34,7 @@ def page(name: str, *, width: int = 80, verbose: bool = False) -> str:
 FOLDERS = [folder.name for folder in sorted(TRACES.iterdir()) if len(list(folder.glob("*.json.gz"))) > 1]
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", every(3, FOLDERS, 0.6))
 def test_a_report_is_read_on_one_screen_of_80_columns(name):
     shown = page(name)
     assert len(shown.splitlines()) <= 50
@@ -85,7 +86,7 @@ def comparison_page(names: tuple[str, str], *, verbose: bool = False) -> str:
     return compare_terminal.render(compared(*names), width=80, color=False, verbose=verbose)
 
 
-@pytest.mark.parametrize("names", PAIRS, ids="-".join)
+@pytest.mark.parametrize("names", every(2, PAIRS, 1), ids="-".join)
 def test_a_comparison_is_read_on_one_screen_of_80_columns(names):
     shown = comparison_page(names)
     assert len(shown.splitlines()) <= 50

@@ -15,7 +15,7 @@ from profkit.pipeline import analyse, triage_trace
 from profkit.render.html import triage as page
 from profkit.testing import Row, kernel, launch, operator, span, trace_of
 from profkit.tracks import tracks_of
-from tests.conftest import dear
+from tests.conftest import dear, rarely
 from tests.ranks.jobs import job_of
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
@@ -75,7 +75,7 @@ CASES = {
 @pytest.mark.parametrize(
     ("width", "name"),
     [
-        *((1280, name) for name in CASES),
+        *((1280, name) if name == "odd names" else rarely(1.5, 1280, name) for name in CASES),
         *((390, name) if "name" in name else dear(390, name) for name in CASES),  # names are what may be too wide
     ],
 )
@@ -91,6 +91,7 @@ def test_a_page_of_an_odd_trace_opens_quietly(watched: Any, tmp_path: Path, name
     watched.check_quiet(path)
 
 
+@pytest.mark.long(5)
 def test_a_page_of_more_ranks_than_are_drawn_says_how_to_draw_one(watched: Any, tmp_path: Path) -> None:
     path = tmp_path / "many.html"
     report = profkit.triage(job_of(tmp_path / "job", n_ranks=70, late_us={7: 400}), with_tracks=True)

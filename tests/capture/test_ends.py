@@ -12,6 +12,7 @@ import pytest
 
 from profkit.api import triage
 from tests.capture.running import ENVIRONMENT, ROOT, SCRIPTS, capture, names, run, trace
+from tests.conftest import rarely
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.torch
 PLAIN = str(SCRIPTS / "plain.py")
 
 
-@pytest.mark.parametrize(("end", "code"), [("raise", 1), ("sigterm", -signal.SIGTERM)])
+@pytest.mark.parametrize(("end", "code"), [rarely(4, "raise", 1), ("sigterm", -signal.SIGTERM)])
 def test_an_early_end_keeps_its_code_and_what_was_recorded(end, code, tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", end)
     assert (done.code, done.out) == (code, "")
@@ -65,12 +66,14 @@ def test_an_interrupt_of_profkit_alone_reaches_the_script_once(tmp_path):
     assert (process.returncode, out) == (7, "interrupted\n")
 
 
+@pytest.mark.long(3)
 def test_os_exit_is_told_from_what_it_left(tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", "os_exit")
     assert done.code == 5
     assert "left without its exit handlers" in done.err
 
 
+@pytest.mark.long(7)
 def test_a_run_shorter_than_the_window_says_how_much_was_missing(tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "8")
     assert (done.code, done.out[:4]) == (4, "loss")
@@ -83,6 +86,7 @@ def test_a_run_shorter_than_the_window_says_how_much_was_missing(tmp_path):
     assert not list((tmp_path / "out").glob("*.gz"))
 
 
+@pytest.mark.long(4)
 def test_a_full_disk_costs_the_trace_alone(tmp_path):
     done = capture(tmp_path / "out", sys.executable, PLAIN, "30", "0", "full_disk")
     assert done.out.startswith("loss")

@@ -45,6 +45,7 @@ parent
 """
 
 
+@pytest.mark.long(6)
 def test_forked_children_end_as_they_would_have(tmp_path):
     """With torch.profiler alone a child that is forked after it and leaves by `exit` hangs for ever."""
     done = capture(tmp_path / "out", "timeout", "-s", "KILL", "60", sys.executable, FORKS)
@@ -82,6 +83,7 @@ def test_what_a_killed_capture_left_is_put_aside_and_is_no_trace_of_the_next(tmp
         find_sources([str(out)])
 
 
+@pytest.mark.long(4)
 def test_a_script_whose_runner_was_killed_is_not_taken_for_the_next_one(tmp_path):
     out = tmp_path / "out"
     line = [sys.executable, "-m", "profkit", "capture", "-o", str(out), "--", sys.executable, "-c", LONG]
@@ -282,6 +284,7 @@ def test_a_forked_child_has_no_part_in_its_parents_capture(tmp_path):
 # --- the temporary folder
 
 
+@pytest.mark.long(7)
 def test_nothing_is_left_in_the_temporary_folder(tmp_path):
     plain = str(SCRIPTS / "plain.py")
     with TemporaryDirectory() as temporary:  # a short name: workers put sockets there, whose names have 107 characters

@@ -37,6 +37,7 @@ raise RuntimeError("login failed")
 """
 
 
+@pytest.mark.long(4)
 def test_no_planted_secret_is_left_behind(tmp_path):
     secrets = {}
 

@@ -20,6 +20,7 @@ from profkit.errors import UsageError
 from profkit.testing import kernel, launch, span, to_json
 from tests.calling import profkit
 from tests.capture.running import ROOT
+from tests.conftest import rarely
 from tests.special import within
 
 HELPS = Path(__file__).resolve().parent / "helps"
@@ -489,7 +490,7 @@ print(*seen)
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("name", "version"), [("nsys", "2026.1"), ("ncu", "2020.1")])
+@pytest.mark.parametrize(("name", "version"), [("nsys", "2026.1"), rarely(3, "ncu", "2020.1")])
 def test_the_range_lies_around_the_steady_steps(machine, name, version):
     pytest.importorskip("torch")
     machine.write("job", f"#!{sys.executable}\n{AS_ON_CUDA}")

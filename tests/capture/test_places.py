@@ -123,6 +123,7 @@ def test_the_second_window_is_no_rank_and_no_trace_of_its_own(captured):
     assert triage(captured).ranks[0].steps.n == 5
 
 
+@pytest.mark.long(5)
 @pytest.mark.parametrize(("how", "code", "n_whole"), [("raise", 1, 1), ("sigterm", -signal.SIGTERM, 0)])
 def test_a_run_that_ends_in_the_second_window_keeps_the_timed_trace_and_whole_steps(how, code, n_whole, ended):
     folder, ran = ended
@@ -139,6 +140,7 @@ def test_a_run_that_ends_in_the_second_window_keeps_the_timed_trace_and_whole_st
         assert told["places"]["reason"] == "the run ended"
 
 
+@pytest.mark.long(3)
 def test_no_stacks_leaves_it_out(tmp_path):
     done = capture(tmp_path / "out", sys.executable, LAYERED, "40", options=("--no-stacks",))
     assert done.code == 0

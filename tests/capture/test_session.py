@@ -77,6 +77,7 @@ def test_what_a_script_counts_can_be_anything_and_the_trace_stays_whole(ended, f
     assert {109, 110, 111} <= {event["args"]["tokens"] for event in counters}
 
 
+@pytest.mark.long(4)
 def test_workers_have_rows_inside_the_window(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "plain.py"), "60", "2")
     assert done.code == 0, done.err
@@ -90,6 +91,7 @@ def test_workers_have_rows_inside_the_window(tmp_path):
     assert sum(begin <= event["ts"] <= end for event in fetches) >= 4
 
 
+@pytest.mark.long(3)
 def test_the_variables_do_the_same_for_any_launcher(tmp_path):
     script = SCRIPTS / "plain.py"
     command = f'eval "$({sys.executable} -m profkit capture --inject env -o out)"; {sys.executable} {script}'
@@ -115,6 +117,7 @@ def test_run_captures_and_triages(tmp_path):
     assert (again.code, again.out) == (2, ""), "a capture is not overwritten by accident"
 
 
+@pytest.mark.long(3)
 def test_a_rank_not_asked_for_is_left_alone(tmp_path):
     done = capture(
         tmp_path / "out",
@@ -158,11 +161,13 @@ print(far.device.type)
 """
 
 
+@pytest.mark.long(6)
 def test_moves_of_host_tensors_to_a_device_are_a_phase(ended):
     done = ended["copies"]
     assert (done.code, done.out) == (0, "meta\n"), done.err
 
 
+@pytest.mark.long(5)
 def test_a_device_that_is_not_used_is_said_and_the_script_runs_on(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "plain.py"), options=("--device", "cuda"))
     assert (done.code, done.out[:4]) == (4, "loss")

@@ -55,6 +55,7 @@ def check_place(script: str, first: Finding) -> None:
     assert (script, place.module) == (script, module)
 
 
+@pytest.mark.long(9)
 @pytest.mark.afresh  # on a busy machine a few waits for a core are long stalls, wherever they fall
 @pytest.mark.sampled
 def test_the_slow_line_is_the_first_place(tmp_path):

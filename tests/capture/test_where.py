@@ -28,6 +28,7 @@ CASES = [
 """What is slow; the finding, and of its first place the function, the text of the line and the module."""
 
 
+@pytest.mark.long(8)
 @pytest.mark.afresh  # in five steps a few waits for a core are much, wherever they fall
 def test_the_slow_line_comes_first(tmp_path: Path) -> None:
     ran = run_forked(

@@ -180,6 +180,7 @@ print("rate 1\\nrate 2")
 """
 
 
+@pytest.mark.long(5)
 @pytest.mark.torch
 def test_steps_are_found_as_a_capture_finds_them() -> None:
     pytest.importorskip("torch")

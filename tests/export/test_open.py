@@ -285,6 +285,7 @@ def test_a_browser_hands_the_trace_to_the_viewer(tmp_path: Path, browser: object
         assert "from=http%3A%2F%2F127.0.0.1" in ui.asked[0]
 
 
+@pytest.mark.long(8)
 def test_a_viewer_that_sends_visitors_elsewhere_gets_nothing_there(tmp_path: Path, browser: object) -> None:
     eager = (
         PAGE.replace(b"if (event.source", b"0;if (event.source")
@@ -297,6 +298,7 @@ def test_a_viewer_that_sends_visitors_elsewhere_gets_nothing_there(tmp_path: Pat
         assert ui.got == []
 
 
+@pytest.mark.long(6)
 def test_a_viewer_that_never_answers_is_told(tmp_path: Path, browser: object) -> None:
     with viewer(page=b"<title>no viewer</title>") as ui:
         begun = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 from profkit.api import triage
 from profkit.findings import KINDS
 from profkit.model.finding import Finding
-from tests.conftest import ROOT
+from tests.conftest import ROOT, every
 
 NEEDS_A_DEVICE = {
     "host.sync",
@@ -40,7 +40,7 @@ def test_a_proof_can_be_done_where_the_finding_is_made(kind):
         assert not OF_A_GPU.search(kind.proof_for(is_cpu=True))
 
 
-@pytest.mark.parametrize("path", ON_CPU, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", every(3, ON_CPU, 0.4), ids=lambda path: path.name)
 def test_advice_on_a_cpu_names_nothing_of_a_gpu(path: Path):
     report = triage(path)
     for finding in report.findings:

@@ -7,12 +7,13 @@ import pytest
 
 from profkit.capture.inside.probe.plan import BEFORE, Plan
 from profkit.probe.fit import Steps, Terms, fitted
+from tests.conftest import rarely
 from tests.probe.pipeline import PLACES, noise
 
 N_RUNS = 1000 if os.environ.get("PROFKIT_IN_FULL") else 100
 
 
-@pytest.mark.parametrize("memory", [0.0, 0.6, 0.9])
+@pytest.mark.parametrize("memory", [0.0, rarely(2, 0.6), rarely(2, 0.9)])
 @pytest.mark.parametrize("is_heavy", [False, True], ids=["normal", "bursts of another job"])
 def test_intervals_cover(memory, is_heavy):
     covered, halves = np.zeros(2), []

@@ -100,6 +100,7 @@ def captured_afresh(folder: Path, *flags: str):
     pytest.fail(done.stderr[-2000:])
 
 
+@pytest.mark.long(17)
 @pytest.mark.afresh
 @pytest.mark.torch
 def test_a_straggler_captured_afresh_is_named(tmp_path: Path):

@@ -43,6 +43,7 @@ def test_every_case_has_a_finding() -> None:
     assert set(FINDINGS) == set(CASES)
 
 
+@pytest.mark.long(11)
 @pytest.mark.afresh
 @pytest.mark.sampled
 @pytest.mark.torch
