@@ -153,3 +153,18 @@ def test_ranks_whose_unprofiled_steps_are_not_known_or_no_shorter_are_as_recorde
     report = triage(tmp_path)
     assert report.verdict.unprofiled_step_ns is None
     assert "without the profiler" not in step_sentence(report)
+
+
+def test_on_a_cpu_a_wait_for_data_lasts_as_long_without_the_profiler():
+    rows = []
+    for number in range(8):
+        start = number * 40 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
+        rows.append(
+            span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", start, start + 10 * MS, cat="cpu_op")
+        )
+        rows.append(span("aten::mm", start + 10 * MS, start + 40 * MS - 1000, cat="cpu_op"))
+    report = reported(trace_of(rows, profkit_unprofiled_step_mean_ns=30 * MS))
+    (starving,) = (finding for finding in report.findings if finding.id == "input.starved")
+    assert report.verdict.step_ns == 30 * MS
+    assert starving.recoverable_ns == pytest.approx(10 * MS, rel=0.01), "the profiler slows operators alone"

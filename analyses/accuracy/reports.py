@@ -11,10 +11,13 @@ _NO_CLASS = ""
 
 
 def said(report: dict[str, Any]) -> Said:
-    """Gives the verdict and the findings of a report. Gains are shares of the step that the report's shares are of."""
+    """Gives the verdict and the findings of a report. Gains are shares of the step as it is without the profiler.
+
+    What a fix saves is in that time where the capture has timed it (`recorded_step_ns` then has the other).
+    """
     verdict = report["verdict"]
     findings = [each for each in report["findings"] if each["id"] != "capture.quality"]
-    step_ns = verdict.get("recorded_step_ns") or verdict["step_ns"] or 0
+    step_ns = verdict["step_ns"] or 0
     return Said(
         bottleneck=verdict["bottleneck"],
         confidence=verdict["confidence"],

@@ -71,7 +71,12 @@ def measured(cell: Cell, folder: Path, *, has_probe: bool = False) -> CellResult
 
 def versions() -> dict[str, str]:
     """Gives what the row was measured with."""
-    return {"profkit": profkit.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    return {
+        "profkit": profkit.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "cores": str(os.cpu_count()),
+    }
 
 
 def _labelled(row: CellResult, cell: Cell, folder: Path) -> CellResult:
@@ -181,7 +186,9 @@ def forget_failed(path: Path) -> None:
     path.write_bytes(b"".join(line for line in lines if not decoder.decode(line).error))
 
 
-def run(chosen: Sequence[Cell], results: Path, *, limit_s: float, has_probe: bool = False) -> None:
+def run(
+    chosen: Sequence[Cell], results: Path, *, limit_s: float, has_probe: bool = False, keeps_all: bool = False
+) -> None:
     """Runs the cells that have no row yet, until the time is up; tells how far it is."""
     known = done_keys(results)
     todo = [cell for cell in chosen if cell.key not in known]
@@ -198,7 +205,7 @@ def run(chosen: Sequence[Cell], results: Path, *, limit_s: float, has_probe: boo
         row = measured(cell, folder, has_probe=has_probe)
         with results.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
-        if not is_wrong(row):
+        if not keeps_all and not is_wrong(row):
             shutil.rmtree(folder)
         left_s = (time.monotonic() - begin) / number * (len(todo) - number)
         print(f"{number:4} of {len(todo)}, {left_s / 60:.0f} min to go: {told(row)}", file=sys.stderr, flush=True)
@@ -229,6 +236,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--limit-minutes", type=float, default=float("inf"), help="start no cell after so long (never)")
     parser.add_argument("--probe", action="store_true", help="also probe cells of the loader: some 10 s more for each")
+    parser.add_argument("--keep", action="store_true", help="keep every recording, for `analyses.accuracy.again`")
     parser.add_argument("--again", action="store_true", help="begin anew: earlier rows are set aside, as FILE.before")
     parser.add_argument("--retry", action="store_true", help="measure cells that failed again")
     parser.add_argument("--results", type=Path, help="the file of rows (results.jsonl here; of --quick, out/accuracy/)")
@@ -247,7 +255,8 @@ def main() -> None:
     if chosen.retry:
         forget_failed(results)
     cells = picked[:QUICK] if chosen.quick else picked
-    run(cells, results, limit_s=60 * chosen.limit_minutes, has_probe=chosen.probe)
+    limit_s = 60 * chosen.limit_minutes
+    run(cells, results, limit_s=limit_s, has_probe=chosen.probe, keeps_all=chosen.keep)
 
 
 if __name__ == "__main__":

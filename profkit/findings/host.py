@@ -28,6 +28,11 @@ LAUNCH_BOUND: Final = FindingKind(
     " CPU: the median duration of leaf operators up to 10 us is taken as the fixed cost of each; time of an operator outside the operators that it calls is dispatch too, in stretches up to 50 us.",
     thresholds={
         "window": _LATE,
+        "usual": Threshold(
+            0.2,
+            "on a CPU what ordinary programs have does not compete for the verdict: {} of the window",
+            "programs without a problem, docs/accuracy.md",
+        ),
         "rho": Threshold(
             0.5,
             "and the share of operations launched late, by time, from {}",

@@ -12,11 +12,15 @@ from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
 
 DOMINANT: Final = SEVERITY_FROM[Severity.HIGH]
 """A cause with this share of the window is the bottleneck, whatever the rest does."""
+DOMINANT_ON_CPU: Final = 0.1
+"""The same where the CPU is the device: docs/accuracy.md has measured it there."""
 MOSTLY_WORK: Final = 0.5
 """Below that share of compute one cannot call a trace kernel-bound."""
 NEARLY_ALL_WORK: Final = 0.75
 """From that share of compute on, the work is the bottleneck, and other causes are findings beside it (chosen: what is
 left can give 1.33x at most)."""
+NEARLY_ALL_WORK_ON_CPU: Final = 0.9
+"""The same where the CPU is the device: docs/accuracy.md has measured it there."""
 UNEXPLAINED: Final = 0.3
 """Idle time of unknown or unresolved cause at which no verdict stands (chosen: twice the dominant share)."""
 HEALTHY_WORK: Final = 0.8
@@ -58,3 +62,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What the step takes with all work at the device's peaks, as a clause; "" where that is not known."""
     is_alone: bool = True
     """Whether it is one rank's case, without what the other ranks' traces would tell."""
+
+    @property
+    def dominant(self) -> float:
+        """The share of the window from which a cause is the bottleneck."""
+        return DOMINANT_ON_CPU if self.is_cpu else DOMINANT
+
+    @property
+    def nearly_all_work(self) -> float:
+        """The share of compute from which the work is the bottleneck."""
+        return NEARLY_ALL_WORK_ON_CPU if self.is_cpu else NEARLY_ALL_WORK

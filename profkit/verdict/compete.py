@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -45,7 +46,15 @@ def said_once(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(one for one in findings if superseding(one, sure, Way.SAID_ONCE) is None)
 
 
-def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True) -> list[Finding]:
+def beyond_usual(finding: Finding, *, is_cpu: bool) -> float:
+    """The part (0-1) of a finding's time that competes: on a CPU without what ordinary programs have of its kind."""
+    kind = kind_of(finding.id)
+    if not is_cpu or "usual" not in kind.thresholds:
+        return 1.0
+    return max(1 - kind.limit("usual") / finding.fraction, 0.0) if finding.fraction else 0.0
+
+
+def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True, is_cpu: bool = False) -> list[Finding]:
     """The causes, the largest expected saving first; of two on the same time the one that names what to change.
 
     Of many ranks (not `is_alone`) by their shares: what a fix saves one rank, waits for others may take again.
@@ -56,20 +65,23 @@ def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True) -> list
         for finding in named
         if superseding(finding, findings, Way.JOINED, Way.BEHIND) is None
     ]
-    return sorted(standing, key=order if is_alone else by_share)
+    first = order if is_alone else by_share
+    return sorted(standing, key=partial(first, is_cpu=is_cpu))
 
 
-def order(finding: Finding) -> tuple[float, float]:
+def order(finding: Finding, *, is_cpu: bool = False) -> tuple[float, float]:
     """Its place among findings, the least first: by what a fix saves at most, as the ceiling says, times how sure.
 
-    Not by its part of the bar, which is where time goes, not what a change gives.
+    Not by its part of the bar, which is where time goes, not what a change gives. With `is_cpu`, what is usual there
+    does not count.
     """
-    return -finding.recoverable_ns * finding.confidence, by_share(finding)
+    saved_ns = finding.recoverable_ns * beyond_usual(finding, is_cpu=is_cpu)
+    return -saved_ns * finding.confidence, by_share(finding, is_cpu=is_cpu)
 
 
-def by_share(finding: Finding) -> float:
+def by_share(finding: Finding, *, is_cpu: bool = False) -> float:
     """Its place by its part of the window, times how sure, the least first."""
-    return -finding.fraction * finding.confidence
+    return -finding.fraction * beyond_usual(finding, is_cpu=is_cpu) * finding.confidence
 
 
 def led_by(lead: Finding | None, others: Iterable[Finding]) -> list[Finding]:

@@ -6,6 +6,7 @@ Causes are ranked by their own confidence; what is shown is capped by the qualit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from profkit.analyzers.tools import operators, recapture, system_timeline
@@ -17,7 +18,7 @@ from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import CONTENTION
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
-from profkit.model.finding import Finding, Severity
+from profkit.model.finding import Finding, Severity, severity_of
 from profkit.shell import CommandLine
 from profkit.units import format_fraction
 from profkit.verdict import compete, shown
@@ -27,7 +28,6 @@ from profkit.verdict.case import (
     HEALTHY_MATRIX,
     HEALTHY_WORK,
     MOSTLY_WORK,
-    NEARLY_ALL_WORK,
     UNEXPLAINED,
     Case,
 )
@@ -52,7 +52,7 @@ _MOST_OF_IT: Final = 0.5
 
 def decide(case: Case) -> Verdict:
     """The verdict of a case."""
-    causes = compete.ranked_causes(case.findings, is_alone=case.is_alone)
+    causes = compete.ranked_causes(case.findings, is_alone=case.is_alone, is_cpu=case.is_cpu)
     if case.refusals:
         return _inconclusive(case, causes, "this trace does not allow a verdict: " + case.refusals[0], None)
     top = causes[0] if causes else None
@@ -66,10 +66,10 @@ def decide(case: Case) -> Verdict:
         said = format_fraction(case.budget.shown("idle_dependency", "idle_unknown"))
         why = f"{said} of the window is idle time of unknown cause"
         return _inconclusive(case, causes, why, None)
-    is_mostly_work = case.budget.fraction("compute") >= NEARLY_ALL_WORK
+    is_mostly_work = case.budget.fraction("compute") >= case.nearly_all_work
     # lateness is tested against chance, not by share alone
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
-    if top is not None and _weight(case, top) >= DOMINANT and (is_late or not is_mostly_work):
+    if top is not None and _weight(case, top) >= case.dominant and (is_late or not is_mostly_work):
         return _bound(case, compete.put_first(causes))
     if case.budget.fraction("compute") >= MOSTLY_WORK:
         beside = next((one for one in causes if one.fraction >= _LEAST_BESIDE_PEERS.get(one.id, 1)), None)
@@ -104,11 +104,15 @@ def _starved(case: Case, stall: Finding) -> Finding | None:
 
 
 def _weight(case: Case, finding: Finding) -> float:
-    """Share (0-1) of the step that a cause has or that a fix saves at most, the larger: debts are paid elsewhere."""
+    """Share (0-1) of the step that a cause has or that a fix saves at most, the larger: debts are paid elsewhere.
+
+    On a CPU without what ordinary programs have of it.
+    """
     whole_ns = case.step_ns or case.budget.window_ns
+    beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     if not case.is_alone:
-        return finding.fraction
-    return max(finding.fraction, finding.recoverable_ns / whole_ns if whole_ns else 0.0)
+        return finding.fraction * beyond
+    return max(finding.fraction, finding.recoverable_ns / whole_ns if whole_ns else 0.0) * beyond
 
 
 def _measured_by(case: Case, top: Finding) -> CommandLine:
@@ -123,13 +127,13 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     top, kind = causes[0], kind_of(causes[0].id)
     close = len(causes) > 1 and causes[1].recoverable_ns >= 0.8 * top.recoverable_ns
     # what is measured against peers is as true where it is small
-    is_sure = _weight(case, top) >= DOMINANT or top.id in _LEAST_BESIDE_PEERS
+    is_sure = _weight(case, top) >= case.dominant or top.id in _LEAST_BESIDE_PEERS
     confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6)
     if case.budget.fraction("compute") >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
     caveats = shown.caveats(case, top)
     if not is_sure:
-        caveats = (_SMALL.format(format_fraction(DOMINANT)), *caveats)
+        caveats = (_SMALL.format(format_fraction(case.dominant)), *caveats)
     assert kind.bottleneck is not None  # noqa: S101 - what competes has one
     listed = compete.led_by(top, (*causes, *shown.of_work(case)))
     return Verdict(
@@ -157,8 +161,8 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     compute, said = case.budget.fraction("compute"), format_fraction(case.budget.shown("compute"))
     work = shown.of_work(case)
-    weighty = [f for f in (*work, *causes) if f.severity in (Severity.HIGH, Severity.MEDIUM)]
-    weighty.sort(key=compete.order)
+    weighty = [f for f in (*work, *causes) if _is_weighty(case, f)]
+    weighty.sort(key=partial(compete.order, is_cpu=case.is_cpu))
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     top = weighty[0] if weighty else None
     first = top or next(iter(work), None)
@@ -200,6 +204,15 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         ruled_out=shown.ruled_out(case, Bottleneck.KERNEL),
         rank=case.rank,
         source=case.source,
+    )
+
+
+def _is_weighty(case: Case, finding: Finding) -> bool:
+    """Whether a finding is worth a line of its own beside the work itself."""
+    beyond = finding.fraction * compete.beyond_usual(finding, is_cpu=case.is_cpu)
+    return finding.severity in (Severity.HIGH, Severity.MEDIUM) and severity_of(beyond) in (
+        Severity.HIGH,
+        Severity.MEDIUM,
     )
 
 

@@ -15,7 +15,7 @@ from profkit.findings import kind_of
 from profkit.findings.host import STALL
 from profkit.findings.parts import LAUNCHES
 from profkit.model.budget import WORK_PARTS
-from profkit.model.documents.report import Verdict
+from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Finding
 from profkit.units import format_ns
 from profkit.verdict.case import Case
@@ -72,12 +72,14 @@ def _most_idle_ns(case: Case, recorded_ns: int, plain_ns: int) -> int | None:
 def _unprofiled_ns(finding: Finding, recorded_ns: int, plain_ns: int, idle_ns: int | None) -> int:
     """What a fix saves of an unprofiled step at most; `idle_ns`: the most that the device idles in it, None on a CPU.
 
-    The profiler slows what the host launches, not what the device does, nor waits for data or for the device.
+    The profiler slows what the host launches, not what the device does, nor waits for data or for the device. Where the
+    CPU is the device it slows the work as well: only waits for data last as long.
     """
     kind = kind_of(finding.id)
     scaled_ns = round(finding.recoverable_ns * plain_ns / recorded_ns)
     if idle_ns is None:
-        return scaled_ns
+        waits = kind.bottleneck is Bottleneck.DATA
+        return min(finding.recoverable_ns, plain_ns) if waits else scaled_ns
     if kind.is_about_work or (kind.part is not None and set(kind.part.budget) & set(WORK_PARTS)):
         return min(finding.recoverable_ns, plain_ns - idle_ns)
     is_launching = kind.part is LAUNCHES or finding.id == STALL.id

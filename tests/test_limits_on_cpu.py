@@ -1,0 +1,52 @@
+"""Where the CPU is the device: the usual overhead of a program is no bottleneck, and less of another cause is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.findings.host import LAUNCH_BOUND
+from profkit.model.documents.report import Bottleneck, Verdict
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, span, trace_of
+from profkit.verdict.case import DOMINANT_ON_CPU, NEARLY_ALL_WORK_ON_CPU
+
+MS = 1_000_000
+USUAL = LAUNCH_BOUND.limit("usual")
+
+
+def judged(*, between: float, waiting: float = 0.0) -> Verdict:
+    """The verdict on steps of 40 ms with a share of Python between ten operators, and a share of waiting for data."""
+    rows: list[Row] = []
+    each = round((1 - waiting) * 4 * MS)
+    for number in range(8):
+        start = number * 40 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
+        loaded = start + round(waiting * 40 * MS)
+        if waiting:
+            name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+            rows.append(span(name, start, loaded, cat="cpu_op"))
+        gap = round(between * 4 * MS)
+        rows += [span("aten::mm", loaded + n * each, loaded + (n + 1) * each - gap, cat="cpu_op") for n in range(10)]
+    return triage_trace(trace_of(rows))[1]
+
+
+def test_what_ordinary_programs_have_of_overhead_is_no_bottleneck():
+    verdict = judged(between=USUAL + 0.03)
+    assert verdict.bottleneck is Bottleneck.KERNEL
+    assert "host.launch_bound" in {finding.id for finding in verdict.findings}, "it is said all the same"
+
+
+def test_more_than_that_is():
+    verdict = judged(between=USUAL + DOMINANT_ON_CPU + 0.03)
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert verdict.recoverable_ns == pytest.approx((USUAL + DOMINANT_ON_CPU + 0.03) * 40 * MS, rel=0.02), "all of it"
+
+
+def test_waiting_for_data_stands_before_the_usual_overhead():
+    verdict = judged(between=USUAL + 0.05, waiting=DOMINANT_ON_CPU + 0.02)
+    assert verdict.bottleneck is Bottleneck.DATA
+
+
+def test_where_nearly_all_is_work_nothing_else_is_the_bottleneck():
+    waiting = min((1 - NEARLY_ALL_WORK_ON_CPU) * 0.9, DOMINANT_ON_CPU * 0.9)
+    assert judged(between=0.0, waiting=waiting).bottleneck is Bottleneck.KERNEL
