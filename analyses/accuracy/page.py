@@ -14,6 +14,7 @@ import msgspec
 
 from analyses.accuracy import calibrate, score
 from analyses.accuracy.cell import CellResult
+from analyses.accuracy.limits import AS_ON_GPU, Limits, Scored, Setting, held_out, read_limits
 from analyses.accuracy.results import RESULTS, tools_of, with_all
 from analyses.accuracy.score import Judged
 from analyses.accuracy.shares import Share, quantile
@@ -57,23 +58,33 @@ def goals(of: Sequence[Judged]) -> list[Goal]:
     ]
 
 
-def page(cells: Sequence[CellResult], *, n_planned: int | None) -> str:
+def page(cells: Sequence[CellResult], *, n_planned: int | None, chosen: Limits | None = None) -> str:
     """The page as Markdown."""
     parts = [words.HEAD, _progress(cells, n_planned)]
     if cells:
         of = score.judged(cells, OURS)
         head = ("of profkit", "goal", "found", "")
         parts += [tables.markdown(Table(title="", head=head, rows=tuple(goal.row for goal in goals(of))))]
-        parts += [words.HOW, _measured(cells), _scores(cells, of), _confidence(of), _failures(cells, of)]
+        parts += [
+            words.HOW,
+            _measured(cells),
+            _scores(cells, of),
+            _limits(chosen),
+            _confidence(of),
+            _failures(cells, of),
+        ]
     else:
         parts += [words.HOW]
     return "\n".join(f"{part.strip()}\n" for part in [*parts, words.LIMITS, words.PEERS, words.ADD] if part)
 
 
-def files(cells: Sequence[CellResult], *, n_planned: int | None) -> Mapping[str, str]:
+def files(cells: Sequence[CellResult], *, n_planned: int | None, chosen: Limits | None = None) -> Mapping[str, str]:
     """Every file that the page consists of, by its path under docs/."""
     drawn = charts.drawn(score.judged(cells, OURS))
-    return {NAME: page(cells, n_planned=n_planned), **{f"{CHARTS}/{name}": text for name, text in drawn.items()}}
+    return {
+        NAME: page(cells, n_planned=n_planned, chosen=chosen),
+        **{f"{CHARTS}/{name}": text for name, text in drawn.items()},
+    }
 
 
 def planned() -> int | None:
@@ -143,6 +154,27 @@ def _scores(cells: Sequence[CellResult], of: Sequence[Judged]) -> str:
     return "\n\n".join(parts)
 
 
+def _limits(chosen: Limits | None) -> str:
+    if chosen is None:
+        return ""
+    whole: tuple[tuple[str, Setting | None, Scored], ...] = (
+        ("as on a GPU", AS_ON_GPU, chosen.before),
+        ("in use", chosen.in_use, chosen.now),
+        ("the best of all", chosen.best, chosen.found),
+        ("**each family by the others**", None, held_out(chosen)),
+    )
+    head = ("limits", "usual overhead", "a cause is dominant", "nearly all is work", "right", "false alarms")
+    rows = [_limits_row(*one) for one in whole]
+    rows += [_limits_row(f"{one.family}, by the others", one.setting, one.found) for one in chosen.families]
+    return "\n\n".join(["## Limits", words.CHOSEN, tables.markdown(Table(title="", head=head, rows=tuple(rows)))])
+
+
+def _limits_row(name: str, setting: Setting | None, found: Scored) -> tuple[str, ...]:
+    shares = ("", "", "") if setting is None else tuple(f"{100 * one:g} %" for one in msgspec.structs.astuple(setting))
+    right, alarms = Share(found.n_right, found.n), Share(found.n_alarms, found.n_quiet)
+    return name, *shares, share_words(right), share_words(alarms)
+
+
 def _confidence(of: Sequence[Judged]) -> str:
     if not score.reliability(of):
         return ""
@@ -203,7 +235,8 @@ def main() -> None:
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("--folder", type=Path, default=DOCS)
     asked = parser.parse_args()
-    for path, text in files(with_all(asked.results), n_planned=planned()).items():
+    chosen = read_limits(asked.results)
+    for path, text in files(with_all(asked.results), n_planned=planned(), chosen=chosen).items():
         place = asked.folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")

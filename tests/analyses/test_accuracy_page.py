@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from analyses.accuracy import page
+from analyses.accuracy.limits import read_limits
 from analyses.accuracy.results import RESULTS, with_all
 from analyses.accuracy.score import judged
 from analyses.accuracy.shares import Share
@@ -23,7 +24,7 @@ def parsed(text):
 @pytest.mark.torch
 def test_the_committed_page_is_what_the_committed_results_give():
     pytest.importorskip("torch")  # without it the number of planned cells is not known
-    given = page.files(with_all(RESULTS), n_planned=page.planned())
+    given = page.files(with_all(RESULTS), n_planned=page.planned(), chosen=read_limits(RESULTS))
     for path, text in given.items():
         assert (page.DOCS / path).read_text(encoding="utf-8") == text, "python -m analyses.accuracy.page"
     there = {f"{page.CHARTS}/{path.name}" for path in (page.DOCS / page.CHARTS).glob("*")}

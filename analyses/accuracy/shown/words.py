@@ -54,6 +54,14 @@ SLOPES: Final = (
     " that the place is hidden."
 )
 
+CHOSEN: Final = """\
+Three shares decide what a verdict on a CPU names: the overhead that ordinary programs have (what exceeds it competes),
+the share from which a cause is the bottleneck, and the share of compute from which the work is. Each recording was
+analysed once and judged under every setting of a grid; a setting is worth its right verdicts less its false alarms.
+*Each family by the others* is the score that counts: no family has a say in the limits that it is judged by.
+`python -m analyses.accuracy.limits` chooses them again.
+"""
+
 LIMITS: Final = """\
 ## What this cannot tell
 
@@ -70,6 +78,8 @@ LIMITS: Final = """\
 PEERS: Final = """\
 ## The other tools
 
+- **before**: profkit when the recordings were made, before these results had changed it: limits as on a GPU,
+  confidences as made. It is no peer, and stands there for what the benchmark was worth.
 - **naive**: the row with the most self time in a profile is the problem, as the table of `key_averages()` suggests.
   A DataLoader's range means data-bound, a collective comm-bound, a copy to or from a device copy-bound; a range
   that is no operator has Python as its self time and means overhead-bound; any other operator means kernel-bound.
