@@ -14,10 +14,10 @@ MS = 1_000_000
 USUAL = LAUNCH_BOUND.limit("usual")
 
 
-def judged(*, between: float, waiting: float = 0.0) -> Verdict:
-    """The verdict on steps of 40 ms with a share of Python between ten operators, and a share of waiting for data."""
+def judged(*, between: float, waiting: float = 0.0, at_once: float = 0.0) -> Verdict:
+    """The verdict on steps of 40 ms with shares of Python between ten operators, waiting for data, one stretch."""
     rows: list[Row] = []
-    each = round((1 - waiting) * 4 * MS)
+    each = round((1 - waiting - at_once) * 4 * MS)
     for number in range(8):
         start = number * 40 * MS
         rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
@@ -40,6 +40,14 @@ def test_more_than_that_is():
     verdict = judged(between=USUAL + DOMINANT_ON_CPU + 0.03)
     assert verdict.bottleneck is Bottleneck.OVERHEAD
     assert verdict.recoverable_ns == pytest.approx((USUAL + DOMINANT_ON_CPU + 0.03) * 40 * MS, rel=0.02), "all of it"
+
+
+def test_what_one_stretch_in_each_step_has_competes_whole():
+    assert judged(between=0.1, at_once=DOMINANT_ON_CPU - 0.03).bottleneck is Bottleneck.KERNEL
+    verdict = judged(between=0.1, at_once=DOMINANT_ON_CPU + 0.03)
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    said = " ".join(item.statement for item in verdict.findings[0].evidence)
+    assert "of the window is one stretch between two operators in each of 8 steps" in said
 
 
 def test_waiting_for_data_stands_before_the_usual_overhead():

@@ -18,6 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from analyses.accuracy.cell import CellResult, Said
+from analyses.accuracy.cells import Cell
+from analyses.accuracy.cells import cells as planned_cells
 from analyses.accuracy.reports import said
 from analyses.accuracy.results import ANSWERS, RESULTS, Answer, read_rows
 from profkit.api import triage
@@ -47,13 +49,31 @@ def judged(traces: Path) -> Said | None:
 def again(cells: Sequence[CellResult], folder: Path, tell: Callable[[str], None] = print) -> list[CellResult]:
     """The cells with what profkit says now; tells of each verdict that is another than before."""
     rows = []
-    for cell in cells:
+    for cell in refreshed(cells):
         now = None if cell.error else judged(recording_of(cell, folder))
         before = cell.tools.get(TOOL)
         if now is not None and before is not None and now.bottleneck != before.bottleneck:
             tell(f"{cell.key}: {before.bottleneck} -> {now.bottleneck}")
         rows.append(cell if now is None else replace(cell, tools={**cell.tools, TOOL: now}))
     return rows
+
+
+def refreshed(cells: Sequence[CellResult]) -> list[CellResult]:
+    """Rows with what the registry says today of their pathologies and programs; what was measured stays."""
+    planned = {one.key: one for one in planned_cells()}
+    return [_with_registry(row, planned[row.key]) if row.key in planned else row for row in cells]
+
+
+def _with_registry(row: CellResult, cell: Cell) -> CellResult:
+    now = cell.row()
+    return replace(
+        row,
+        kind=now.kind,
+        expected=now.expected,
+        base=now.base,
+        late_rank=now.late_rank,
+        expected_finding=now.expected_finding,
+    )
 
 
 def write_rows(rows: Sequence[msgspec.Struct], path: Path) -> None:

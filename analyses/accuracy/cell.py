@@ -27,7 +27,8 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     """A row of results.jsonl. Times in ns; `gain` is the measured share of the step that removal saves.
 
     `kind` is "fault", "decoy" or "healthy"; `dose` "none", "small", "medium" or "large". `expected` is the verdict that
-    is right if the gain is large, `base` the one that is right without it. `tools` has "profkit", "naive", "hta".
+    is right if the gain is large, `base` the one that is right without it ("a|b": either).
+    `tools` has "profkit", "naive", "hta".
     `slope` and `slope_interval` are of `profkit probe` at the place of the pathology, where it was run.
     """
 

@@ -12,8 +12,6 @@ from typing import Final
 from analyses.accuracy.cell import CellResult
 from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES
 
-BASE: Final = "kernel-bound"
-"""The verdict that is right of a program without a pathology: its own work takes the step."""
 _PLAIN_SEEDS: Final = 3
 """Runs of each family without a pathology. Chosen: false alarms are told from such cells, and jitter alone is few."""
 QUICK: Final = 24
@@ -61,7 +59,7 @@ class Cell:
             seed=self.seed,
             n_ranks=self.n_ranks,
             expected=kind.expected,
-            base=BASE,
+            base=FAMILIES[self.family].base,
             late_rank=kind.late_rank,
             expected_finding=kind.finding,
         )

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from analyses.accuracy import score
-from analyses.accuracy.again import RECORDINGS, TOOL, judged, recording_of
+from analyses.accuracy.again import RECORDINGS, TOOL, judged, recording_of, refreshed
 from analyses.accuracy.cell import CellResult, Said
 from analyses.accuracy.results import RESULTS, read_rows
 from profkit import pipeline
@@ -121,7 +121,7 @@ def collected(cells: Sequence[CellResult], folder: Path) -> list[Judgement]:
 
     rows = []
     with patch.object(pipeline, "decide", kept), patch.object(overall, "decide", kept):
-        for cell in cells:
+        for cell in refreshed(cells):
             cases.clear()
             said = None if cell.error else judged(recording_of(cell, folder))
             if said is not None and cases:

@@ -57,7 +57,8 @@ def truth(cell: CellResult) -> Truth | None:
 
 def base_of(cell: CellResult) -> frozenset[str]:
     """The verdicts that are right of the cell's program without the pathology."""
-    return WORK if not cell.base or cell.base in WORK else frozenset({cell.base})
+    words = frozenset(filter(None, cell.base.split("|")))
+    return words | WORK if not words or words & WORK else words
 
 
 def answer(said: Said) -> str:
@@ -74,5 +75,5 @@ def named(said: Said) -> tuple[str, ...]:
 
 def _quiet(cell: CellResult, *, is_sharp: bool) -> Truth:
     right = base_of(cell)
-    name = AT_WORK if right is WORK else cell.base
+    name = AT_WORK if right == WORK else "" if len(right) > 1 else cell.base
     return Truth(right=right, name=name, is_quiet=True, is_sharp=is_sharp)

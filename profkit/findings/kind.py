@@ -148,6 +148,7 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
         next_tools: tuple[NextTool, ...] = (),
         rank: int | None = None,
         proof: str = "",
+        one_stretch: float = 0.0,
     ) -> Finding:
         """A finding of this kind; without a title or severity of its own it has the kind's and the share's."""
         return Finding(
@@ -162,4 +163,5 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
             next_tools=next_tools,
             rank=rank,
             proof=proof,
+            one_stretch=one_stretch,
         )

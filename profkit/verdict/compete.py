@@ -47,11 +47,15 @@ def said_once(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def beyond_usual(finding: Finding, *, is_cpu: bool) -> float:
-    """The part (0-1) of a finding's time that competes: on a CPU without what ordinary programs have of its kind."""
+    """The part (0-1) of a finding's time that competes: on a CPU without what ordinary programs have of its kind.
+
+    What one stretch of each step has competes whole: ordinary programs have theirs in many short ones.
+    """
     kind = kind_of(finding.id)
     if not is_cpu or "usual" not in kind.thresholds:
         return 1.0
-    return max(1 - kind.limit("usual") / finding.fraction, 0.0) if finding.fraction else 0.0
+    whole = finding.fraction
+    return min(max(1 - kind.limit("usual") / whole, finding.one_stretch / whole, 0.0), 1.0) if whole else 0.0
 
 
 def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True, is_cpu: bool = False) -> list[Finding]:

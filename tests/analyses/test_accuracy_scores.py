@@ -52,6 +52,13 @@ def test_without_anything_to_remove_the_program_itself_is_right():
     assert truth(cell("rnn/tiny_ops/none/0", gain=0.2, base="overhead-bound")).right == {"overhead-bound"}
 
 
+def test_where_the_program_has_two_answers_either_is_right():
+    both = truth(cell("ddp/plain/none/0", kind="healthy", gain=None, base="kernel-bound|comm-bound"))
+    assert both.right == WORK | {"comm-bound"}
+    assert both.name == ""
+    assert both.is_quiet
+
+
 def test_a_failed_or_unlabelled_cell_has_no_truth():
     assert truth(cell(gain=0.3, error="timeout")) is None
     assert truth(cell(gain=None)) is None

@@ -21,6 +21,8 @@ class Family(ABC):
     step_ms: ClassVar[float]
     """The plain step in CPU time, on the machine of the published results. Doses are aimed with it."""
     batch_size: ClassVar[int]
+    base: ClassVar[str] = "kernel-bound"
+    """The verdict that is right of the program without a pathology: its own work takes the step. "a|b": either."""
     n_samples: ClassVar[int] = 512
     n_ranks: ClassVar[int] = 1
 
