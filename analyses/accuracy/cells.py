@@ -14,7 +14,7 @@ from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES
 
 _PLAIN_SEEDS: Final = 3
 """Runs of each family without a pathology. Chosen: false alarms are told from such cells, and jitter alone is few."""
-QUICK: Final = 24
+QUICK: Final = 20
 """Cells of a quick run: some 20 s each."""
 
 
