@@ -2,7 +2,8 @@
 
     python -m analyses.accuracy.again [results.jsonl] [--recordings out/accuracy] [--keep-as before]
 
-Labels and recordings stay: only what profkit says of them is new. With `--keep-as NAME` what it said before is kept in
+Labels and recordings stay: only what profkit says of them is new, with confidences as made, before the curve of
+`profkit/verdict/calibrated.py`, which is fitted to them. With `--keep-as NAME` what it said before is kept in
 answers/NAME.jsonl, and stands as a tool of its own beside it on the page. A cell without a recording keeps its answer.
 """
 
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +27,7 @@ from analyses.accuracy.results import ANSWERS, RESULTS, Answer, read_rows
 from profkit.api import triage
 from profkit.errors import ProfkitError
 from profkit.render.json.triage import report_to_dict
+from profkit.verdict import calibrated
 
 RECORDINGS: Final = Path(__file__).resolve().parent.parent.parent / "out" / "accuracy"
 TOOL: Final = "profkit"
@@ -40,7 +43,8 @@ def judged(traces: Path) -> Said | None:
     if not traces.is_dir():
         return None
     try:
-        return said(report_to_dict(triage([str(traces)])))
+        with patch.object(calibrated, "calibrated", lambda made: made):
+            return said(report_to_dict(triage([str(traces)])))
     except ProfkitError as refused:
         print(f"{traces.parent.name}: {refused.message}", file=sys.stderr)
         return None

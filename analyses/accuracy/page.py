@@ -180,7 +180,7 @@ def _confidence(of: Sequence[Judged]) -> str:
         return ""
     parts = [
         "## Confidence",
-        "How often answers of about one confidence are right. Cells where either answer is right are left out.",
+        words.CONFIDENCE,
         tables.markdown(tables.reliability_table(of, OURS)),
         _picture("right answers over confidence", charts.RELIABILITY),
         _before_and_after(calibrate.tried(of)),
@@ -196,12 +196,12 @@ def _before_and_after(found: calibrate.Tried) -> str:
     as_is = f"Brier score {found.before.brier:.3f}, calibration error {100 * found.before.ece:.1f} points"
     if found.after is None:
         return (
-            f"As they are: {as_is}, over {found.before.n} answers. Too few for a curve that is tried on families it"
+            f"As made: {as_is}, over {found.before.n} answers. Too few for a curve that is tried on families it"
             f" never saw: that takes {calibrate.LEAST} answers of the other families."
         )
     after = f"Brier score {found.after.brier:.3f}, calibration error {100 * found.after.ece:.1f} points"
     return (
-        f"As they are: {as_is}. By a curve from confidence to share right (isotonic), each family by the curve of the"
+        f"As made: {as_is}. By a curve from confidence to share right (isotonic), each family by the curve of the"
         f" others: {after}. `python -m analyses.accuracy.calibrate` prints the curve that"
         " `profkit/verdict/calibrated.py` takes."
     )

@@ -103,7 +103,8 @@ def _heading(text: str) -> str:
 
 
 _CALIBRATED: Final = (
-    f"Its confidence is the share of such verdicts that were right on programs of known truth: {SOURCE}"
+    f"On a CPU its confidence is the share of such verdicts that were right on programs of known truth: {SOURCE}."
+    " On a GPU, where none was measured, it is a rung of a ladder."
 )
 
 

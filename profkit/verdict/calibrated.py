@@ -1,7 +1,8 @@
 """A verdict's confidence as the share of such verdicts that are right, where the accuracy benchmark knows it.
 
 The confidence of a finding is a rung of a ladder and only orders findings. That of a verdict is what a reader takes for
-a chance: it goes through this curve last. The cap that the quality of the capture sets holds before and after.
+a chance: it goes through this curve last. The cap that the quality of the capture sets holds before and after. The
+benchmark's programs run on CPUs: of a verdict on a GPU the curve knows nothing, and its confidence stays as made.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ SOURCE: Final = "docs/accuracy.md"
 """Where the curve comes from, as `profkit explain` says it."""
 
 
-def stated(confidence: float, cap: float) -> float:
+def stated(confidence: float, cap: float, *, is_cpu: bool) -> float:
     """The confidence of a verdict as reports print it, at most the cap."""
-    return min(calibrated(min(confidence, cap)), cap)
+    made = min(confidence, cap)
+    return min(calibrated(made), cap) if is_cpu else made
 
 
 def calibrated(confidence: float, curve: Curve = CURVE) -> float:

@@ -139,7 +139,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     return Verdict(
         bottleneck=kind.bottleneck,
         is_healthy=False,
-        confidence=stated(confidence, case.confidence_cap),
+        confidence=stated(confidence, case.confidence_cap, is_cpu=case.is_cpu),
         headline=shown.headline(case, top),
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns,
@@ -184,7 +184,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     return Verdict(
         bottleneck=Bottleneck.KERNEL,
         is_healthy=is_healthy,
-        confidence=stated(0.85 if compute >= HEALTHY_WORK else 0.65, case.confidence_cap),
+        confidence=stated(0.85 if compute >= HEALTHY_WORK else 0.65, case.confidence_cap, is_cpu=case.is_cpu),
         headline=headline,
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns if top is not None else 0,

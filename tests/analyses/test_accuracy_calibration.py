@@ -19,8 +19,18 @@ def answers(*steps):
 
 
 def test_without_a_curve_a_confidence_stays_as_it_was_made():
-    assert [calibrated(sure) for sure in (0.0, 0.4, 0.9)] == [0.0, 0.4, 0.9]
-    assert (stated(0.9, 0.95), stated(0.9, 0.6)) == (0.9, 0.6)
+    assert [calibrated(sure, ()) for sure in (0.0, 0.4, 0.9)] == [0.0, 0.4, 0.9]
+
+
+def test_the_cap_holds_before_and_after_the_curve(monkeypatch):
+    monkeypatch.setattr("profkit.verdict.calibrated.calibrated", lambda made: made + 0.2)
+    assert [stated(0.9, cap, is_cpu=True) for cap in (0.95, 0.6)] == [0.95, 0.6]
+    assert stated(0.3, 0.6, is_cpu=True) == pytest.approx(0.5)
+
+
+def test_of_a_gpu_the_curve_knows_nothing(monkeypatch):
+    monkeypatch.setattr("profkit.verdict.calibrated.calibrated", lambda _: 0.5)
+    assert (stated(0.9, 0.95, is_cpu=True), stated(0.9, 0.95, is_cpu=False)) == (0.5, 0.9)
 
 
 def test_a_curve_is_straight_between_its_points_and_level_outside():
@@ -117,6 +127,7 @@ def test_one_command_prints_curve_and_constants(tmp_path, monkeypatch, capsys):
 
 
 def test_explain_cites_the_page_where_there_is_a_curve(monkeypatch):
+    monkeypatch.setattr(explain, "CURVE", ())
     assert "docs/accuracy.md" not in explain.verdict_text(Bottleneck.DATA)
     monkeypatch.setattr(explain, "CURVE", ((0.4, 0.5),))
     assert "docs/accuracy.md" in explain.verdict_text(Bottleneck.DATA)

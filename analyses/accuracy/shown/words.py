@@ -62,6 +62,11 @@ analysed once and judged under every setting of a grid; a setting is worth its r
 `python -m analyses.accuracy.limits` chooses them again.
 """
 
+CONFIDENCE: Final = """\
+How often answers of about one confidence are right. Confidences here are as made, before the curve that they go through
+in reports on a CPU. Cells where either answer is right are left out.
+"""
+
 LIMITS: Final = """\
 ## What this cannot tell
 
