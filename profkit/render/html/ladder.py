@@ -52,6 +52,8 @@ def _ladder(report: LadderReport, ladder: Ladder) -> Mapping[str, Any]:
         "rungs": tables.of_words("rungs", headers, rows, n_left=words.n_left(report), is_sortable=False),
         "notes": words.notes(report, ladder, verbose=True),
         "memory": words.front(report, ladder),
-        "spots": tables.of_words("", words.spot_headers(report), spots, n_left=words.n_left(report)) if spots else None,
+        "spots": tables.of_words("", words.spot_headers(report), spots, n_left=words.n_left(report) + 1)
+        if spots
+        else None,
         "publish": ladder.sentence,
     }

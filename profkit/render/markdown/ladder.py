@@ -28,6 +28,6 @@ def _ladder(report: LadderReport, ladder: Ladder) -> Iterable[str]:
     if ladder.spots:
         spots = [tuple(map(escaped, row)) for row in words.spot_rows(report, ladder)]
         yield escaped(words.front(report, ladder))
-        inside = table(tuple(map(escaped, words.spot_headers(report))), spots, n_left=words.n_left(report))
+        inside = table(tuple(map(escaped, words.spot_headers(report))), spots, n_left=words.n_left(report) + 1)
         yield f"<details><summary>speed and memory of every setting</summary>\n\n{inside}\n\n</details>"
     yield f"**Publish**: {escaped(ladder.sentence)}"

@@ -32,7 +32,7 @@ def _blocks(report: LadderReport, ladder: Ladder, width: int, *, verbose: bool) 
     yield [*lines, *_listed("", words.notes(report, ladder, verbose=verbose), prose)]
     if verbose and ladder.spots:
         spots = words.spot_rows(report, ladder)
-        is_text = [*[True] * words.n_left(report), False, False, True]
+        is_text = [*[True] * (words.n_left(report) + 1), False, False]
         yield [*titled("speed and memory", prose), *layout.table(words.spot_headers(report), spots, is_text, width)]
     else:
         yield _listed("memory", [said] if (said := words.front(report, ladder)) else [], prose)

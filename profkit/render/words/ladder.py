@@ -212,9 +212,9 @@ def front(report: LadderReport, ladder: Ladder) -> str:
 
 
 def spot_headers(report: LadderReport) -> tuple[str, ...]:
-    """The headings of `spot_rows`; the first `n_left` are text, and the last."""
+    """The headings of `spot_rows`; the last two are numbers."""
     settings = ("settings",) if report.setting_columns else ()
-    return ("rung", *settings, "memory", clean(report.unit) or clean(report.metric), "beaten by")
+    return ("rung", *settings, "beaten by", "memory", clean(report.unit) or clean(report.metric))
 
 
 def spot_rows(report: LadderReport, ladder: Ladder) -> list[tuple[str, ...]]:
@@ -223,9 +223,9 @@ def spot_rows(report: LadderReport, ladder: Ladder) -> list[tuple[str, ...]]:
         (
             clean(spot.cell.rung),
             *((settings(report, spot.cell),) if report.setting_columns else ()),
+            "-" if spot.by is None else of_cell(report, ladder.spots[spot.by].cell),
             memory(spot.cell),
             value(spot.cell.mean, report.unit),
-            "-" if spot.by is None else of_cell(report, ladder.spots[spot.by].cell),
         )
         for spot in ladder.spots
     ]

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.model.documents.ladder import Ladder, LadderReport, Rung
+from profkit.model.documents.ladder import Ladder, LadderReport, Rung, Spot
 from profkit.render.words import ladder as words
 from profkit.units import format_bytes, format_speedup
 
@@ -19,7 +19,7 @@ _ROW: Final = 34
 _TOP: Final = 8
 _LABEL: Final = 28
 """Letters of a rung's name for which there is room."""
-_TICKS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+_TICKS: Final = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 30.0, 50.0, 100.0)
 _HEIGHT: Final = 360
 _EDGE: Final = 70
 _BOTTOM: Final = 48
@@ -65,12 +65,16 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dot(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell: its place, whether it is on the front, and what it says."""
+    """A cell: its place, and what it says; on the front its name as well, before or behind its place."""
 
     x: str
     y: str
     is_front: bool
     said: str
+    name: str
+    is_before: bool
+    label_x: str
+    label_y: str
 
 
 class Front(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +136,7 @@ def _bar(report: LadderReport, one: Rung, place: int, totals: list[float], at: C
     name = words.step_name(one)
     gain = "the base" if one.over_before is None else f"{format_speedup(one.over_before.value)} of the rung before"
     return Bar(
-        label=name if len(name) <= _LABEL else f"{name[: _LABEL - 1]}…",
+        label=_fitted(name, _LABEL),
         said=f"{words.of_cell(report, one.cell)}: {words.value(one.cell.mean, report.unit)} {report.unit}, {gain}",
         value=format_speedup(now),
         y=_TOP + _ROW * place + _ROW // 2,
@@ -163,17 +167,8 @@ def front(report: LadderReport, ladder: Ladder) -> Front | None:
     def y(speed: float) -> float:
         return bottom - (bottom - _TOP) * speed / fastest
 
-    dots = tuple(
-        Dot(
-            x=f"{x(size):.1f}",
-            y=f"{y(speed):.1f}",
-            is_front=spot.by is None,
-            said=f"{words.of_cell(report, spot.cell)}: {words.value(spot.cell.mean, report.unit)} {report.unit},"
-            f" {format_bytes(size)}",
-        )
-        for spot, size, speed in zip(spots, sizes, speeds, strict=True)
-    )
-    along = [(size, speed) for spot, size, speed in zip(spots, sizes, speeds, strict=True) if spot.by is None]
+    places = [(x(size), y(speed)) for size, speed in zip(sizes, speeds, strict=True)]
+    along = [place for spot, place in zip(spots, places, strict=True) if spot.by is None]
     return Front(
         width=_WIDTH,
         height=_HEIGHT,
@@ -183,9 +178,37 @@ def front(report: LadderReport, ladder: Ladder) -> Front | None:
         bottom=bottom,
         across=tuple(Tick(at=f"{x(size):.1f}", said=format_bytes(size)) for size in _round(most)),
         up=tuple(Tick(at=f"{y(speed):.1f}", said=f"{speed:,.6g}") for speed in _round(fastest)),
-        dots=dots,
-        line=" ".join(f"{x(size):.1f},{y(speed):.1f}" for size, speed in along),
+        dots=tuple(_dot(report, spot, place, right) for spot, place in zip(spots, places, strict=True)),
+        line=_staircase(along, right),
     )
+
+
+def _dot(report: LadderReport, spot: Spot, place: tuple[float, float], right: int) -> Dot:
+    cell, (x, y) = spot.cell, place
+    is_front, is_before = spot.by is None, x > 0.6 * right
+    speed = f"{words.value(cell.mean, report.unit)} {report.unit}"
+    return Dot(
+        x=f"{x:.1f}",
+        y=f"{y:.1f}",
+        is_front=is_front,
+        said=f"{words.of_cell(report, cell)}: {speed}, {words.memory(cell)}",
+        name=_fitted(words.of_cell(report, cell), 2 * _LABEL) if is_front else "",
+        is_before=is_before,
+        label_x=f"{x + (-10 if is_before else 10):.1f}",
+        label_y=f"{y + 16:.1f}",
+    )
+
+
+def _fitted(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _staircase(along: list[tuple[float, float]], right: int) -> str:
+    """The front: up to a memory, the speed of the fastest cell that takes no more."""
+    points = []
+    for (x, y), (after, _) in zip(along, [*along[1:], (float(right), 0.0)], strict=True):
+        points += [f"{x:.1f},{y:.1f}", f"{after:.1f},{y:.1f}"]
+    return " ".join(points)
 
 
 def _speed(report: LadderReport, mean: float) -> float:
