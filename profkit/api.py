@@ -84,12 +84,13 @@ def scaling(
     return scale_paths(paths, held=held, metric=metric, capacity_bytes=capacity_bytes, lenient=lenient)
 
 
-def ladder(
+def ladder(  # noqa: PLR0913 - each by name
     path: str | PathLike[str],
     *,
     order: str | None = None,
     rung: str | None = None,
     series: Iterable[str] | None = None,
+    settings: Iterable[str] = (),
     metric: str | None = None,
     margin: float | None = None,
 ) -> LadderReport:
@@ -99,12 +100,13 @@ def ladder(
         profkit.ladder("runs.csv", order="fp32,bf16,compile|liger,packing")
 
     `path`: a table with a row for each run. `order`: the rungs from the base up, alternatives with `|`. `rung`,
-    `series`, `metric`: the columns that name rungs, tell series apart and measure, where their headings do not tell.
-    `margin`: changes below it (a fraction) count as none. Raises UsageError, or TraceError for what cannot be read.
+    `series`, `settings`, `metric`: the columns that name rungs, tell series apart, configure and measure, where their
+    headings do not tell. `margin`: changes below it (a fraction) count as none. Raises UsageError, or TraceError for
+    what cannot be read.
     """
     from profkit.compare.paths import ladder_path
 
-    return ladder_path(path, order=order, rung=rung, series=series, metric=metric, margin=margin)
+    return ladder_path(path, order=order, rung=rung, series=series, settings=settings, metric=metric, margin=margin)
 
 
 def triage_ranks(

@@ -25,6 +25,12 @@ from profkit.cli.shared.percent import margin_option, metric_option
     metavar="COLUMNS",
     help="The columns, with commas between them, whose values are series of their own; '' for none.",
 )
+@click.option(
+    "--settings",
+    metavar="COLUMNS",
+    default="",
+    help="More columns, with commas between them, that configure a run.",
+)
 @metric_option
 @margin_option
 @report_options("ladder")
@@ -36,6 +42,7 @@ def command(
     order: str | None,
     rung: str | None,
     series: str | None,
+    settings: str,
     metric: str | None,
     margin: float,
     fmt: str | None,
@@ -58,8 +65,19 @@ def command(
     from profkit.compare.paths import ladder_path
 
     format_name = format_for("ladder", fmt, output)
-    columns = None if series is None else [name.strip() for name in series.split(",") if name.strip()]
-    report = ladder_path(table, order=order, rung=rung, series=columns, metric=metric, margin=margin)
+    report = ladder_path(
+        table,
+        order=order,
+        rung=rung,
+        series=None if series is None else _names(series),
+        settings=_names(settings),
+        metric=metric,
+        margin=margin,
+    )
     how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("ladder", report, how, source=table)
     return 0
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -83,12 +83,13 @@ def scale_paths(
     return scale(tables, held=None if held is None else Held(held), capacity_bytes=capacity_bytes, traces=traces)
 
 
-def ladder_path(
+def ladder_path(  # noqa: PLR0913 - each by name
     path: str | PathLike[str],
     *,
     order: str | None = None,
     rung: str | None = None,
     series: Iterable[str] | None = None,
+    settings: Iterable[str] = (),
     metric: str | None = None,
     margin: float | None = None,
 ) -> LadderReport:
@@ -100,6 +101,7 @@ def ladder_path(
         order=order,
         rung=rung,
         series=None if series is None else tuple(series),
+        settings=tuple(settings),
         metric=metric,
         margin=DEFAULT_MARGIN if margin is None else margin,
     )

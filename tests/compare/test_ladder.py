@@ -167,6 +167,31 @@ def test_step_times_of_different_batches_are_samples_per_second() -> None:
         climbed("rung,batch,step_ms\nbase,2,10\nfast,,20\n")
 
 
+@pytest.mark.parametrize(
+    ("speeds", "note", "says"),
+    [
+        ((80, 81, 79), "rung.loss", "a loss; time the rungs after it without it"),
+        ((100.1, 100, 99.9), "rung.open", "no change beyond 2.0 %"),
+        ((95, 110, 104), "rung.open", "the runs show neither gain nor loss"),
+    ],
+)
+def test_what_repeats_say_of_a_rung(speeds: tuple[float, ...], note: str, says: str) -> None:
+    rows = [("base", (100, 101, 99)), ("a", speeds), ("a+b", (150, 151, 149))]
+    text = "\n".join(f"{rung},{speed}" for rung, values in rows for speed in values)
+    assert says in notes(one(climbed(f"rung,tokens_per_sec\n{text}\n")))[note]
+
+
+def test_rows_that_differ_in_what_may_be_a_setting_are_no_silent_repeats() -> None:
+    text = "rung,prefetch,loss,tokens_per_sec\nbase,2,1.25,100\nbase,4,1.5,140\nfast,2,1.125,150\nfast,4,1.1,180\n"
+    report = climbed(text)
+    assert report.warnings == (
+        "runs that count as repeats differ in prefetch; if that is a setting, say --settings prefetch",
+    )
+    asked = climbed(text, settings=("prefetch",))
+    assert asked.warnings == ()
+    assert path(one(asked))[1] == ("settings", "base", 1.4)
+
+
 def test_noise_is_that_of_the_cells_with_repeats() -> None:
     report = climbed("rung,tokens_per_sec\nbase,100\nbase,104\nfast,150\n")
     assert report.noise.df == 1
@@ -304,6 +329,7 @@ def test_rows_without_a_result_are_left_out_and_counted() -> None:
         ({"rung": "recipe"}, "no column 'recipe'"),
         ({"series": ("model",)}, "no column 'model'"),
         ({"metric": "tps"}, "no column 'tps'"),
+        ({"settings": ("tps",)}, "no column 'tps'"),
         ({"order": "a"}, "no two rungs"),
     ],
 )

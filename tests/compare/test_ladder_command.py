@@ -43,7 +43,7 @@ def test_a_table_on_the_terminal(table: Path, monkeypatch: pytest.MonkeyPatch) -
     assert text.startswith("ONE RUN EACH stage 1 2.00x in 2 steps: base to packed")
     assert "base -> fused: gains 1.50x (stage 1); loses 0.60x (stage 2)" in text
     assert "the table does not tell whether one adds to those before or takes their place" in text
-    assert "not on the ladder, since slower than base: fused 0.60x" in text
+    assert "not on the ladder, since no faster than base: fused 0.60x" in text
     assert [line for line in done.output.splitlines() if len(line) > 80] == []
     assert len(invoke(table, "-v").output) > len(done.output)
 

@@ -148,6 +148,18 @@ def cells_of(
     return found
 
 
+def unlike(table: ResultTable, records: Mapping[int, Cells], columns: Columns) -> tuple[str, ...]:
+    """The columns that may be settings and differ between the runs of one cell."""
+    values: dict[tuple[Key, str], set[str]] = {}
+    for row in table.rows if columns.unknown else ():
+        cells = records[row.line]
+        key = _key(cells, columns)
+        for name in columns.unknown:
+            values.setdefault((key, name), set()).add(plain(cells.get(name, "")))
+    differing = {name for (_, name), seen in values.items() if len(seen) > 1}
+    return tuple(name for name in columns.unknown if name in differing)
+
+
 def _key(cells: Cells, columns: Columns) -> Key:
     if columns.rung:
         rung = cells.get(columns.rung, "").strip() or "(empty)"

@@ -42,6 +42,8 @@ _PADDING: Final = re.compile(
 )
 _OFF: Final = frozenset({"", "false", "no", "off", "0"})
 _ON: Final = frozenset({"true", "yes", "on", "1"})
+_MOST_VALUES: Final = 8
+"""Different whole numbers up to which a column may be a setting (chosen: a sweep rarely has more)."""
 _PER_BATCH: Final = ("micro_batch", "accumulation", "global_batch")
 _REAL: Final = ("real", "useful", "nonpad", "global_useful")
 
@@ -50,7 +52,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Headings by what they are. `rung` is "" where `switches` compose the rungs; `layers` may list a rung's layers.
 
     `batches` are those of `settings` that say how much is worked on at once. `padding` is a heading with the fraction
-    that its unit is.
+    that its unit is. `unknown` are whole numbers of few values that may be settings: nothing in their names tells.
     """
 
     rung: str
@@ -60,6 +62,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...]
     batches: tuple[str, ...]
     padding: tuple[str, float] | None
+    unknown: tuple[str, ...]
 
 
 def plain(text: str) -> str:
@@ -76,18 +79,24 @@ def is_on(value: str) -> bool:
 
 
 def columns_of(
-    records: Sequence[Cells], metric: Metric, source: str, *, rung: str | None, series: Sequence[str] | None
+    records: Sequence[Cells],
+    metric: Metric,
+    source: str,
+    *,
+    rung: str | None = None,
+    series: Sequence[str] | None = None,
+    settings: Sequence[str] = (),
 ) -> Columns:
-    """What the columns are; `rung` and `series` name those that their headings do not tell.
+    """What the columns are; `rung`, `series` and `settings` name those that their headings do not tell.
 
     Raises UsageError for a column that is not there, TraceFormatError where nothing names the rungs.
     """
     names = list(dict.fromkeys(name for cells in records for name in cells))
-    for wanted in (*([rung] if rung else []), *(series or ())):
+    for wanted in (*([rung] if rung else []), *(series or ()), *settings):
         if wanted not in names:
             raise UsageError(f"{source} has no column {wanted!r}", hint=f"its columns: {', '.join(names)}")
     values = {name: {plain(cells.get(name, "")) for cells in records} for name in names}
-    seen = _seen(names, values, metric)
+    seen = _seen(names, values, metric) - set(settings)
     chosen = _series(names, values, seen | {rung or ""}) if series is None else tuple(series)
     rung_column, switches = _rungs(names, values, {*seen, *chosen}, rung)
     if not rung_column and not switches:
@@ -98,18 +107,20 @@ def columns_of(
     layers = next((n for n in names if headings.normal(n) in _LAYERS and n not in {rung_column, *chosen}), "")
     taken = {*seen, *chosen, *switches, rung_column, layers}
     rows = [name for name in names if name not in taken and len(values[name]) > 1]
-    settings = tuple(name for name in rows if _is_set(name, values, len(records)))
-    batches = {headings.role_of(settings, role) for role in _PER_BATCH}
-    if headings.role_of(settings, "micro_batch"):  # the batch of all GPUs follows from it
-        settings = tuple(name for name in settings if name != headings.role_of(settings, "global_batch"))
+    chosen_rows = tuple(name for name in rows if name in settings or _is_set(name, values, len(records)))
+    batches = {headings.role_of(chosen_rows, role) for role in _PER_BATCH}
+    if headings.role_of(chosen_rows, "micro_batch"):  # the batch of all GPUs follows from it
+        whole = headings.role_of(chosen_rows, "global_batch")
+        chosen_rows = tuple(name for name in chosen_rows if name != whole)
     return Columns(
         rung=rung_column,
         switches=switches,
         layers=layers,
         series=tuple(name for name in chosen if len(values[name]) > 1),
-        settings=settings,
-        batches=tuple(name for name in settings if name in batches),
+        settings=chosen_rows,
+        batches=tuple(name for name in chosen_rows if name in batches),
         padding=_padding(names, values),
+        unknown=tuple(name for name in rows if name not in chosen_rows and _may_be_set(values[name])),
     )
 
 
@@ -181,6 +192,14 @@ def _is_set(name: str, values: Mapping[str, set[str]], n_rows: int) -> bool:
     if all(map(is_number, filter(None, mine))):
         return is_setting(name) or bool(_words(name) & _NO_SERIES)
     return n_rows < 3 or len(mine) < n_rows  # else it names single runs
+
+
+def _may_be_set(values: set[str]) -> bool:
+    """Whether a column of numbers looks like a setting: whole numbers, few of them."""
+    numbers = [float(value) for value in values if value and is_number(value)]
+    return (
+        1 < len(values) <= _MOST_VALUES and len(numbers) == len(values - {""}) and all(map(float.is_integer, numbers))
+    )
 
 
 def _padding(names: Sequence[str], values: Mapping[str, set[str]]) -> tuple[str, float] | None:

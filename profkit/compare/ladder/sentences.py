@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from profkit.compare.ladder.plan import told
+from profkit.model.documents.comparison import Answer
 from profkit.model.documents.ladder import (
     Beside,
     Cell,
@@ -131,12 +132,19 @@ class Notes:
             yield Note(id="base.untuned", statement=says)
 
     def _losses(self) -> Iterator[Note]:
-        """Rungs that lose, through which the ladder goes all the same."""
+        """Rungs that lose, through which the ladder goes all the same, and rungs of which repeats show no gain."""
         for one in self._rungs:
-            if one.over_before is not None and one.over_before.value < 1 / (1 + self._margin):
-                lost = format_speedup(one.over_before.value)
-                says = f"{one.cell.rung} loses: {lost} of the rung before ({_support(one.over_before)})"
-                yield Note(id="rung.loss", statement=f"{says}; time the rungs after it without it")
+            factor = one.over_before
+            if factor is None:
+                continue
+            moved = f"{_step(one)}: {format_speedup(factor.value)} of the rung before ({_support(factor)})"
+            is_less = factor.value < 1 / (1 + self._margin)
+            if factor.answer is Answer.REGRESSED or (factor.is_single and is_less):
+                yield Note(id="rung.loss", statement=f"{moved}: a loss; time the rungs after it without it")
+            elif factor.answer is Answer.EQUIVALENT:
+                yield Note(id="rung.open", statement=f"{moved}: no change beyond {format_fraction(self._margin)}")
+            elif factor.interval is not None and factor.interval[0] <= 1 <= factor.interval[1]:
+                yield Note(id="rung.open", statement=f"{moved}: the runs show neither gain nor loss")
 
     def _confounds(self) -> Iterator[Note]:
         for before, now in zip(self._rungs, self._rungs[1:], strict=False):
@@ -172,6 +180,10 @@ class Notes:
                 yield Note(id="settings.together", statement=says)
 
 
+def _step(one: Rung) -> str:
+    return f"{one.cell.rung}, tuned" if one.step is Step.SETTINGS else one.cell.rung
+
+
 def _went(changed: Sequence[Changed]) -> str:
     return " and ".join(f"{one.heading} {one.before or _NONE} to {one.after or _NONE}" for one in changed)
 
@@ -195,7 +207,7 @@ def _beside(beside: Sequence[Beside]) -> Iterator[Note]:
     for (why, against), members in groups.items():
         said = ", ".join(f"{one.cell.rung} {format_speedup(one.over.value)}" for one in members)
         if why is WhyNot.SLOWER:
-            yield Note(id="rung.slower", statement=f"not on the ladder, since slower than {against}: {said}")
+            yield Note(id="rung.slower", statement=f"not on the ladder, since no faster than {against}: {said}")
         elif why is WhyNot.ALTERNATIVE:
             yield Note(id="rung.alternative", statement=f"alternatives, at their fastest, over {against}: {said}")
         else:

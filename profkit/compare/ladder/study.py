@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.compare.ladder import sentences
-from profkit.compare.ladder.cells import Rate, Tried, cells_of, noise_of, rates
+from profkit.compare.ladder.cells import Rate, Tried, cells_of, noise_of, rates, unlike
 from profkit.compare.ladder.climb import climb
 from profkit.compare.ladder.columns import Columns, columns_of, counts_of
 from profkit.compare.ladder.effects import Found, effects_of
@@ -33,6 +33,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     order: str | None = None
     rung: str | None = None
     series: tuple[str, ...] | None = None
+    settings: tuple[str, ...] = ()
     metric: str | None = None
     margin: float = DEFAULT_MARGIN
 
@@ -60,7 +61,14 @@ def climb_records(source: str, records: Sequence[tuple[int, Cells]], asked: Aske
     numbers are none.
     """
     table = table_of(source, records, metric=asked.metric)
-    columns = columns_of([cells for _, cells in records], table.metric, source, rung=asked.rung, series=asked.series)
+    columns = columns_of(
+        [cells for _, cells in records],
+        table.metric,
+        source,
+        rung=asked.rung,
+        series=asked.series,
+        settings=asked.settings,
+    )
     rate = rates(table)
     by_line = dict(records)
     series = _named(cells_of(table, by_line, columns, rate), columns)
@@ -70,6 +78,10 @@ def climb_records(source: str, records: Sequence[tuple[int, Cells]], asked: Aske
     counts = counts_of(table.metric, rate.unit)
     known = _Known(plan=plan, unit=rate.unit, margin=asked.margin, noise=noise, counts=counts)
     ladders, warnings = _ladders(series, known)
+    warnings += [
+        f"runs that count as repeats differ in {name}; if that is a setting, say --settings {name}"
+        for name in unlike(table, by_line, columns)
+    ]
     if not ladders:
         raise UsageError(
             f"{source} has no two rungs to compare in one series ({_series_told(columns)})",
