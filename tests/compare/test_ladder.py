@@ -114,6 +114,37 @@ def test_a_top_that_is_not_the_fastest_is_said() -> None:
     assert "a is the fastest, 1.50x of the base" in notes(ladder)["rung.peak"]
 
 
+def test_an_order_that_is_given_goes_before_told_layers_and_what_is_swapped_is_said() -> None:
+    text = """rung;layers;slug;tokens_per_sec
+base;none;s/base;100
+batch;batch 16;s/batch;130
+bucketing;batch 16, bucketing on;s/bucketing;150
+fusion;batch 16, bucketing on, fusion chunked;s/fusion;140
+packing;batch 16, fusion chunked, packing on;s/packing;190
+only-packing;packing on;s/only-packing;120
+"""
+    names, *lines = (line.split(";") for line in text.strip().split("\n"))
+    records = [(number, dict(zip(names, cells, strict=True))) for number, cells in enumerate(lines, 2)]
+    report = climb_records("runs.csv", records, Asked(order="base,batch,bucketing,fusion,packing"))
+    ladder = one(report)
+    assert [rung.cell.rung for rung in ladder.rungs] == ["base", "batch", "bucketing", "fusion", "packing"]
+    assert ladder.rungs[4].added == ("packing on",)
+    assert notes(ladder)["rung.layers"].startswith("fusion -> packing adds packing on and takes away bucketing on")
+    assert report.setting_columns == ()  # a slug is a name, no setting
+    found = climb_records("runs.csv", records, Asked())
+    assert found.order_source is OrderSource.LAYERS
+    assert path(one(found))[0] == ("base", "base", 1.0)
+
+
+def test_layers_that_do_not_tell_two_rungs_apart_are_not_used() -> None:
+    text = "rung,layers,tokens_per_sec\nab,a+b,150\nbase,,100\na,a,120\nb,b,110\nab2,a+b,190\n"
+    report = climbed(text)
+    assert not report.are_layers_told
+    assert report.warnings == ("ab and ab2 have the same layers in the table: layers are not used",)
+    assert one(report).base.cell.rung == "base"
+    assert one(report).interactions == ()
+
+
 def test_names_that_add_to_all_before_them_and_names_with_numbers() -> None:
     added = climbed("config,tokens_per_sec\nfp32,100\n+bf16,200\n+compile,300\n")
     assert [rung.cell.rung for rung in one(added).rungs] == ["fp32", "+bf16", "+compile"]

@@ -111,9 +111,7 @@ def _taken(
 
     A rung whose layers a later one holds, as the table tells, is taken however fast: the ladder went through it.
     """
-    carrying = [
-        one for one in fitting if plan.is_told and any(plan.layers[name] > plan.layers[one.rung] for name in later)
-    ]
+    carrying = [one for one in fitting if any(plan.carries(at.rung, one.rung, name) for name in later)]
     if not fitting:
         return []
     best = _fastest(carrying or fitting)
@@ -143,10 +141,13 @@ def _rungs(path: Sequence[Place], by_rung: Mapping[str, list[Tried]], plan: Plan
     made = []
     for place, one in enumerate(path):
         before = path[place - 1].tried if place else None
+        added, removed = plan.brought((before or one.tried).rung, one.tried.rung)
         made.append(
             Rung(
                 cell=one.tried.cell,
                 step=one.step,
+                added=added,
+                removed=removed,
                 changed=() if before is None else plan.changed(before, one.tried),
                 over_before=None if before is None else factor(before, one.tried, margin),
                 over_first=None if before is None else factor(path[0].tried, one.tried, margin),

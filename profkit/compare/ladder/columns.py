@@ -26,7 +26,8 @@ _LAYERS: Final = ("layers", "layer")
 _SERIES: Final = frozenset(
     {
         "model", "stage", "phase", "task", "dataset", "machine", "host", "device", "gpu", "hardware", "accelerator",
-        "size", "seq", "seqlen", "length", "hidden", "layers", "vocab", "resolution", "nodes",
+        "size", "seq", "seqlen", "length", "hidden", "layers", "vocab", "vocabulary", "depth",
+        "resolution", "nodes",
     }
 )  # fmt: skip
 """Words of headings that say what was trained and on what: a throughput there is compared with no other."""
@@ -35,7 +36,8 @@ _NO_SERIES: Final = frozenset(
 )
 _REMARKS: Final = frozenset(
     {"note", "notes", "comment", "comments", "date", "timestamp", "started", "command", "trace", "path", "folder",
-     "file", "log", "url", "commit", "exit", "error", "status", "crashed"}
+     "file", "log", "url", "commit", "exit", "error", "status", "crashed", "slug", "title", "description", "uuid",
+     "hash"}
 )  # fmt: skip
 _PADDING: Final = re.compile(
     r"(?:\w+_)?pad(?:ding|ded)?(?:_tokens?)?(?:_(?P<of>pct|percent|perc|fraction|frac|ratio|share|waste))?"
@@ -107,7 +109,12 @@ def columns_of(
     layers = next((n for n in names if headings.normal(n) in _LAYERS and n not in {rung_column, *chosen}), "")
     taken = {*seen, *chosen, *switches, rung_column, layers}
     rows = [name for name in names if name not in taken and len(values[name]) > 1]
-    chosen_rows = tuple(name for name in rows if name in settings or _is_set(name, values, len(records)))
+    identity = [rung_column, *chosen]
+    chosen_rows = tuple(
+        name
+        for name in rows
+        if name in settings or (_is_set(name, values, len(records)) and not _is_label(name, identity, records))
+    )
     batches = {headings.role_of(chosen_rows, role) for role in _PER_BATCH}
     if headings.role_of(chosen_rows, "micro_batch"):  # the batch of all GPUs follows from it
         whole = headings.role_of(chosen_rows, "global_batch")
@@ -192,6 +199,18 @@ def _is_set(name: str, values: Mapping[str, set[str]], n_rows: int) -> bool:
     if all(map(is_number, filter(None, mine))):
         return is_setting(name) or bool(_words(name) & _NO_SERIES)
     return n_rows < 3 or len(mine) < n_rows  # else it names single runs
+
+
+def _is_label(name: str, identity: Sequence[str], records: Sequence[Cells]) -> bool:
+    """Whether a column of three words or more only names the rungs again, or the rungs of each series."""
+    values = {plain(cells.get(name, "")) for cells in records}
+    if len(values) < 3 or all(map(is_number, filter(None, values))):
+        return False
+    for columns in (identity[:1], identity):
+        pairs = {(plain(cells.get(name, "")), *(plain(cells.get(one, "")) for one in columns)) for cells in records}
+        if len(pairs) == len(values) == len({pair[1:] for pair in pairs}):
+            return True
+    return False
 
 
 def _may_be_set(values: set[str]) -> bool:

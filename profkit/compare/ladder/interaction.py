@@ -21,18 +21,14 @@ _MOST_TRIED: Final = 64
 
 
 def interactions_of(cells: Sequence[Tried], plan: Plan) -> tuple[Interaction, ...]:
-    """A row for each rung that is made of two other rungs or more, where the series has it or all of these.
+    """A row for each rung of the series that is made of two other rungs or more.
 
     The sentences are left empty.
     """
     by_rung: dict[str, list[Tried]] = {}
     for one in cells:
         by_rung.setdefault(one.rung, []).append(one)
-    return tuple(
-        _measured(one, by_rung, plan)
-        for one in _compositions(plan)
-        if one.rung in by_rung or (all(one.parts) and all(part in by_rung for part in one.parts))
-    )
+    return tuple(_measured(one, by_rung, plan) for one in _compositions(plan) if one.rung in by_rung)
 
 
 class _Composition(msgspec.Struct, frozen=True, kw_only=True):

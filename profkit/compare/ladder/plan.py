@@ -19,7 +19,9 @@ from profkit.model.documents.ladder import Changed, OrderSource, Settings
 
 Groups = tuple[tuple[str, ...], ...]
 _NO_LAYER: Final = frozenset({"", "none", "base", "baseline", "vanilla", "-"})
-_APART: Final = re.compile(r"[+,;|&/\s]+")
+_BASES: Final = frozenset({"base", "baseline", "vanilla", "reference", "none", "default", "eager", "naive"})
+"""Rungs that come first, wherever their rows stand."""
+_APART: Final = re.compile(r"[+,;|&]+")
 _SHORTEST: Final = 4
 """Letters from which the beginning of a name stands for it (chosen): pack for packing, but not no or bf."""
 
@@ -44,8 +46,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return {name: place for place, group in enumerate(self.groups) for name in group}
 
     def follows(self, rung: str, later: str) -> bool:
-        """Whether a rung can stand on another: where layers are told, it holds all of its layers."""
-        return not self.is_told or self.layers[later] > self.layers[rung]
+        """Whether a rung can stand on another: as told by whoever gives the order, else it holds all of its layers."""
+        return self.source is OrderSource.GIVEN or not self.is_told or self.layers[later] > self.layers[rung]
+
+    def brought(self, rung: str, later: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The layers that a rung adds to another and those that it lacks; none where the table does not tell."""
+        if not self.is_told:
+            return (), ()
+        old, new = self.layers[rung], self.layers[later]
+        return self.in_order(new - old), self.in_order(old - new)
+
+    def carries(self, rung: str, later: str, other: str) -> bool:
+        """Whether `other` is known to hold what `later` adds to `rung`, and else all its layers or all but one."""
+        if not self.is_told:
+            return False
+        old, new, above = self.layers[rung], self.layers[later], self.layers[other]
+        added = new - old
+        return bool(added) and added <= above and len(new - above) <= 1 and len(above) >= len(new)
 
     def in_order(self, layers: Iterable[str]) -> tuple[str, ...]:
         """Layers in the order in which the rungs bring them."""
@@ -83,7 +100,8 @@ def order_of(rungs: Sequence[str], given: str | None, source: str) -> tuple[Grou
         if all(numbers):
             ordered = sorted(rungs, key=lambda rung: (int(rung[: _digits(rung)]), rung))
             return tuple((rung,) for rung in ordered), OrderSource.NUMBERED
-        return tuple((rung,) for rung in rungs), OrderSource.FIRST_SEEN
+        bases_first = sorted(rungs, key=lambda rung: rung.strip().lower() not in _BASES)
+        return tuple((rung,) for rung in bases_first), OrderSource.FIRST_SEEN
     groups = tuple(tuple(name.strip() for name in group.split("|") if name.strip()) for group in given.split(","))
     named = [name for group in groups for name in group]
     for name in named:
@@ -119,11 +137,25 @@ def layers_of(
         return _summed(rungs), True
     if not columns.rung:
         return {rung: _listed(rung) for rung in rungs}, True
-    return {rung: _parts(rung, rungs) for rung in rungs}, False
+    return layers_by_names(rungs), False
+
+
+def layers_by_names(rungs: Sequence[str]) -> dict[str, frozenset[str]]:
+    """The layers that the names of rungs suggest."""
+    return {rung: _parts(rung, rungs) for rung in rungs}
+
+
+def alike(rungs: Iterable[str], layers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
+    """Two rungs of the same layers, None where there are none."""
+    first: dict[frozenset[str], str] = {}
+    for rung in rungs:
+        if (other := first.setdefault(layers[rung], rung)) != rung:
+            return other, rung
+    return None
 
 
 def _listed(text: str) -> frozenset[str]:
-    return frozenset(name for name in _APART.split(text) if name.lower() not in _NO_LAYER)
+    return frozenset(name for part in _APART.split(text) if (name := part.strip()).lower() not in _NO_LAYER)
 
 
 def _summed(rungs: Sequence[str]) -> dict[str, frozenset[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from profkit.compare.ladder.plan import told
@@ -147,14 +148,19 @@ class Notes:
                 yield Note(id="rung.open", statement=f"{moved}: the runs show neither gain nor loss")
 
     def _confounds(self) -> Iterator[Note]:
-        for before, now in zip(self._rungs, self._rungs[1:], strict=False):
+        for before, now in pairwise(self._rungs):
+            if now.removed or len(now.added) > 1:
+                parts = (("adds", now.added), ("takes away", now.removed))
+                said = " and ".join(f"{verb} {', '.join(layers)}" for verb, layers in parts if layers)
+                says = f"{before.cell.rung} -> {now.cell.rung} {said}: its factor is of all that together"
+                yield Note(id="rung.layers", statement=says)
             if now.confounds:
                 says = f"{before.cell.rung} -> {now.cell.rung} also went from {_went(now.confounds)}"
                 says += ": its factor is of all that together"
                 yield Note(id="rung.confound", statement=says)
 
     def _padding(self, counts: Counts) -> Iterator[Note]:
-        for before, now in zip(self._rungs, self._rungs[1:], strict=False):
+        for before, now in pairwise(self._rungs):
             share, whole = now.padding_factor, now.over_before
             if share is None or whole is None or 1 / (1 + self._margin) <= share <= 1 + self._margin:
                 continue

@@ -16,7 +16,7 @@ from profkit.compare.ladder.columns import Columns, columns_of, counts_of
 from profkit.compare.ladder.effects import Found, effects_of
 from profkit.compare.ladder.interaction import interactions_of
 from profkit.compare.ladder.pareto import front_of
-from profkit.compare.ladder.plan import Plan, chained, companions_of, layers_of, order_of
+from profkit.compare.ladder.plan import Plan, alike, chained, companions_of, layers_by_names, layers_of, order_of
 from profkit.compare.stats.judge import DEFAULT_MARGIN
 from profkit.compare.tables.records import Cells, read_records
 from profkit.compare.tables.result_tables import ResultTable, is_number, table_of
@@ -78,6 +78,7 @@ def climb_records(source: str, records: Sequence[tuple[int, Cells]], asked: Aske
     counts = counts_of(table.metric, rate.unit)
     known = _Known(plan=plan, unit=rate.unit, margin=asked.margin, noise=noise, counts=counts)
     ladders, warnings = _ladders(series, known)
+    warnings += _layers_left(columns, cells, by_line, plan)
     warnings += [
         f"runs that count as repeats differ in {name}; if that is a setting, say --settings {name}"
         for name in unlike(table, by_line, columns)
@@ -157,6 +158,8 @@ def _plan(source: str, cells: Sequence[Tried], columns: Columns, by_line: Mappin
     named = [name for group in groups for name in group]
     ordered = [*named, *(rung for rung in rungs if rung not in named)]
     layers, is_told = layers_of(ordered, columns, [(one.rung, by_line[one.line]) for one in cells])
+    if is_told and _alike(cells, layers) is not None:  # what sets the two apart is not among the layers
+        layers, is_told = layers_by_names(ordered), False
     if is_told and found is OrderSource.FIRST_SEEN:
         groups, found = chained(ordered, layers), OrderSource.LAYERS
     return Plan(
@@ -167,6 +170,23 @@ def _plan(source: str, cells: Sequence[Tried], columns: Columns, by_line: Mappin
         companions=companions_of(cells, columns, layers),
         batches=columns.batches,
     )
+
+
+def _layers_left(columns: Columns, cells: Sequence[Tried], by_line: Mapping[int, Cells], plan: Plan) -> list[str]:
+    """That layers which the table lists are not used, and why."""
+    if plan.is_told:
+        return []
+    layers, is_told = layers_of([*plan.layers], columns, [(one.rung, by_line[one.line]) for one in cells])
+    found = _alike(cells, layers) if is_told else None
+    return [f"{' and '.join(found)} have the same layers in the table: layers are not used"] if found else []
+
+
+def _alike(cells: Sequence[Tried], layers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
+    """Two rungs of one series that have the same layers, None where there are none."""
+    by_series: dict[tuple[str, ...], dict[str, None]] = {}
+    for one in cells:
+        by_series.setdefault(one.key.series, {})[one.rung] = None
+    return next((found for rungs in by_series.values() if (found := alike(rungs, layers)) is not None), None)
 
 
 def _ladders(series: Mapping[str, Sequence[Tried]], known: _Known) -> tuple[list[Ladder], list[str]]:

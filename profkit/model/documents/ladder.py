@@ -119,6 +119,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
     """A place of the ladder. `over_before` and `over_first` are None for the base.
 
+    `added` and `removed` are layers against the rung before, empty where the table does not tell layers.
     `padding_factor` is the part of `over_before` that is padding no longer (or more) processed, (1 - p) / (1 - p
     before), None where the padding is unknown. `n_settings`: settings of this rung in this series, of which the
     fastest is taken.
@@ -126,6 +127,8 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
 
     cell: Cell
     step: Step
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
     changed: tuple[Changed, ...]
     over_before: Factor | None
     over_first: Factor | None

@@ -74,6 +74,8 @@ def _rung(one: Rung) -> dict[str, Any]:
         "cell": _cell(one.cell),
         "over_before": _factor(one.over_before),
         "over_first": _factor(one.over_first),
+        "added": list(one.added),
+        "removed": list(one.removed),
         "changed": [_changed(each) for each in one.changed],
         "confounds": [each.heading for each in one.confounds],
         "padding_factor": one.padding_factor,

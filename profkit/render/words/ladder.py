@@ -20,6 +20,7 @@ from profkit.model.documents.ladder import (
     OrderSource,
     Rung,
     Step,
+    WhyNot,
 )
 from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_quantity, format_speedup
@@ -28,7 +29,7 @@ PILOT_TOLD: Final = "* a pilot: two runs on a side, so the interval is wide and 
 _DETAILS: Final = ("settings.together", "rung.alternative", "rung.absent")
 """Notes that need not be read first."""
 _SHOWN: Final = 3
-"""Changes with both signs that are shown first."""
+"""Changes with both signs, and interactions of a series, that are shown first."""
 _OFF: Final = ("", "false", "no", "off")
 _ON: Final = ("true", "yes", "on")
 _COUNTS: Final = {
@@ -67,13 +68,16 @@ def order(report: LadderReport) -> str:
     """Where the order of the rungs is from, and what that leaves open."""
     match report.order_source:
         case OrderSource.GIVEN:
-            return "order of the rungs: as given (--order)"
+            found = "order of the rungs: as given (--order)"
+            is_left = any(one.why is WhyNot.SLOWER for ladder in report.ladders for one in ladder.beside)
+            open_ = "; the table does not tell whether later rungs hold those that are not on the ladder"
+            return found + open_ * (is_left and not report.are_layers_told)
         case OrderSource.LAYERS:
             return "order of the rungs: each holds the layers of the one before, as the table tells"
         case OrderSource.NUMBERED:
             found = "order of the rungs: by their numbers"
         case _:
-            found = "order of the rungs: as they first appear in the table"
+            found = "order of the rungs: as they first appear in the table, one called base first"
     if report.are_layers_told:
         return found
     return f"{found}; the table does not tell whether one adds to those before or takes their place (see --order)"
@@ -194,12 +198,13 @@ def shared_notes(report: LadderReport) -> list[str]:
 
 
 def notes(report: LadderReport, ladder: Ladder, *, verbose: bool) -> list[str]:
-    """What holds for the numbers of one series; of interactions that were not measured, one unless `verbose`."""
+    """What holds for the numbers of one series; unless `verbose`, a few interactions, and one that was not measured."""
     common = set(shared_notes(report))
     shown = [note.statement for note in ladder.notes if verbose or note.id not in _DETAILS]
     measured = [one.sentence for one in ladder.interactions if one.ratio is not None]
     missing = [one.sentence for one in ladder.interactions if one.ratio is None]
-    return [*(said for said in shown if said not in common), *measured, *(missing if verbose else missing[:1])]
+    some = [*measured, *missing] if verbose else [*measured[:_SHOWN], *missing[:1]]
+    return [*(said for said in shown if said not in common), *some]
 
 
 def front(report: LadderReport, ladder: Ladder) -> str:
