@@ -434,7 +434,11 @@ def intervals(outcome: Outcome, case: Case, folder: Path) -> Faults:
     for path, value in _walk(document):
         if not isinstance(value, dict):
             continue
-        for key, inside in (("interval", of_interval), ("ratio_interval", "ratio"), ("efficiency_interval", "efficiency")):
+        for key, inside in (
+            ("interval", of_interval),
+            ("ratio_interval", "ratio"),
+            ("efficiency_interval", "efficiency"),
+        ):
             ends = value.get(key)
             if ends and None not in ends:
                 middle = value.get(inside)

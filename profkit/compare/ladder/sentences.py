@@ -126,7 +126,7 @@ class Notes:
         if best is not top and top.over_first is not None:
             reached = 1.0 if best.over_first is None else best.over_first.value
             says = f"{of_cell(best.cell, self._hidden)} is the fastest, {format_speedup(reached)} of the base"
-            yield Note(id="rung.peak", statement=f"{says}: the rungs above it lose")
+            yield Note(id="rung.peak", statement=f"{says}: the top of the ladder is slower")
         later = any(one.step is Step.SETTINGS for one in self._rungs[1:])
         if base.n_settings == 1 and later:
             says = f"{base.cell.rung} was run at one choice of settings only: what others give it is not measured"
