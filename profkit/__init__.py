@@ -7,6 +7,7 @@
 
     profkit.compare("before/", "after/").judgement.answer
     profkit.scaling("results.csv").series[0].largest.efficiency
+    profkit.ladder("runs.csv").ladders[0].total
 
     trace = profkit.read_trace("trace.json.gz")
     trace.to_pandas("gpu")[["name", "duration_ns", "stream"]]
@@ -23,12 +24,13 @@ from typing import TYPE_CHECKING, Any, Final
 from profkit.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from profkit.api import scaling, triage
+    from profkit.api import ladder, scaling, triage
     from profkit.compare.paths import compare_paths as compare
     from profkit.errors import ProfkitError
     from profkit.ingest.kineto.reader import read_trace
     from profkit.ingest.read import read_traces
     from profkit.model.documents.comparison import Comparison
+    from profkit.model.documents.ladder import LadderReport
     from profkit.model.documents.report import Report
     from profkit.model.documents.scaling import ScalingReport
     from profkit.model.trace import Trace
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Comparison",
+    "LadderReport",
     "ProfkitError",
     "Report",
     "ScalingReport",
     "Trace",
     "compare",
+    "ladder",
     "read_trace",
     "read_traces",
     "scaling",
@@ -50,11 +54,13 @@ __all__ = [
 
 _HOME: Final = {
     "Comparison": "profkit.model.documents.comparison",
+    "LadderReport": "profkit.model.documents.ladder",
     "ProfkitError": "profkit.errors",
     "Report": "profkit.model.documents.report",
     "ScalingReport": "profkit.model.documents.scaling",
     "Trace": "profkit.model.trace",
     "compare": "profkit.compare",
+    "ladder": "profkit.api",
     "read_trace": "profkit.ingest.kineto.reader",
     "read_traces": "profkit.ingest.read",
     "scaling": "profkit.api",

@@ -83,6 +83,8 @@ def assert_plain(printed: str) -> None:
         ["compare", "ONE", "TWO", "-f", "markdown"],
         ["compare", "ONE", "TWO", "--fail-on-regression", "3%"],
         ["scaling", "TABLE"],
+        ["ladder", "TABLE"],
+        ["ladder", "TABLE", "--rung", "step_ms"],
         ["kernels", "KERNELS"],
         ["kernels", "KERNELS", "-f", "markdown"],
         ["kernels", "ONE"],

@@ -32,6 +32,7 @@ COMMANDS: Final = (
     "try",
     "compare",
     "scaling",
+    "ladder",
     "nsys",
     "ncu",
     "kernels",

@@ -13,7 +13,9 @@ from profkit.cli.shared.options import common_options
 @click.command("schema", cls=Command, short_help="The JSON Schema of a report.")
 @click.argument(
     "name",
-    type=click.Choice(["triage", "where", "compare", "compare_kernels", "scaling", "kernels", "probe", "trial"]),
+    type=click.Choice(
+        ["triage", "where", "compare", "compare_kernels", "scaling", "ladder", "kernels", "probe", "trial"]
+    ),
     default="triage",
 )
 @common_options

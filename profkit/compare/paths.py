@@ -1,4 +1,4 @@
-"""Paths to a comparison or a scaling study: which are tables and which traces, and what is read of each."""
+"""Paths to a comparison, a scaling study or a ladder: which are tables and which traces, and what is read of each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
+from profkit.compare.ladder.study import Asked, climb_table
 from profkit.compare.results import compare_tables
 from profkit.compare.scaling.study import scale
 from profkit.compare.scaling.traced import traced_table
@@ -17,6 +18,7 @@ from profkit.errors import UsageError
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import path_texts
 from profkit.model.documents.comparison import Comparison
+from profkit.model.documents.ladder import LadderReport
 from profkit.model.documents.scaling import Held, ScalingReport
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
@@ -79,3 +81,28 @@ def scale_paths(
         table, traces = traced_table(", ".join(folders), side.runs)
         tables = tables or [table]
     return scale(tables, held=None if held is None else Held(held), capacity_bytes=capacity_bytes, traces=traces)
+
+
+def ladder_path(  # noqa: PLR0913 - each by name
+    path: str | PathLike[str],
+    *,
+    order: str | None = None,
+    rung: str | None = None,
+    series: Iterable[str] | None = None,
+    settings: Iterable[str] = (),
+    metric: str | None = None,
+    margin: float | None = None,
+) -> LadderReport:
+    """The ladder that `profkit.ladder` gives, of a table."""
+    given = path_texts(path, "ladder")
+    if len(given) > 1:
+        raise UsageError(f"a ladder is of one table, not {len(given)}", hint="put all runs into one")
+    asked = Asked(
+        order=order,
+        rung=rung,
+        series=None if series is None else tuple(series),
+        settings=tuple(settings),
+        metric=metric,
+        margin=DEFAULT_MARGIN if margin is None else margin,
+    )
+    return climb_table(given[0], asked)

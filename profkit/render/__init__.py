@@ -15,7 +15,9 @@ from typing import Any, Final, Protocol
 
 from profkit.errors import UsageError
 
-DOCUMENTS: Final = ("triage", "where", "compare", "compare_kernels", "scaling", "kernels", "bench", "probe", "trial")
+DOCUMENTS: Final = (
+    "triage", "where", "compare", "compare_kernels", "scaling", "ladder", "kernels", "bench", "probe", "trial",
+)  # fmt: skip
 """What profkit prints. A format renders those for which its folder has a file."""
 _NO_FORMATS: Final = ("words", "notebook")
 _DEFAULT: Final = "terminal"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from profkit.errors import UsageError
 
-SCHEMAS: Final = ("triage", "where", "compare", "compare_kernels", "scaling", "kernels", "probe", "trial")
+SCHEMAS: Final = ("triage", "where", "compare", "compare_kernels", "scaling", "ladder", "kernels", "probe", "trial")
 """Names of the documents with a schema."""
 
 

@@ -426,14 +426,19 @@ def _adds_up(name: str, whole: dict[str, Any], parts: list[dict[str, Any]]) -> F
 
 @oracle
 def intervals(outcome: Outcome, case: Case, folder: Path) -> Faults:
-    """Intervals have their ends in order, that of an efficiency holds it; p-values are probabilities."""
+    """Intervals have their ends in order, those of an efficiency, a factor and a ratio hold it; p-values are probabilities."""
     document = document_of(outcome)
-    if outcome.command not in ("compare", "scaling") or document is None:
+    if outcome.command not in ("compare", "scaling", "ladder") or document is None:
         return
+    of_interval = "value" if outcome.command == "ladder" else ""
     for path, value in _walk(document):
         if not isinstance(value, dict):
             continue
-        for key, inside in (("interval", ""), ("efficiency_interval", "efficiency")):
+        for key, inside in (
+            ("interval", of_interval),
+            ("ratio_interval", "ratio"),
+            ("efficiency_interval", "efficiency"),
+        ):
             ends = value.get(key)
             if ends and None not in ends:
                 middle = value.get(inside)

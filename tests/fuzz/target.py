@@ -255,7 +255,7 @@ def warm() -> None:
     from profkit import signing
 
     signing.holds = lambda _purpose, _data, mark: mark == values.OWN
-    for module in ("triage", "info", "kernels", "compare", "scaling", "schema", "ncu"):
+    for module in ("triage", "info", "kernels", "compare", "scaling", "ladder", "schema", "ncu"):
         __import__(f"profkit.cli.{module}")
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profkit.compare.bench.interleaved import Design
 from profkit.compare.kernels.compared import compare_kernels
+from profkit.compare.ladder.study import Asked, climb_table
 from profkit.compare.scaling.study import scale
 from profkit.compare.tables.result_tables import read_table
 from profkit.kernels.assess import assess_all
@@ -69,6 +70,20 @@ def _scaling(folder: Path) -> Any:
     return scale([read_table(study(folder))])
 
 
+def _ladder(folder: Path) -> Any:
+    """Two series of evil names with repeats, memory, padding, an interaction and a change with both signs."""
+    rows = ["category,model,batch,real_tokens_per_sec,peak_mem_gb,pad_pct"]
+    for model, factor in ((EVIL, 1.5), ("b", 0.5)):
+        for name, batch, speed, size in (
+            ("base", 2, 100, 4), ("fused", 2, 100 * factor, 3), ("packed", 2, 120, 5), (f"{EVIL} x", 4, 200, 6),
+            ("pack_fuse", 2, 130 * factor, 5),
+        ):  # fmt: skip
+            rows += [f'"{name}","{model}",{batch},{speed + noise},{size},{12 / batch}' for noise in (-1, 0, 1)]
+    path = folder / "ladder.csv"
+    path.write_text("\n".join(rows))
+    return climb_table(path, Asked())
+
+
 def _probe(folder: Path) -> Any:
     slopes = {
         "input": slope(0.0, 0.2),
@@ -119,6 +134,7 @@ DOCUMENTS: Final[dict[tuple[str, str], Callable[[Path], Any]]] = {
     ("kernels", "one launch"): _kernels,
     ("where", "a finding and a kernel"): _where,
     ("scaling", "a study"): _scaling,
+    ("ladder", "two series"): _ladder,
     ("bench", "slower"): _bench,
     ("probe", "all readings"): _probe,
     ("trial", "all outcomes"): _trial,

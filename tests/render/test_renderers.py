@@ -65,7 +65,8 @@ def test_every_document_has_a_drawn_one_and_a_terminal() -> None:
     ],
 )
 def test_a_format_is_known_by_its_suffix(name: str, path: str) -> None:
-    assert all(format_of(Path(path), document) == name for document in ("triage", "compare", "scaling", "kernels"))
+    documents = ("triage", "compare", "scaling", "ladder", "kernels")
+    assert all(format_of(Path(path), document) == name for document in documents)
 
 
 @pytest.mark.parametrize("path", ["report.docx", "", "json5", "r.xhtml"])

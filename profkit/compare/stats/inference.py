@@ -95,6 +95,26 @@ def paired(differences: Sequence[float]) -> Estimate | None:
     )
 
 
+def contrast(sides: Sequence[Sequence[float]], weights: Sequence[float]) -> Estimate | None:
+    """The weighted sum of the means of several samples with Welch's error and Satterthwaite's df; None without spread.
+
+    `df_per_run` counts the samples: each adds its degrees of freedom with every further run.
+    """
+    errors = [weight**2 * float(np.var(side, ddof=1)) / len(side) for side, weight in zip(sides, weights, strict=True)]
+    means = [weight * float(np.mean(side)) for side, weight in zip(sides, weights, strict=True)]
+    total = math.fsum(errors)
+    if not _varies(math.sqrt(total), max(map(abs, means))):
+        return None
+    parts = [error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True)]
+    return Estimate(
+        difference=math.fsum(means),
+        se=math.sqrt(total),
+        df=total**2 / math.fsum(parts),
+        variance=math.fsum(error * len(side) for error, side in zip(errors, sides, strict=True)),
+        df_per_run=len(sides),
+    )
+
+
 def _varies(se: float, size: float) -> bool:
     """Whether values differ by more than the rounding of equal ones."""
     return se > 1e-13 * size

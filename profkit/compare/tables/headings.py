@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -64,6 +65,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.column!r}{unit}, {'higher' if self.higher_is_better else 'lower'} is better"
 
 
+@lru_cache(maxsize=4096)
 def normal(heading: str) -> str:
     """A heading in lower case with single underscores: `Tokens / sec` is `tokens_sec`."""
     return re.sub(r"[^a-z0-9]+", "_", heading.strip().lower()).strip("_")

@@ -16,7 +16,7 @@ from profkit.compare.tables.records import MAX_BYTES, ROW_KEYS, Cells, read_reco
 from profkit.errors import TraceFormatError, UsageError
 from profkit.ingest.bytes.bytesource import path_size
 
-_FAILED: Final = frozenset({"", "-", "nan", "none", "null", "oom", "fail", "failed", "error", "timeout", "crashed"})
+FAILED: Final = frozenset({"", "-", "nan", "none", "null", "oom", "fail", "failed", "error", "timeout", "crashed"})
 """What people write in place of a number when a run gave none; the row is left out, and the table says so."""
 
 
@@ -90,8 +90,12 @@ def read_table(path: str | Path, *, metric: str | None = None) -> ResultTable:
 
     Raises TraceNotFoundError, TraceFormatError or UsageError, each with line, column and the value seen.
     """
-    file, source = Path(path), Path(path).name
-    records = read_records(file)
+    file = Path(path)
+    return table_of(file.name, read_records(file), metric=metric)
+
+
+def table_of(source: str, records: Sequence[tuple[int, Cells]], *, metric: str | None = None) -> ResultTable:
+    """The table of records that were read; raises as `read_table` does."""
     names = list(dict.fromkeys(name for _, cells in records for name in cells))
     measured = headings.metric_of(names, metric, source)
     configuring = _configuration_columns(names, [cells for _, cells in records], measured)
@@ -99,7 +103,7 @@ def read_table(path: str | Path, *, metric: str | None = None) -> ResultTable:
     failed: list[str] = []
     for line, cells in records:
         told = cells.get(measured.column, "").strip()
-        if told.lower() in _FAILED:
+        if told.lower() in FAILED:
             failed.append(f"line {line} ({told or 'empty'})")
             continue
         rows.append(_Reader(source=source, line=line, cells=cells, names=names).row(measured, configuring))
@@ -158,17 +162,17 @@ def _configuration_columns(names: Sequence[str], records: Sequence[Cells], metri
     for name in names:
         values = [cells.get(name, "").strip() for cells in records]
         is_name_of_run = len(values) > 2 and len(set(values)) == len(values)
-        is_number = all(_is_number(value) for value in values if value)
+        are_numbers = all(is_number(value) for value in values if value)
         is_kind = {"weak", "strong"} & set(values)  # the same run may be a point of both
         if name == metric.column or not any(values) or is_name_of_run or is_kind:
             continue
-        if headings.has_role(name) or headings.is_measure(name) or (is_number and not _is_setting(name)):
+        if headings.has_role(name) or headings.is_measure(name) or (are_numbers and not is_setting(name)):
             continue
         chosen.append(name)
     return chosen
 
 
-def _is_setting(name: str) -> bool:
+def is_setting(name: str) -> bool:
     """Whether a column of numbers is a setting: workers, lengths, depths; other numbers are results."""
     words = set(headings.normal(name).split("_"))
     return bool(
@@ -176,7 +180,8 @@ def _is_setting(name: str) -> bool:
     )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a cell holds a number."""
     try:
         float(text)
     except ValueError:
@@ -228,7 +233,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
         return int(value)
 
     def _bytes(self, found: tuple[str, float] | None) -> float | None:
-        if found is None or self.cells.get(found[0], "").strip().lower() in _FAILED:
+        if found is None or self.cells.get(found[0], "").strip().lower() in FAILED:
             return None
         value = self._number(found[0])
         if not 0 <= value <= LARGEST:

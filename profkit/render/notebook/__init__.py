@@ -7,6 +7,7 @@ whole report is `profkit triage -o report.html`, or another format. No format of
 from __future__ import annotations
 
 from profkit.model.documents.comparison import Comparison
+from profkit.model.documents.ladder import LadderReport
 from profkit.model.documents.report import Report
 from profkit.model.documents.scaling import ScalingReport
 
@@ -26,5 +27,9 @@ def html_of(document: object) -> str:
             from profkit.render.notebook.scaling import drawn as drawn_scaling
 
             return drawn_scaling(document)
+        case LadderReport():
+            from profkit.render.notebook.ladder import drawn as drawn_ladder
+
+            return drawn_ladder(document)
         case _:
             raise TypeError(f"{type(document).__name__} is not shown in notebooks")

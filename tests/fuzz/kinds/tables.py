@@ -1,4 +1,4 @@
-"""Result tables for `compare` and `scaling`: CSV, TSV, JSON, what `profkit bench` writes."""
+"""Result tables for `compare`, `scaling` and `ladder`: CSV, TSV, JSON, what `profkit bench` writes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,40 @@ def _scaling(rng: random.Random) -> Rows:
     return rows
 
 
+_RECIPES = [
+    ["base", "bf16", "compile", "packing", "bf16_packing"],
+    ["base", "bf16", "bf16+compile", "bf16+compile+packing", "packing"],
+    ["1 base", "2 bf16", "10 packing"],
+    ["fp32", "+bf16", "+compile"],
+]
+
+
+def _ladder(rng: random.Random) -> Rows:
+    names = rng.choice(_RECIPES)
+    heading = rng.choice(["rung", "category", "name"])
+    rows: Rows = []
+    for stage in range(rng.choice([1, 2])):
+        for place, name in enumerate(names):
+            for batch in rng.sample([2, 4, 8], rng.choice([1, 1, 3])):
+                for block in range(rng.choice([1, 1, 3])):
+                    speed = 1000 * (1 + place * rng.choice([0.4, 0.5, -0.1])) * batch**0.2 * (1 + 0.01 * rng.random())
+                    row = {
+                        heading: name,
+                        "stage": stage,
+                        "batch_size": batch,
+                        "use_bucketing": rng.choice(["True", "False"]),
+                        "real_tok_per_sec": round(speed, 3),
+                        "vram_gb": 8 + place,
+                        "pad_pct": rng.choice([0, 4.5, 12]),
+                    }
+                    rows.append({"block": block, **row} if rng.random() < 0.9 else row)
+    return rows
+
+
 def drawn_rows(rng: random.Random, command: str = "") -> Rows:
     """A table for a command, before anything is done to it that could make it none."""
-    rows = {"compare": _arms, "scaling": _scaling}[command or rng.choice(["compare", "scaling"])](rng)
+    drawing = {"compare": _arms, "scaling": _scaling, "ladder": _ladder}
+    rows = drawing[command or rng.choice([*drawing])](rng)
     for _ in range(rng.choice([0, 0, 1, 2, 4])):
         rng.choice(_READABLE)(rng, rows)
     return rows
@@ -146,9 +177,21 @@ def file_of(rng: random.Random, rows: Rows) -> tuple[str, File, list[str]]:
 _FORMATS = [[], [], ["-f", "json"], ["-f", "json"], ["-f", "markdown"], ["-f", "html"]]
 
 
+_ASKED = [
+    ["-v"],
+    ["--order", "base,bf16|compile,packing"],
+    ["--series", ""],
+    ["--rung", "batch_size"],
+    ["--rung", "use_bucketing", "--series", "stage"],
+    ["--metric", "vram_gb"],
+    ["--margin", "0%"],
+    ["--settings", "stage,vram_gb"],
+]
+
+
 def drawn(rng: random.Random) -> Case:
     """One table or two and what is asked of them."""
-    fits = rng.choice(["compare", "scaling"])
+    fits = rng.choice(["compare", "scaling", "ladder"])
     suffix, file, done = file_of(rng, drawn_rows(rng, fits))
     files = {f"a{suffix}": file}
     if rng.random() < 0.3:
@@ -158,7 +201,7 @@ def drawn(rng: random.Random) -> Case:
     asked = []
     for _ in range(rng.choice([1, 1, 2])):
         options = list(rng.choice(_FORMATS))
-        command = fits if rng.random() < 0.85 else rng.choice(["compare", "scaling"])
+        command = fits if rng.random() < 0.85 else rng.choice(["compare", "scaling", "ladder"])
         if command == "compare":
             options += rng.choice(
                 [
@@ -171,11 +214,13 @@ def drawn(rng: random.Random) -> Case:
                     ["--metric", rng.choice(["metric", "gpus", "tokens_per_sec"])],
                 ]
             )
+        elif command == "ladder":
+            options += rng.choice([[], [], [], *_ASKED])
         else:
             options += rng.choice(
                 [[], [], [], ["--held", "weak"], ["--held", "strong"], ["--capacity", "16GB"], ["--metric", "gpus"]]
             )
-        asked.append([command, *files, *options])
+        asked.append([command, *(list(files)[:1] if command == "ladder" else files), *options])
     if rng.random() < 0.01:
         files["a.csv"] = File(body=Special(rng.choice(["fifo", "link /dev/zero", "folder", "link nowhere"])))
         asked = [[asked[0][0], "a.csv", *asked[0][2:]]]

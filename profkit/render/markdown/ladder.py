@@ -1,0 +1,33 @@
+"""A ladder report as markdown, for a pull request or an issue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profkit.model.documents.ladder import Ladder, LadderReport
+from profkit.render.markdown.parts import bullets, escaped, table, table_of_texts
+from profkit.render.words import ladder as words
+
+
+def render(report: LadderReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+    """The report as GitHub-flavoured markdown: for each series its total, rungs, front and sentence."""
+    paragraphs = [paragraph for ladder in report.ladders for paragraph in _ladder(report, ladder)]
+    effects = words.effects(report, verbose=True)
+    if effects:
+        paragraphs += [f"## {escaped(words.EFFECTS_TITLE.capitalize())}", bullets(effects)]
+    paragraphs += ["**Caveats**", bullets([*words.shared_notes(report), *report.warnings])]
+    paragraphs.append(f"_{escaped(report.source)}_")
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def _ladder(report: LadderReport, ladder: Ladder) -> Iterable[str]:
+    yield f"## profkit: {words.name(ladder).lower()}, {escaped(ladder.name)}"
+    yield f"**{escaped(words.headline(ladder))}**"
+    yield table_of_texts(words.headers(report, ladder), words.rows(report, ladder), n_left=words.n_left(report))
+    yield bullets(words.notes(report, ladder, verbose=True))
+    if ladder.spots:
+        spots = [tuple(map(escaped, row)) for row in words.spot_rows(report, ladder)]
+        yield escaped(words.front(report, ladder))
+        inside = table(tuple(map(escaped, words.spot_headers(report))), spots, n_left=words.n_left(report) + 1)
+        yield f"<details><summary>speed and memory of every setting</summary>\n\n{inside}\n\n</details>"
+    yield f"**Publish**: {escaped(ladder.sentence)}"
