@@ -101,10 +101,12 @@ def _counters(libc: Any, number: int) -> Optional[_Counters]:  # noqa: UP045 - P
         return None
     if size.value < _TIMES_AT + _TIMES.size or told.raw[0] != _ESTABLISHED:
         return None
+    acked, received = _ACKED.unpack_from(told.raw, _ACKED_AT)
     busy_us, peer_us, buffer_us = _TIMES.unpack_from(told.raw, _TIMES_AT)
     has_sent = size.value >= _SENT_AT + _SENT.size
     return _Counters(
-        *_ACKED.unpack_from(told.raw, _ACKED_AT),
+        acked_bytes=acked,
+        received_bytes=received,
         busy_ns=1000 * busy_us,
         peer_limited_ns=1000 * peer_us,
         buffer_limited_ns=1000 * buffer_us,
