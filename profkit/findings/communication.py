@@ -114,13 +114,36 @@ BANDWIDTH: Final = FindingKind(
     supersedes=(_SPLIT,),
     meaning="The ranks arrive at the same time, but the collectives still take long: bytes, links or the algorithm.",
     measured="Transfer is the time from the last rank's start to the first end; bus bandwidth is the message size"
-    " over it, times 2(n-1)/n for an all-reduce, (n-1)/n for all-gather and reduce-scatter (nccl-tests).",
+    " over it, times 2(n-1)/n for an all-reduce, (n-1)/n for all-gather and reduce-scatter (nccl-tests)."
+    " Between hosts over TCP, the kernel's time with data under way of each connection says which link is slow.",
     thresholds={
         "waiting": _WAITING,
         "window": Threshold(0.05, "exposed transfer from {} of the window", "docs/sources.md, rule 5"),
         "matched": _MATCHED,
         "small": SMALL_MESSAGE,
         "headline": _HEADLINE,
+        "busy": Threshold(
+            0.9,
+            "a link is slow where data is under way for {} of the sender's collectives",
+            "chosen from analyses/netlab, 97 % and more where the link has a limit",
+        ),
+        "free": Threshold(
+            0.4,
+            "while on another that carries as much it is for at most {}",
+            "chosen from analyses/netlab, 1 % to 26 % on links without a limit, 69 % and more where acknowledgements wait behind one",
+        ),
+        "alike": Threshold(0.5, "links count from {} of the bytes of the largest", "chosen"),
+        "counted": Threshold(
+            100_000_000, "and data under way for {} in all", "chosen: 25 ticks of 4 ms, in which Linux counts it", "ns"
+        ),
+        "rate": Threshold(
+            0.00125,
+            "at {} or more",
+            "chosen: 10 Mbit/s, below that it is words of control that wait for acknowledgements",
+            " GB/s",
+        ),
+        "lost": Threshold(0.01, "sending {} of it twice is said", "chosen: 0.02 % in analyses/netlab, 0.7 % at most"),
+        "carried": Threshold(0.1, "and with {} of the messages' bytes or more, where these are known", "chosen"),
     },
     lookalikes=(
         "small messages are limited by latency: compare bus bandwidth at the job's message size",

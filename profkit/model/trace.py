@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct
+from profkit.model.connection import Connection
 from profkit.model.signature import Signature
 from profkit.model.table import Table
 
@@ -320,6 +321,8 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     clocks: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Samples of the device's clock over the recorded steps, as `profkit capture` took them, in short: `n` of them,
     clocks in MHz, how many were held back for which reason, mW, degrees."""
+    connections: tuple[Connection, ...] = ()
+    """Of one rank among several: its connections over the recorded steps, as the kernel counts."""
     devices: tuple[Device, ...] = ()
     categories: Mapping[str, int] = msgspec.field(default_factory=dict)
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)

@@ -154,6 +154,51 @@ def test_a_slow_direction_has_the_rate_and_the_other_has_not(tmp_path):
     assert socket.gethostname() not in ("host0", "host1")
 
 
+COUNTS = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("connections", sys.argv[3])
+connections = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(connections)
+connections._is_one_of_several = lambda: True
+watch = connections.Connections()
+watch.begin()
+def told():
+    open(sys.argv[2] + ".json", "w").write(json.dumps(watch.end()))
+"""
+
+
+@needs_lab
+def test_the_sender_into_the_slow_direction_has_data_under_way_all_the_time(tmp_path):
+    reader = hosts.ROOT / "profkit" / "capture" / "inside" / "record" / "connections.py"
+    asked = TELLS.replace("there.recv(1)", "there.recv(1); told()")
+    script = COUNTS + asked.replace('there.sendall(b"x")', 'told(); there.sendall(b"x"); there.recv(1)')
+    files = [tmp_path / str(number) for number in range(2)]
+    with netlab.lab(hosts=2, rate="20mbit", slow="host1:out") as pair:
+        commands = [
+            [sys.executable, "-c", script, str(number), str(path), str(reader)] for number, path in enumerate(files)
+        ]
+        assert [one.code for one in pair.run(commands, timeout_s=60)] == [0, 0]
+    (fast,), (slow,) = (json.loads(path.with_suffix(".json").read_text()) for path in files)
+    assert fast["id"] == slow["id"]
+    assert {fast["end"], slow["end"]} == {0, 1}
+    assert slow["busy_ns"] > 0.6e9  # 2 MB at 20 Mbit/s are 0.8 s, of which 64 KiB go at once
+    assert fast["busy_ns"] < 0.5 * slow["busy_ns"]  # some ms, and what acknowledgements take
+
+
+@needs_lab
+@pytest.mark.long(25)
+@pytest.mark.afresh
+@pytest.mark.torch
+def test_the_rank_behind_a_slow_link_is_named(tmp_path):
+    pytest.importorskip("torch")
+    given = ["--hosts", "3", "--slow", "host1:out", "-o", str(tmp_path), "--steps", "16"]
+    job = ["--", "-m", "workloads.ddp", "--hidden", "256", "--batch", "32"]
+    assert command_line.main([*given, *job]) == 0
+    (found,) = [finding for finding in profkit.triage([str(tmp_path)]).findings if finding.id == "comm.bandwidth"]
+    assert " slow network link of rank 1," in found.title
+    assert found.next_tools[0].command == "iperf3 -c host0"
+
+
 @needs_lab
 def test_when_one_host_fails_the_others_are_ended(monkeypatch):
     monkeypatch.setattr(hosts, "_AFTER_CRASH_S", 0.3)

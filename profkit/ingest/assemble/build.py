@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.errors import TraceFormatError, UnsupportedTraceError
+from profkit.ingest.assemble.connections import connections_of
 from profkit.ingest.assemble.devices import device_work, linked
 from profkit.ingest.assemble.merge import WHAT, Merged, cleaned, code_table, in_time_order, untold
 from profkit.ingest.assemble.signatures import decoded
@@ -272,6 +273,7 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning], *, has_li
         profiled_step_ns=whole(metadata.get("profkit_profiled_step_mean_ns"), 1, LONGEST_PLAUSIBLE_NS),
         scheduling=_counted(metadata.get("profkit_scheduling"), _SCHEDULING),
         clocks=_counted(metadata.get("profkit_clocks"), _CLOCKS),
+        connections=connections_of(raw.metadata.get("profkit_connections")),
         devices=_devices(metadata.get("deviceProperties") or metadata.get("computeProperties")),  # until torch 1.8
         categories=dict(sorted((redacted_text(name), count) for name, count in merged.categories.items())),
         metadata=metadata,

@@ -13,10 +13,11 @@ from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
 from profkit.model.arrays import I64, median
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
-from profkit.ranks.findings import links
+from profkit.ranks.findings import links, slow_side_words
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS, excess_ns
+from profkit.ranks.measure.slow_links import slow_side
 from profkit.ranks.measure.stragglers import MOST_OWN, own_excess_ns
 from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.measure.waits import GroupWaits
@@ -252,8 +253,10 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
                 unit="bytes/s",
             )
         )
-    evidence += links.between(hosts, waits, limit.bus_bytes_per_s if small is None else None)
-    return BANDWIDTH.found(
+    side = slow_side(joint.summaries, waits) if small is None and hosts else None
+    rate = limit.bus_bytes_per_s if small is None else None
+    evidence += links.between(hosts, waits, rate, is_known=side is not None)
+    found = BANDWIDTH.found(
         title=f"collectives of few bytes take long{links.where(hosts, waits)}, not hidden under compute"
         if small is not None
         else f"collective time is mostly data transfer{where}, not hidden under compute"
@@ -267,6 +270,7 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
         proof=_FUSED if small is not None else "",
         next_tools=(link_test(waits, joint, scope),),
     )
+    return found if side is None else slow_side_words.named(found, side)
 
 
 def _small_messages(waits: GroupWaits) -> Evidence | None:

@@ -39,17 +39,22 @@ def where(hosts: Hosts, waits: GroupWaits) -> str:
     return f" between {len(hosts)} hosts"
 
 
-def between(hosts: Hosts, waits: GroupWaits, bus_bytes_per_s: float | None) -> Iterable[Evidence]:
+def between(hosts: Hosts, waits: GroupWaits, bus_bytes_per_s: float | None, *, is_known: bool) -> Iterable[Evidence]:
     """What the traces tell of the links between a group's hosts, where it has several.
 
-    Where each rank has a host of its own, what bus bandwidth counts is what crosses each host's link.
+    Where each rank has a host of its own, what bus bandwidth counts is what crosses each host's link. `is_known`:
+    whether other evidence says which link is slow.
     """
     if len(hosts) < 2:
         return
     n_ranks = len(waits.ranks)
     is_one_each = bus_bytes_per_s is not None and len(hosts) == n_ranks
-    rate = f" at about {_bits(bus_bytes_per_s or 0)}" if is_one_each else ""
-    which = "" if len(hosts) == 2 else "; one slow link slows all ranks alike, so the traces do not show which one"
+    rate = f" at about {bits(bus_bytes_per_s or 0)}" if is_one_each else ""
+    which = (
+        ""
+        if len(hosts) == 2 or is_known
+        else "; one slow link slows all ranks alike, so the traces do not show which one"
+    )
     yield Evidence(
         statement=f"its {n_ranks} ranks are on {_named(hosts)}, so its collectives cross the network{rate}{which}",
         metric="comm.n_hosts",
@@ -98,7 +103,7 @@ def _network_test(hosts: Hosts) -> NextTool:
     )
 
 
-def _bits(bytes_per_s: float) -> str:
+def bits(bytes_per_s: float) -> str:
     """A rate as networks have it, to two digits: what sockets still hold when a collective ends counts as sent."""
     bits = 8 * bytes_per_s
     number, unit = (bits / 1e9, "Gbit/s") if bits >= 1e9 else (bits / 1e6, "Mbit/s")

@@ -1,6 +1,8 @@
-"""Groups whose links are slow: the same collectives at the same size take longer there than in their twins.
+"""Links that are slow: groups whose transfers take longer than their twins', and hosts whose connections stay busy.
 
 Twins are groups of as many ranks, none of them in both, that move the same: the tensor-parallel groups of a job, say.
+A ring goes at the pace of its slowest link, so that all its ranks transfer equally long; but only the sender into the
+slow link has data under way all that time, which the kernel counts of each connection.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from profkit.findings.communication import BANDWIDTH
 from profkit.findings.ranks.stragglers import SLOW_LINK
 from profkit.model.arrays import I64, median
+from profkit.model.intervals import from_where_alone
+from profkit.ranks.align.connections import Links, links_between
 from profkit.ranks.measure.waits import GroupWaits
-from profkit.ranks.reduce.records import Group
+from profkit.ranks.reduce.records import Group, RankSummary
 
 Moved = tuple[int, int]
 """A kind of collective and the bytes of its message."""
@@ -102,3 +107,114 @@ def _against(
         longer_ns=int(longer.sum()),
         exposed_ns=int(np.median(np.minimum(longer[:, None], transferred).sum(axis=0))),
     )
+
+
+class HostLink(msgspec.Struct, frozen=True, kw_only=True):
+    """What one host sends to another."""
+
+    sender_host: str
+    receiver_host: str
+    sender: int
+    receiver: int
+    """The ranks of its busiest connection."""
+    sent_bytes: int
+    resent_bytes: int
+    busy_ns: int
+    busy_fraction: float
+    """Of the time of the sender's collectives, that in which data was under way to the receiver."""
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Its two ends."""
+        return frozenset((self.sender_host, self.receiver_host))
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The rate at which it sends while data is under way."""
+        return self.sent_bytes * 1e9 / max(self.busy_ns, 1)
+
+
+class SlowSide(msgspec.Struct, frozen=True, kw_only=True):
+    """Where data is under way during nearly all of the collectives' time, while other links are mostly free."""
+
+    host: str
+    """The host that all busy links share; "" where there is but one link, which may be slow at either end."""
+    ranks: tuple[int, ...]
+    """The ranks on that host."""
+    busy: tuple[HostLink, ...]
+    """The busy links, the busiest first."""
+    free_fraction: float
+    """`busy_fraction` of the busiest link beside these."""
+
+
+def slow_side(summaries: Sequence[RankSummary], waits: GroupWaits) -> SlowSide | None:
+    """The link, or the host behind it, on which all collectives of a group wait; None where it is not known."""
+    hosts = {summary.rank: summary.host for summary in summaries}
+    known = links_between(summaries)
+    links = host_links(summaries, known)
+    least = BANDWIDTH.limit("alike") * max((link.sent_bytes for link in links), default=0)
+    links = [link for link in links if link.sent_bytes >= least]
+    are_all_here = {hosts[rank] for rank in waits.ranks} <= {host for link in links for host in link.hosts}
+    if not links or not are_all_here or known.unpaired_bytes >= least or not _is_slow(links[0], waits):
+        return None
+    busy = [link for link in links if link.busy_fraction > BANDWIDTH.limit("free")]
+    shared = frozenset.intersection(*(link.hosts for link in busy))
+    if len(busy) == len(links) or not shared:
+        return None
+    host = next(iter(shared)) if len(shared) == 1 else ""
+    return SlowSide(
+        host=host,
+        ranks=tuple(sorted(rank for rank, there in hosts.items() if there == host)),
+        busy=tuple(busy),
+        free_fraction=links[len(busy)].busy_fraction,
+    )
+
+
+def _is_slow(link: HostLink, waits: GroupWaits) -> bool:
+    """Whether data was under way on a link nearly all the time, and the collectives' data at that.
+
+    Over InfiniBand, say, only words of control go over TCP, and what they wait for is the next acknowledgement.
+    """
+    message_bytes = int(waits.n_bytes[waits.n_bytes > 0].sum())
+    return (
+        link.busy_fraction >= BANDWIDTH.limit("busy")
+        and link.busy_ns >= BANDWIDTH.limit("counted")
+        and link.bytes_per_s >= 1e9 * BANDWIDTH.limit("rate")
+        and link.sent_bytes >= BANDWIDTH.limit("carried") * message_bytes
+    )
+
+
+def host_links(summaries: Sequence[RankSummary], known: Links) -> list[HostLink]:
+    """What hosts send to other hosts, the busiest first; [] where a trace does not say its host.
+
+    Of connections beside each other the busiest tells how busy the link is.
+    """
+    hosts = {summary.rank: summary.host for summary in summaries}
+    if not all(hosts.values()):
+        return []
+    spent_ns = {summary.rank: _spent_ns(summary) for summary in summaries}
+    found: dict[tuple[str, str], HostLink] = {}
+    for link in sorted(known.links, key=lambda link: -link.busy_ns):
+        ends = hosts[link.sender], hosts[link.receiver]
+        if ends[0] == ends[1]:
+            continue
+        before = found.get(ends)
+        found[ends] = HostLink(
+            sender_host=ends[0],
+            receiver_host=ends[1],
+            sender=before.sender if before else link.sender,
+            receiver=before.receiver if before else link.receiver,
+            sent_bytes=link.sent_bytes + (before.sent_bytes if before else 0),
+            resent_bytes=link.resent_bytes + (before.resent_bytes if before else 0),
+            busy_ns=before.busy_ns if before else link.busy_ns,
+            busy_fraction=before.busy_fraction if before else min(link.busy_ns / max(spent_ns[link.sender], 1), 1.0),
+        )
+    return sorted(found.values(), key=lambda link: -link.busy_fraction)
+
+
+def _spent_ns(summary: RankSummary) -> int:
+    """The time in which a rank has a collective under way."""
+    rows = summary.collectives
+    if not len(rows):
+        return 0
+    return int((rows.end_ns - from_where_alone(rows.start_ns, rows.end_ns)).sum())

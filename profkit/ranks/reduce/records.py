@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from profkit.model.arrays import I64
+from profkit.model.connection import Connection
 from profkit.model.table import Table
 from profkit.model.trace import I8, I32
 
@@ -138,6 +139,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     strings: tuple[str, ...]
     is_cpu: bool = False
     """Whether the CPU is the device: then ranks of one host share its cores."""
+    connections: tuple[Connection, ...] = ()
 
 
 class RankSummary(RankFacts, frozen=True, kw_only=True):

@@ -83,6 +83,7 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
         work=NameRows(**{**work.columns(), "name": of_work}),
         blocks=waited,
         is_cpu=facts.cpu is not None,
+        connections=trace.meta.connections,
     )
 
 

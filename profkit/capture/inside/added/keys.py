@@ -38,6 +38,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_memory": facts.get("memory"),
         "cores": facts.get("cores"),
         "profkit_scheduling": facts.get("scheduling") or None,
+        "profkit_connections": facts.get("connections") or None,
         "profkit_clocks": facts.get("clocks") or None,
         "profkit_rank": facts.get("rank"),
         "profkit_world_size": facts.get("world_size"),

@@ -19,6 +19,7 @@ from ...options import Options
 from .. import clock
 from ..exits import guard_children
 from ..store import say_once
+from .connections import Connections
 from .host_watch import HostWatch
 from .ranges import tool_is_attached
 
@@ -29,8 +30,9 @@ class Recorder:
     def __init__(self, options: Options, *, first_step: int, n_warmup: int) -> None:
         self.is_busy = False
         self.seen_beside: dict[str, Any] = {}
-        """What `HostWatch` saw of the recorded steps, after `stop`."""
+        """What `HostWatch` and `Connections` saw of the recorded steps, after `stop`."""
         self._watch: Optional[HostWatch] = None  # noqa: UP045 - Python 3.9
+        self._connections = Connections()
         self._last_warmup = first_step + n_warmup - 1
         self._options = options
         activities = [ProfilerActivity.CPU]
@@ -69,11 +71,12 @@ class Recorder:
         if self._watch is None and self._profiler.step_num > self._last_warmup:
             self._watch = HostWatch()
             self._watch.begin()
+            self._connections.begin()
 
     def stop(self) -> None:
         """End the session."""
         if self._watch is not None:
-            self.seen_beside = self._watch.end()
+            self.seen_beside = {"connections": self._connections.end(), **self._watch.end()}
         self._quietly(self._profiler.stop)
 
     def export(self, path: Path) -> None:
