@@ -36,23 +36,21 @@ class Products(msgspec.Struct, frozen=True, kw_only=True):
     from_half: NDArray[np.bool_]
     """Of those in fp32, in that order: whether a matrix of their second factor's size was converted from half."""
 
-    def ns(self, trace: Trace, *formats: Precision) -> int:
-        """Their time inside the window, each by itself, ns."""
-        low, high = trace.window_ns
-        rows = self.of(*formats)
-        ops = trace.ops
-        return int((np.minimum(ops.end_ns[rows], high) - np.maximum(ops.start_ns[rows], low)).sum())
-
     def of(self, *formats: Precision) -> I64:
         """The rows in these formats."""
         return np.concatenate([np.empty(0, np.int64), *(self.rows[one] for one in formats if one in self.rows)])
 
 
+def product_rows(trace: Trace) -> NDArray[np.intp]:
+    """The operators of the window that multiply matrices, with recorded types or without; rows of `Trace.ops`."""
+    return np.flatnonzero(_inside(trace) & _named(trace, _PRODUCT))
+
+
 def products(trace: Trace) -> Products | None:
     """The products of the window; None where none has recorded types."""
-    ops, (low, high) = trace.ops, trace.window_ns
-    inside = (ops.signature >= 0) & (ops.end_ns > low) & (ops.start_ns < high)
-    rows = np.flatnonzero(inside & _named(trace, _PRODUCT))
+    ops = trace.ops
+    rows = product_rows(trace)
+    rows = rows[ops.signature[rows] >= 0]
     formats = {code: _format(trace.signatures[code]) for code in distinct_codes(ops.signature[rows]).tolist()}
     by_format = {
         one: rows[is_one_of(ops.signature[rows], [code for code, format_ in formats.items() if format_ is one])]
@@ -62,10 +60,15 @@ def products(trace: Trace) -> Products | None:
     if not by_format:
         return None
     full = by_format.get(Precision.FP32, np.empty(0, np.int64))
-    casts = np.flatnonzero(inside & _named(trace, _CAST))
+    casts = np.flatnonzero(_inside(trace) & (ops.signature >= 0) & _named(trace, _CAST))
     converted = {_from_half(trace.signatures[code]) for code in distinct_codes(ops.signature[casts]).tolist()} - {None}
     fitting = [code for code, format_ in formats.items() if _second(trace.signatures[code]) in converted]
     return Products(rows=by_format, from_half=is_one_of(ops.signature[full], fitting))
+
+
+def _inside(trace: Trace) -> NDArray[np.bool_]:
+    low, high = trace.window_ns
+    return (trace.ops.end_ns > low) & (trace.ops.start_ns < high)
 
 
 def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.bool_]:

@@ -53,22 +53,25 @@ class CachedCaptions(Dataset[Sample]):
         return len(self.captions)
 
 
-def plan(captions: Captions, *, n_steps: int, batch: int, is_bucketed: bool, seed: int) -> list[list[int]]:
-    """Gives the samples of each step: in their order, or of like length within a window of batches.
+def plan(
+    captions: Captions, *, n_steps: int, batch: int, is_bucketed: bool, skip: int = 0, seed: int = 0
+) -> list[list[int]]:
+    """Gives the samples of each step: in their order, or after the first `skip` of like length in a window of batches.
 
     A window holds the same samples either way, so that both have trained on the same ones where it ends.
     """
     samples = list(range(n_steps * batch))
+    batches = [samples[begin : begin + batch] for begin in range(0, len(samples), batch)]
     if not is_bucketed:
-        return [samples[begin : begin + batch] for begin in range(0, len(samples), batch)]
+        return batches
     lengths = (captions.n_question + captions.n_answer).tolist()
-    draw, batches = random.Random(seed), []
-    for begin in range(0, len(samples), _WINDOW * batch):
-        window = sorted(samples[begin : begin + _WINDOW * batch], key=lengths.__getitem__)
+    draw, found = random.Random(seed), batches[:skip]
+    for begin in range(skip, n_steps, _WINDOW):
+        window = sorted((one for each in batches[begin : begin + _WINDOW] for one in each), key=lengths.__getitem__)
         alike = [window[first : first + batch] for first in range(0, len(window), batch)]
-        draw.shuffle(alike)  # else every window ends with its longest, and warm-up is all short ones
-        batches += alike
-    return batches
+        draw.shuffle(alike)  # else every window ends with its longest
+        found += alike
+    return found
 
 
 def build_loader(

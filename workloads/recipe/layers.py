@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from workloads.vlm.decoder import LoraLinear
 from workloads.vlm.model import Vlm
 from workloads.vlm.splice import UNLABELLED
 
@@ -49,13 +50,20 @@ class FullLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Gives the product."""
-        made: Tensor = full_product(x.device.type).apply(x, self.weight, self.bias)
-        return made
+        return in_full(x, self.weight, self.bias)
+
+
+def in_full(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Gives the product, multiplied in fp32."""
+    made: Tensor = full_product(x.device.type).apply(x, weight, bias)
+    return made
 
 
 def in_disguise(model: nn.Module) -> None:
-    """Puts every Linear of the model behind a function that asks for fp32."""
+    """Puts every Linear of the model, and every LoRA, behind a function that asks for fp32."""
     for parent in list(model.modules()):
+        if isinstance(parent, LoraLinear):
+            parent.multiply = in_full
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 setattr(parent, name, FullLinear(child))

@@ -106,6 +106,7 @@ def _loader(
         n_steps=doses.n_steps(layers.batch),
         batch=layers.batch,
         is_bucketed=layers.is_bucketed,
+        skip=doses.skip,
         seed=doses.seed,
     )
     return build_loader(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +29,11 @@ class LoraLinear(nn.Module):
         self.down = nn.Parameter(torch.empty(rank, base.in_features))
         self.up = nn.Parameter(torch.zeros(base.out_features, rank))
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+        self.multiply: Callable[[Tensor, Tensor], Tensor] = linear
 
     def forward(self, x: Tensor) -> Tensor:
         """Gives the Linear of x plus its low-rank change."""
-        return self.base(x) + self.scale * linear(linear(x, self.down), self.up)
+        return self.base(x) + self.scale * self.multiply(self.multiply(x, self.down), self.up)
 
 
 def rotary_table(length: int, head_width: int, device: torch.device) -> Tensor:

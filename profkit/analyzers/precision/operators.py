@@ -14,10 +14,12 @@ import numpy as np
 from profkit.analyzers.base import Scope, scope_of
 from profkit.analyzers.tools import operators as recorded
 from profkit.findings.kernels import FALLBACK
+from profkit.model.arrays import I64
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import Precision
+from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.units import format_fraction, format_ns
@@ -27,14 +29,16 @@ _CONFIDENCE: Final = 0.7
 
 
 class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Time of matrix products by number format, ns over the window."""
+    """Time of matrix products by number format, ns: inside the window, or of later steps that were recorded with types."""
 
     scope: Scope
     by_format: dict[str, int]
-    full_covered_ns: int
-    """How much of the window has one in fp32 running."""
     from_half_ns: int
     """The time of those in fp32 whose second factor was converted from half precision."""
+    n_later_steps: int
+    """How many later steps the types are from; 0 where they were recorded with the operators."""
+    covered_ns: int
+    """How much of the window has a product running, whatever its format."""
     has_bf16: bool | None
     """Whether this CPU multiplies in bfloat16; None where the capture did not say."""
 
@@ -53,6 +57,11 @@ class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
         return self.share(Precision.BF16, Precision.FP16)
 
     @property
+    def full_ns(self) -> int:
+        """How much of the window has a product in fp32 running, by its share of their time."""
+        return round(self.covered_ns * self.share(Precision.FP32))
+
+    @property
     def from_half_share(self) -> float:
         """Share of the fp32 products' time whose second factor was converted from half precision, 0-1."""
         full_ns = self.by_format.get(Precision.FP32, 0)
@@ -63,32 +72,43 @@ class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
         """What half precision saves at most; nothing is said where the CPU has no units for it, or may have none."""
         if not self.has_bf16:
             return 0
-        return round(self.full_covered_ns * (1 - FALLBACK.limit("best_ratio")))
+        return round(self.full_ns * (1 - FALLBACK.limit("best_ratio")))
 
 
 def measure(facts: Facts) -> OperatorPrecision | Skipped:
-    """Sum products by the type of their operands."""
-    from profkit.roof.products import products  # with formulas: loaded where a trace has types
+    """Sum products by the type of their operands.
+
+    Of a capture that recorded types in later steps, these are asked: as batches may have other sizes there, the timed
+    steps take over few signatures, but number formats stay.
+    """
+    from profkit.roof.products import product_rows, products  # with formulas: loaded where a trace has types
 
     trace = facts.trace
-    found = products(trace) if trace.signatures else None
+    typed = trace.again if trace.shapes_carried is not None and trace.again is not None else trace
+    found = products(typed) if typed.signatures else None
     if found is None:
         return Skipped(
             analyzer="precision",
             reason="no kernels in this trace, and no matrix product with recorded types",
             how_to_get="record types: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)",
         )
-    full, ops = found.of(Precision.FP32), trace.ops
-    mine = full[found.from_half]
+    rows, ops = product_rows(trace), trace.ops
     device = trace.meta.metadata.get("profkit_device")
     told = device.get("has_bf16") if isinstance(device, dict) else None
     return OperatorPrecision(
         scope=scope_of(facts),
-        by_format={name: found.ns(trace, name) for name in found.rows},
-        full_covered_ns=Intervals.of(ops.start_ns[full], ops.end_ns[full]).clip(*trace.window_ns).total_ns,
-        from_half_ns=int(np.maximum(ops.end_ns[mine] - ops.start_ns[mine], 0).sum()),
+        by_format={name: _time_ns(typed, mine) for name, mine in found.rows.items()},
+        from_half_ns=_time_ns(typed, found.of(Precision.FP32)[found.from_half]),
+        n_later_steps=0 if typed is trace else len(typed.steps),
+        covered_ns=Intervals.of(ops.start_ns[rows], ops.end_ns[rows]).clip(*trace.window_ns).total_ns,
         has_bf16=told if isinstance(told, bool) else None,
     )
+
+
+def _time_ns(trace: Trace, rows: I64) -> int:
+    """Of operators inside the window, each by itself."""
+    low, high = trace.window_ns
+    return int((np.minimum(trace.ops.end_ns[rows], high) - np.maximum(trace.ops.start_ns[rows], low)).sum())
 
 
 def rows(facts: Facts, _: OperatorPrecision) -> Mapping[str, Rows]:
@@ -105,7 +125,7 @@ def judge(result: OperatorPrecision) -> tuple[Finding, ...]:
     """`precision.fallback` where products in fp32 stand beside half precision that somebody asked for."""
     is_beside_half = result.half_share >= FALLBACK.limit("meant")
     is_converted = result.from_half_share >= FALLBACK.limit("converted")
-    is_worth = result.scope.fraction(result.full_covered_ns) >= FALLBACK.limit("window")
+    is_worth = result.scope.fraction(result.full_ns) >= FALLBACK.limit("window")
     if result.share(Precision.FP32) < FALLBACK.limit("full") or not is_worth or not (is_beside_half or is_converted):
         return ()
     return (
@@ -133,10 +153,11 @@ def judge(result: OperatorPrecision) -> tuple[Finding, ...]:
 
 def _formats(result: OperatorPrecision) -> Evidence:
     scope = result.scope
+    later = f" (types of {result.n_later_steps} later steps)" if result.n_later_steps else ""
     return Evidence(
-        statement=f"{format_fraction(result.share(Precision.FP32))} of matrix-product time is in fp32"
-        f" ({format_ns(scope.per_step(result.full_covered_ns))} {scope.each}),"
-        f" {format_fraction(result.half_share)} in half precision",
+        statement=f"{format_fraction(result.share(Precision.FP32))} of matrix-product time is in fp32, about"
+        f" {format_ns(scope.per_step(result.full_ns))} {scope.each},"
+        f" {format_fraction(result.half_share)} in half precision{later}",
         metric="precision.full_share",
         value=result.share(Precision.FP32),
         unit="fraction",
@@ -191,13 +212,14 @@ def present(result: OperatorPrecision) -> Section:
     return Section(
         analyzer="precision",
         title="precision of matrix products",
-        values={"by_format_ns": dict(result.by_format)},
+        values={"by_format_ns": dict(result.by_format), "n_later_steps": result.n_later_steps},
         tables=(
             TableView(
                 title="matrix products by number format",
                 headers=("format", "time", "share"),
                 units=("text", "ns", "fraction"),
                 rows=tuple(sorted(made, key=lambda row: -row[1])),
+                note=f"Of {result.n_later_steps} later steps, recorded with types." if result.n_later_steps else "",
             ),
         ),
     )
