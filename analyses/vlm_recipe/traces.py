@@ -12,8 +12,9 @@ from typing import Any, Final
 from analyses.vlm_recipe.cells import Cell
 from analyses.vlm_recipe.runs import ROOT, environment, tell
 
-STEPS: Final = 34
-"""What a capture with its windows takes (chosen)."""
+STEPS: Final = 22
+_WINDOW: Final = ("--unprofiled-steps", "5", "--warmup-steps", "2", "--steps", "5")
+"""Of the capture, and steps for it, those recorded once more and those after it. Chosen: steps of half a second."""
 Told = dict[str, Any]
 
 
@@ -42,7 +43,7 @@ def _judged(cell: Cell, folder: Path) -> Told:
     job = [sys.executable, "-m", "workloads.recipe", *cell.arguments, "--steps", str(STEPS)]
     profkit = [sys.executable, "-m", "profkit"]
     for command in (
-        [*profkit, "capture", "-o", str(folder), "--overwrite", "--", *job],
+        [*profkit, "capture", "-o", str(folder), "--overwrite", *_WINDOW, "--", *job],
         [*profkit, "triage", str(folder), "-o", str(folder / "report.json")],
     ):
         subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True)
