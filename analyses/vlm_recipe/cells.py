@@ -67,7 +67,8 @@ class Machine:
 class Cell:
     """One configuration. `against` is the cell that it is compared with, "" for the base.
 
-    `expected` are findings that its trace must have, `excluded` those that it must not have.
+    `expected` are findings that its trace must have, `excluded` those that it must not have, `readings` what
+    `profkit compare` must read from it beside the trace of its twin.
     """
 
     slug: str
@@ -80,6 +81,7 @@ class Cell:
     samples: int | None = None
     expected: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> list[str]:
@@ -197,6 +199,7 @@ def _traps(machine: Machine) -> Iterator[Cell]:
         flags={**few, "--fusion": "chunked-ce"},
         against="s2/few",
         excluded=excluded,
+        readings=("compare.products",),
     )
     unpinned = {"--pinned": "off"} if machine.device == "cuda" else {}
     yield Cell(

@@ -163,8 +163,8 @@ def surprises(result: Result) -> Iterable[str]:
     if many and few:
         yield (
             f"2. **A fused loss that wins and loses.** The same chunked loss makes {factor(many)} of the tokens at a"
-            f" large vocabulary and {factor(few)} at 512 words. One trace cannot know the other way to compute a loss:"
-            " this takes two runs."
+            f" large vocabulary and {factor(few)} at 512 words. One trace cannot know the other way to compute a loss;"
+            f" `profkit compare` of both{_read(few)}."
         )
     rows, shards = by_slug.get("s2/cached-features"), by_slug.get("s2/few-shards")
     if rows and shards:
@@ -176,6 +176,11 @@ def surprises(result: Result) -> Iterable[str]:
             f" {'names' if named else 'does not name'} `input.starved`."
         )
     yield ""
+
+
+def _read(cell: Result) -> str:
+    readings = cell["said"]["readings"] if cell["said"] else []
+    return f" reads: {'; '.join(readings)}" if readings else " was not made"
 
 
 def noise(result: Result) -> str:

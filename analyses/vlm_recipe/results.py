@@ -82,6 +82,7 @@ def _said(cell: Cell, told: Told | None) -> dict[str, Any] | None:
         "headline": told["headline"],
         "where": told["where"],
         "findings": sorted(told["findings"]),
+        "readings": list(told.get("readings", {}).values()),
         "against_truth": wrong(cell, told),
     }
 

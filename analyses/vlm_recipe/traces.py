@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import profkit
 from analyses.vlm_recipe.cells import Cell
 from analyses.vlm_recipe.runs import ROOT, environment, tell
 
@@ -24,6 +25,8 @@ def judge_all(cells: Sequence[Cell], path: Path, *, folder: Path) -> None:
     for cell in cells:
         if cell.slug not in told:
             told[cell.slug] = _judged(cell, folder / cell.slug)
+            if cell.readings:
+                told[cell.slug]["readings"] = _compared(folder / cell.against, folder / cell.slug)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             tell(
@@ -41,13 +44,20 @@ def read_told(path: Path) -> dict[str, Told]:
 
 def _judged(cell: Cell, folder: Path) -> Told:
     job = [sys.executable, "-m", "workloads.recipe", *cell.arguments, "--steps", str(STEPS)]
-    profkit = [sys.executable, "-m", "profkit"]
+    tool = [sys.executable, "-m", "profkit"]
     for command in (
-        [*profkit, "capture", "-o", str(folder), "--overwrite", *_WINDOW, "--", *job],
-        [*profkit, "triage", str(folder), "-o", str(folder / "report.json")],
+        [*tool, "capture", "-o", str(folder), "--overwrite", *_WINDOW, "--", *job],
+        [*tool, "triage", str(folder), "-o", str(folder / "report.json")],
     ):
         subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True)
     return said_of(json.loads((folder / "report.json").read_text(encoding="utf-8")))
+
+
+def _compared(before: Path, after: Path) -> dict[str, str]:
+    """Gives the titles of what `profkit compare` reads from a cell's capture beside its twin's, by id."""
+    if not before.is_dir():
+        return {}
+    return {one.id: one.title for one in profkit.compare(before, after).readings}
 
 
 def said_of(report: dict[str, Any]) -> Told:
@@ -71,6 +81,7 @@ def said_of(report: dict[str, Any]) -> Told:
 def wrong(cell: Cell, told: Told) -> str:
     """Gives how the findings differ from what is true of the cell, "" if they do not."""
     missing = [one for one in cell.expected if one not in told["findings"]]
+    missing += [one for one in cell.readings if one not in told.get("readings", {})]
     extra = sorted(one for one in cell.excluded if one in told["findings"])
     parts = [f"not found: {', '.join(missing)}"] if missing else []
     return "; ".join([*parts, *([f"found wrongly: {', '.join(extra)}"] if extra else [])])

@@ -116,6 +116,7 @@ TOLD = {
     "s2/no-checkpointing": told(tower=0.2),
     "s2/trap-precision": told("precision.fallback"),
     "s2/few": told("precision.fallback"),
+    "s2/few-chunked": {**told(), "readings": {"compare.products": "matrix products are called 1.6x as often"}},
     "s2/few-shards": told("input.starved"),
 }
 
@@ -150,6 +151,8 @@ def test_what_a_trace_says_against_the_truth_is_counted(made):
     said = {cell["slug"]: cell["said"] for cell in made["cells"] if cell["said"]}
     assert said["s2/trap-precision"]["against_truth"] == ""
     assert said["s2/few"]["against_truth"] == "found wrongly: precision.fallback"
+    assert said["s2/few-chunked"]["against_truth"] == ""
+    assert "reads: matrix products are called 1.6x as often" in page.text({"cpu": made})
     assert "1 say something else" in page.noise(made)
     assert "s2/bucketing" in page.noise(made)
 
@@ -163,6 +166,11 @@ def test_the_page_has_a_line_for_every_rung_and_the_three_surprises(made):
     assert [f"{number}. **" in text for number in (1, 2, 3)] == [True] * 3
     for chart in page.charts(made).values():
         assert ET.fromstring(chart).tag.endswith("svg")  # noqa: S314 - our own
+
+
+def test_a_trap_that_two_traces_tell_is_looked_for_in_both():
+    (chunked,) = (cell for cell in cells(PLAIN, is_quick=True) if cell.slug == "s2/few-chunked")
+    assert traces.wrong(chunked, told()) == "not found: compare.products"
 
 
 def test_what_is_kept_of_a_report():

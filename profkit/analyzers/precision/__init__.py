@@ -7,6 +7,7 @@ only recorded types tell.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from profkit.analyzers.base import Analyzer
 from profkit.analyzers.precision import kernels, operators
@@ -40,7 +41,7 @@ def present(result: Formats) -> Section:
     return operators.present(result) if isinstance(result, OperatorPrecision) else kernels.present(result)
 
 
-ANALYZER = Analyzer(
+ANALYZER: Final[Analyzer[Formats]] = Analyzer(
     name="precision",
     question="are matrices multiplied in the intended number format?",
     needs="kernel names; on a CPU types of arguments",

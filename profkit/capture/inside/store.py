@@ -217,9 +217,10 @@ def _cores() -> int:
 def has_bf16() -> bool | None:
     """Whether the CPU multiplies in bfloat16; None where this torch cannot tell, as for others than x86."""
     asked = [getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")]
-    if sys.platform == "linux" and platform.machine() == "x86_64" and None not in asked:
+    known = [ask for ask in asked if ask is not None]
+    if sys.platform == "linux" and platform.machine() == "x86_64" and len(known) == len(asked):
         with suppress(Exception):  # a fact less
-            return any(bool(ask()) for ask in asked)
+            return any(bool(ask()) for ask in known)
     return None
 
 
