@@ -159,21 +159,20 @@ def surprises(result: Result) -> Iterable[str]:
             f" {factor(disguise)} of the base's tokens; with weights really in bf16 {factor(true)}. Its trace"
             f" {'names' if named else 'does not name'} `precision.fallback`."
         )
-    many, few = by_slug.get("s2/fusion"), by_slug.get("s2/few-chunked")
+    many, few = by_slug.get("s2/fusion"), by_slug.get("s1/few-chunked")
     if many and few:
         yield (
             f"2. **A fused loss that wins and loses.** The same chunked loss makes {factor(many)} of the tokens at a"
             f" large vocabulary and {factor(few)} at 512 words. One trace cannot know the other way to compute a loss;"
             f" `profkit compare` of both{_read(few)}."
         )
-    rows, shards = by_slug.get("s2/cached-features"), by_slug.get("s2/few-shards")
+    rows, shards = by_slug.get("s2/cached-features"), by_slug.get("s1/few-shards")
     if rows and shards:
-        named = "input.starved" in (shards["said"] or {"findings": ()})["findings"]
+        named = (shards["said"] or {"bottleneck": "not known"})["bottleneck"]
         yield (
             "3. **Cached features, slower than computing them.** Read row by row in place of a deep tower they make"
-            f" {factor(rows)} of the tokens; converted a shard at a time in place of a small one {factor(shards)}. Its"
-            " trace"
-            f" {'names' if named else 'does not name'} `input.starved`."
+            f" {factor(rows)} of the tokens; converted a shard at a time in place of a small one {factor(shards)}. The"
+            f" verdict on its trace is {named}."
         )
     yield ""
 

@@ -13,7 +13,7 @@ import profkit
 from analyses.vlm_recipe.cells import Cell
 from analyses.vlm_recipe.runs import ROOT, environment, tell
 
-STEPS: Final = 22
+STEPS: Final = 28
 _WINDOW: Final = ("--unprofiled-steps", "5", "--warmup-steps", "2", "--steps", "5")
 """Of the capture, and steps for it, those recorded once more and those after it. Chosen: steps of half a second."""
 Told = dict[str, Any]
@@ -79,9 +79,10 @@ def said_of(report: dict[str, Any]) -> Told:
 
 
 def wrong(cell: Cell, told: Told) -> str:
-    """Gives how the findings differ from what is true of the cell, "" if they do not."""
-    missing = [one for one in cell.expected if one not in told["findings"]]
+    """Gives how findings and verdict differ from what is true of the cell, "" if they do not."""
+    said = {*told["findings"], told["bottleneck"]}
+    missing = [one for one in cell.expected if one not in said]
     missing += [one for one in cell.readings if one not in told.get("readings", {})]
-    extra = sorted(one for one in cell.excluded if one in told["findings"])
+    extra = sorted(said.intersection(cell.excluded))
     parts = [f"not found: {', '.join(missing)}"] if missing else []
     return "; ".join([*parts, *([f"found wrongly: {', '.join(extra)}"] if extra else [])])

@@ -146,7 +146,9 @@ PRODUCTS: Final = FindingKind(
     meaning="A step calls more matrix products, while most other operators run as often as before: something is computed in more pieces (a loss in chunks, a loop over samples or experts), or products were added (adapters). Each piece reads its weights again and costs a call.",
     measured="Calls of aten::mm, addmm, bmm and baddbmm per step, with their time on a CPU; and of how many other kinds of operators a step has as many calls as before. Not said where activations are recomputed, or the work is compiled, on one side only.",
     thresholds={
-        "ratio": Threshold(1.25, "{} as often, or the inverse", "chosen", "x"),
+        "ratio": Threshold(
+            1.1, "{} as often, or the inverse", "chosen: calls are counted, and steady steps have as many each", "x"
+        ),
         "alike": Threshold(
             0.5,
             "with {} of the other kinds of operators called as often as before",

@@ -106,18 +106,18 @@ SPEEDS = {
     "s2/only-no-checkpointing": (130, 1.3),
     "s2/only-cached-features": (110, 1.0),
     "s2/trap-precision": (70, 1.0),
-    "s2/few": (500, 0.5),
-    "s2/few-chunked": (400, 0.5),
-    "s2/few-shards": (300, 0.5),
+    "s1/few": (500, 0.5),
+    "s1/few-chunked": (400, 0.5),
+    "s1/few-shards": (300, 0.5),
 }
 TOLD = {
     "s2/base": told("padding.waste", "work.recompute", host__launch_bound=40_000_000),
     "s2/batch": told("work.recompute", padding__waste=10_000_000),
     "s2/no-checkpointing": told(tower=0.2),
     "s2/trap-precision": told("precision.fallback"),
-    "s2/few": told("precision.fallback"),
-    "s2/few-chunked": {**told(), "readings": {"compare.products": "matrix products are called 1.6x as often"}},
-    "s2/few-shards": told("input.starved"),
+    "s1/few": told("precision.fallback"),
+    "s1/few-chunked": {**told(), "readings": {"compare.products": "matrix products are called 1.6x as often"}},
+    "s1/few-shards": {**told("input.starved"), "bottleneck": "data-bound"},
 }
 
 
@@ -150,8 +150,8 @@ def test_single_gains_are_multiplied_and_what_is_beaten_in_both_is_not_on_the_fr
 def test_what_a_trace_says_against_the_truth_is_counted(made):
     said = {cell["slug"]: cell["said"] for cell in made["cells"] if cell["said"]}
     assert said["s2/trap-precision"]["against_truth"] == ""
-    assert said["s2/few"]["against_truth"] == "found wrongly: precision.fallback"
-    assert said["s2/few-chunked"]["against_truth"] == ""
+    assert said["s1/few"]["against_truth"] == "found wrongly: precision.fallback"
+    assert said["s1/few-chunked"]["against_truth"] == ""
     assert "reads: matrix products are called 1.6x as often" in page.text({"cpu": made})
     assert "1 say something else" in page.noise(made)
     assert "s2/bucketing" in page.noise(made)
@@ -169,7 +169,7 @@ def test_the_page_has_a_line_for_every_rung_and_the_three_surprises(made):
 
 
 def test_a_trap_that_two_traces_tell_is_looked_for_in_both():
-    (chunked,) = (cell for cell in cells(PLAIN, is_quick=True) if cell.slug == "s2/few-chunked")
+    (chunked,) = (cell for cell in cells(PLAIN, is_quick=True) if cell.slug == "s1/few-chunked")
     assert traces.wrong(chunked, told()) == "not found: compare.products"
 
 
