@@ -24,7 +24,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses golden report screens bench-pages report-check clean
+.PHONY: help demo compare profile nsys ncu test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden report screens bench-pages report-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +126,10 @@ accuracy: $(STAMP) ## how often profkit is right: cells with measured labels; AR
 
 analyses: $(STAMP) ## measure the studies again and write what they publish: minutes; STUDIES=data_removal adds others
 	@for study in $(STUDIES); do echo "==> analyses: $$study"; $(VENV) -m analyses.$$study.run $(ARGS) || exit; done
+
+recipe: $(STAMP) ## layers of a training recipe, measured and predicted: forty minutes; ARGS=--quick in ten, '--device cuda' on a GPU
+	@echo '==> recipe: goes on where it stopped'
+	@$(VENV) -m analyses.vlm_recipe.run $(ARGS)
 
 golden: $(STAMP) ## rewrite the golden reports; review the diff
 	@echo '==> golden'

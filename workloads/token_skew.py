@@ -20,15 +20,8 @@ from workloads.options import amount, count, count_or_zero
 from workloads.rank_steps import RankSteps, Stopwatch, figures, of_all_ranks, rank_table
 from workloads.sequences.model import Classifier, Sequences, Sizes, packed, padded
 from workloads.sequences.plans import STRATEGIES, Lengths, Load, Plan, Shape, load_of, planned
+from workloads.told import told
 from workloads.world import World, joined_world
-
-try:
-    from profkit.capture import step as told
-except ImportError:
-
-    def told(*, tokens: float = 0, padded_tokens: float = 0, samples: float = 0) -> None:
-        """Tells nobody: profkit is not installed here."""
-
 
 EPILOG: Final = """\
 strategies:

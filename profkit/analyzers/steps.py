@@ -1,4 +1,4 @@
-"""How long the steps are, and how much they vary."""
+"""How long the steps are, how much they vary, and how much of what they compute is padding."""
 
 from __future__ import annotations
 
@@ -8,21 +8,45 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import equal_batches
+from profkit.findings.ranks.tokens import PADDING
 from profkit.model.arrays import I64, median, quantile
 from profkit.model.documents.rank_report import Section, Steps, TableView
-from profkit.model.finding import Skipped
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
 from profkit.timeline.host import loader_ranges
 from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
-from profkit.units import format_ns, format_numbers
+from profkit.timeline.told import needed_ns, told
+from profkit.units import format_count, format_fraction, format_ns, format_numbers
 
 _MANY_FETCHES: Final = 3
 """Batches to one of the usual step, from which another loop is in a step; as `profkit capture` has it."""
+_COUNTED: Final = 0.85
+"""Confidence in what padding takes: tokens are counted, that compute grows with them is an assumption. Chosen."""
 _FASTER: Final = 1.25
 """Unprofiled over recorded step, from which the recording is of a faster stretch of the run. Chosen: a profiler makes no
 step shorter, and captures of a steady job differ by a tenth."""
+
+
+class Padding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the script told of its steps' tokens, summed over the steps of the window that have both counts."""
+
+    scope: Scope
+    n_steps: int
+    tokens: int
+    padded_tokens: int
+    """With the padding."""
+    compute_ns: int
+    """Of these steps."""
+    spared_ns: int
+    """Of that, what padding takes if compute grows with tokens."""
+
+    @property
+    def waste(self) -> float:
+        """The share of the computed tokens that are padding, 0-1."""
+        return 1 - self.tokens / self.padded_tokens
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +55,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     numbers: tuple[int, ...]
     durations_ns: tuple[int, ...]
+    padding: Padding | None = None
+    """None where the script told no padded tokens beside real ones, or fewer of them."""
 
 
 def measure(facts: Facts) -> StepTimes | Skipped:
@@ -47,6 +73,65 @@ def measure(facts: Facts) -> StepTimes | Skipped:
         source=facts.trace.step_source,
         numbers=tuple(step.number for step in steps),
         durations_ns=tuple(step_lengths_ns(facts.trace).tolist()),
+        padding=_padding(facts),
+    )
+
+
+def _padding(facts: Facts) -> Padding | None:
+    trace, (low, high) = facts.trace, facts.trace.window_ns
+    if len(trace.work) == 0:
+        return None
+    start, end = edges(trace.steps)
+    counts = told(trace)
+    tokens, padded = counts["tokens"], counts["padded_tokens"]
+    known = (start >= low) & (end <= high) & (tokens > 0) & (padded > 0)
+    if not known.any() or (padded < tokens)[known].any():
+        return None
+    start, end, tokens, padded = start[known], end[known], tokens[known], padded[known]
+    compute = facts.busy.compute.covered_ns(start, end)
+    return Padding(
+        scope=scope_of(facts),
+        n_steps=tokens.size,
+        tokens=int(tokens.sum()),
+        padded_tokens=int(padded.sum()),
+        compute_ns=int(compute.sum()),
+        spared_ns=round(float((compute - needed_ns(compute, tokens, padded)).sum())),
+    )
+
+
+def judge(result: StepTimes) -> tuple[Finding, ...]:
+    """`padding.waste` where the job is of one rank; of several, all ranks together tell it."""
+    padding = result.padding
+    if padding is None or padding.scope.is_of_ranks or padding.waste < PADDING.limit("waste"):
+        return ()
+    scope, n = padding.scope, padding.n_steps
+    spared_ns = padding.spared_ns // n
+    return (
+        PADDING.found(
+            title=f"{format_fraction(padding.waste)} of computed tokens are padding",
+            confidence=_COUNTED,
+            recoverable_ns=spared_ns,
+            fraction=min(scope.fraction(spared_ns * scope.n_steps), 1.0),
+            evidence=(
+                Evidence(
+                    statement=f"{format_count(padding.tokens)} of {format_count(padding.padded_tokens)} computed tokens are"
+                    f" real, in {n} step{'s' * (n > 1)}",
+                    metric="padding.waste_fraction",
+                    value=padding.waste,
+                    unit="fraction",
+                    expected=f"< {format_fraction(PADDING.limit('waste'))}",
+                ),
+                Evidence(
+                    statement=f"compute takes {format_ns(padding.compute_ns // n)} per step; without padding it takes"
+                    f" {format_ns(spared_ns)} less, if it grows with tokens",
+                    metric="padding.recoverable_ns",
+                    value=float(spared_ns),
+                    unit="ns",
+                ),
+            ),
+            fix="; or ".join(PADDING.fixes),
+            next_tools=(equal_batches(scope),),
+        ),
     )
 
 
@@ -135,8 +220,9 @@ def _faster(facts: Facts) -> tuple[str, ...]:
 
 ANALYZER = Analyzer(
     name="steps",
-    question="how long is a step, and how much does it vary?",
+    question="how long is a step, how much does it vary, and how much of it computes padding?",
     needs="ProfilerStep# markers, optimizer ranges or a repeating launch sequence",
     measure=measure,
     present=present,
+    judge=judge,
 )

@@ -131,3 +131,14 @@ def kernel_profile(
         )
     line = scope.command.under("profkit ncu", *which, *skip, *whole)
     return NextTool(name="ncu", line=line, purpose=purpose, look_for=look_for)
+
+
+def equal_batches(scope: Scope) -> NextTool:
+    """The job against itself with batches of equal length, in turns."""
+    words = scope.command.words
+    return NextTool(
+        name="profkit bench",
+        line=line_of("profkit bench -n 8 --", *words, "--vs", *words),
+        purpose="make lengths equal in the second command",
+        look_for="real tokens per second: padding changes what a step is",
+    )

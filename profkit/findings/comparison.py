@@ -140,6 +140,29 @@ RECOMPUTE: Final = FindingKind(
     fixes=(),
 )
 
+PRODUCTS: Final = FindingKind(
+    id="compare.products",
+    title="matrix products are called more or less often",
+    meaning="A step calls more matrix products, while most other operators run as often as before: something is computed in more pieces (a loss in chunks, a loop over samples or experts), or products were added (adapters). Each piece reads its weights again and costs a call.",
+    measured="Calls of aten::mm, addmm, bmm and baddbmm per step, with their time on a CPU; and of how many other kinds of operators a step has as many calls as before. Not said where activations are recomputed, or the work is compiled, on one side only.",
+    thresholds={
+        "ratio": Threshold(
+            1.1, "{} as often, or the inverse", "chosen: calls are counted, and steady steps have as many each", "x"
+        ),
+        "alike": Threshold(
+            0.5,
+            "with {} of the other kinds of operators called as often as before",
+            "chosen: with more micro-batches or layers nearly all are called more often",
+        ),
+    },
+    lookalikes=(
+        "adapters (LoRA) add products of their own: then more is computed",
+        "smaller pieces may be meant, to save memory: compare peak memory too",
+    ),
+    proof=_PROOF,
+    fixes=(),
+)
+
 WORK_CHANGED: Final = FindingKind(
     id="compare.work_changed",
     title="a step does a different amount of work",

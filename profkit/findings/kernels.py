@@ -70,7 +70,7 @@ FALLBACK: Final = FindingKind(
     is_about_work=True,
     meaning="Some or all matrix products run in fp32 or tf32. If other matrix products run in half precision, a module was probably forgotten. If none do, full precision may be intentional.",
     measured="Kernel names show the format (sgemm and simt are fp32 without tensor cores; s1688 is tf32; bf16, h16816,"
-    " nvjet, e4m3...). Time by format over all matrix kernels of the window.",
+    " nvjet, e4m3...). Time by format over all matrix kernels of the window. On a CPU, the recorded types of the operators that multiply; fp32 is usual there, so the finding asks for a sign that half precision is meant, and states a saving only where the capture says that the CPU has units for it.",
     thresholds={
         "full": Threshold(0.05, "full precision has {} of the time of matrix kernels", "chosen"),
         "unknown": Threshold(0.2, "names without a format have at most {} of it", "chosen"),
@@ -78,6 +78,16 @@ FALLBACK: Final = FindingKind(
             0.02,
             "matrix kernels in full precision run in {} of the window",
             "chosen; less is noise between runs",
+        ),
+        "meant": Threshold(
+            0.01,
+            "on a CPU, half precision has {} of the time of matrix products, so that it is meant",
+            "chosen: with autocast on, attention alone has more",
+        ),
+        "converted": Threshold(
+            0.5,
+            "or of the time of those in fp32, {} is on matrices of sizes that are converted from half precision",
+            "chosen: inputs that are converted feed the first layer only",
         ),
         "best_ratio": Threshold(
             1 / 16,
@@ -91,6 +101,7 @@ FALLBACK: Final = FindingKind(
         "kernels that memory limits gain at most the ratio of bytes, 2x",
     ),
     proof="Run the module under torch.autocast(dtype=torch.bfloat16) and compare kernel name and time.",
+    proof_on_cpu="Change that and record again with types (profkit capture --shapes): the products are in bf16, and their time tells whether that is faster on this CPU.",
     fixes=(
         "torch_dtype at load",
         "wider autocast scope",

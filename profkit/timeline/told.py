@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, rows_by_value
 from profkit.model.trace import EMBEDDED, Trace
@@ -12,6 +13,12 @@ from profkit.timeline.steps import step_of
 
 _TOLD: Final = ("tokens", "padded_tokens", "samples")
 _MOST: Final = 2.0**53  # beyond, a float64 counts no longer in ones
+
+
+def needed_ns(compute_ns: I64, tokens: I64, padded_tokens: I64) -> NDArray[np.float64]:
+    """What compute on padded tokens would need for the real ones, if it grew with them; ns, in the shape given."""
+    needed: NDArray[np.float64] = compute_ns * tokens / np.maximum(padded_tokens, 1)
+    return needed
 
 
 def told(trace: Trace) -> dict[str, I64]:

@@ -435,3 +435,44 @@ def test_collectives_are_told_by_their_arguments():
     comm = compared(job([*FOUR, all_gather(1024, 100)]), job([*FOUR, all_gather(1024, 140)])).comm
     (row,) = comm.rows
     assert (row.name, row.by_count_ns, row.by_duration_ns) == ("all_gather BFloat16 1,024 elements", 0, 40_000)
+
+
+def piecewise(n_pieces, *, us=400, n_batches=1, loss_us=10):
+    """A step on a CPU: for each micro-batch a body of six operators, then a product in pieces, each with its loss."""
+    body = [
+        host(f"aten::{name}", 10 + 60 * place + 10 * batch, 8)
+        for batch in range(n_batches)
+        for place, name in enumerate(("gelu", "silu", "native_layer_norm", "embedding", "cat", "mul"))
+    ]
+    pieces = n_pieces * n_batches
+    products = [host("aten::mm", 400 + place * us // pieces, us // pieces - 2) for place in range(pieces)]
+    losses = [host("aten::_log_softmax", 820 + 12 * place, loss_us) for place in range(pieces)]
+    return job([], ranges=[*body, *products, *losses], step_us=1200)
+
+
+def test_a_product_in_pieces_is_called_more_often():
+    whole, pieces = piecewise(2), piecewise(10)
+    found = read(whole, pieces)["products"]
+    assert found.title == "matrix products are called 5.00x as often"
+    assert values(found)["product_calls_change"] == 8
+    assert values(found)["product_call_change_ns"] == pytest.approx(-160_000, rel=0.02)
+    assert "larger pieces need fewer calls" in found.fix
+    back = read(pieces, whole)["products"]
+    assert back.title.startswith("matrix products are called 0.2")
+    assert "compare peak memory" in back.fix
+
+
+def test_more_micro_batches_or_as_many_pieces_are_no_product_in_pieces():
+    assert "products" not in read(piecewise(2), piecewise(2, n_batches=3))
+    assert "products" not in read(piecewise(10), piecewise(10, us=600))
+    assert "products" not in read(piecewise(12), piecewise(13))  # 1.08x
+
+
+def test_recomputation_says_itself_why_products_are_called_more_often():
+    body = [host("aten::gelu", 150 + 5 * place, 4) for place in range(3)]
+    inner = [host("aten::mm", at + 1, 4) for _, at, _, _ in FORWARD]
+    again = [host("aten::mm", at + 1, 4) for _, at, _, _ in AGAIN]
+    before = job([K(at=10, us=600)], ranges=[*FORWARD, *inner, *BACKWARD, *body])
+    found = read(before, job([K(at=10, us=800)], ranges=[*FORWARD, *inner, *BACKWARD, *AGAIN, *again, *body]))
+    assert "recompute" in found
+    assert "products" not in found

@@ -57,6 +57,15 @@ class Captions(Dataset[Sample]):
         return len(self.n_question)
 
     def __getitem__(self, index: int) -> Sample:
+        words, labels, generator = self._drawn(index)
+        return torch.randn(3, self.sizes.image, self.sizes.image, generator=generator), words, labels
+
+    def text(self, index: int) -> tuple[Tensor, Tensor]:
+        """Gives a sample without its image: (ids, labels)."""
+        words, labels, _ = self._drawn(index)
+        return words, labels
+
+    def _drawn(self, index: int) -> tuple[Tensor, Tensor, torch.Generator]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
         n_question, n_answer = int(self.n_question[index]), int(self.n_answer[index])
         n_words = self.sizes.vocabulary - FIRST_WORD
@@ -65,7 +74,7 @@ class Captions(Dataset[Sample]):
         words[place % n_question] = IMAGE
         labels = words.clone()
         labels[:n_question] = UNLABELLED
-        return torch.randn(3, self.sizes.image, self.sizes.image, generator=generator), words, labels
+        return words, labels, generator
 
     def n_tokens(self, begin: int, end: int) -> int:
         """Gives the tokens of these samples after the splice, without padding."""

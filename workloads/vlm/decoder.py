@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch.nn.functional import linear, scaled_dot_product_attention, silu
 from torch.utils.checkpoint import checkpoint
 
 from workloads.vlm.sizes import Sizes
+from workloads.vlm.splice import Grid, Splice
 
 ROTARY_BASE = 10_000.0
 
@@ -27,10 +29,11 @@ class LoraLinear(nn.Module):
         self.down = nn.Parameter(torch.empty(rank, base.in_features))
         self.up = nn.Parameter(torch.zeros(base.out_features, rank))
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+        self.multiply: Callable[[Tensor, Tensor], Tensor] = linear
 
     def forward(self, x: Tensor) -> Tensor:
         """Gives the Linear of x plus its low-rank change."""
-        return self.base(x) + self.scale * linear(linear(x, self.down), self.up)
+        return self.base(x) + self.scale * self.multiply(self.multiply(x, self.down), self.up)
 
 
 def rotary_table(length: int, head_width: int, device: torch.device) -> Tensor:
@@ -59,19 +62,29 @@ class Attention(nn.Module):
         self.value = nn.Linear(sizes.width, sizes.kv_heads * self.head_width)
         self.out = nn.Linear(sizes.heads * self.head_width, sizes.width, bias=False)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        """Gives each position's mix of itself and those before it.
+    def forward(self, x: Tensor, table: Tensor, grid: Grid | None = None) -> Tensor:
+        """Gives each position's mix of itself and those before it, within its sample.
 
-        Padding lies on the right, so no real token ever looks at it: the causal mask is all the mask it takes.
+        Padding lies on the right, so no real token ever looks at it: the causal mask is all the mask it takes. A packed
+        row is spread over the `grid` of a padded batch for attention alone: one call for all its samples.
         """
         query, key, value = (
-            layer(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+            self._spread(layer(x), table.shape[1], grid).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
         mixed = scaled_dot_product_attention(
             rotated(query, table), rotated(key, table), value, is_causal=True, enable_gqa=True
         )
-        return self.out(mixed.transpose(1, 2).flatten(-2))
+        mixed = mixed.transpose(1, 2).flatten(-2)
+        return self.out(mixed if grid is None else mixed.flatten(0, 1)[grid[0]][None])
+
+    @staticmethod
+    def _spread(x: Tensor, length: int, grid: Grid | None) -> Tensor:
+        if grid is None:
+            return x
+        cells, n_samples = grid
+        rows = x.new_zeros(n_samples * length, x.shape[-1])
+        return rows.index_copy(0, cells, x[0]).unflatten(0, (n_samples, length))
 
 
 class SwiGlu(nn.Module):
@@ -102,16 +115,16 @@ class DecoderBlock(nn.Module):
         self.mlp_norm = nn.RMSNorm(sizes.width, eps=1e-6)
         self.mlp = SwiGlu(sizes)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, grid: Grid | None = None) -> Tensor:
         """Gives x after the block."""
         if self.is_checkpointed and torch.is_grad_enabled():
             # Nothing in a block draws random numbers: no generator state to keep.
-            kept: Tensor = checkpoint(self._mixed, x, table, use_reentrant=False, preserve_rng_state=False)
+            kept: Tensor = checkpoint(self._mixed, x, table, grid, use_reentrant=False, preserve_rng_state=False)
             return kept
-        return self._mixed(x, table)
+        return self._mixed(x, table, grid)
 
-    def _mixed(self, x: Tensor, table: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), table)
+    def _mixed(self, x: Tensor, table: Tensor, grid: Grid | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), table, grid)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -129,13 +142,18 @@ class Decoder(nn.Module):
         if is_tied:
             self.head.weight = self.embedding.weight
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, splice: Splice) -> Tensor:
         """Gives the logits of every position."""
-        table = rotary_table(x.shape[1], self.head_width, x.device)
-        for block in self.blocks:
-            x = block(x, table)
-        logits: Tensor = self.head(self.norm(x))
+        logits: Tensor = self.head(self.hidden(x, splice))
         return logits
+
+    def hidden(self, x: Tensor, splice: Splice) -> Tensor:
+        """Gives what the head reads, `[n, length, width]`."""
+        table = rotary_table(max(splice.lengths), self.head_width, x.device)
+        for block in self.blocks:
+            x = block(x, table, splice.grid)
+        normed: Tensor = self.norm(x)
+        return normed
 
 
 def with_lora(decoder: Decoder, *, rank: int, alpha: float) -> Decoder:

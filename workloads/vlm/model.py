@@ -23,13 +23,21 @@ class Vlm(nn.Module):
         )
         self.decoder = Decoder(sizes, is_tied=is_tied, is_checkpointed=is_checkpointed)
 
-    def logits(self, images: Tensor, splice: Splice) -> Tensor:
-        """Gives the logits `[n_samples, length, vocabulary]`; images float `[n_images, 3, edge, edge]`."""
+    def seen(self, images: Tensor) -> Tensor:
+        """Gives the tower's tokens `[n_images, n_vision, tower_width]`; images float `[n_images, 3, edge, edge]`."""
         is_tower_trained = any(parameter.requires_grad for parameter in self.tower.parameters())
         with torch.set_grad_enabled(is_tower_trained and torch.is_grad_enabled()):
-            seen = self.tower(images)
+            tokens: Tensor = self.tower(images)
+        return tokens
+
+    def embedded(self, seen: Tensor, splice: Splice) -> Tensor:
+        """Gives the decoder's input: text with the projected tokens of its images in place."""
         text = self.decoder.embedding(splice.text_ids)
-        logits: Tensor = self.decoder(spliced(text, self.projector(seen).to(text.dtype), splice))
+        return spliced(text, self.projector(seen).to(text.dtype), splice)
+
+    def logits(self, images: Tensor, splice: Splice) -> Tensor:
+        """Gives the logits `[n_samples, length, vocabulary]`; images float `[n_images, 3, edge, edge]`."""
+        logits: Tensor = self.decoder(self.embedded(self.seen(images), splice), splice)
         return logits
 
     def forward(self, images: Tensor, splice: Splice) -> Tensor:
@@ -40,14 +48,19 @@ class Vlm(nn.Module):
 
 
 def build_model(sizes: Sizes, *, stage: int, lora_rank: int, is_tied: bool, is_checkpointed: bool) -> Vlm:
-    """Gives the model with what its stage trains: 1 the projector; 2 projector and decoder, by LoRA if it has a rank.
+    """Gives the model with what its stage trains.
 
     Weights follow from torch's global generator; a LoRA is drawn after them, so that it changes none.
     """
     model = Vlm(sizes, is_tied=is_tied, is_checkpointed=is_checkpointed)
+    for_stage(model, stage=stage, lora_rank=lora_rank)
+    return model
+
+
+def for_stage(model: Vlm, *, stage: int, lora_rank: int) -> None:
+    """Freezes what the stage does not train: 1 trains the projector; 2 the decoder too, by LoRA if it has a rank."""
     model.tower.requires_grad_(requires_grad=False)
     if stage == 1:
         model.decoder.requires_grad_(requires_grad=False)
     elif lora_rank > 0:
         with_lora(model.decoder, rank=lora_rank, alpha=2.0 * lora_rank)
-    return model

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 import torch
 from torch.utils.data import DataLoader
 
+from workloads.memory import peak_bytes
 from workloads.timing import StepClock, make_clock, percentile, timed_step
+from workloads.told import told
 from workloads.vlm.data import Batch, Captions, Sample, build_loader, micro_batches
 from workloads.vlm.model import Vlm, build_model
 from workloads.vlm.options import Choices
 from workloads.vlm.sizes import SIZES
 from workloads.vlm.world import shard, sync_gradients
 from workloads.world import World
-
-try:
-    from profkit.capture import step as told
-except ImportError:
-
-    def told(*, tokens: float = 0, padded_tokens: float = 0, samples: float = 0) -> None:
-        """Tells nobody: profkit is not installed here."""
-
-
-_STATUS: Final = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +171,3 @@ def _outcome(job: Job, works: list[Work], is_profiled: list[bool]) -> Outcome:
         samples=len(counted) * job.n_samples,
         peak_bytes=round(job.world.largest(peak_bytes(job.world.device))),
     )
-
-
-def peak_bytes(device: torch.device) -> int:
-    """Gives the most memory this process has held: torch's on a CUDA device, else resident; 0 where unknown."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if not sys.platform.startswith("linux"):
-        return 0
-    # Not getrusage: its ru_maxrss begins with what the parent held when it forked.
-    lines = _STATUS.read_text(encoding="utf-8").splitlines()
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)

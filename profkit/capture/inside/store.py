@@ -214,9 +214,24 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def has_bf16() -> bool | None:
+    """Whether the CPU multiplies in bfloat16; None where this torch cannot tell, as for others than x86."""
+    asked = [getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")]
+    known = [ask for ask in asked if ask is not None]
+    if sys.platform == "linux" and platform.machine() == "x86_64" and len(known) == len(asked):
+        with suppress(Exception):  # a fact less
+            return any(bool(ask()) for ask in known)
+    return None
+
+
 def _device() -> dict[str, Any]:
     if not torch.cuda.is_initialized():
-        return {"type": "cpu", "name": platform.processor() or platform.machine(), "n_threads": torch.get_num_threads()}
+        return {
+            "type": "cpu",
+            "name": platform.processor() or platform.machine(),
+            "n_threads": torch.get_num_threads(),
+            "has_bf16": has_bf16(),
+        }
     found: dict[str, Any] = {"type": "cuda", "index": torch.cuda.current_device()}
     questions: dict[str, Any] = {
         "name": torch.cuda.get_device_name,

@@ -16,7 +16,7 @@ from profkit.findings import comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import Precision
-from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns
+from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns, format_speedup
 
 _BITS: Final = {
     Precision.FP64: 64,
@@ -29,6 +29,10 @@ _BITS: Final = {
 }
 """Bits of an operand that count in a product; tf32 is stored in 32."""
 _HALF_BITS: Final = 16
+_PRODUCTS: Final = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_AROUND_PRODUCTS: Final = ("aten::linear", "aten::matmul", "aten::t", "aten::transpose", "aten::as_strided")
+"""What calls them, or makes the views that they take: called more often as they are."""
+_AS_OFTEN: Final = 0.05
 _CAST_NODE: Final = "ToCopyBackward0"
 
 
@@ -202,16 +206,7 @@ def recomputed(pair: Pair) -> Finding | None:
         ),
         part_shown(pair, "compute"),
     ]
-    peaks = [_peak_bytes(pair, side) for side in (0, 1)]
-    if peaks[0] and peaks[1]:
-        evidence.append(
-            Evidence(
-                statement=f"peak memory {moved(format_bytes(peaks[0]), format_bytes(peaks[1]))}",
-                metric="compare.peak_bytes_change",
-                value=float(peaks[1] - peaks[0]),
-                unit="bytes",
-            )
-        )
+    evidence += _peaks(pair)
     is_on = shares[1] > shares[0]
     return reading(
         comparison.RECOMPUTE,
@@ -230,3 +225,81 @@ def recomputed(pair: Pair) -> Finding | None:
 def _peak_bytes(pair: Pair, side: int) -> int | None:
     known = [trace.counts.peak_bytes for trace in (pair.baseline, pair.candidate)[side].traces]
     return max((peak for peak in known if peak is not None), default=None)
+
+
+def products(pair: Pair) -> Finding | None:
+    """The reading that matrix products are called more, or less, often while most operators are called as before."""
+    kind = comparison.PRODUCTS
+    calls = pair.rates(_n_products)
+    least = kind.limit("ratio")
+    if min(calls) <= 0 or max(calls) < least * min(calls) or _share_alike(pair) < kind.limit("alike"):
+        return None
+    if compiled(pair) is not None or recomputed(pair) is not None:
+        return None  # that says why
+    evidence = [counted(pair, "calls of matrix products", "product_calls", _n_products), *_each_product(pair, calls)]
+    peaks = _peaks(pair)
+    cost = sum(pair.waterfall.bar(name).delta_ns for name in ("compute", *HOST_PARTS))
+    return reading(
+        kind,
+        f"matrix products are called {format_speedup(calls[1] / calls[0])} as often",
+        fraction=pair.fraction(cost),
+        evidence=(*evidence, part_shown(pair, "compute"), *peaks),
+        fix="where something is computed in pieces (a loss in chunks, a loop): larger pieces need fewer calls, and"
+        " more memory"
+        if calls[1] > calls[0]
+        else "compare peak memory as well: larger pieces need more of it",
+        confidence=0.6,
+    )
+
+
+def _n_products(trace: Measured) -> int:
+    return sum(trace.op_calls.get(name, 0) for name in _PRODUCTS)
+
+
+def _share_alike(pair: Pair) -> float:
+    """The share (0-1) of the other kinds of operators that both sides call equally often; 0 where there are none."""
+    known = [{name for trace in side.traces for name in trace.op_calls} for side in (pair.baseline, pair.candidate)]
+    names = sorted((known[0] | known[1]) - {*_PRODUCTS, *_AROUND_PRODUCTS})
+    rates = [pair.rates(lambda trace, name=name: trace.op_calls.get(name, 0)) for name in names]  # type: ignore[misc]
+    alike = sum(abs(after - before) <= _AS_OFTEN * before for before, after in rates)
+    return alike / len(rates) if rates else 0.0
+
+
+def _each_product(pair: Pair, calls: tuple[float, float]) -> tuple[Evidence, ...]:
+    """What one call takes on a CPU, on both sides; of a device the kernels are many per call."""
+    if not pair.is_cpu:
+        return ()
+    times = [
+        sum(pair.rate(side, lambda trace, name=name: _row_ns(trace, name)) for name in _PRODUCTS)  # type: ignore[misc]
+        for side in (0, 1)
+    ]
+    each = [time / n for time, n in zip(times, calls, strict=True)]
+    return (
+        Evidence(
+            statement=f"a call takes {moved(format_ns(each[0]), format_ns(each[1]))} on average",
+            metric="compare.product_call_change_ns",
+            value=each[1] - each[0],
+            unit="ns",
+        ),
+    )
+
+
+def _row_ns(trace: Measured, name: str) -> int:
+    """The time of compute rows of this name."""
+    codes = [code for code, work in enumerate(trace.compute.works) if work.name == name]
+    return int(trace.compute.duration_ns[np.isin(trace.compute.work, codes)].sum())
+
+
+def _peaks(pair: Pair) -> tuple[Evidence, ...]:
+    """Peak memory on both sides, where both told it."""
+    peaks = [_peak_bytes(pair, side) for side in (0, 1)]
+    if not peaks[0] or not peaks[1]:
+        return ()
+    return (
+        Evidence(
+            statement=f"peak memory {moved(format_bytes(peaks[0]), format_bytes(peaks[1]))}",
+            metric="compare.peak_bytes_change",
+            value=float(peaks[1] - peaks[0]),
+            unit="bytes",
+        ),
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from profkit.compare.captures import overlap, parts
 from profkit.compare.captures.pair import Pair, counted, part_name, part_shown, reading
-from profkit.compare.captures.program import casts, compiled, precision, recomputed
+from profkit.compare.captures.program import casts, compiled, precision, products, recomputed
 from profkit.compare.captures.work import work_changed
 from profkit.findings import comparison
 from profkit.model.budget import HOST_PARTS
@@ -21,7 +21,7 @@ from profkit.units import format_fraction, format_signed_ns
 def readings(pair: Pair) -> tuple[Finding, ...]:
     """What can be read from both sides, the heaviest first."""
     changed = work_changed(pair)
-    told = [item for read in (precision, casts, compiled, recomputed) if (item := read(pair)) is not None]
+    told = [item for read in (precision, casts, compiled, recomputed, products) if (item := read(pair)) is not None]
     if changed is not None:
         return (changed, *told)
     timed = [item for read in (_loader, _syncs, _host, _slower) if (item := read(pair)) is not None]

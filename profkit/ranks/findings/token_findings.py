@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.analyzers.base import Scope
+from profkit.analyzers.tools import equal_batches
 from profkit.findings.ranks.tokens import PADDING, TOKEN_SKEW
-from profkit.model.finding import Evidence, Finding, NextTool, Skipped
+from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew
 from profkit.ranks.reduce.work_counts import Level
-from profkit.shell import line_of
 from profkit.units import format_count, format_fraction, format_ns
 
 
@@ -77,7 +77,7 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
             ),
         ),
         fix="; or ".join(TOKEN_SKEW.fixes),
-        next_tools=(_equal_batches(scope),),
+        next_tools=(equal_batches(scope),),
     )
 
 
@@ -111,15 +111,5 @@ def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
             ),
         ),
         fix="; or ".join(PADDING.fixes),
-        next_tools=(_equal_batches(scope),),
-    )
-
-
-def _equal_batches(scope: Scope) -> NextTool:
-    words = scope.command.words
-    return NextTool(
-        name="profkit bench",
-        line=line_of("profkit bench -n 8 --", *words, "--vs", *words),
-        purpose="make lengths equal in the second command",
-        look_for="real tokens per second: padding changes what a step is",
+        next_tools=(equal_batches(scope),),
     )

@@ -16,6 +16,7 @@ from profkit.model.finding import Skipped
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import RankSummary
 from profkit.ranks.reduce.work_counts import HOW_TO_COUNT, Level, StepTokens, of_steps, step_tokens
+from profkit.timeline.told import needed_ns
 from profkit.units import format_fraction
 
 Float = NDArray[np.float64]
@@ -134,7 +135,7 @@ def padding_waste(summaries: Sequence[RankSummary]) -> PaddingWaste | Skipped:
     real, padded = int(counts.tokens.sum()), int(counts.padded_tokens.sum())
     waste = 1 - real / padded
     compute = of_steps(counts.number, summaries, lambda summary: summary.steps.phase_ns[:, 1])
-    needed = compute * counts.tokens / np.maximum(counts.padded_tokens, 1)
+    needed = needed_ns(compute, counts.tokens, counts.padded_tokens)
     # The median rank's steps, as the step time of many ranks is: the product of rate and step is a step's tokens.
     spent_ns = median(counts.step_ns.sum(axis=0))
     least = PADDING.limit("waste")

@@ -7,7 +7,6 @@ Runs in the tried process: standard library and torch only.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -249,7 +248,7 @@ class Trier(Listener):
             "n_queued": self._queue[1],
             "n_threads": torch.get_num_threads(),
             "n_cores": _cores(),
-            "has_bf16": _has_bf16(),
+            "has_bf16": bool(store.has_bf16()),
             "uses_cuda": clock.cuda_in_use(),
             "traits": self._traits,
             "step_source": self._finder.described() if self._finder.n_candidates else "",
@@ -276,12 +275,6 @@ def _steps(rows: Sequence[Row], ends: Sequence[int]) -> list[list[int]]:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _has_bf16() -> bool:
-    """Whether the CPU multiplies in bfloat16."""
-    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported") if sys.platform == "linux" else ()
-    return any(bool(getattr(torch.cpu, name, bool)()) for name in asked)
 
 
 class _Phase:

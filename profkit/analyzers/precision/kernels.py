@@ -1,4 +1,4 @@
-"""In which number format do the matrix kernels run? (docs/method.md)"""
+"""The number formats of matrix kernels, by their names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
+from profkit.analyzers.base import Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import FALLBACK, MATRIX_RATES, NO_TF32, MatrixRates
 from profkit.model.arrays import distinct_codes, is_one_of
@@ -94,12 +94,7 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> MatmulPrecision | Skipped:
     """Sum matrix kernels by the format that their names tell."""
     main = facts.main_device
-    if main is None:
-        return Skipped(
-            analyzer="precision",
-            reason="no kernels in this trace",
-            how_to_get="profile on a GPU: CPU operators do not show their number format",
-        )
+    assert main is not None  # noqa: S101 - of a CPU `operators` measures
     trace, gpu = facts.trace, facts.trace.gpu
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     total = np.bincount(gpu.name[rows], weights=gpu.end_ns[rows] - gpu.start_ns[rows], minlength=1).astype(np.int64)
@@ -143,7 +138,7 @@ def _in_full(trace: Trace, told: Mapping[int, Precision | None]) -> tuple[list[i
     return full, vectors, fp32, [code for code in fp32 if family_of(trace.name(code)) != "attention"]
 
 
-def _rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
+def rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
     """The matrix kernels in full precision; for TF32 those that one line allows to run in it."""
     main, trace, gpu = facts.main_device, facts.trace, facts.trace.gpu
     if main is None:
@@ -311,14 +306,3 @@ def present(result: MatmulPrecision) -> Section:
             ),
         ),
     )
-
-
-ANALYZER = Analyzer(
-    name="precision",
-    question="do the matrix kernels run in the intended number format?",
-    needs="kernel names",
-    measure=measure,
-    judge=judge,
-    rows=_rows,
-    present=present,
-)

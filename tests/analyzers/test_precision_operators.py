@@ -1,0 +1,119 @@
+"""fp32 among half precision on a CPU: named where half precision is meant, silent where fp32 is usual."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, operator, span, trace_of
+
+BASE = 10**9
+US = 1000
+STEP = 1000 * US
+N_STEPS = 8
+HALF, FULL = "c10::BFloat16", "float"
+WEIGHT = [64, 128]
+
+
+def product(start_us: int, end_us: int, kind: str, *, name: str = "aten::mm", dims: Any = None) -> list[Row]:
+    """A product in each step, its second factor a weight."""
+    sizes = dims or [[32, 128], WEIGHT[::-1]]
+    return [
+        operator(
+            name,
+            BASE + step * STEP + start_us * US,
+            BASE + step * STEP + end_us * US,
+            Input_Dims=sizes,
+            Input_type=[kind] * len(sizes),
+            Concrete_Inputs=[""] * len(sizes),
+        )
+        for step in range(N_STEPS)
+    ]
+
+
+def cast(start_us: int, before: str, after: str, dims: list[int]) -> list[Row]:
+    """A conversion of 20 us in each step."""
+    return [
+        operator(
+            "aten::_to_copy",
+            BASE + step * STEP + start_us * US,
+            BASE + step * STEP + (start_us + 20) * US,
+            Input_Dims=[dims, []],
+            Input_type=[before, "Scalar"],
+            Concrete_Inputs=["", after],
+        )
+        for step in range(N_STEPS)
+    ]
+
+
+def fallback(*rows: list[Row], **device: Any) -> Any:
+    """The finding in the triage of steps of 1 ms with these rows; None where it is silent."""
+    steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
+    told = {"profkit_device": {"type": "cpu", **device}} if device else {}
+    rank, _ = triage_trace(trace_of([*steps, *(row for each in rows for row in each)], **told))
+    return next((one for one in rank.findings if one.id == "precision.fallback"), None)
+
+
+ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
+
+
+def test_linear_layers_in_fp32_beside_attention_in_half_precision_are_a_fallback() -> None:
+    one = fallback(product(0, 600, FULL), product(600, 700, HALF, name=ATTENTION, dims=[[1, 4, 32, 32]] * 3))
+    assert one.title == "some matrix products fall back to fp32"
+    assert "85.7 % of matrix-product time is in fp32, about 600 us per step" in one.evidence[0].statement
+    assert one.recoverable_ns == 0
+    assert "does not say whether this CPU multiplies in bf16" in one.evidence[-1].statement
+
+
+def test_what_it_saves_is_said_where_the_cpu_has_units_for_it() -> None:
+    work = (product(0, 600, FULL), product(600, 700, HALF))
+    assert fallback(*work, has_bf16=True).recoverable_ns == 562_500  # 600 us less 1/16 of it
+    without = fallback(*work, has_bf16=False)
+    assert without.recoverable_ns == 0
+    assert "bf16 is not faster here" in without.evidence[-1].statement
+    assert "train in fp32 throughout" in without.fix
+    assert fallback(*work, has_bf16="yes").evidence[-1].statement.startswith("the capture does not say")
+
+
+def test_weights_in_half_precision_that_are_converted_for_each_product_are_a_fallback() -> None:
+    one = fallback(product(100, 700, FULL), cast(20, HALF, "6", WEIGHT))
+    assert one.title == "weights in half precision are multiplied in fp32"
+    assert "100.0 % of the fp32 products' time" in one.evidence[1].statement
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        [product(0, 700, FULL)],
+        [product(0, 700, HALF)],
+        [product(100, 700, FULL), cast(20, HALF, "6", [8, 16, 192])],  # an input, as features kept in half precision
+        [product(100, 700, FULL), cast(20, FULL, "15", WEIGHT)],  # gradients sent in half precision
+        [product(100, 110, FULL), product(200, 900, HALF)],  # one small product: a router, a norm
+        [product(100, 110, FULL), product(200, 210, HALF)],  # little of the window
+    ],
+    ids=["fp32 throughout", "bf16 throughout", "an input", "gradients", "a router", "little work"],
+)
+def test_healthy_twins(work: list[list[Row]]) -> None:
+    assert fallback(*work) is None
+
+
+def test_an_input_in_half_precision_that_its_gradient_multiplies_is_not_most_of_the_work() -> None:
+    """A table of features, converted once: in backward it is the second factor of the first layer's product alone."""
+    table = [32, 500]
+    first = product(100, 200, FULL, dims=[[64, 32], table])
+    assert fallback(cast(20, HALF, "6", table), first, product(200, 700, FULL)) is None
+
+
+def test_operators_around_a_product_do_not_count_twice() -> None:
+    """Under autocast aten::linear is called on fp32 and multiplies in bf16."""
+    assert fallback(product(0, 700, FULL, name="aten::linear"), product(50, 650, HALF)) is None
+
+
+def test_without_types_it_says_how_to_get_them() -> None:
+    rows = [operator("aten::mm", BASE + step * STEP, BASE + step * STEP + 500 * US) for step in range(N_STEPS)]
+    steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
+    rank, _ = triage_trace(trace_of([*steps, *rows]))
+    (skipped,) = (one for one in rank.skipped if one.analyzer == "precision")
+    assert "profkit capture --shapes" in skipped.how_to_get
