@@ -40,7 +40,7 @@ _REMARKS: Final = frozenset(
      "hash"}
 )  # fmt: skip
 _PADDING: Final = re.compile(
-    r"(?:\w+_)?pad(?:ding|ded)?(?:_tokens?)?(?:_(?P<of>pct|percent|perc|fraction|frac|ratio|share|waste))?"
+    r"(?:^|_)pad(?:ding|ded)?(?:_tokens?)?(?:_(?P<of>pct|percent|perc|fraction|frac|ratio|share|waste))?$"
 )
 _OFF: Final = frozenset({"", "false", "no", "off", "0"})
 _ON: Final = frozenset({"true", "yes", "on", "1"})
@@ -224,7 +224,7 @@ def _may_be_set(values: set[str]) -> bool:
 def _padding(names: Sequence[str], values: Mapping[str, set[str]]) -> tuple[str, float] | None:
     """The column of the share of padding; of one without a unit, values above 1 are percent."""
     for name in names:
-        found = _PADDING.fullmatch(headings.normal(name))
+        found = _PADDING.search(headings.normal(name))
         numbers = [float(value) for value in values[name] if value and is_number(value)]
         if not found or not numbers or len(numbers) < len(values[name] - {""}):
             continue
