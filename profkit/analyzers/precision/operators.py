@@ -81,17 +81,20 @@ def measure(facts: Facts) -> OperatorPrecision | Skipped:
     Of a capture that recorded types in later steps, these are asked: as batches may have other sizes there, the timed
     steps take over few signatures, but number formats stay.
     """
-    from profkit.roof.products import product_rows, products  # with formulas: loaded where a trace has types
-
     trace = facts.trace
     typed = trace.again if trace.shapes_carried is not None and trace.again is not None else trace
-    found = products(typed) if typed.signatures else None
+    without = Skipped(
+        analyzer="precision",
+        reason="no kernels in this trace, and no matrix product with recorded types",
+        how_to_get="record types: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)",
+    )
+    if not typed.signatures:
+        return without
+    from profkit.roof.products import product_rows, products  # with formulas: loaded where a trace has types
+
+    found = products(typed)
     if found is None:
-        return Skipped(
-            analyzer="precision",
-            reason="no kernels in this trace, and no matrix product with recorded types",
-            how_to_get="record types: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)",
-        )
+        return without
     rows, ops = product_rows(trace), trace.ops
     device = trace.meta.metadata.get("profkit_device")
     told = device.get("has_bf16") if isinstance(device, dict) else None
