@@ -64,7 +64,7 @@ full: $(STAMP) ## all cases of the tests of which make test tries a sample (comp
 	@env -u PYTHONDONTWRITEBYTECODE PROFKIT_IN_FULL=1 $(VENV) -m pytest -n 2 --dist worksteal -m sampled $(ARGS) $(TESTS)
 
 LONG_S ?= 120
-long: $(STAMP) ## tests that take long, drawn anew each time, that take LONG_S=120 seconds of one core together
+long: $(STAMP) ## some of the tests that take long, drawn anew each time: LONG_S=120 seconds of one core
 	@echo '==> long: two processes, LONG_S=$(LONG_S)'
 	@seed=$${PROFKIT_LONG_SEED:-$$(date +%s)}; echo "PROFKIT_LONG_SEED=$$seed draws the same tests again"; \
 	  env -u PYTHONDONTWRITEBYTECODE PROFKIT_LONG_S=$(LONG_S) PROFKIT_LONG_SEED=$$seed $(VENV) -m pytest -n 2 -m long $(ARGS) $(TESTS)

@@ -46,8 +46,9 @@ def test_what_one_stretch_in_each_step_has_competes_whole():
     assert judged(between=0.1, at_once=DOMINANT_ON_CPU - 0.03).bottleneck is Bottleneck.KERNEL
     verdict = judged(between=0.1, at_once=DOMINANT_ON_CPU + 0.03)
     assert verdict.bottleneck is Bottleneck.OVERHEAD
-    said = " ".join(item.statement for item in verdict.findings[0].evidence)
-    assert "of the window is one stretch between two operators in each of 8 steps" in said
+    said = verdict.findings[0].seen("launches.one_stretch_fraction")
+    assert said.value == pytest.approx(DOMINANT_ON_CPU + 0.03 + 0.1 / 10, rel=0.02), "with the gap of the last operator"
+    assert said.statement.startswith("14.0 % of the window is one stretch between two operators in each of 8 steps")
 
 
 def test_waiting_for_data_stands_before_the_usual_overhead():

@@ -196,8 +196,11 @@ def test_counts_of_many_tables_take_the_time_of_the_rows(n_names: int) -> None:
 def test_processes_of_an_export_take_the_time_of_the_rows() -> None:
     owner = np.arange(ROWS, dtype=np.int64) << 24
     columns = {name: np.arange(ROWS, dtype=np.int64) for name in ("start_ns", "end_ns", "name", "stream", "device")}
-    found = Rows()
-    begun = time.process_time()
-    found.add("gpu", "kernel", owner, columns)
-    assert time.process_time() - begun < 5.0  # 0.3 s, thrice that beside other work
+    spent_s = []
+    for _ in range(3):  # beside other work a core's time is worth less: the best of them counts
+        found = Rows()
+        begun = time.thread_time()
+        found.add("gpu", "kernel", owner, columns)
+        spent_s.append(time.thread_time() - begun)
+    assert min(spent_s) < 1.0
     assert len(found.processes) == len({int(key) for key in process_of(owner)})

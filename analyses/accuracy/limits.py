@@ -72,12 +72,11 @@ class Scored(msgspec.Struct, frozen=True):
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """A family under the setting that is best for the others, and under the one that holds on GPUs."""
+    """A family under the setting that is best for the others."""
 
     family: str
     setting: Setting
     found: Scored
-    before: Scored
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +153,7 @@ def limits(rows: Sequence[Judgement]) -> Limits:
     families = []
     for family, own in sorted(groups.items()):
         others = best([row for row in rows if row.cell.family != family])
-        families.append(Family(family=family, setting=others, found=scored(own, others), before=scored(own, AS_ON_GPU)))
+        families.append(Family(family=family, setting=others, found=scored(own, others)))
     return Limits(
         best=chosen,
         found=scored(rows, chosen),

@@ -97,6 +97,8 @@ def ladder_path(  # noqa: PLR0913 - each by name
     given = path_texts(path, "ladder")
     if len(given) > 1:
         raise UsageError(f"a ladder is of one table, not {len(given)}", hint="put all runs into one")
+    if margin is not None and not 0 <= margin < 1:
+        raise UsageError(f"margin={margin}: a share from 0 to below 1")
     asked = Asked(
         order=order,
         rung=rung,

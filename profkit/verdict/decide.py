@@ -18,7 +18,7 @@ from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import CONTENTION
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
-from profkit.model.finding import Finding, Severity, severity_of
+from profkit.model.finding import SEVERITY_FROM, Finding, Severity
 from profkit.shell import CommandLine
 from profkit.units import format_fraction
 from profkit.verdict import compete, shown
@@ -208,12 +208,10 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
-    """Whether a finding is worth a line of its own beside the work itself."""
-    beyond = finding.fraction * compete.beyond_usual(finding, is_cpu=case.is_cpu)
-    return finding.severity in (Severity.HIGH, Severity.MEDIUM) and severity_of(beyond) in (
-        Severity.HIGH,
-        Severity.MEDIUM,
-    )
+    """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
+    beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
+    is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]
+    return finding.severity in (Severity.HIGH, Severity.MEDIUM) and not is_usual
 
 
 _STEADY: Final = "record a longer trace of steady steps"

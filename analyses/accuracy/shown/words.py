@@ -58,7 +58,8 @@ CHOSEN: Final = """\
 Three shares decide what a verdict on a CPU names: the overhead that ordinary programs have (what exceeds it competes),
 the share from which a cause is the bottleneck, and the share of compute from which the work is. Each recording was
 analysed once and judged under every setting of a grid; a setting is worth its right verdicts less its false alarms.
-*Each family by the others* is the score that counts: no family has a say in the limits that it is judged by.
+*Each family by the others* is the score that counts: no family has a say in the limits that it is judged by. The limits
+*in use* were chosen by hand on the first 58 cells that were measured.
 `python -m analyses.accuracy.limits` chooses them again.
 """
 

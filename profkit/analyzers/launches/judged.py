@@ -10,7 +10,7 @@ from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding, NextTool, Severity, severity_of
+from profkit.model.finding import SEVERITY_FROM, Evidence, Finding, NextTool, Severity
 from profkit.timeline.idle import Place
 from profkit.units import format_fraction, format_ns
 
@@ -77,7 +77,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         if in_system
         else _fix(is_cpu=scope.is_cpu, mostly_host=mostly_host),
         next_tools=(_next_tool(result, mostly_host=mostly_host or place is not None, in_system=in_system),),
-        one_stretch=_one_stretch(result),
+        one_stretch=scope.fraction(result.one_stretch_ns),
     )
 
 
@@ -140,22 +140,17 @@ def _title(result: Launches, *, mostly_host: bool) -> str:
     )
 
 
-def _one_stretch(result: Launches) -> float:
-    """The share of the window that the longest stretch of each step has, where these are alike."""
-    late_ns = result.host_idle_ns if result.scope.is_cpu else result.launch_idle_ns + result.host_idle_ns
-    return result.each_step_share * result.scope.fraction(late_ns)
-
-
 def _each_step(result: Launches) -> tuple[Evidence, ...]:
     """Say that the late time is one stretch in each step, where it is; on a CPU where it is some of the step."""
     low, high = result.longest_gap_ns
-    if result.scope.is_cpu and severity_of(_one_stretch(result)) in (Severity.HIGH, Severity.MEDIUM):
+    whole = result.scope.fraction(result.one_stretch_ns)
+    if whole >= SEVERITY_FROM[Severity.MEDIUM]:
         return (
             Evidence(
-                statement=f"{format_fraction(_one_stretch(result))} of the window is one stretch between two operators in"
-                f" each of {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
-                metric="launches.each_step_share",
-                value=result.each_step_share,
+                statement=f"{format_fraction(whole)} of the window is one stretch between two operators in each of"
+                f" {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
+                metric="launches.one_stretch_fraction",
+                value=whole,
                 unit="fraction",
                 span_ns=result.longest_gap_ns,
             ),

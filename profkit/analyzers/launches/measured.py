@@ -56,6 +56,8 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     top_operators: tuple[tuple[str, int, int], ...]
     """(operator, launches, device ns) with the most launches."""
     op_cost_ns: int
+    one_stretch_ns: int = 0
+    """The time of the stretches of `each_step_share`, on a CPU."""
     has_ops: bool = True
     """Whether dispatch can be told from other host work."""
     turnaround_ns: int = 0
@@ -159,6 +161,7 @@ def _measure_cpu(facts: Facts) -> Launches:
         longest_gap_ns=longest,
         top_operators=(),
         op_cost_ns=cpu.op_cost_ns,
+        one_stretch_ns=round(each_step * between.total_ns),
         os_waits=os_waits(facts.trace, training_threads(facts.trace), between - cpu.dispatch),
         samples=waiting_samples(facts),
     )

@@ -51,7 +51,7 @@ def publishable(name: str, rungs: Sequence[Rung], unit: str, hidden: frozenset[s
     base, top = rungs[0], rungs[-1]
     if top.over_first is None:
         speed = f"{name}: {format_quantity(base.cell.mean, unit)} with {of_cell(base.cell, hidden)}"
-        return f"{speed} ({_runs((base.cell.n, base.cell.n))}); no rung is faster"
+        return f"{speed} ({_runs((base.cell.n, base.cell.n))}); no rung that adds to it is faster"
     means = f"{name}: {_between(base.cell, top.cell, unit)}, {format_speedup(top.over_first.value)}"
     ends = f"from {of_cell(base.cell, hidden)} to {of_cell(top.cell, hidden)}"
     return f"{means}, {ends}; {_support(top.over_first)}"

@@ -57,7 +57,7 @@ def headline(ladder: Ladder) -> str:
     """The one line of meaning: the total, and from what to what."""
     base, top = ladder.base.cell.rung, ladder.top.cell.rung
     if ladder.top.over_first is None:
-        return clean(f"no rung is faster than {base}")
+        return clean(f"no rung that adds to {base} is faster")
     n_steps = len(ladder.rungs) - 1
     steps = f"{n_steps} step" + "s" * (n_steps != 1)
     ends = f"{base}, at other settings" if top == base else f"{base} to {top}"

@@ -156,7 +156,7 @@ def front(report: LadderReport, ladder: Ladder) -> Front | None:
     spots = ladder.spots
     sizes = [spot.cell.memory_bytes or 0.0 for spot in spots]
     speeds = [_speed(report, spot.cell.mean) for spot in spots]
-    if len(spots) < 2 or max(sizes) <= 0 or not math.isfinite(max(speeds)):
+    if len(spots) < 2 or max(sizes) < 1 or not math.isfinite(max(speeds)):
         return None
     most, fastest = max(sizes), max(speeds)
     right, bottom = _WIDTH - 20, _HEIGHT - _BOTTOM
