@@ -47,28 +47,34 @@ def blocks(times: Times) -> list[float]:
     return [(ends[start + n] - ends[start]) / n for start in starts]
 
 
-def label(times: Times) -> Label:
-    """Gives the label of a run that turned the pathology on and off."""
-    return of_blocks(blocks(times))
+def label(*runs: Times) -> Label:
+    """Gives the label of runs that turned the pathology on and off."""
+    return of_pairs([pair for times in runs for pair in pairs(blocks(times))])
 
 
-def of_blocks(steps: Sequence[float]) -> Label:
-    """Gives the label of blocks by their mean steps in ns, on and off as `is_on` says.
+def pairs(steps: Sequence[float]) -> list[tuple[float, float]]:
+    """Gives the mean steps with and without, ns, of each pair of neighbouring blocks of a run; a last one is left out.
 
-    Each pair of neighbouring blocks, one with and one without, is one observation. The gain is 1 - R, R the mean of
-    blocks without over the mean of blocks with. Its interval is Student's, of the residuals off - R x on of the pairs
-    (the ratio estimator of sampling theory).
+    Which block is with it, `is_on` says.
     """
-    pairs = [_on_and_off(steps, first) for first in range(0, len(steps) - 1, 2)]
-    on, off = zip(*pairs, strict=True)
+    return [_on_and_off(steps, first) for first in range(0, len(steps) - 1, 2)]
+
+
+def of_pairs(found: Sequence[tuple[float, float]]) -> Label:
+    """Gives the label of pairs of mean steps, with and without, ns; each pair is one observation.
+
+    The gain is 1 - R, R the mean of blocks without over the mean of blocks with. Its interval is Student's, of the
+    residuals off - R x on of the pairs (the ratio estimator of sampling theory).
+    """
+    on, off = zip(*found, strict=True)
     mean_on, mean_off = statistics.fmean(on), statistics.fmean(off)
     ratio = mean_off / mean_on
     return Label(
         gain=1 - ratio,
-        gain_interval=_interval(pairs, ratio, mean_on),
+        gain_interval=_interval(found, ratio, mean_on),
         step_on_ns=mean_on,
         step_off_ns=mean_off,
-        n_blocks=len(steps),
+        n_blocks=2 * len(found),
     )
 
 

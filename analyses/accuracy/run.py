@@ -29,7 +29,7 @@ from msgspec.structs import replace
 import profkit
 from analyses.accuracy.cell import CellResult, Said
 from analyses.accuracy.cells import QUICK, Cell, matching
-from analyses.accuracy.label import blocks, label, of_blocks, read_times
+from analyses.accuracy.label import blocks, of_pairs, pairs, read_times
 from analyses.accuracy.programs.loop import is_on
 from analyses.accuracy.programs.registry import PATHOLOGIES
 from analyses.accuracy.reports import said
@@ -37,8 +37,8 @@ from analyses.accuracy.reports import said
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent.parent
 KEPT: Final = ROOT / "out" / "accuracy"
-_N_STEPS: Final = 40
-"""Steps of a run that profkit records: it takes 20 at most of the default window."""
+_N_STEPS: Final = 60
+"""Steps of a run that profkit records: of the default window it takes 50 at most."""
 _N_PROBED: Final = 200
 """Steps of a run that profkit probes. Chosen: of one place, it settles a slope to some 0.2."""
 _LIMIT_S: Final = 240
@@ -59,8 +59,11 @@ def measured(cell: Cell, folder: Path, *, has_probe: bool = False) -> CellResult
     begin, load = time.monotonic(), os.getloadavg()[0]
     row = cell.row()
     try:
-        row = _labelled(row, cell, folder)
+        n_before, n_after = halves(PATHOLOGIES[cell.pathology].n_blocks)
+        found = _paired(cell, folder, n_before)
         row = replace(row, tools=_asked(cell, folder))
+        found += _paired(cell, folder, n_after)
+        row = replace(row, **msgspec.structs.asdict(of_pairs(found)))
         row = _probed(row, cell, folder) if has_probe else row
     except CellFailedError as failure:
         row = replace(row, error=str(failure))
@@ -79,17 +82,27 @@ def versions() -> dict[str, str]:
     }
 
 
-def _labelled(row: CellResult, cell: Cell, folder: Path) -> CellResult:
+def halves(n_blocks: int) -> tuple[int, int]:
+    """How many blocks of the label are measured before the recording and after it: whole pairs.
+
+    The clock of a machine may change between a label and a recording; a label from both sides has that in its interval.
+    """
+    n_before = 2 * -(-n_blocks // 4)
+    return n_before, n_blocks - n_before
+
+
+def _paired(cell: Cell, folder: Path, n_blocks: int) -> list[tuple[float, float]]:
+    """Gives so many blocks of the label run as pairs of mean steps with and without the pathology, ns."""
     times, kind = folder / "times.json", PATHOLOGIES[cell.pathology]
     written = ["--alternate", str(kind.block), "--times", str(times)]
-    if kind.rates:
-        steps = []
-        for block in range(kind.n_blocks):
-            _run([*program(cell, kind.block, has_rate=is_on(block)), *written], n_runs=_n_runs(cell))
-            steps += blocks(read_times(times))
-        return replace(row, **msgspec.structs.asdict(of_blocks(steps)))
-    _run([*program(cell, kind.block * kind.n_blocks), *written], n_runs=_n_runs(cell))
-    return replace(row, **msgspec.structs.asdict(label(read_times(times))))
+    if not kind.rates:
+        _run([*program(cell, kind.block * n_blocks), *written], n_runs=_n_runs(cell))
+        return pairs(blocks(read_times(times)))
+    steps = []
+    for block in range(n_blocks):
+        _run([*program(cell, kind.block, has_rate=is_on(block)), *written], n_runs=_n_runs(cell))
+        steps += blocks(read_times(times))
+    return pairs(steps)
 
 
 def _asked(cell: Cell, folder: Path) -> dict[str, Said]:

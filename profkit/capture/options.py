@@ -33,6 +33,9 @@ LEAST_STEPS_OF_RANKS: Final = 6
 SHORT_STEP_NS: Final = 250_000_000
 STEPS_OF_SHORT: Final = 20
 """Steps recorded of one of several ranks whose steps are no longer than that, 5 s in all (chosen: more tell more)."""
+ENOUGH_NS: Final = 1_000_000_000
+"""Of a process alone, short steps are recorded until they take so long together, or are as many (chosen: of five steps
+of 20 ms, a cause that comes with each fourth one has none, or twice its share)."""
 LONGEST_WINDOW_NS: Final = 60_000_000_000
 """What the steps of one of several ranks may take together where nothing was asked for, but for the least (chosen)."""
 MAX_WAIT_STEPS: Final = 32
@@ -145,6 +148,15 @@ def why_too_few(seen: int, window: Window, *, least: int) -> str:
     warmup = ["--warmup-steps", "1"] if window.warmup > 1 else []
     fits = ["--unprofiled-steps", str(baseline), *warmup, "--steps", str(steps)]
     return f"{said}; {' '.join(fits)} would fit"
+
+
+def steps_of_one(step_ns: int, least: int, n_left: float) -> int:
+    """The steps to record of a process alone, if nothing else was asked for: `least`, or a multiple of it.
+
+    `n_left` steps may be recorded without the run's end cutting them, as far as that is known.
+    """
+    n_wanted = min(STEPS_OF_SHORT, ENOUGH_NS // max(step_ns, 1), n_left)
+    return least * max(1, int(n_wanted // least))
 
 
 def steps_of_ranks(step_ns: int, n_collectives: float | None) -> int:

@@ -15,14 +15,14 @@ from torch import nn
 from analyses.accuracy import reports, run
 from analyses.accuracy.cell import CellResult, Said
 from analyses.accuracy.cells import QUICK, Cell, cells
-from analyses.accuracy.label import Times, blocks, label, of_blocks
+from analyses.accuracy.label import Times, blocks, label, of_pairs, pairs
 from analyses.accuracy.programs.loop import Plan, is_on, loader, train
 from analyses.accuracy.programs.pathologies.base import Pathology
 from analyses.accuracy.programs.pathologies.host import OptimizerLoop, TinyOps
 from analyses.accuracy.programs.pathologies.loading import Jitter, Serial
 from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES, SHARES
 from analyses.accuracy.programs.switch import Switch
-from analyses.accuracy.run import done_keys, is_wrong, program, told
+from analyses.accuracy.run import done_keys, halves, is_wrong, program, told
 from profkit.findings import KINDS
 from profkit.model.documents.report import Bottleneck
 
@@ -100,11 +100,25 @@ def test_a_label_covers_the_truth_as_often_as_it_says():
 
 
 def test_fresh_runs_that_take_turns_are_labelled_as_blocks_are():
-    found = of_blocks([20.0, 15.0, 15.0, 20.0])
+    found = of_pairs(pairs([20.0, 15.0, 15.0, 20.0]))
     assert (found.gain, found.n_blocks) == (pytest.approx(0.25), 4)
     one, other = (" ".join(program(SLOW_LINK, 30, has_rate=has_rate)) for has_rate in (True, False))
     assert "workloads.netlab --rate 250mbit --slow both -- -m analyses.accuracy.program --family ddp" in one
     assert one.replace("both", "none") == other
+
+
+def test_a_label_from_both_sides_of_a_recording_has_what_changed_meanwhile_in_its_interval():
+    one, other = drawn(20.0, 16.0, n_blocks=6), drawn(30.0, 20.0, n_blocks=6)
+    found = label(one, other)
+    assert found.n_blocks == 12
+    assert found.gain == pytest.approx(1 - 36 / 50), "of all the time, not the mean of two gains"
+    low, high = found.gain_interval
+    assert low < 0.24 < 0.32 < high, "one run alone has an interval of nothing"
+
+
+@pytest.mark.parametrize(("n_blocks", "sides"), [(12, (6, 6)), (8, (4, 4)), (6, (4, 2))])
+def test_both_sides_of_a_recording_have_whole_pairs(n_blocks, sides):
+    assert halves(n_blocks) == sides
 
 
 def test_one_pair_of_blocks_has_no_interval():

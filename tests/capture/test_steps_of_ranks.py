@@ -1,11 +1,20 @@
-"""How many steps a capture takes of one of several ranks: enough collectives to tell a late one, in bearable time."""
+"""How many steps a capture takes: of short ones enough to tell rare causes, of ranks enough to tell a late one."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 
 from profkit.capture.inside.clock import Mark, collectives_per_step
-from profkit.capture.options import ENOUGH_COLLECTIVES, LEAST_STEPS_OF_RANKS, steps_of_ranks, why_steps_of_ranks
+from profkit.capture.inside.seen import Queue
+from profkit.capture.options import (
+    ENOUGH_COLLECTIVES,
+    LEAST_STEPS_OF_RANKS,
+    steps_of_one,
+    steps_of_ranks,
+    why_steps_of_ranks,
+)
 from profkit.findings.communication import SKEW
 from profkit.ranks.measure.permutation_test import MIN_STEPS
 
@@ -35,6 +44,52 @@ def test_the_numbers_are_those_of_the_analysis():
 )
 def test_as_many_steps_as_hold_enough_collectives(step_ns, n_collectives, steps):
     assert steps_of_ranks(step_ns, n_collectives) == steps
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "least", "n_left", "steps"),
+    [
+        (20 * MS, 5, math.inf, 20),
+        (70 * MS, 5, math.inf, 10),  # a second in all
+        (150 * MS, 5, math.inf, 5),
+        (9 * S, 5, math.inf, 5),
+        (20 * MS, 6, math.inf, 18),  # whole bursts of three workers
+        (20 * MS, 16, math.inf, 16),
+        (20 * MS, 32, math.inf, 32),
+        (20 * MS, 5, 12, 10),  # the loader is at its end after 12
+        (20 * MS, 5, -3, 5),
+    ],
+)
+def test_short_steps_of_a_process_alone_are_recorded_for_a_second(step_ns, least, n_left, steps):
+    assert steps_of_one(step_ns, least, n_left) == steps
+
+
+class Iterator:
+    """A loader's iterator, as torch names its parts."""
+
+    def __init__(self, n_batches, n_yielded):
+        self._index_sampler = range(n_batches)
+        self._num_yielded = n_yielded
+
+
+def test_the_batches_that_are_left_are_known_of_a_first_epoch():
+    queue = Queue()
+    assert queue.n_left == math.inf
+    epoch = Iterator(30, 0)
+    for number in range(14):
+        epoch._num_yielded = number
+        queue.note(epoch)
+    assert queue.n_left == 17
+    another = Iterator(30, 0)
+    queue.note(another)
+    assert queue.n_left == math.inf, "there are more epochs than one"
+
+
+def test_a_loader_without_a_length_is_no_end():
+    queue, endless = Queue(), Iterator(1, 3)
+    endless._index_sampler = iter(())
+    queue.note(endless)
+    assert queue.n_left == math.inf
 
 
 def test_it_says_what_it_chose_and_what_would_be_enough():

@@ -29,7 +29,7 @@ from .places.window import SecondWindow
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
-from .seen import Counters, Listener, Queue, Seen, enough_for_ranks, guarded, why_none
+from .seen import Counters, Listener, Queue, Seen, guarded, why_none, with_enough
 from .steps import StepFinder, name_of
 
 _KEPT: Final[list[Any]] = []
@@ -226,7 +226,7 @@ class Controller(Listener):
             raise RuntimeError("--device cuda was given, but this process does not use CUDA; see profkit doctor")
         self._finder.freeze()
         self._seen.times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
-        self._seen.window = window = enough_for_ranks(window, self.options, self._seen)
+        self._seen.window = window = with_enough(window, self.options, self._seen, self._queue.n_left)
         self._seen.first_step = len(rows) + window.warmup
         self._label = self._label or store.claim_label(self.options)
         self._ways_out.guard()

@@ -6,14 +6,16 @@ Runs in the traced process: standard library and torch only.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Optional, TypeVar
 
-from ..options import Options, Window, steps_of_ranks, why_steps_of_ranks, why_too_few
+from ..options import Options, Window, steps_of_one, steps_of_ranks, why_steps_of_ranks, why_too_few
 from . import clock, store
 from .exits import in_backward
 from .places.datasets import made_by
@@ -76,16 +78,22 @@ def _usual_ns(marks: Sequence[clock.Mark], most: int) -> list[int]:
     return [spent_ns for spent_ns, count in pairs if count <= most]
 
 
-def enough_for_ranks(window: Window, options: Options, seen: Seen) -> Window:
-    """The window with as many steps as are needed to tell late ranks, where nothing else was asked for.
+def with_enough(window: Window, options: Options, seen: Seen, n_batches_left: float) -> Window:
+    """The window with as many steps as tell rare causes and late ranks, where nothing else was asked for.
 
-    All ranks take what the first one settles for.
+    All ranks take what the first one settles for. What follows the window needs steps of the run, too.
     """
     n_ranks = store.world_size()
-    if n_ranks == 1 or options.steps:
+    if options.steps or (options.tool and n_ranks == 1):
         return window
-    step_ns = clock.summary(clock.durations_ns(seen.times["baseline"]))["median_ns"]
-    n_collectives = clock.collectives_per_step(seen.times["baseline"])
+    baseline = seen.times["baseline"]
+    step_ns = clock.summary(clock.durations_ns(baseline))["median_ns"]
+    if n_ranks == 1:
+        fetches = sorted(clock.fetches(baseline))
+        n_left = n_batches_left / max(fetches[len(fetches) // 2], 1) if fetches else n_batches_left
+        n_others = window.warmup + window.after + 2 * options.stack_steps
+        return replace(window, steps=steps_of_one(step_ns, window.steps, n_left - n_others))
+    n_collectives = clock.collectives_per_step(baseline)
     steps = store.agreed(options, "steps", max(window.steps, steps_of_ranks(step_ns, n_collectives)))
     seen.facts["why_steps"] = why_steps_of_ranks(steps, n_ranks, n_collectives)
     return replace(window, steps=steps)
@@ -144,6 +152,19 @@ class Queue:
         self.loaders: list[dict[str, Any]] = []
         """The code behind each loader whose batches the recorded steps took."""
         self._known: set[int] = set()
+        self._latest: Optional[weakref.ref[Any]] = None  # noqa: UP045 - Python 3.9
+        self._n_epochs = 0
+
+    @property
+    def n_left(self) -> float:
+        """The batches that are left for certain; without end where the loader does not know, or began before.
+
+        A loop over a loader that has begun anew once is expected to do so again.
+        """
+        iterator = self._latest() if self._latest else None
+        with suppress(Exception):  # a sampler without a length, or one of the script's own
+            return math.inf if self._n_epochs > 1 else len(iterator._index_sampler) - iterator._num_yielded  # type: ignore[union-attr]  # noqa: SLF001
+        return math.inf
 
     def use(self, iterator: Any) -> None:
         """A loader's iterator is asked for a batch of a recorded step."""
@@ -156,6 +177,9 @@ class Queue:
 
     def note(self, iterator: Any) -> None:
         """A loader's iterator is asked for a batch."""
+        if self._latest is None or self._latest() is not iterator:
+            self._latest = weakref.ref(iterator)
+        self._n_epochs += getattr(iterator, "_num_yielded", 1) == 0
         self.n_workers = max(self.n_workers, int(getattr(iterator, "_num_workers", 0)))
         prefetch = int(getattr(iterator, "_prefetch_factor", 0) or 0)
         self.n_batches = max(self.n_batches, self.n_workers * prefetch)
