@@ -194,7 +194,7 @@ def _predicted(
 def _of_workers(share: float, bound: float, n_workers: int, n_cores: int) -> tuple[tuple[float, float], str]:
     """Fetching, a share of the step, is done beside the rest of it by so many workers.
 
-    At best it waits and takes no core, and its end saves as much as its `bound`; at worst it computes, and all work shares the cores.
+    At best it waits and takes no core, and saves its `bound`; at worst it computes, and all work shares the cores.
     """
     receiving = PREDICTION.limit("receiving")
     best = 1 - max(1 - bound, share / n_workers)
