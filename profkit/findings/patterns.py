@@ -122,7 +122,7 @@ CONTENTION: Final = FindingKind(
     title="the training thread waits for a core",
     is_about_work=True,
     meaning="More threads want to run than there are cores: loader workers, the thread pools of all ranks of the machine, other jobs. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
-    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores.",
+    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. With more threads for operators than cores, a fix also saves what the thread slept in operators. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the recorded time", "chosen: the severity medium"),
         "crowding": Threshold(

@@ -405,6 +405,19 @@ def test_more_threads_than_cores_are_named_with_the_number_that_fits(told: dict[
     assert is_crowded == fix.startswith("set OMP")
 
 
+def test_operators_that_wait_for_their_own_threads_are_worth_that_too() -> None:
+    told = {"span_ns": 1000, "run_ns": 300, "wait_ns": 300, "cores": 2}
+    one, alone = scheduled(**told, threads=8), scheduled(**told, threads=1)
+    assert alone.recoverable_ns == 0.3 * STEP
+    rank, _ = triage_trace(trace_of(on_cpu()))
+    compute = rank.devices[0].budget.fraction("compute")
+    slept = min(0.4, compute)
+    assert one.recoverable_ns == pytest.approx((0.3 + slept) * STEP, abs=1)
+    assert one.fraction == pytest.approx(0.3), "what the scheduler counted"
+    (said,) = [each for each in one.evidence if each.metric == "scheduling.helpers_share"]
+    assert said.value == pytest.approx(slept)
+
+
 def test_many_threads_that_nobody_waits_for_are_fine() -> None:
     assert scheduled(span_ns=1000, run_ns=990, wait_ns=9, cores=2, threads=32, ranks=4) is None
 
