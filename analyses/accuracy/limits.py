@@ -3,7 +3,8 @@
     python -m analyses.accuracy.limits [results.jsonl] [--recordings out/accuracy]
 
 Needs the recordings that `analyses.accuracy.run --keep` leaves. Each is analysed once, then judged under every setting.
-Writes limits.json beside the results, from which the page is made.
+Writes limits.json beside the results, from which the page is made, and answers/before.jsonl: what profkit would say
+without the limits and ceilings that it has for CPUs.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ import msgspec
 from msgspec.structs import replace
 
 from analyses.accuracy import score
-from analyses.accuracy.again import RECORDINGS, TOOL, judged, recording_of, refreshed
+from analyses.accuracy.again import RECORDINGS, TOOL, judged, recording_of, refreshed, write_rows
 from analyses.accuracy.cell import CellResult, Said
-from analyses.accuracy.results import RESULTS, read_rows
+from analyses.accuracy.results import ANSWERS, RESULTS, Answer, read_rows
 from profkit import pipeline
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.documents.report import Verdict
 from profkit.ranks.findings import overall
 from profkit.verdict import case as limits_of
+from profkit.verdict import on_cpu
 from profkit.verdict.case import Case
 from profkit.verdict.decide import decide
 
@@ -183,6 +185,13 @@ def _under(row: Judgement) -> CellResult:
     return replace(row.cell, tools={TOOL: word})
 
 
+def untaught(cells: Sequence[CellResult], folder: Path) -> list[Answer]:
+    """What profkit says of the recordings with limits as on a GPU, and nothing added to the time of a cause."""
+    with under(AS_ON_GPU), patch.object(on_cpu, "BEYOND", 0.0):
+        said = {cell.key: judged(recording_of(cell, folder)) for cell in refreshed(cells) if not cell.error}
+    return [Answer(key=key, said=word) for key, word in said.items() if word is not None]
+
+
 def read_limits(path: Path) -> Limits | None:
     """The limits beside a file of results; None where nobody has chosen any."""
     place = path.with_name(LIMITS)
@@ -195,7 +204,9 @@ def main() -> None:
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("--recordings", type=Path, default=RECORDINGS, help="the folder of kept recordings")
     asked = parser.parse_args()
-    found = limits(collected(read_rows(asked.results), asked.recordings))
+    cells = read_rows(asked.results)
+    write_rows(untaught(cells, asked.recordings), asked.results.parent / ANSWERS / "before.jsonl")
+    found = limits(collected(cells, asked.recordings))
     asked.results.with_name(LIMITS).write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     rows: Mapping[str, object] = {
         "as on a GPU": found.before,

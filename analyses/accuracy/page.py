@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from analyses.accuracy import calibrate, score
+from analyses.accuracy import bounds, calibrate, score
 from analyses.accuracy.cell import CellResult
 from analyses.accuracy.limits import AS_ON_GPU, Limits, Scored, Setting, held_out, read_limits
 from analyses.accuracy.results import RESULTS, tools_of, with_all
@@ -20,11 +20,14 @@ from analyses.accuracy.score import Judged
 from analyses.accuracy.shares import Share, quantile
 from analyses.accuracy.shown import charts, tables, words
 from analyses.accuracy.shown.tables import Table, share_words
+from profkit.verdict.on_cpu import BEYOND
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 NAME: Final = "accuracy.md"
 CHARTS: Final = "accuracy"
 OURS: Final = "profkit"
+_CHOSEN_ON: Final = 58
+"""The cells, first in the drawn order, on which the limits in use were chosen."""
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -69,7 +72,7 @@ def page(cells: Sequence[CellResult], *, n_planned: int | None, chosen: Limits |
             words.HOW,
             _measured(cells),
             _scores(cells, of),
-            _limits(chosen),
+            _limits(cells, chosen),
             _confidence(of),
             _failures(cells, of),
         ]
@@ -148,13 +151,27 @@ def _scores(cells: Sequence[CellResult], of: Sequence[Judged]) -> str:
     if ceilings.rows:
         parts += ["## Ceilings", words.CEILINGS, tables.markdown(ceilings)]
         parts += [_picture("gains over ceilings", charts.CEILINGS)] if charts.ceilings(of) else []
+        parts += [words.BOUNDS, tables.markdown(_bounds(of))]
     slopes = tables.slope_table(cells)
     if slopes.rows:
         parts += ["## Slopes", words.SLOPES, tables.markdown(slopes)]
     return "\n\n".join(parts)
 
 
-def _limits(chosen: Limits | None) -> str:
+def _bounds(of: Sequence[Judged]) -> Table:
+    found = bounds.families(of)
+    rows = [
+        ("nothing", "0 %", share_words(bounds.held(of, 0.0))),
+        ("in use", f"{100 * BEYOND:g} %", share_words(bounds.held(of, BEYOND))),
+        ("the least for all", f"{100 * bounds.chosen(of):g} %", share_words(bounds.held(of, bounds.chosen(of)))),
+        ("**each family by the others**", "", share_words(bounds.held_out(found))),
+        *((f"{one.family}, by the others", f"{100 * one.beyond:g} %", share_words(one.held)) for one in found),
+    ]
+    head = ("added to the time of a cause", "of it", "not below the interval of the gain")
+    return Table(title="", head=head, rows=tuple(rows))
+
+
+def _limits(cells: Sequence[CellResult], chosen: Limits | None) -> str:
     if chosen is None:
         return ""
     whole: tuple[tuple[str, Setting | None, Scored], ...] = (
@@ -166,6 +183,10 @@ def _limits(chosen: Limits | None) -> str:
     head = ("limits", "usual overhead", "a cause is dominant", "nearly all is work", "right", "false alarms")
     rows = [_limits_row(*one) for one in whole]
     rows += [_limits_row(f"{one.family}, by the others", one.setting, one.found) for one in chosen.families]
+    if len(cells) > _CHOSEN_ON:
+        unseen = score.tally(score.judged(cells[_CHOSEN_ON:], OURS))
+        shares = ("", "", "", share_words(unseen.top1), share_words(unseen.alarms))
+        rows.insert(2, ("in use, the cells after the first 58", *shares))
     return "\n\n".join(["## Limits", words.CHOSEN, tables.markdown(Table(title="", head=head, rows=tuple(rows)))])
 
 

@@ -27,7 +27,8 @@ cells:
 
 The **label** of a cell is a measurement, never the name of its fault. The program alternates, in one process and
 without a profiler, between blocks of steps with the pathology and blocks without it. The gain of removal is the
-share of the step that is saved, with a 95 % interval over pairs of blocks.
+share of the step that is saved, with a 95 % interval over pairs of blocks. Half of the blocks are measured before the
+recording and half after it: a machine whose clock changes meanwhile has a wide interval.
 
 The **verdict** comes from `profkit run` on the same program with the pathology on, as a user would run it. The tool
 sees its own recording only, and the JSON report is all that is scored.
@@ -49,6 +50,12 @@ CEILINGS: Final = (
     f"Of the cells whose removal saves {_SMALL} or more. A ceiling is the most that a fix can save, as the report says"
     " it. A gap is the ceiling minus the measured gain. Points above the dashed line gained more than was said."
 )
+BOUNDS: Final = """\
+On a CPU a removal saves more than the time of its cause, which also took caches, cores and clock from the rest of the
+step. The report says both: the time of the cause (*about*), and that time with an addition (*at most*). The addition
+is the least with which 19 of 20 ceilings hold; `python -m analyses.accuracy.bounds` chooses it again. *Each family by
+the others* is the score that counts.
+"""
 SLOPES: Final = (
     "`profkit probe` delays a place at random: 1 means that a millisecond saved there shortens the step by one, 0"
     " that the place is hidden."
@@ -59,7 +66,8 @@ Three shares decide what a verdict on a CPU names: the overhead that ordinary pr
 the share from which a cause is the bottleneck, and the share of compute from which the work is. Each recording was
 analysed once and judged under every setting of a grid; a setting is worth its right verdicts less its false alarms.
 *Each family by the others* is the score that counts: no family has a say in the limits that it is judged by. The limits
-*in use* were chosen by hand on the first 58 cells that were measured.
+*in use* were chosen by hand on the first 58 cells of the drawn order, in an earlier run with shorter recordings: *the
+cells after them* had no say.
 `python -m analyses.accuracy.limits` chooses them again.
 """
 
@@ -77,15 +85,14 @@ LIMITS: Final = """\
   neither. The list of cells is open for that reason.
 - `kernel-bound` is also what these programs are without a problem, so a tool that always says it is right on every
   healthy cell. Look at the rows of the other truths, and at how often the finding that names the cause is there.
-- On a CPU removal can give more than the time that a problem takes: caches and cores are freed. Ceilings do not
-  know that.
+- What is added to the time of a cause was measured on one machine of two cores. Elsewhere caches and clocks are others.
 """
 
 PEERS: Final = """\
 ## The other tools
 
-- **before**: profkit when the recordings were made, before these results had changed it: limits as on a GPU,
-  confidences as made. It is no peer, and stands there for what the benchmark was worth.
+- **before**: profkit without what these results have taught it: limits as on a GPU, the time of a cause as its ceiling,
+  confidences as made. It is no peer, and shows what the benchmark was worth.
 - **naive**: the row with the most self time in a profile is the problem, as the table of `key_averages()` suggests.
   A DataLoader's range means data-bound, a collective comm-bound, a copy to or from a device copy-bound; a range
   that is no operator has Python as its self time and means overhead-bound; any other operator means kernel-bound.
