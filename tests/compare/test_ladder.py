@@ -90,6 +90,17 @@ def test_the_fastest_of_alternatives_is_taken_and_a_slower_rung_is_left_beside()
     }  # fmt: skip
 
 
+def test_alternatives_of_the_first_group_stand_beside_the_base() -> None:
+    text = "rung,batch,tokens_per_sec\nfp32,2,100\nfp32,4,110\ntf32,2,130\ntf32,4,150\npacked,2,200\n"
+    ladder = one(climbed(text, order="fp32|tf32,packed"))
+    assert [rung.cell.mean for rung in ladder.rungs] == [130, 150, 200]
+    assert [(item.cell.mean, item.why, item.against) for item in ladder.beside] == [
+        (110, WhyNot.ALTERNATIVE, "tf32"),
+    ]  # fmt: skip
+    assert ladder.beside[0].over.value == pytest.approx(110 / 130)
+    assert notes(ladder)["rung.alternative"] == "alternatives, at their fastest, over tf32: fp32 0.85x"
+
+
 @pytest.mark.parametrize(
     "text",
     [

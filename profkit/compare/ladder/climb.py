@@ -42,7 +42,7 @@ def climb(cells: Sequence[Tried], plan: Plan, margin: float) -> Climb:
     It begins at the plainest settings of the first rung that is there: switches off, small batches. Each further rung
     is taken at its fastest settings, through the settings of the rung before where it was run at these: so the rung
     and the settings have a factor each. A rung that is slower than what the ladder had is left beside it, but where
-    a later one of the series is known to stand on it.
+    a later one of the series is known to stand on it. Alternatives of the first rung stand beside the base.
     """
     by_rung: dict[str, list[Tried]] = {}
     for one in cells:
@@ -55,6 +55,7 @@ def climb(cells: Sequence[Tried], plan: Plan, margin: float) -> Climb:
             continue
         if not path:
             path += _base(mine, plan)
+            passed += _others(mine, path[0].tried)
             continue
         at = path[-1].tried
         fitting = [one for one in mine if plan.follows(at.rung, one.rung)]
@@ -84,6 +85,13 @@ def _base(mine: Sequence[Tried], plan: Plan) -> list[Place]:
     best = _fastest([one for one in mine if one.rung == base.rung])
     first = Place(step=Step.BASE, tried=base)
     return [first, Place(step=Step.SETTINGS, tried=best)] if best.speed > base.speed else [first]
+
+
+def _others(mine: Sequence[Tried], base: Tried) -> list[_Passed]:
+    """The alternatives of the first group, each at its fastest settings over the base."""
+    others = dict.fromkeys(one.rung for one in mine if one.rung != base.rung)
+    fastest = (_fastest([one for one in mine if one.rung == rung]) for rung in others)
+    return [_Passed(tried=one, why=WhyNot.ALTERNATIVE, at=base) for one in fastest]
 
 
 def _plainness(plan: Plan) -> Callable[[Tried], tuple[object, ...]]:
