@@ -156,6 +156,16 @@ def test_layers_that_do_not_tell_two_rungs_apart_are_not_used() -> None:
     assert one(report).interactions == ()
 
 
+@pytest.mark.parametrize("batch", [2, 4])  # a repeat, and another cell of the rung
+def test_rows_of_one_rung_that_list_different_layers_are_said(batch: int) -> None:
+    text = f"rung,layers,batch,tokens_per_sec\nbase,,2,100\na,a,2,120\nab,a+b,2,150\nab,a+c,{batch},160\n"
+    report = climbed(text)
+    assert report.warnings == ("rows of ab list different layers (a+b; a+c): column 'layers' is not used",)
+    assert not report.are_layers_told
+    same = climbed("rung,layers,tokens_per_sec\nbase,none,100\nbase,,101\na,a,120\nab,a+b,150\nab,b;a,160\n")
+    assert (same.warnings, same.are_layers_told) == ((), True)
+
+
 def test_names_that_add_to_all_before_them_and_names_with_numbers() -> None:
     added = climbed("config,tokens_per_sec\nfp32,100\n+bf16,200\n+compile,300\n")
     assert [rung.cell.rung for rung in one(added).rungs] == ["fp32", "+bf16", "+compile"]

@@ -33,11 +33,11 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A cell with its sample, for comparisons. `line` is that of its first run."""
+    """A cell with its sample, for comparisons. `lines` are those of its runs in the file."""
 
     key: Key
     sample: Sample
-    line: int
+    lines: tuple[int, ...]
     memory_bytes: float | None
     padding: float | None
 
@@ -140,7 +140,7 @@ def cells_of(
                 higher_is_better=rate.higher_is_better,
                 blocks=tuple(blocks) if len(blocks) == len(rows) else (),
             ),
-            line=rows[0].line,
+            lines=tuple(row.line for row in rows),
             memory_bytes=max(sizes, default=None),
             padding=math.fsum(shares) / len(shares) if shares else None,
         )

@@ -122,22 +122,36 @@ def _digits(text: str) -> int:
 def layers_of(
     rungs: Sequence[str], columns: Columns, records: Iterable[tuple[str, Cells]]
 ) -> tuple[dict[str, frozenset[str]], bool]:
-    """The layers of each rung, and whether the table tells them; `rungs` are in order, `records` are (rung, cells).
+    """The layers of each rung, and whether the table tells them; `rungs` are in order, `records` are (rung, row).
 
     Told are those of a column that lists them, of switches, and of names such as bf16+compile or +compile, which adds
     to all before it. A name made of the names of other rungs (pack_tilegym) only suggests them.
     """
-    if columns.layers:
-        listed: dict[str, set[str]] = {}
-        for rung, cells in records:
-            listed.setdefault(rung, set()).add(cells.get(columns.layers, "").strip())
-        if all(len(said) == 1 and not (is_number(one) and one) for said in listed.values() for one in said):
-            return {rung: _listed(next(iter(said))) for rung, said in listed.items()}, True
+    listed = _lists(columns, records)
+    if listed and all(len(said) == 1 for said in listed.values()):
+        return {rung: _listed(next(iter(said))) for rung, said in listed.items()}, True
     if any("+" in rung for rung in rungs):
         return _summed(rungs), True
     if not columns.rung:
         return {rung: _listed(rung) for rung in rungs}, True
     return layers_by_names(rungs), False
+
+
+def twofold(columns: Columns, records: Iterable[tuple[str, Cells]]) -> tuple[str, tuple[str, ...]] | None:
+    """A rung whose rows list different sets of layers, with these lists; None where there is none."""
+    listed = _lists(columns, records).items()
+    return next(((rung, tuple(sorted(said))) for rung, said in listed if len(said) > 1), None)
+
+
+def _lists(columns: Columns, records: Iterable[tuple[str, Cells]]) -> dict[str, list[str]]:
+    """The lists of layers that each rung's rows have, one text for each set; empty where no column lists any."""
+    found: dict[str, dict[frozenset[str], str]] = {}
+    for rung, cells in records if columns.layers else ():
+        text = cells.get(columns.layers, "").strip()
+        if text and is_number(text):  # a count
+            return {}
+        found.setdefault(rung, {}).setdefault(_listed(text), text or "none")
+    return {rung: list(said.values()) for rung, said in found.items()}
 
 
 def layers_by_names(rungs: Sequence[str]) -> dict[str, frozenset[str]]:
