@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import random
 from pathlib import Path
 
 import pytest
 
 from profkit.compare.ladder.study import Asked, climb_records
-from profkit.compare.stats.judge import judge
-from profkit.compare.stats.sample import Sample
 from profkit.errors import TraceFormatError, UsageError
-from profkit.model.documents.ladder import Counts, Ladder, LadderReport, Mix, OrderSource, WhyNot
+from profkit.model.documents.ladder import Ladder, LadderReport, Mix, OrderSource, WhyNot
 
 
 def climbed(text: str, **asked: object) -> LadderReport:
@@ -181,91 +178,6 @@ def test_a_series_without_the_base_says_so_and_begins_at_the_next_rung() -> None
     assert path(ladders["b"])[0] == ("base", "bf16", 1.0)
     assert ladders["b"].absent == ("fp32",)
     assert "no run of fp32" in notes(ladders["b"])["rung.absent"]
-
-
-# ------------------------------------------------------------------------------------------------- repeats and metrics
-
-
-def test_repeats_give_the_interval_that_compare_gives() -> None:
-    text = "rung,tokens_per_sec\nbase,100\nbase,102\nbase,99\nfast,120\nfast,123\nfast,121\n"
-    factor = one(climbed(text)).top.over_first
-    judged = judge(
-        Sample(name="a", values=(100, 102, 99), unit="tokens/s", higher_is_better=True),
-        Sample(name="b", values=(120, 123, 121), unit="tokens/s", higher_is_better=True),
-    )
-    assert factor.interval == pytest.approx([1 + end for end in judged.interval])
-    assert (factor.n, factor.answer, factor.p_value) == ((3, 3), judged.answer, judged.p_value)
-    assert "95 % interval" in one(climbed(text)).sentence
-
-
-def test_blocks_are_compared_within_and_steps_are_times() -> None:
-    rows = [(block, name, ms * (1 + 0.1 * block) * (1 + 0.001 * place * block))
-            for block in range(4) for place, (name, ms) in enumerate((("base", 20.0), ("fast", 10.0)))]  # fmt: skip
-    report = climbed("block,rung,step_ms\n" + "\n".join(f"{b},{name},{ms}" for b, name, ms in rows))
-    factor = one(report).top.over_first
-    assert factor.n == (4, 4)
-    assert factor.value == pytest.approx(2, rel=0.01)
-    low, high = factor.interval
-    assert 1.98 < low < 2 < high < 2.01
-    assert not report.higher_is_better
-    assert any("without the work of a step" in warning for warning in report.warnings)
-
-
-def test_step_times_of_different_batches_are_samples_per_second() -> None:
-    report = climbed("rung,batch,step_ms\nbase,2,10\nfast,8,20\n")
-    assert report.unit == "samples/s"
-    assert [rung.cell.mean for rung in one(report).rungs] == [pytest.approx(200), pytest.approx(400)]
-    with pytest.raises(UsageError, match=r"line 3 has no batch"):
-        climbed("rung,batch,step_ms\nbase,2,10\nfast,,20\n")
-
-
-@pytest.mark.parametrize(
-    ("speeds", "note", "says"),
-    [
-        ((80, 81, 79), "rung.loss", "a loss; time the rungs after it without it"),
-        ((100.1, 100, 99.9), "rung.open", "no change beyond 2.0 %"),
-        ((95, 110, 104), "rung.open", "the runs show neither gain nor loss"),
-    ],
-)
-def test_what_repeats_say_of_a_rung(speeds: tuple[float, ...], note: str, says: str) -> None:
-    rows = [("base", (100, 101, 99)), ("a", speeds), ("a+b", (150, 151, 149))]
-    text = "\n".join(f"{rung},{speed}" for rung, values in rows for speed in values)
-    assert says in notes(one(climbed(f"rung,tokens_per_sec\n{text}\n")))[note]
-
-
-def test_rows_that_differ_in_what_may_be_a_setting_are_no_silent_repeats() -> None:
-    text = "rung,prefetch,loss,tokens_per_sec\nbase,2,1.25,100\nbase,4,1.5,140\nfast,2,1.125,150\nfast,4,1.1,180\n"
-    report = climbed(text)
-    assert report.warnings == (
-        "runs that count as repeats differ in prefetch; if that is a setting, say --settings prefetch",
-    )
-    asked = climbed(text, settings=("prefetch",))
-    assert asked.warnings == ()
-    assert path(one(asked))[1] == ("settings", "base", 1.4)
-
-
-def test_noise_is_that_of_the_cells_with_repeats() -> None:
-    report = climbed("rung,tokens_per_sec\nbase,100\nbase,104\nfast,150\n")
-    assert report.noise.df == 1
-    assert report.noise.cv == pytest.approx(math.log(1.04) / math.sqrt(2))
-    assert "cells with repeats vary by 2.8 % from run to run" in notes(one(report))["runs.single"]
-    assert climbed("rung,tokens_per_sec\nbase,100\nfast,150\n").noise is None
-
-
-@pytest.mark.parametrize(
-    ("metric", "counts", "says"),
-    [
-        ("real_tokens_per_sec", Counts.REAL, "of its 1.50x, padding 40.0 % -> 0.0 % gives 1.67x, the rest 0.90x"),
-        ("tokens_per_sec", Counts.UNKNOWN, "if the metric counts padding, real tokens changed by 2.50x, not 1.50x"),
-        ("padded_tokens_per_sec", Counts.PADDED, "2.50x in tokens that are no padding"),
-    ],
-)
-def test_what_padding_has_of_a_factor(metric: str, counts: Counts, says: str) -> None:
-    report = climbed(f"rung,pad_pct,{metric}\nbase,40,100\npacked,0,150\n")
-    assert report.counts is counts
-    assert says in notes(one(report))["rung.padding"]
-    as_fraction = climbed(f"rung,pad_fraction,{metric}\nbase,0.4,100\npacked,0,150\n")
-    assert one(as_fraction).rungs[1].padding_factor == pytest.approx(1 / 0.6)
 
 
 # ------------------------------------------------------------------------------------------- interactions and effects

@@ -159,9 +159,9 @@ def _interval(base: Tried, singles: Sequence[Tried], whole: Tried) -> tuple[floa
     if min(len(one.sample.values) for one in cells) < 2:
         return None
     blocks = [_by_block(one) for one in cells]
-    if blocks[0] and all(one.keys() == blocks[0].keys() for one in blocks):
+    if len(blocks[0]) > 1 and all(one.keys() == blocks[0].keys() for one in blocks):
         rows = [sum(weight * one[block] for weight, one in zip(weights, blocks, strict=True)) for block in blocks[0]]
-        estimate = paired(rows) if len(rows) > 1 else None
+        estimate = paired(rows)
     else:
         estimate = contrast([np.log(one.sample.values).tolist() for one in cells], weights)
     if estimate is None:
