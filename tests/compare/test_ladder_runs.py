@@ -46,6 +46,19 @@ def test_step_times_of_different_batches_are_samples_per_second() -> None:
         climbed("rung,batch,step_ms\nbase,2,10\nfast,,20\n")
 
 
+@pytest.mark.parametrize(("column", "unit"), [("tokens_per_step", "tokens/s"), ("samples_per_step", "samples/s")])
+def test_the_work_of_a_step_names_the_unit(column: str, unit: str) -> None:
+    report = climbed(f"rung,batch,{column},step_ms\nbase,2,1000,10\nfast,8,8000,20\n")
+    assert (report.unit, [round(rung.cell.mean) for rung in one(report).rungs]) == (unit, [100_000, 400_000])
+    assert f"100,000 -> 400,000 {unit}" in one(report).sentence
+    assert climbed(f"rung,batch,{column},step_ms\nbase,2,,10\nfast,8,,20\n").unit == "samples/s"
+
+
+def test_tokens_of_a_step_are_not_compared_with_a_batch() -> None:
+    with pytest.raises(UsageError, match="line 3 has no tokens_per_step, so its step_ms cannot be compared"):
+        climbed("rung,batch,tokens_per_step,step_ms\nbase,2,1000,10\nfast,8,,20\n")
+
+
 @pytest.mark.parametrize(
     ("speeds", "note", "says"),
     [
