@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from profkit.compare.ladder.plan import Plan
 from profkit.compare.ladder.study import Asked, climb_records
 from profkit.errors import TraceFormatError, UsageError
-from profkit.model.documents.ladder import Ladder, LadderReport, Mix, OrderSource, WhyNot
+from profkit.model.documents.ladder import Ladder, LadderReport, Mix, OrderSource, Settings, WhyNot
 
 
 def climbed(text: str, **asked: object) -> LadderReport:
@@ -213,6 +214,48 @@ def test_layers_at_other_batches_do_not_stand_for_layers_at_the_same() -> None:
     (found,) = one(climbed(text)).interactions
     assert found.ratio is None
     assert "were not run at one choice of settings with base" in found.missing
+
+
+def test_an_interaction_looks_at_each_cell_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_looks, free = 0, Plan.free
+
+    def counted(self: Plan, settings: Settings) -> Settings:
+        nonlocal n_looks
+        n_looks += 1
+        return free(self, settings)
+
+    monkeypatch.setattr(Plan, "free", counted)
+    looks = []
+    for n_settings in (100, 400):
+        n_looks = 0
+        rows = (
+            f"{rung},{layers},{workers},{speed + (workers == 0)}"
+            for workers in range(n_settings)
+            for rung, layers, speed in (("base", "", 100), ("a", "a", 150), ("b", "b", 200), ("ab", "a+b", 240))
+        )
+        (found,) = one(climbed("rung,layers,num_workers,tokens_per_sec\n" + "\n".join(rows))).interactions
+        assert found.together.settings == (("num_workers", "0"),)
+        assert found.product == pytest.approx(151 * 201 / 101**2)
+        looks.append(n_looks)
+    assert looks[1] < 6 * looks[0]  # four times the cells
+
+
+def test_what_an_interaction_lacks_does_not_hang_on_the_order_of_rows() -> None:
+    rows = ["base,2,100", "base,4,110", "packing,2,150", "packing,4,160", "tilegym,2,200", "tilegym,4,220",
+            "pack_tilegym,8,300"]  # fmt: skip
+    said = {
+        one(climbed("\n".join(["rung,batch,tokens_per_sec", *mixed]), order="base,packing,tilegym,pack_tilegym"))
+        .interactions[0]
+        .missing
+        for mixed in (rows, rows[::-1])
+    }
+    assert said == {"pack_tilegym at batch=4 was not run"}
+
+
+def test_layers_that_change_one_setting_to_different_values_are_not_combined() -> None:
+    rows = "base,,0,100\na,a,1,150\nb,b,2,200\nab,a+b,2,240\nbase,,3,90\nb,b,0,95\n"
+    (found,) = one(climbed(f"rung,layers,num_workers,tokens_per_sec\n{rows}")).interactions
+    assert found.missing == "ab at num_workers=1 was not run"
 
 
 def flips(rows: str, **asked: object) -> list[tuple[str, str, Mix]]:
