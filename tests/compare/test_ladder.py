@@ -364,8 +364,8 @@ def test_a_table_of_ten_thousand_rows_and_one_of_too_many_rungs() -> None:
         climbed("rung,tokens_per_sec\n" + "\n".join(f"r{number},{number + 1}" for number in range(100)))
 
 
-def test_a_name_that_fits_no_line_is_no_file(tmp_path: Path) -> None:
-    from profkit.compare.paths import ladder_path
+def test_a_ladder_is_of_one_table(tmp_path: Path) -> None:
+    from profkit.compare.paths import ladder
 
     with pytest.raises(UsageError, match="one table, not 2"):
-        ladder_path([tmp_path / "a.csv", tmp_path / "b.csv"])
+        ladder([tmp_path / "a.csv", tmp_path / "b.csv"])
