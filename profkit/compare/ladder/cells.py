@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from profkit.compare.ladder.columns import Columns, is_on, plain
+from profkit.compare.ladder.columns import Columns, plain
 from profkit.compare.stats.distributions import t_quantile
 from profkit.compare.stats.judge import judge
 from profkit.compare.stats.sample import Sample, is_plausible
@@ -18,6 +18,7 @@ from profkit.compare.tables.records import Cells
 from profkit.compare.tables.result_tables import FAILED, ResultTable, Row
 from profkit.errors import TraceFormatError, UsageError
 from profkit.model.documents.ladder import Cell, Factor, Noise, Settings
+from profkit.model.switches import is_on
 
 _LEVEL: Final = 0.95
 _BASE: Final = "base"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from profkit.compare.ladder.cells import Tried, factor
-from profkit.compare.ladder.columns import is_on
 from profkit.compare.ladder.plan import Plan
 from profkit.compare.tables.result_tables import is_number
 from profkit.model.documents.ladder import Beside, Rung, Step, WhyNot
+from profkit.model.switches import says_on
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ def _plainness(plan: Plan) -> Callable[[Tried], tuple[object, ...]]:
 
     def plainness(one: Tried) -> tuple[object, ...]:
         numbers = {name: float(value) for name, value in one.key.settings if is_number(value)}
-        n_on = sum(is_on(value) and not is_number(value) for _, value in one.key.settings)
+        n_on = sum(says_on(value) for _, value in one.key.settings)
         batches = tuple(numbers.get(name, 0.0) for name in plan.batches)
         others = tuple(numbers.get(name, 0.0) for name, _ in one.key.settings if name not in plan.batches)
         return n_on, batches, others, -one.speed, one.rung, one.key.settings

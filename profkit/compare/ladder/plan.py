@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from profkit.compare.ladder.cells import Tried
-from profkit.compare.ladder.columns import Columns, is_on, plain
+from profkit.compare.ladder.columns import Columns
 from profkit.compare.tables import headings
 from profkit.compare.tables.records import Cells
 from profkit.compare.tables.result_tables import is_number
 from profkit.errors import UsageError
 from profkit.model.documents.ladder import Changed, OrderSource, Settings
+from profkit.model.switches import says_off, says_on
 
 Groups = tuple[tuple[str, ...], ...]
 _NO_LAYER: Final = frozenset({"", "none", "base", "baseline", "vanilla", "-"})
@@ -256,7 +257,7 @@ def _is_shown(heading: str, cells: Sequence[Tried], values: Mapping[str, set[str
 def told(settings: Settings, *, hidden: frozenset[str] = frozenset()) -> str:
     """Settings in words: switches that are on by their heading, others with their value; what is off is not told."""
     return ", ".join(
-        name if is_on(value) and not is_number(value) else f"{name}={value}"
+        name if says_on(value) else f"{name}={value}"
         for name, value in settings
-        if name not in hidden and plain(value) and value.lower() not in ("false", "no", "off")
+        if name not in hidden and not says_off(value)
     )

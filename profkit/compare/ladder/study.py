@@ -31,6 +31,7 @@ from profkit.compare.tables.records import Cells, read_records
 from profkit.compare.tables.result_tables import ResultTable, is_number, table_of
 from profkit.errors import UsageError
 from profkit.model.documents.ladder import Counts, Ladder, LadderReport, Noise, OrderSource
+from profkit.model.switches import says_off, says_on
 
 MOST_RUNGS: Final = 64
 """Different rungs of a table (chosen: nobody climbs more, and pairs grow as the square); more are another column."""
@@ -147,7 +148,7 @@ def _named(cells: Mapping[tuple[str, ...], list[Tried]], columns: Columns) -> di
 def _told(heading: str, value: str) -> str:
     if not value:
         return f"no {heading}"
-    is_word = not is_number(value) and value.lower() not in ("true", "false", "yes", "no", "on", "off")
+    is_word = not is_number(value) and not says_on(value) and not says_off(value)
     return value if is_word else f"{heading} {value}"
 
 
