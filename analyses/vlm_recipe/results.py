@@ -119,10 +119,7 @@ def _interaction(cells: Iterable[Cell], samples: Mapping[str, Sample], stage: in
     slugs = [
         next((one for one in (f"s{stage}/only-{name}", f"s{stage}/{name}") if one in known), None) for name in names
     ]
-    is_in_bf16 = "precision bf16" in next(
-        (cell.layers for cell in cells if cell.slug == f"s{stage}/cached-features"), ""
-    )
-    if is_in_bf16:
+    if any("precision" in cell.changes for cell in cells if cell.slug == f"s{stage}/cached-features"):
         slugs.append(f"s{stage}/precision" if f"s{stage}/precision" in known else None)
     if None in slugs:
         return None

@@ -5,9 +5,11 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from analyses.fsdp_scaling import tables
-from analyses.vlm_recipe import page, runs, traces
-from analyses.vlm_recipe.cells import LAYERS, Machine, cells
+from analyses.vlm_recipe import page, run, runs, traces
+from analyses.vlm_recipe.cells import LAYERS, Machine, cells, kept
 from analyses.vlm_recipe.results import results
+from profkit.compare.ladder.study import climb_table
+from profkit.model.documents.ladder import OrderSource
 from tests.conftest import ROOT
 
 PLAIN, HALF = Machine(device="cpu", has_bf16=False), Machine(device="cuda", has_bf16=True)
@@ -43,7 +45,45 @@ def test_the_ladder_adds_a_layer_at_a_time_in_the_published_order():
         for cell, layer in zip(rungs[1:], LAYERS, strict=True):
             assert {**by_slug[cell.against].flags, **layer.flags} == dict(cell.flags)
         assert ("--precision" in rungs[-1].flags) == machine.has_bf16
-        assert "bucketing" not in rungs[-1].layers
+        assert rungs[-1].flags["--bucketing"] == "off"  # packing takes its place
+        assert rungs[-1].layers == "+".join(layer.name for layer in kept(machine))
+
+
+def test_the_layers_of_a_cell_are_its_flags():
+    by_name = {layer.name: layer.flags for layer in LAYERS}
+    for machine in (PLAIN, HALF):
+        for cell in (one for one in cells(machine, is_quick=False) if one.kind != "trap"):
+            flags = dict(machine.flags) | {"--stage": str(cell.stage)}
+            for name in filter(None, cell.layers.replace("none", "").split("+")):
+                flags |= by_name[name]
+            assert flags == dict(cell.flags)
+
+
+@pytest.mark.parametrize("machine", [PLAIN, HALF])
+def test_profkit_orders_the_rungs_of_the_labs_tables_by_itself(machine, tmp_path):
+    chosen = cells(machine, is_quick=False)
+    for block in range(2):
+        for place, cell in enumerate(reversed(chosen)):  # as runs come: in no order
+            sizes = {
+                "vocabulary": cell.flags.get("--vocabulary", 16384),
+                "tower_depth": cell.flags.get("--tower-depth", 6),
+            }
+            row = {"stage": cell.stage, "batch": cell.flags.get("--batch", 2), "block": block, "order": place, **sizes}
+            row |= {"real_tokens_per_sec": 1000.0 - place + block, "pad_fraction": 0.0}
+            runs.append(tmp_path / "runs.csv", {**dict.fromkeys(runs.COLUMNS, 1.0), **row, **runs.named(cell)})
+    run.write_ladder(tmp_path, chosen)
+    wanted = ["base", *(layer.name for layer in kept(machine))]
+    report = climb_table(tmp_path / "ladder.csv")
+    assert (report.order_source, report.are_layers_told, report.warnings) == (OrderSource.LAYERS, True, ())
+    assert [ladder.name for ladder in report.ladders] == ["stage 1", "stage 2"]
+    for ladder in report.ladders:
+        assert [rung.cell.rung for rung in ladder.rungs] == wanted
+        assert [rung.added for rung in ladder.rungs] == [(), *((name,) for name in wanted[1:])]
+        assert [rung.confounds for rung in ladder.rungs] == [()] * len(wanted)
+    whole = climb_table(tmp_path / "runs.csv")
+    assert (whole.order_source, whole.are_layers_told) == (OrderSource.LAYERS, True)
+    # The second may be another layer alone, where the third holds both.
+    assert [name for (name,) in whole.order][2 : len(wanted)] == wanted[2:]
 
 
 def test_a_run_that_is_there_is_not_made_again(tmp_path, monkeypatch):
