@@ -218,12 +218,12 @@ def _traps(machine: Machine) -> Iterator[Cell]:
         excluded=excluded,
         readings=("compare.products",),
     )
-    unpinned = {"--pinned": "off"} if machine.device == "cuda" else {}
+    unpinned = {"--pinned": "off"} if machine.device == "cuda" else {}  # as such readers leave it
     yield Cell(
         slug="s1/few-shards",
         kind="trap",
         stage=1,
-        title="small tower: features out of shards",
+        title="small tower: features out of shards" + (", unpinned" if unpinned else ""),
         flags={**few, "--cached-features": "shards", **unpinned},
         changes=(*changes, "shards"),
         against="s1/few",

@@ -208,6 +208,75 @@ def test_the_page_has_a_line_for_every_rung_and_the_three_surprises(made):
         assert ET.fromstring(chart).tag.endswith("svg")  # noqa: S314 - our own
 
 
+def surprises(told_of, speeds=SPEEDS):
+    made = results(cells(PLAIN, is_quick=False), drawn(speeds), told_of)
+    return dict(zip("123", filter(None, page.surprises(made)), strict=True))
+
+
+def test_a_surprise_says_what_was_measured_and_judged_here():
+    said = surprises(TOLD)
+    assert said["1"].endswith("Its trace names `precision.fallback`.")
+    assert "1.11x of the tokens at a large vocabulary (stage 2) and 0.80x at 512 words (stage 1)" in " ".join(
+        said["2"].split()
+    )
+    assert said["2"].endswith("`profkit compare` of both reads: matrix products are called 1.6x as often.")
+    assert said["3"].endswith("The verdict on its trace is data-bound.")
+    without = surprises({})
+    assert without["1"].endswith("Its trace was not taken.")
+    assert without["2"].endswith("`profkit compare` of both was not made.")
+    assert without["3"].endswith("Its trace was not taken.")
+    silent = surprises({"s2/trap-precision": told(), "s1/few-chunked": {**told(), "readings": {}}})
+    assert silent["1"].endswith("Its trace does not name `precision.fallback`.")
+    assert silent["2"].endswith("`profkit compare` of both reads nothing of it.")
+
+
+def test_the_loss_of_few_words_stands_beside_that_of_many_in_its_own_stage():
+    said = surprises(TOLD, {**SPEEDS, "s1/bucketing": (100, 1.0), "s1/fusion": (125, 1.0)})
+    assert "1.25x of the tokens at a large vocabulary (stage 1)" in " ".join(said["2"].split())
+
+
+def test_the_page_counts_the_runs_of_each_cell_and_names_the_factors_of_a_product(made):
+    assert page.device_title("cpu", made) == "Here: 2 cores, 4 runs per cell"
+    rows = [row for row in drawn(SPEEDS) if (row["slug"], row["block"]) != ("s2/base", "3")]
+    fewer = {**made, **results(cells(PLAIN, is_quick=True), rows, TOLD)}
+    assert page.device_title("cpu", fewer) == "Here: 2 cores, 3 to 4 runs per cell"
+    text = page.text({"cpu": made})
+    assert "(batch 1.50x, fusion 1.20x, packing 1.10x, no-checkpointing 1.30x, cached-features 1.10x)" in text
+
+
+def test_a_twin_whose_trace_is_gone_is_captured_again(tmp_path, monkeypatch):
+    few = [cell for cell in cells(PLAIN, is_quick=True) if cell.slug in ("s1/few", "s1/few-chunked")]
+    captured = []
+
+    def capture(cell, folder):
+        captured.append(cell.slug)
+        folder.mkdir(parents=True)
+
+    monkeypatch.setattr(traces, "_captured", capture)
+    monkeypatch.setattr(traces, "_triaged", lambda _: told())
+    monkeypatch.setattr(traces, "_compared", lambda before, after: {"compare.products": f"{before.name} {after.name}"})
+    monkeypatch.setattr(traces, "tell", lambda _: None)
+    path = tmp_path / "told.json"
+    traces.judge_all(few[:1], path, folder=tmp_path / "first")
+    traces.judge_all(few, path, folder=tmp_path / "second")
+    assert captured == ["s1/few", "s1/few-chunked", "s1/few"]
+    assert traces.read_told(path)["s1/few-chunked"]["readings"] == {"compare.products": "few few-chunked"}
+
+
+def test_a_folder_without_runs_is_one_line(tmp_path):
+    (tmp_path / "machine.json").write_text('{"has_bf16": false, "gpu": null, "cores": 2}')
+    with pytest.raises(SystemExit, match="no runs to read"):
+        run.study(tmp_path, "cpu", is_quick=True, n_blocks=0)
+
+
+def test_a_trap_that_changes_two_things_at_once_says_both():
+    titles = {
+        machine.device: next(cell.title for cell in cells(machine, is_quick=True) if cell.slug == "s1/few-shards")
+        for machine in (PLAIN, HALF)
+    }
+    assert ["unpinned" in title for title in titles.values()] == [False, True]
+
+
 def test_a_trap_that_two_traces_tell_is_looked_for_in_both():
     (chunked,) = (cell for cell in cells(PLAIN, is_quick=True) if cell.slug == "s1/few-chunked")
     assert traces.wrong(chunked, told()) == "not found: compare.products"
