@@ -167,8 +167,8 @@ def surprises(result: Result) -> Iterable[str]:
     if many and few:
         yield (
             f"2. **A fused loss that won and lost.** Here the same chunked loss makes {factor(many)} of the tokens at a"
-            f" large vocabulary (stage {many['stage']}) and {factor(few)} at 512 words (stage {few['stage']}). One trace"
-            f" cannot know the other way to compute a loss; `profkit compare` of both {_read(few)}."
+            f" large vocabulary (stage {many['stage']}) and {factor(few)} at 512 words (stage {few['stage']}). One"
+            f" trace cannot know the other way to compute a loss; `profkit compare` of both {_read(few)}."
         )
     rows, shards = by_slug.get("s2/cached-features"), by_slug.get("s1/few-shards")
     if rows and shards:
