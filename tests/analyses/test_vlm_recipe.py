@@ -35,6 +35,16 @@ def test_the_workload_knows_the_flags_of_every_cell():
             _, _, layers, doses = options.read_options(cell.arguments)
             assert doses.stage == cell.stage
             assert layers.batch == int(cell.flags.get("--batch", 2))
+            assert (layers.precision, layers.fusion, layers.cache) == tuple(
+                cell.flags.get(name, usual)
+                for name, usual in (("--precision", "fp32"), ("--fusion", "none"), ("--cached-features", "off"))
+            )
+            are_on = (layers.is_bucketed, layers.is_packed, layers.is_checkpointed, doses.is_pinned)
+            names = ("--bucketing", "--packing", "--checkpointing", "--pinned")
+            assert are_on == tuple(
+                cell.flags.get(name, usual) == "on"
+                for name, usual in zip(names, ("off", "off", "on", "on"), strict=True)
+            )
 
 
 def test_the_ladder_adds_a_layer_at_a_time_in_the_published_order():
