@@ -22,11 +22,16 @@ Told = dict[str, Any]
 def judge_all(cells: Sequence[Cell], path: Path, *, folder: Path) -> None:
     """Captures the cells that the file lacks; it holds what was said, by the cell's slug."""
     told: dict[str, Told] = read_told(path)
+    by_slug = {cell.slug: cell for cell in cells}
     for cell in cells:
         if cell.slug not in told:
-            told[cell.slug] = _judged(cell, folder / cell.slug)
+            _captured(cell, folder / cell.slug)
+            told[cell.slug] = _triaged(folder / cell.slug)
             if cell.readings:
-                told[cell.slug]["readings"] = _compared(folder / cell.against, folder / cell.slug)
+                twin = folder / cell.against
+                if not twin.is_dir():  # what was said of it is kept, its trace is not
+                    _captured(by_slug[cell.against], twin)
+                told[cell.slug]["readings"] = _compared(twin, folder / cell.slug)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             tell(
@@ -42,21 +47,23 @@ def read_told(path: Path) -> dict[str, Told]:
     return known
 
 
-def _judged(cell: Cell, folder: Path) -> Told:
+def _captured(cell: Cell, folder: Path) -> None:
     job = [sys.executable, "-m", "workloads.recipe", *cell.arguments, "--steps", str(STEPS)]
-    tool = [sys.executable, "-m", "profkit"]
-    for command in (
-        [*tool, "capture", "-o", str(folder), "--overwrite", *_WINDOW, "--", *job],
-        [*tool, "triage", str(folder), "-o", str(folder / "report.json")],
-    ):
-        subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    _profkit("capture", "-o", str(folder), "--overwrite", *_WINDOW, "--", *job)
+
+
+def _profkit(*arguments: str) -> None:
+    command = [sys.executable, "-m", "profkit", *arguments]
+    subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True)
+
+
+def _triaged(folder: Path) -> Told:
+    _profkit("triage", str(folder), "-o", str(folder / "report.json"))
     return said_of(json.loads((folder / "report.json").read_text(encoding="utf-8")))
 
 
 def _compared(before: Path, after: Path) -> dict[str, str]:
     """Gives the titles of what `profkit compare` reads from a cell's capture beside its twin's, by id."""
-    if not before.is_dir():
-        return {}
     return {one.id: one.title for one in profkit.compare(before, after).readings}
 
 
