@@ -10,6 +10,7 @@ from analyses.vlm_recipe.cells import LAYERS, Machine, cells, kept
 from analyses.vlm_recipe.results import results
 from profkit.compare.ladder.study import climb_table
 from profkit.model.documents.ladder import OrderSource
+from profkit.verdict.on_cpu import BEYOND
 from tests.conftest import ROOT
 
 PLAIN, HALF = Machine(device="cpu", has_bf16=False), Machine(device="cuda", has_bf16=True)
@@ -292,24 +293,27 @@ def test_a_trap_that_two_traces_tell_is_looked_for_in_both():
     assert traces.wrong(chunked, told()) == "not found: compare.products"
 
 
-def test_what_is_kept_of_a_report():
+@pytest.mark.parametrize(("kind", "most_ns", "beyond"), [("gpu", None, 1), ("cpu", 3, 1 + BEYOND)])
+def test_what_is_kept_of_a_report_is_the_most_that_it_says(kind, most_ns, beyond):
     report = {
         "verdict": {"bottleneck": "data-bound", "headline": "h", "where": None, "step_ns": 5},
-        "findings": [{"id": "input.starved", "title": "t", "recoverable_ns": 2}],
+        "findings": [{"id": "input.starved", "title": "t", "recoverable_ns": 2, "most_recoverable_ns": most_ns}],
         "ranks": [
             {
+                "devices": [{"kind": kind}],
                 "sections": [
                     {"analyzer": "steps", "tables": []},
                     {
                         "analyzer": "code",
                         "tables": [{"headers": ["module", "of window"], "rows": [["  Recipe.tower", 0.2]]}],
                     },
-                ]
+                ],
             }
         ],
     }
     kept = traces.said_of(report)
-    assert (kept["tower_share"], kept["where"], kept["findings"]["input.starved"]["saves_ns"]) == (0.2, "", 2)
+    assert (kept["where"], kept["findings"]["input.starved"]["saves_ns"]) == ("", most_ns or 2)
+    assert kept["tower_share"] == pytest.approx(0.2 * beyond)
 
 
 def test_the_readme_has_room_for_the_results():
