@@ -27,6 +27,8 @@ def said(report: dict[str, Any]) -> Said:
         classes=tuple(_class_of(each["id"]) for each in findings),
         finding_gains=tuple(_share(_most_ns(each), step_ns) for each in findings),
         headline=verdict["headline"],
+        time=_share(verdict["recoverable_ns"], step_ns) if step_ns else None,
+        finding_times=tuple(_share(each["recoverable_ns"], step_ns) for each in findings),
         rank=verdict.get("rank"),
     )
 

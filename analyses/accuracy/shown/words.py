@@ -22,13 +22,14 @@ A **cell** is a small training program with a dose of one problem (its pathology
 cells:
 
 - *faults*: something that costs time, in doses that aim to cost about 5, 20 and 45 % of the step;
-- *decoys*: something that looks bad in a trace and costs nothing, as a slow loader behind enough workers;
+- *decoys*: something that looks bad in a trace and costs next to nothing, as a slow loader behind enough workers;
 - *healthy*: the program alone, or with jitter.
 
-The **label** of a cell is a measurement, never the name of its fault. The program alternates, in one process and
-without a profiler, between blocks of steps with the pathology and blocks without it. The gain of removal is the
-share of the step that is saved, with a 95 % interval over pairs of blocks. Half of the blocks are measured before the
-recording and half after it: a machine whose clock changes meanwhile has a wide interval.
+The **label** of a cell is a measurement, never the name of its fault. The program alternates, without a profiler,
+between blocks of steps with the pathology and blocks without it, in one process before the recording and in another
+after it: a machine whose clock changes meanwhile has a wide interval. (A slow link cannot be turned off by a program:
+there fresh runs take turns.) The gain of removal is the share of the step that is saved, with a 95 % interval over
+pairs of blocks. Pairs of one process have its luck in common, so intervals are somewhat too narrow.
 
 The **verdict** comes from `profkit run` on the same program with the pathology on, as a user would run it. The tool
 sees its own recording only, and the JSON report is all that is scored.
@@ -43,7 +44,7 @@ What is **right** follows from the measured gain:
 
 *Inconclusive* is neither right nor wrong and has a column of its own. Intervals of shares are Wilson's, of 95 %. A
 label is uncertain where the interval of its gain reaches over one of the two limits. *Sharp labels* are the others,
-without the cells where either answer is right.
+without the cells where either answer is right: mostly large gains, and none at all.
 """
 
 CEILINGS: Final = (
@@ -52,9 +53,9 @@ CEILINGS: Final = (
 )
 BOUNDS: Final = """\
 On a CPU a removal saves more than the time of its cause, which also took caches, cores and clock from the rest of the
-step. The report says both: the time of the cause (*about*), and that time with an addition (*at most*). The addition
-is the least with which 19 of 20 ceilings hold; `python -m analyses.accuracy.bounds` chooses it again. *Each family by
-the others* is the score that counts.
+step. The report says both: the time of the cause (*about*), and that time with an addition (*at most*).
+`python -m analyses.accuracy.bounds` says which addition is the least with which 19 of 20 ceilings hold. *Each family by
+the others* is the score that counts; *each pathology by the others* is harder.
 """
 SLOPES: Final = (
     "`profkit probe` delays a place at random: 1 means that a millisecond saved there shortens the step by one, 0"
@@ -65,9 +66,9 @@ CHOSEN: Final = """\
 Three shares decide what a verdict on a CPU names: the overhead that ordinary programs have (what exceeds it competes),
 the share from which a cause is the bottleneck, and the share of compute from which the work is. Each recording was
 analysed once and judged under every setting of a grid; a setting is worth its right verdicts less its false alarms.
-*Each family by the others* is the score that counts: no family has a say in the limits that it is judged by. The limits
-*in use* were chosen by hand on the first 58 cells of the drawn order, in an earlier run with shorter recordings: *the
-cells after them* had no say.
+*Each family by the others* is the score that counts: no family has a say in the three limits that it is judged by
+(the rules themselves were written by people who had seen all families). The limits *in use* were chosen by hand on the
+first 58 cells of the drawn order, in an earlier run with shorter recordings: *the cells after them* had no say.
 `python -m analyses.accuracy.limits` chooses them again.
 """
 
@@ -91,8 +92,11 @@ LIMITS: Final = """\
 PEERS: Final = """\
 ## The other tools
 
-- **before**: profkit without what these results have taught it: limits as on a GPU, the time of a cause as its ceiling,
-  confidences as made. It is no peer, and shows what the benchmark was worth.
+- **before**: profkit with limits as on a GPU and the time of a cause as its ceiling. It is no peer, and shows what the
+  numbers were worth; rules that the benchmark taught (one stretch of each step, operators that wait for their own
+  threads) stay in it.
+- **constant** says `kernel-bound` of everything. Half of the programs are that without a problem, and four pathologies
+  with it: what a tool is worth shows where something else than the work costs 10 %.
 - **naive**: the row with the most self time in a profile is the problem, as the table of `key_averages()` suggests.
   A DataLoader's range means data-bound, a collective comm-bound, a copy to or from a device copy-bound; a range
   that is no operator has Python as its self time and means overhead-bound; any other operator means kernel-bound.
