@@ -98,7 +98,7 @@ OPTIMIZER_LOOP: Final = FindingKind(
     late_word="optimizer",
     supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),),
     meaning="With foreach=False, on a CPU the default, optimizer.step() runs some ten small operators for each parameter tensor. On a GPU each is a launch; on a CPU each has its fixed cost and one more pass over memory.",
-    measured="Ranges Optimizer.step that call no operator of the foreach or fused kind and many operators each. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, all of it.",
+    measured="Ranges Optimizer.step with many operators outside those of the foreach or fused kind, which are left out: of several groups of parameters one may be looped over. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, all of it.",
     thresholds={
         "window": _WORTH_WORK,
         "operators": Threshold(

@@ -200,6 +200,15 @@ def test_optimizers_that_do_not_loop(kind: str, n: int) -> None:
     assert found(on_cpu(*optimizer(kind, n)), "host.optimizer_loop") is None
 
 
+def test_of_an_optimizer_with_a_fused_group_the_rest_is_the_loop() -> None:
+    rows = on_cpu(*optimizer("addcdiv_", 50))
+    for step in range(N_STEPS):
+        at = BASE + step * STEP + 820 * US
+        rows += [operator("aten::_fused_adamw_", at, at + 60 * US), operator("aten::mul_", at + US, at + 9 * US)]
+    one = found(rows, "host.optimizer_loop")
+    assert one.evidence[0].value == N_STEPS * (500 - 60) * US
+
+
 def test_an_optimizer_whose_closure_runs_the_model_is_no_loop() -> None:
     rows = on_cpu(*optimizer("addcdiv_", 50), *nested("autograd::engine::evaluate_function: MulBackward0"))
     assert found(rows, "host.optimizer_loop") is None
