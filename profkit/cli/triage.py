@@ -156,8 +156,8 @@ def command(
     room = _room(sources) if format_name == "html" else 0
     options = Options(lenient=lenient, step_range=parsed_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
-    measured = _probe_in(probe, paths)
-    report = _report(sources, options, jobs, keeping)
+    measured = probe_in(probe, paths)
+    report = report_of(sources, options, jobs, keeping)
     if measured is not None:
         from profkit.probe.against_trace import with_probe
 
@@ -167,7 +167,7 @@ def command(
     return int(fail_on is not None and _reaches(report, Severity(fail_on)))
 
 
-def _probe_in(given: Path | None, paths: Sequence[str]) -> ProbeReport | None:
+def probe_in(given: Path | None, paths: Sequence[str]) -> ProbeReport | None:
     """The probe to set beside the trace: the one given, else `probe.json` in a folder of traces, where that is one.
 
     It is read first, so that a wrong file is told before the traces are read.
@@ -191,7 +191,7 @@ def _room(given: Sources) -> int:
     return room_for(len(given.first))
 
 
-def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
+def report_of(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
     """The report on what was given; `keeping` is for many ranks: what is kept of them, and who reads them."""
     sources = list(given.first)
     _tune_malloc(_largest_bytes(sources))
