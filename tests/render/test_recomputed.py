@@ -90,6 +90,20 @@ def test_every_text_and_flag_is_compared_too(name: str) -> None:
             ]
 
 
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+)
+
+
+@given(st.dictionaries(st.sampled_from(["ranks", "verdict", "findings", "profkit_version", "x"]), ANYTHING))
+def test_whatever_a_file_holds_is_compared(document: dict[str, Any]) -> None:
+    """A file of a stranger's: nothing in it ends the comparison."""
+    said = read_document(json.dumps({"schema": SCHEMA_ID, **document}).replace("Infinity", "1e999"), "r", SCHEMA_ID)
+    assert checked(said, REPORTS["data_cpu"]).version == str(document.get("profkit_version", "?"))
+    assert checked(REPORTS["data_cpu"], said).n_numbers <= checked(said, said).n_numbers
+
+
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_a_report_holds_beside_itself_and_its_numbers_are_counted(name: str) -> None:
     answer = checked(REPORTS[name], REPORTS[name])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SEVERITIES: Final = (*(one.value for one in Severity), NEVER)
 _SHOWN: Final = 5
+_LONGEST: Final = 240
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,9 @@ def _worst_of_each(findings: list[Finding]) -> list[Finding]:
 
 def _why(finding: Finding, report: Report, gate: Gate) -> str:
     of_rank = f" of rank {finding.rank}" if finding.rank is not None and len(report.ranks) > 1 else ""
-    return f"{finding.id}{of_rank}: {_over(finding, report, gate)}: {finding.measure.statement}"
+    said = finding.measure.statement
+    said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 3]}..."
+    return f"{finding.id}{of_rank}: {_over(finding, report, gate)}: {said}"
 
 
 def _over(finding: Finding, report: Report, gate: Gate) -> str:

@@ -13,8 +13,8 @@ from profkit.shell import clean
 
 _COMMANDS: Final = {"error": "error", "warning": "warning", "note": "notice"}
 """The command for a level of SARIF. GitHub shows ten of each from one step."""
-_IN_DATA: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-_IN_PROPERTIES: Final = _IN_DATA | {":": "%3A", ",": "%2C"}
+_IN_DATA: Final = {ord(char): f"%{ord(char):02X}" for char in "%\r\n"}
+_IN_PROPERTIES: Final = _IN_DATA | {ord(char): f"%{ord(char):02X}" for char in ":,"}
 
 
 def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
@@ -53,5 +53,5 @@ def _command(name: str, properties: dict[str, str], lines: Iterable[str]) -> str
     return f"::{name} {given}::{said}"
 
 
-def _escaped(said: str, table: dict[str, str]) -> str:
-    return said.translate(str.maketrans(table))
+def _escaped(said: str, table: dict[int, str]) -> str:
+    return said.translate(table)
