@@ -18,7 +18,7 @@ from profkit.render.agent.page import MOST_CHARS
 from profkit.shell import line_of
 from tests.conftest import ROOT, every
 from tests.render import reports
-from tests.render.agent_pages import at, facts, ids, rows
+from tests.render.agent.pages import at, facts, ids, rows
 from tests.render.documents import DOCUMENTS
 
 TRACES = sorted(path for path in (ROOT / "traces").iterdir() if path.suffix != ".toml")

@@ -23,7 +23,7 @@ from profkit.model.documents.fleet import RankRow
 from profkit.model.documents.report import Report
 from profkit.render import renderer_for
 from tests.conftest import ROOT
-from tests.render.agent_pages import ID, at, rows
+from tests.render.agent.pages import ID, at, rows
 
 CAPTURES = {
     "data": "data_cpu.pt.trace.json.gz",
