@@ -56,7 +56,8 @@ def _verdict(report: Report) -> Iterable[Entry]:
     if verdict.most_recoverable_ns is not None:
         yield line(fact("a fix saves at most", verdict.most_recoverable_ns, "verdict.most_recoverable_ns", unit="ns"))
     if verdict.speedup_ceiling is not None and verdict.recoverable_ns:
-        says = f"{format_ceiling(verdict.speedup_ceiling)} faster at best"
+        bound = "at best" if verdict.most_recoverable_ns is None else "without the time of the cause"
+        says = f"{format_ceiling(verdict.speedup_ceiling)} faster {bound}"
         yield line(fact("speed-up ceiling", verdict.speedup_ceiling, "verdict.speedup_ceiling", says=says))
     if report.fleet is not None and (found := report.fleet.prediction) is not None:
         says = fleet_words.prediction_sentence(report)
