@@ -82,6 +82,8 @@ LIMITS: Final = """\
 
 - The programs are small and run on CPUs. Nothing here measures verdicts on a GPU.
 - Each program has one problem at a time. Two at once are not tested.
+- Of the two ranks `comm-bound` counts as right in every cell without another problem: what leaving out all communication
+  saves stands in the cells of `gradient_sync`. It is the easiest family.
 - Families, pathologies and the rules of profkit come from the same hands. A problem that we did not think of is in
   neither. The list of cells is open for that reason.
 - `kernel-bound` is also what these programs are without a problem, so a tool that always says it is right on every
