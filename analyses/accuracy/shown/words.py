@@ -82,7 +82,7 @@ LIMITS: Final = """\
 
 - The programs are small and run on CPUs. Nothing here measures verdicts on a GPU.
 - Each program has one problem at a time. Two at once are not tested.
-- Of the two ranks `comm-bound` counts as right in every cell without another problem: what leaving out all communication
+- Of the two ranks `comm-bound` counts as right in every cell without another problem: what leaving out all of it
   saves stands in the cells of `gradient_sync`. It is the easiest family.
 - Families, pathologies and the rules of profkit come from the same hands. A problem that we did not think of is in
   neither. The list of cells is open for that reason.
