@@ -126,7 +126,7 @@ class ExtraCollective(OfRanks):
 class GradientSync(OfRanks):
     """Gradients that are large for the compute behind them; without the pathology none is sent, the model's neither.
 
-    At its small dose it says what sending the family's own gradients costs: less than a tenth, or its base is wrong.
+    At its small dose it says what sending the family's own gradients costs.
     """
 
     name = "gradient_sync"
