@@ -80,7 +80,9 @@ def _platform() -> str:
     """The platform of a wheel for this machine; ctypes asks for no version of Python."""
     from packaging.tags import sys_tags
 
-    return next(tag.platform for tag in sys_tags() if "manylinux" not in tag.platform and "musllinux" not in tag.platform)
+    return next(
+        tag.platform for tag in sys_tags() if "manylinux" not in tag.platform and "musllinux" not in tag.platform
+    )
 
 
 def main() -> int:
