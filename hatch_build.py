@@ -1,7 +1,7 @@
-"""Compile the scanner of Kineto traces where there is a C compiler: for `pip install`, an editable one, and `make native`.
+"""Compile the scanner of Kineto traces where there is a C compiler: for `pip install` and `make native`.
 
 Nothing here may fail an install: without a compiler, or where compiling fails, profkit is Python alone and reads the
-same traces more slowly (`profkit doctor` says which it is). PROFKIT_NATIVE=0 builds without it: a wheel for every machine.
+same traces more slowly (`profkit doctor` says which it is). PROFKIT_NATIVE=0 builds a wheel without it.
 
     python hatch_build.py           compiles into the checkout; exit code 1, with the compiler's words, where it fails
 """

@@ -1,4 +1,4 @@
-"""The compiled scanner: where it lies, whether it is one of these sources, and a scanner of it for each batch at a time.
+"""The compiled scanner: where it lies, whether it was built from these sources, and one for a batch at a time.
 
 Imports nothing but the standard library: `profkit doctor` asks here from where neither numpy nor msgspec is loaded.
 """
