@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -33,15 +34,17 @@ class CompileError(Exception):
     """Why there is no library."""
 
 
-def compiled(folder: Path, target: Path, *, flags: tuple[str, ...] = ("-O3",), source: str = "scan.c") -> None:
-    """Compile the sources of a folder into `target`, whole or not at all; raises CompileError."""
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+def compiled(folder: Path, target: Path, *, flags: tuple[str, ...] = ("-O3",), source: Path | None = None) -> None:
+    """Compile the scanner of a folder into `target`, whole or not at all; raises CompileError.
+
+    `source` is a program that includes the scanner, in the place of the library.
+    """
     crc = 0
     for name in SOURCES:
         crc = zlib.crc32((folder / name).read_bytes(), crc)
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    shared = [] if source != "scan.c" else ["-shared", "-fPIC", "-fvisibility=hidden"]
-    line = [*compiler, "-std=c11", *flags, f"-DPROFKIT_SOURCE={crc}u", *shared, "-o", str(part), str(folder / source)]
+    shared = ["-shared", "-fPIC", "-fvisibility=hidden", str(folder / "scan.c")] if source is None else [str(source)]
+    line = [*_compiler(), "-std=c11", *flags, f"-DPROFKIT_SOURCE={crc}u", *shared, "-o", str(part)]
     try:
         done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=_MOST_S)  # noqa: S603
         if done.returncode:
@@ -51,6 +54,16 @@ def compiled(folder: Path, target: Path, *, flags: tuple[str, ...] = ("-O3",), s
         raise CompileError(str(error)) from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _compiler() -> list[str]:
+    """The words that start a C compiler: what CC says, what Python was built with, or a usual one."""
+    told = os.environ.get("CC")
+    named = [told] if told else [sysconfig.get_config_var("CC") or "", "cc", "gcc", "clang"]
+    for words in filter(None, map(shlex.split, named)):
+        if shutil.which(words[0]):
+            return words
+    raise CompileError(f"no C compiler: {', '.join(filter(None, named))}")
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
