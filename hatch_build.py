@@ -69,6 +69,8 @@ def _compiler() -> list[str]:
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
     """Puts the library into a wheel, or beside its sources for an editable install."""
 
+    scratch = ""
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, if a wheel is built and not told otherwise."""
         if self.target_name != "wheel" or os.environ.get("PROFKIT_NATIVE") == "0":
@@ -78,15 +80,24 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
             if version == "editable":
                 compiled(folder, folder / NAME)
                 return
-            self._scratch = tempfile.TemporaryDirectory(prefix="profkit-native-")
-            library = Path(self._scratch.name, NAME)
+            self.scratch = tempfile.mkdtemp(prefix="profkit-native-")
+            library = Path(self.scratch, NAME)
             compiled(folder, library)
         except (CompileError, OSError) as reason:
+            self._clear()
             self.app.display_warning(f"profkit without its compiled scanner: {reason}")
             return
         build_data["force_include"][str(library)] = f"{FOLDER}/{NAME}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform()}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Take away what was compiled: the wheel has it."""
+        self._clear()
+
+    def _clear(self) -> None:
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 def _platform() -> str:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+import hatch_build
 from profkit.ingest.kineto.events import RareArgs
 from profkit.ingest.kineto.native import decode, library
-from tests.ingest.both_ways import by_python_alone, needs_library, read_both_ways
+from tests.conftest import ROOT
+from tests.ingest.both_ways import by_python_alone, decoded_both_ways, needs_library, read_both_ways
 from tests.ingest.test_same_trace import EVENTS, document
 
 
@@ -76,3 +82,88 @@ def test_without_a_scanner_python_reads(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_python_alone_is_what_the_tests_say() -> None:
     with by_python_alone():
         assert decode.decode(b'[{"ph": "X"}]', unique_keys=False) is None
+
+
+# ------------------------------------------------------------------------------------------------------------- build
+
+
+def test_what_is_compiled_is_what_is_loaded() -> None:
+    assert (hatch_build.SOURCES, hatch_build.NAME) == (library.SOURCES, library.NAME)
+    assert library.FOLDER.as_posix().endswith(hatch_build.FOLDER)
+    found = {path.name for path in library.FOLDER.iterdir() if path.suffix in {".c", ".h"}}
+    assert found == set(library.SOURCES)
+
+
+class App:
+    """What hatch shows its warnings with."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def display_warning(self, text: str) -> None:
+        self.said.append(text)
+
+
+def hook(target: str = "wheel") -> hatch_build.CustomBuildHook:
+    made = hatch_build.CustomBuildHook.__new__(hatch_build.CustomBuildHook)
+    made.__dict__ |= {"root": str(ROOT), "target_name": target, "app": App()}
+    return made
+
+
+def test_an_install_without_a_compiler_is_python_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(library.SWITCH, raising=False)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    build_data: dict[str, Any] = {"force_include": {}}
+    one = hook()
+    one.initialize("standard", build_data)
+    assert build_data == {"force_include": {}}
+    assert one.app.said == ["profkit without its compiled scanner: no C compiler: no-such-compiler"]
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(hatch_build.CompileError, match="false exits with 1"):
+        hatch_build.compiled(library.FOLDER, tmp_path / "scan.so")
+    assert list(tmp_path.iterdir()) == []
+
+
+def compiled_nothing(folder: Path, target: Path) -> None:
+    target.write_bytes(b"a library")
+
+
+def test_a_wheel_with_the_scanner_is_for_one_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(library.SWITCH, raising=False)
+    monkeypatch.setattr(hatch_build, "compiled", compiled_nothing)
+    build_data: dict[str, Any] = {"force_include": {}}
+    one = hook()
+    one.initialize("standard", build_data)
+    ((source, target),) = build_data["force_include"].items()
+    assert Path(source).read_bytes() == b"a library"
+    one.finalize("standard", build_data, "x.whl")
+    assert not Path(source).exists()
+    assert target == f"{hatch_build.FOLDER}/{library.NAME}"
+    assert re.fullmatch(r"py3-none-\w+", build_data["tag"])
+    assert not build_data["pure_python"]
+
+
+@pytest.mark.parametrize(("target", "switch"), [("sdist", "1"), ("wheel", "0")])
+def test_a_source_distribution_and_who_wants_none_get_none(
+    target: str, switch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROFKIT_NATIVE", switch)
+    monkeypatch.setattr(hatch_build, "compiled", compiled_nothing)
+    build_data: dict[str, Any] = {"force_include": {}}
+    hook(target).initialize("standard", build_data)
+    assert build_data == {"force_include": {}}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("flags", [("-DPROFKIT_WITHOUT_SSE2",)])
+def test_without_vectors_it_reads_the_same(
+    flags: tuple[str, ...], afresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hatch_build.compiled(afresh, afresh / library.NAME, flags=("-O0", *flags))
+    monkeypatch.setattr(decode, "_IDLE", decode._Scanners())
+    by_scanner, plain = decoded_both_ways(json.dumps(EVENTS).encode())
+    assert len(decode._IDLE) == 1
+    assert by_scanner == plain

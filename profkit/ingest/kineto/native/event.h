@@ -1,6 +1,5 @@
 /* One element of traceEvents: its members, and those arguments that `events.RareArgs` reads. */
-#ifndef PROFKIT_EVENT_H
-#define PROFKIT_EVENT_H
+#pragma once
 
 #include "text.h"
 
@@ -23,45 +22,18 @@ typedef enum {
 
 /* The arguments that profkit reads, by their keys: those of `events.RareArgs`, which a test compares. */
 #define ARGUMENTS(KEY)                                                                                                 \
-    KEY(EXTERNAL_ID, "External id")                                                                                    \
-    KEY(CORRELATION, "correlation")                                                                                    \
-    KEY(DEVICE, "device")                                                                                              \
-    KEY(STREAM, "stream")                                                                                              \
-    KEY(GRID, "grid")                                                                                                  \
-    KEY(BLOCK, "block")                                                                                                \
-    KEY(N_BYTES, "bytes")                                                                                              \
-    KEY(GRAPH_NODE, "graph node id")                                                                                   \
-    KEY(OLD_EXTERNAL_ID, "external id")                                                                                \
-    KEY(COLLECTIVE, "Collective name")                                                                                 \
-    KEY(MEMORY_BYTES, "Bytes")                                                                                         \
-    KEY(ADDRESS, "Addr")                                                                                               \
-    KEY(ALLOCATED, "Total Allocated")                                                                                  \
-    KEY(RESERVED, "Total Reserved")                                                                                    \
-    KEY(DEVICE_TYPE, "Device Type")                                                                                    \
-    KEY(DEVICE_ID, "Device Id")                                                                                        \
-    KEY(SEQUENCE, "Sequence number")                                                                                   \
-    KEY(FORWARD_THREAD, "Fwd thread id")                                                                               \
-    KEY(FRAME_ID, "Python id")                                                                                         \
-    KEY(PARENT_ID, "Python parent id")                                                                                 \
-    KEY(MODULE_ID, "Python module id")                                                                                 \
-    KEY(INPUT_DIMS, "Input Dims")                                                                                      \
-    KEY(INPUT_TYPES, "Input type")                                                                                     \
-    KEY(INPUT_STRIDES, "Input Strides")                                                                                \
-    KEY(CONCRETE_INPUTS, "Concrete Inputs")                                                                            \
-    KEY(CALL_STACK, "Call stack")                                                                                      \
-    KEY(DTYPE, "dtype")                                                                                                \
-    KEY(IN_ELEMENTS, "In msg nelems")                                                                                  \
-    KEY(OUT_ELEMENTS, "Out msg nelems")                                                                                \
-    KEY(GROUP_SIZE, "Group size")                                                                                      \
-    KEY(GROUP_NAME, "Process Group Name")                                                                              \
-    KEY(GROUP_RANKS, "Process Group Ranks")                                                                            \
-    KEY(SEQ, "Seq")                                                                                                    \
-    KEY(SOURCE_RANK, "Src Rank")                                                                                       \
-    KEY(TARGET_RANK, "Dst Rank")                                                                                       \
-    KEY(LABEL, "name")                                                                                                 \
-    KEY(TOKENS, "tokens")                                                                                              \
-    KEY(PADDED_TOKENS, "padded_tokens")                                                                                \
-    KEY(SAMPLES, "samples")
+    KEY(EXTERNAL_ID, "External id") KEY(CORRELATION, "correlation") KEY(DEVICE, "device") KEY(STREAM, "stream")        \
+    KEY(GRID, "grid") KEY(BLOCK, "block") KEY(N_BYTES, "bytes") KEY(GRAPH_NODE, "graph node id")                       \
+    KEY(OLD_EXTERNAL_ID, "external id") KEY(COLLECTIVE, "Collective name") KEY(MEMORY_BYTES, "Bytes")                  \
+    KEY(ADDRESS, "Addr") KEY(ALLOCATED, "Total Allocated") KEY(RESERVED, "Total Reserved")                             \
+    KEY(DEVICE_TYPE, "Device Type") KEY(DEVICE_ID, "Device Id") KEY(SEQUENCE, "Sequence number")                       \
+    KEY(FORWARD_THREAD, "Fwd thread id") KEY(FRAME_ID, "Python id") KEY(PARENT_ID, "Python parent id")                 \
+    KEY(MODULE_ID, "Python module id") KEY(INPUT_DIMS, "Input Dims") KEY(INPUT_TYPES, "Input type")                    \
+    KEY(INPUT_STRIDES, "Input Strides") KEY(CONCRETE_INPUTS, "Concrete Inputs") KEY(CALL_STACK, "Call stack")          \
+    KEY(DTYPE, "dtype") KEY(IN_ELEMENTS, "In msg nelems") KEY(OUT_ELEMENTS, "Out msg nelems")                          \
+    KEY(GROUP_SIZE, "Group size") KEY(GROUP_NAME, "Process Group Name") KEY(GROUP_RANKS, "Process Group Ranks")        \
+    KEY(SEQ, "Seq") KEY(SOURCE_RANK, "Src Rank") KEY(TARGET_RANK, "Dst Rank") KEY(LABEL, "name")                       \
+    KEY(TOKENS, "tokens") KEY(PADDED_TOKENS, "padded_tokens") KEY(SAMPLES, "samples")
 
 #define AS_NAME(name, text) name,
 #define AS_TEXT(name, text) text,
@@ -150,8 +122,7 @@ static inline const uint8_t *read_value(const uint8_t *p, const uint8_t *end, va
 
 static inline const uint8_t *read_time(const uint8_t *p, const uint8_t *end, int64_t *found) {
     number number;
-    p = read_number(p, end, &number);
-    return p && nanoseconds_of(&number, found) ? p : NULL;
+    return (p = read_number(p, end, &number)) && nanoseconds_of(&number, found) ? p : NULL;
 }
 
 static const uint8_t *refused(reason why, reason *told) {
@@ -266,12 +237,9 @@ static const uint8_t *read_event(const uint8_t *p, const uint8_t *end, const key
         case MEMBER_TID: p = read_id(p, end, &event->tid); break;
         case MEMBER_ID: p = read_id(p, end, &event->id); break;
         case MEMBER_TS:
-            wrong = ODD_TIME;
-            p = read_time(p, end, &event->ts_ns);
-            break;
         case MEMBER_DUR:
             wrong = ODD_TIME;
-            p = read_time(p, end, &event->dur_ns);
+            p = read_time(p, end, member == MEMBER_TS ? &event->ts_ns : &event->dur_ns);
             break;
         case MEMBER_ARGS:
             if (p < end && *p == '{') {
@@ -292,5 +260,3 @@ static const uint8_t *read_event(const uint8_t *p, const uint8_t *end, const key
     event->written = (span){start, (uint32_t)(p - start)};
     return p;
 }
-
-#endif

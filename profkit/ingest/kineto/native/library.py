@@ -29,7 +29,7 @@ class NotUsedError(Exception):
         self.fix = fix
 
 
-def checksum(folder: Path = FOLDER) -> int:
+def checksum(folder: Path) -> int:
     """The CRC-32 of the sources in a folder: what a library tells that was built from them."""
     found = 0
     for name in SOURCES:
@@ -50,7 +50,7 @@ def library() -> ctypes.CDLL:
         built_from: int = _declared(found).profkit_source()
     except (OSError, AttributeError) as error:
         raise NotUsedError(f"cannot be loaded: {str(error)[:200]}") from None
-    if built_from != checksum():
+    if built_from != checksum(FOLDER):
         raise NotUsedError("compiled from other sources")
     return found
 

@@ -1,6 +1,5 @@
 /* Memory that one batch after the other uses again: arrays that grow, bytes that never move, and a table of texts. */
-#ifndef PROFKIT_MEMORY_H
-#define PROFKIT_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -186,5 +185,3 @@ static void table_free(table *table) {
     free(table->slots);
     free(table->entries);
 }
-
-#endif

@@ -10,8 +10,7 @@
        labels        text: category and phase of each group, a NUL behind each
        signatures    text: four parts, a NUL between, a byte 1 behind each four; no JSON has either
 */
-#ifndef PROFKIT_RESULT_H
-#define PROFKIT_RESULT_H
+#pragma once
 
 #include "rows.h"
 
@@ -135,8 +134,8 @@ static bool is_told(const scanner *s, const uint32_t *order, size_t n, int place
 static bool put_numbers(scanner *s, layout *layout, int table) {
     const uint32_t *order = s->order + layout->first[table];
     size_t n = layout->n_rows[table];
-    for (int place = 0; place < numbers_of[table].n; place++) {
-        int which = numbers_of[table].column[place];
+    for (int place = 0; numbers_of[table][place].column; place++) {
+        int which = numbers_of[table][place].column;
         if (which >= SEQUENCE_NUMBER && which <= MODULE_NUMBER && !is_told(s, order, n, place)) continue;
         PUT(which, 8, number[place]);
     }
@@ -236,9 +235,7 @@ static bool put_texts(scanner *s, const table *table, int which, int n_parts, ui
 static bool put_threads(scanner *s) {
     uint8_t *to = by_code(s, &s->threads) ? section(s, THREADS, s->threads.n * 32) : NULL;
     if (!to) return false;
-    for (size_t i = 0; i < s->threads.n; i++) {
-        memcpy(to + i * 32, s->threads.entries[s->order[i]].part[0].at, 32);
-    }
+    for (size_t i = 0; i < s->threads.n; i++) memcpy(to + i * 32, s->threads.entries[s->order[i]].part[0].at, 32);
     return true;
 }
 
@@ -259,5 +256,3 @@ static bool put_result(scanner *s, const uint8_t *text) {
            put_texts(s, &s->names, NAMES, 1, 0) && put_texts(s, &s->ids, IDS, 1, 0) &&
            (!s->has_signatures || put_texts(s, &s->signatures, SIGNATURES, MOST_PARTS, 1)) && put_threads(s);
 }
-
-#endif

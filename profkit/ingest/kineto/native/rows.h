@@ -1,54 +1,56 @@
 /* Events to rows: which table each belongs to, its names and threads by provisional codes, its arguments as numbers. */
-#ifndef PROFKIT_ROWS_H
-#define PROFKIT_ROWS_H
+#pragma once
 
 #include "event.h"
 
 /* In the order in which `columns.shared_columns` reads names and threads; `decode.TABLES` has the names. */
 enum { OPS, CALLS, SPANS, PYTHON, OVERHEAD, KERNELS, COPIES, DEVICE_SPANS, SYNC_ROWS, MTIA, MEMORY, FLOWS, N_TABLES, NO_TABLE = -1 };
 
-/* `decode.COLUMNS` has the names. The numbers of a row are its columns from FIRST_NUMBER on, the same for all tables. */
+/* `decode.COLUMNS` has the names. A row has few of the numbers: those that its table lists below. */
 enum {
     START, END, NAME, THREAD, DEVICE_COLUMN, GRID_COLUMN, BLOCK_COLUMN, IS_START, SIGNATURE,
-    FIRST_NUMBER,
-    EXTERNAL_NUMBER = FIRST_NUMBER, CORRELATION_NUMBER, STREAM_NUMBER, BYTES_NUMBER, GRAPH_NUMBER,
-    SEQUENCE_NUMBER, FORWARD_NUMBER,
+    EXTERNAL_NUMBER, CORRELATION_NUMBER, STREAM_NUMBER, BYTES_NUMBER, GRAPH_NUMBER, SEQUENCE_NUMBER, FORWARD_NUMBER,
     FRAME_NUMBER, PARENT_NUMBER, MODULE_NUMBER,
-    ADDRESS_NUMBER, ALLOCATED_NUMBER, RESERVED_NUMBER, DEVICE_TYPE_NUMBER, DEVICE_NUMBER,
-    FLOW_NUMBER,
-    N_COLUMNS,
+    ADDRESS_NUMBER, ALLOCATED_NUMBER, RESERVED_NUMBER, DEVICE_TYPE_NUMBER, DEVICE_NUMBER, FLOW_NUMBER,
     MOST_NUMBERS = 6,
+    EVENT_ID = N_ARGUMENTS, /* in the place of an argument: the event's own id */
 };
 
+/* A number of a row: its column, the argument that it is, what stands for one that is missing or none. */
 typedef struct {
-    int n;
-    int column[MOST_NUMBERS];
-} numbers;
+    int8_t column, argument, missing, none;
+} source;
 
-/* The numbers of each table's rows, in their order in a row. */
-static const numbers numbers_of[N_TABLES] = {
-    [OPS] = {3, {EXTERNAL_NUMBER, SEQUENCE_NUMBER, FORWARD_NUMBER}},
-    [CALLS] = {2, {EXTERNAL_NUMBER, CORRELATION_NUMBER}},
-    [PYTHON] = {3, {FRAME_NUMBER, PARENT_NUMBER, MODULE_NUMBER}},
-    [KERNELS] = {5, {STREAM_NUMBER, CORRELATION_NUMBER, EXTERNAL_NUMBER, BYTES_NUMBER, GRAPH_NUMBER}},
-    [COPIES] = {5, {STREAM_NUMBER, CORRELATION_NUMBER, EXTERNAL_NUMBER, BYTES_NUMBER, GRAPH_NUMBER}},
-    [DEVICE_SPANS] = {1, {STREAM_NUMBER}},
-    [SYNC_ROWS] = {1, {STREAM_NUMBER}},
-    [MTIA] = {1, {STREAM_NUMBER}},
-    [MEMORY] = {6, {ADDRESS_NUMBER, BYTES_NUMBER, ALLOCATED_NUMBER, RESERVED_NUMBER, DEVICE_TYPE_NUMBER, DEVICE_NUMBER}},
-    [FLOWS] = {1, {FLOW_NUMBER}},
+#define NUMBER(column, argument) {column##_NUMBER, argument, -1, -1}
+#define LANE_AND_LAUNCH                                                                                                \
+    NUMBER(STREAM, STREAM), NUMBER(CORRELATION, CORRELATION), NUMBER(EXTERNAL, EXTERNAL_ID), NUMBER(BYTES, N_BYTES),   \
+        {GRAPH_NUMBER, GRAPH_NODE, 0, 0}
+/* The numbers of each table's rows, in their order in a row; behind the last a column of 0. */
+static const source numbers_of[N_TABLES][MOST_NUMBERS + 1] = {
+    [OPS] = {NUMBER(EXTERNAL, EXTERNAL_ID), NUMBER(SEQUENCE, SEQUENCE), NUMBER(FORWARD, FORWARD_THREAD)},
+    [CALLS] = {NUMBER(EXTERNAL, EXTERNAL_ID), NUMBER(CORRELATION, CORRELATION)},
+    [PYTHON] = {NUMBER(FRAME, FRAME_ID), NUMBER(PARENT, PARENT_ID), NUMBER(MODULE, MODULE_ID)},
+    [KERNELS] = {LANE_AND_LAUNCH},
+    [COPIES] = {LANE_AND_LAUNCH},
+    [DEVICE_SPANS] = {NUMBER(STREAM, STREAM)},
+    [SYNC_ROWS] = {NUMBER(STREAM, STREAM)},
+    [MTIA] = {NUMBER(STREAM, STREAM)},
+    [MEMORY] = {NUMBER(ADDRESS, ADDRESS), {BYTES_NUMBER, MEMORY_BYTES, 0, -1}, NUMBER(ALLOCATED, ALLOCATED),
+                NUMBER(RESERVED, RESERVED), {DEVICE_TYPE_NUMBER, DEVICE_TYPE, 0, -1}, NUMBER(DEVICE, DEVICE_ID)},
+    [FLOWS] = {NUMBER(FLOW, EVENT_ID)},
 };
 
 static bool is_on_host(int table) { return table >= 0 && table <= OVERHEAD; }
 static bool is_on_device(int table) { return table >= KERNELS && table <= MTIA; }
 
-/* Rows that Python reads once more, from their text: `decode.RARE` has the names. */
+/* Rows that Python reads once more, from their text: `decode` has the same numbers. */
 enum { COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR, EMBEDDING_CALL, THREAD_LABEL, COUNTER, NOT_RARE = -1 };
 
-/* What names and categories mean here, told by `library` when a scanner is made; none is the category of events without. */
+enum { MOST_GROUPS = 256, MOST_COLUMNS = N_TABLES * 16 };
+
+/* What names and categories mean here, told by `decode` when a scanner is made; NONE is that of events without one. */
 enum { NAME_WITHOUT_WORK = 1, NAME_COLLECTIVE = 2, NAME_EMBEDDING = 4 };
 enum { CATEGORY_ARROWS = 1, CATEGORY_FLOWS = 2, CATEGORY_COUNTERS = 4, CATEGORY_COMMON_OPS = 8, CATEGORY_NONE = 16 };
-enum { MOST_GROUPS = 256 };
 
 typedef struct {
     int64_t start_ns, end_ns;
@@ -78,7 +80,6 @@ typedef struct {
     int16_t last_group; /* most events have the phase of the one before */
 } category;
 
-enum { MOST_COLUMNS = N_TABLES * 16 };
 
 /* How the rows of a batch become tables. */
 typedef struct {
@@ -152,27 +153,32 @@ static inline bool integer_from(const value *value, int64_t none, int64_t *found
 
 static inline bool has_argument(const event *event, int i) { return event->arguments >> i & 1; }
 
-/* `missing`: what stands for an argument that is not there, `none` for one that is null or no number. */
-static inline bool argument_integer(const event *event, int i, int64_t missing, int64_t none, int64_t *found) {
-    *found = missing;
-    return !has_argument(event, i) || integer_from(&event->argument[i], none, found);
+static inline bool read_source(const event *event, const source *from, int64_t *found) {
+    *found = from->missing;
+    const value *given = from->argument == EVENT_ID ? &event->id : &event->argument[from->argument];
+    return (from->argument != EVENT_ID && !has_argument(event, from->argument)) || integer_from(given, from->none, found);
 }
 
-static bool external_id(const event *event, int64_t *found) {
-    if (!argument_integer(event, EXTERNAL_ID, -1, -1, found)) return false;
-    return *found >= 0 || argument_integer(event, OLD_EXTERNAL_ID, -1, -1, found);
+/* The numbers of a row; false for what Python must look at. An external id may stand there by its old name. */
+static bool read_sources(const event *event, row *row) {
+    static const source old_id = NUMBER(EXTERNAL, OLD_EXTERNAL_ID);
+    int64_t *number = row->number;
+    for (const source *from = numbers_of[row->table]; from->column; from++, number++) {
+        if (!read_source(event, from, number)) return false;
+        if (from->argument == EXTERNAL_ID && *number < 0 && !read_source(event, &old_id, number)) return false;
+    }
+    return true;
 }
 
-/* Device and stream, from pid and tid where the arguments lack them. */
-static bool lane(const event *event, row *row, reason *why) {
-    int64_t device, stream;
+/* Device and stream, which is the first of a row's numbers: from pid and tid where the arguments lack them. */
+static bool read_lane(const event *event, row *row, reason *why) {
+    static const source from = NUMBER(DEVICE, DEVICE);
+    int64_t device;
     *why = ODD_ARGUMENT;
-    if (!argument_integer(event, DEVICE, -1, -1, &device) || !argument_integer(event, STREAM, -1, -1, &stream)) return false;
-    if (device < 0 && !integer_from(&event->pid, -1, &device)) return false;
-    if (stream < 0 && !integer_from(&event->tid, -1, &stream)) return false;
+    if (!read_source(event, &from, &device) || (device < 0 && !integer_from(&event->pid, -1, &device))) return false;
+    if (row->number[0] < 0 && !integer_from(&event->tid, -1, &row->number[0])) return false;
     *why = ODD_DEVICE;
     row->device = (int32_t)device;
-    row->number[0] = stream;
     return device >= INT32_MIN && device <= INT32_MAX;
 }
 
@@ -219,64 +225,29 @@ static bool dimensions(const event *event, int i, int32_t sizes[3]) {
 
 static span told_argument(const event *event, int i) { return has_argument(event, i) ? event->argument[i].written : (span){NULL, 0}; }
 
-static bool operator_arguments(scanner *s, const event *event, row *row, uint32_t name_flags, reason *why) {
-    *why = ODD_ARGUMENT;
-    if (!external_id(event, &row->number[0]) || !argument_integer(event, SEQUENCE, -1, -1, &row->number[1]) ||
-        !argument_integer(event, FORWARD_THREAD, -1, -1, &row->number[2]))
-        return false;
+/* Note what was recorded of an operator's arguments, for those that work. */
+static bool read_signature(scanner *s, const event *event, row *row, uint32_t name_flags) {
+    bool is_new;
     s->has_stacks |= has_argument(event, CALL_STACK);
     s->has_signatures |= has_argument(event, INPUT_DIMS);
     if (name_flags & NAME_WITHOUT_WORK) return true;
     span part[MOST_PARTS] = {told_argument(event, INPUT_DIMS), told_argument(event, INPUT_TYPES),
                              told_argument(event, INPUT_STRIDES), told_argument(event, CONCRETE_INPUTS)};
     if (!part[0].n && !part[1].n && !part[2].n && !part[3].n) return true;
-    bool is_new;
     int64_t place = table_place(&s->signatures, part, MOST_PARTS, &is_new);
     row->signature = (int32_t)place;
-    *why = TOO_MANY;
     return place >= 0;
 }
 
-static bool device_arguments(const event *event, row *row, reason *why) {
-    if (!lane(event, row, why)) return false;
-    *why = ODD_ARGUMENT;
-    return argument_integer(event, CORRELATION, -1, -1, &row->number[1]) && external_id(event, &row->number[2]) &&
-           argument_integer(event, N_BYTES, -1, -1, &row->number[3]) && argument_integer(event, GRAPH_NODE, 0, 0, &row->number[4]);
-}
-
-static bool memory_arguments(const event *event, row *row) {
-    return argument_integer(event, ADDRESS, -1, -1, &row->number[0]) && argument_integer(event, MEMORY_BYTES, 0, -1, &row->number[1]) &&
-           argument_integer(event, ALLOCATED, -1, -1, &row->number[2]) && argument_integer(event, RESERVED, -1, -1, &row->number[3]) &&
-           argument_integer(event, DEVICE_TYPE, 0, -1, &row->number[4]) && argument_integer(event, DEVICE_ID, -1, -1, &row->number[5]);
-}
-
 /* The arguments that a row's table is made from; false, with the reason, where Python must look at them. */
-static bool read_numbers(scanner *s, const event *event, row *row, uint32_t name_flags, reason *why) {
+static bool read_row(scanner *s, const event *event, row *row, uint32_t name_flags, reason *why) {
     *why = ODD_ARGUMENT;
-    switch (row->table) {
-    case OPS:
-        return operator_arguments(s, event, row, name_flags, why);
-    case CALLS:
-        return external_id(event, &row->number[0]) && argument_integer(event, CORRELATION, -1, -1, &row->number[1]);
-    case PYTHON:
-        return argument_integer(event, FRAME_ID, -1, -1, &row->number[0]) && argument_integer(event, PARENT_ID, -1, -1, &row->number[1]) &&
-               argument_integer(event, MODULE_ID, -1, -1, &row->number[2]);
-    case KERNELS:
-        if (!device_arguments(event, row, why)) return false;
-        return dimensions(event, GRID, row->grid) && dimensions(event, BLOCK, row->block);
-    case COPIES:
-        return device_arguments(event, row, why);
-    case DEVICE_SPANS:
-    case SYNC_ROWS:
-    case MTIA:
-        return lane(event, row, why);
-    case MEMORY:
-        return memory_arguments(event, row);
-    case FLOWS:
-        return integer_from(&event->id, -1, &row->number[0]);
-    default:
-        return true;
-    }
+    if (!read_sources(event, row)) return false;
+    if (is_on_device(row->table) && !read_lane(event, row, why)) return false;
+    *why = ODD_ARGUMENT;
+    if (row->table == KERNELS && !(dimensions(event, GRID, row->grid) && dimensions(event, BLOCK, row->block))) return false;
+    *why = TOO_MANY;
+    return row->table != OPS || read_signature(s, event, row, name_flags);
 }
 
 /* The code of an id among the batch's ids that are text, the number itself of one that is a number. */
@@ -443,7 +414,7 @@ static bool take_event(scanner *s, const event *event, reason *why) {
     row->group = (int16_t)(group - s->groups);
     row->signature = -1;
     row->rare = NOT_RARE;
-    if (!read_range(s, event, row, &name_flags, why) || !read_numbers(s, event, row, name_flags, why)) return false;
+    if (!read_range(s, event, row, &name_flags, why) || !read_row(s, event, row, name_flags, why)) return false;
     *why = OLD_SPELLING;
     if (row->table == OPS && name_flags & NAME_COLLECTIVE && !(category->flags & CATEGORY_COMMON_OPS)) return false;
     int kind = rare_kind(event, category, row->table, name_flags);
@@ -456,5 +427,3 @@ static bool take_event(scanner *s, const event *event, reason *why) {
     group->n_rows++;
     return true;
 }
-
-#endif

@@ -9,28 +9,16 @@
 #define PROFKIT_SOURCE 0 /* of a build without hatch_build.py: refused by library.py */
 #endif
 
-#if defined(_WIN32)
-#define PUBLIC __declspec(dllexport)
-#else
 #define PUBLIC __attribute__((visibility("default")))
-#endif
-
-PUBLIC uint32_t profkit_source(void);
-PUBLIC const char *profkit_argument_key(int i);
-PUBLIC scanner *profkit_scanner(uint64_t seed);
-PUBLIC void profkit_scanner_free(scanner *s);
-PUBLIC int profkit_know(scanner *s, int is_name, const uint8_t *text, uint32_t n, uint32_t flags, int table);
-PUBLIC int64_t profkit_scan(scanner *s, const uint8_t *text, int64_t n, int unique_keys);
-PUBLIC const uint8_t *profkit_result(const scanner *s);
 
 /* The checksum of the sources that this was built from. */
-uint32_t profkit_source(void) { return PROFKIT_SOURCE; }
+PUBLIC uint32_t profkit_source(void) { return PROFKIT_SOURCE; }
 
 /* The key of an argument that is read, NULL behind the last. */
-const char *profkit_argument_key(int i) { return i >= 0 && i < N_ARGUMENTS ? argument_keys[i] : NULL; }
+PUBLIC const char *profkit_argument_key(int i) { return i >= 0 && i < N_ARGUMENTS ? argument_keys[i] : NULL; }
 
 /* What scans one batch after the other; NULL without memory. The seed is secret: names chosen to collide cannot be. */
-scanner *profkit_scanner(uint64_t seed) {
+PUBLIC scanner *profkit_scanner(uint64_t seed) {
     scanner *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     keys_fill(&s->keys);
@@ -39,7 +27,7 @@ scanner *profkit_scanner(uint64_t seed) {
     return s;
 }
 
-void profkit_scanner_free(scanner *s) {
+PUBLIC void profkit_scanner_free(scanner *s) {
     if (!s) return;
     table *const tables[] = {&s->names, &s->ids, &s->threads, &s->signatures, &s->categories, &s->usual_names, &s->usual_categories};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) table_free(tables[i]);
@@ -53,7 +41,7 @@ void profkit_scanner_free(scanner *s) {
 }
 
 /* Tell a scanner what a name or a category means; 0 without memory. */
-int profkit_know(scanner *s, int is_name, const uint8_t *text, uint32_t n, uint32_t flags, int table_of) {
+PUBLIC int profkit_know(scanner *s, int is_name, const uint8_t *text, uint32_t n, uint32_t flags, int table_of) {
     table *usual = is_name ? &s->usual_names : &s->usual_categories;
     uint8_t *kept = arena_take(&s->known, n);
     bool is_new;
@@ -104,7 +92,7 @@ static reason scanned(scanner *s, const uint8_t *p, const uint8_t *end, bool uni
 }
 
 /* Scan a JSON array of whole events: the size of the block at `profkit_result`, or the negative reason why not. */
-int64_t profkit_scan(scanner *s, const uint8_t *text, int64_t n, int unique_keys) {
+PUBLIC int64_t profkit_scan(scanner *s, const uint8_t *text, int64_t n, int unique_keys) {
     if (n < 0 || n > INT32_MAX) return -TOO_MANY;
     cleared(s);
     if (!is_utf8(text, text + n)) return -NOT_UTF8;
@@ -113,4 +101,4 @@ int64_t profkit_scan(scanner *s, const uint8_t *text, int64_t n, int unique_keys
     return put_result(s, text) ? (int64_t)s->n_out : -NO_MEMORY;
 }
 
-const uint8_t *profkit_result(const scanner *s) { return s->out; }
+PUBLIC const uint8_t *profkit_result(const scanner *s) { return s->out; }

@@ -1,7 +1,6 @@
 /* JSON text: strings, numbers and whole values, each checked to the last byte. What a function refuses is not for the
    scanner: NULL, and the Python reader says what it is. Every read stays below `end`. */
-#ifndef PROFKIT_TEXT_H
-#define PROFKIT_TEXT_H
+#pragma once
 
 #include "memory.h"
 
@@ -259,5 +258,3 @@ static const uint8_t *after_value(const uint8_t *p, const uint8_t *end, bool is_
         p++;
     }
 }
-
-#endif
