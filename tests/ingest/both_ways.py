@@ -57,6 +57,12 @@ def read_both_ways(path: Path, **options: Any) -> tuple[Any, Any]:
     return read(path, **options), plain
 
 
+def unlike(path: Path, **options: Any) -> str:
+    """How both begin where the two ways make something else of a file, "" where they do not."""
+    by_scanner, plain = read_both_ways(path, **options)
+    return "" if by_scanner == plain else f"{str(by_scanner)[:900]} against {str(plain)[:900]}"
+
+
 def decoded(array: bytes, *, unique_keys: bool) -> Any:
     """The batch of an array, its tables without their order, or the error."""
     try:
