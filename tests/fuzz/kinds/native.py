@@ -61,13 +61,14 @@ _EVENTS: list[Event] = [
     {"ph": "f", "cat": "fwdbwd", "name": "fwdbwd", "pid": 9, "tid": 8, "ts": 7, "id": 5, "bp": "e"},
     {"ph": "s", "cat": "ac2g", "name": "ac2g", "pid": 9, "tid": 9, "ts": 5, "id": 1},
     {"ph": "M", "name": "thread_name", "pid": 9, "tid": 9, "ts": 0, "args": {"name": "thread 9 (python)"}},
+    {"ph": "X", "name": "aten::mm", "pid": "CPU functions", "tid": 9, "ts": 5, "dur": 2},
     {"ph": "C", "cat": "profkit", "name": "profkit.tokens", "pid": 9, "tid": 0, "ts": 5, "args": {"tokens": 70}},
 ]  # fmt: skip
 _CATEGORIES = [*TABLE_OF_CATEGORY, "fwdbwd", "ac2g", "profkit", "x", None]
 _VALUES: list[Any] = [
     *(0, 1, -1, 7, 2**31, 2**40, -(2**40), 2**62, 10**18, 10**19, -(10**18), 1.5, 2.0, 1e20, None, True),
     *("", "7", "stream 7", "gpu", "12x", "x" * 201 + "3", "é", "é7", "1 2", "a1b2", "tokens", "aten::embedding", "record_param_comms"),
-    *([], [1, 2, 3], [1, 2], ["1", 2, 3], {}, {"a": [1, 1e300]}, "[1, 2, 3]", "(4,5)", "[[2, 3], [4, 5]]", [[2, 3], [4]], "a.py(3): f;b.py(4): g"),
+    *([], [1, 2, 3], [1, 2], [1, 2, 3, 4], "1 2 3 4", ["1", 2, 3], {}, {"a": [1, 1e300]}, "[1, 2, 3]", "(4,5)", "[[2, 3], [4, 5]]", [[2, 3], [4]], "a.py(3): f;b.py(4): g"),
 ]  # fmt: skip
 _NAMES = [
     *("a", "aten::view", "aten::mm", "record_param_comms", "aten::embedding", "[memory]", "thread_name", "profkit.tokens", "profkit.samples"),
@@ -77,6 +78,8 @@ _TIMES = [
     0,
     1,
     5.125,
+    5.0045,
+    5.00450001,
     0.0005,
     1.0015,
     1723456789012345.5,
@@ -89,8 +92,8 @@ _TIMES = [
 ]
 _PIECES = [
     *('"', "\\", "\\u0041", "\\u00e9", "\\ud800", "\\n", "{", "}", "[", "]", ",", ":", " ", "\n", "é", "\x00", "\x1f", "x"),
-    *("null", "true", "-", "0", "-0", "1e3", "1E400", "0.0005", "0.0015", ".5", "5.", "01", "123456789012345678901", "NaN"),
-    *('"ts": 1, ', '"cat": "x", ', '"args": {}, ', '"args": null, ', '"x": [[{"y": {}}], 1.50], ', '"pid": "CPU functions", '),
+    *("null", "true", "-", "0", "-0", "1e3", "1E400", "0.0005", "0.0015", "0.00050001", ".5", "5.", "01", "123456789012345678901", "NaN"),
+    *('"ts": 1, ', '"bp": "e", ', '"cat": "x", ', '"args": {}, ', '"args": null, ', '"x": [[{"y": {}}], 1.50], ', '"pid": "CPU functions", '),
     *('"External id": 7, ', '"device": "gpu 3", ', '"stream": 1.5, ', '"grid": "[1, 2, 3]", ', '"block": [7, 8], ', '"Bytes": null, '),
     *('"Input Dims": [[2, 3], []], ', '"Call stack": "a.py(3): f", ', '"Collective name": "x", ', '"Seq": 1e999, ', '"Addr": "", '),
 ]  # fmt: skip
@@ -120,7 +123,8 @@ def _changed(rng: random.Random, events: list[Event]) -> None:
     if what == "argument":
         if not isinstance(event.get("args"), dict):
             event["args"] = {}
-        event["args"][rng.choice([*_KEYS, "other"])] = rng.choice(_VALUES)
+        known = [*event["args"]] if rng.random() < 0.6 else []
+        event["args"][rng.choice(known or [*_KEYS, "other"])] = rng.choice(_VALUES)
     elif what == "name":
         event["name"] = rng.choice(_NAMES)
     elif what == "cat":
