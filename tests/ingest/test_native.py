@@ -190,6 +190,9 @@ TAKEN = {
         other("i", "cpu_instant_event", "[memory]", 1, args={"Bytes": None}),
         other("i", "cpu_instant_event", "[memory]", 1),
     ],
+    "graph nodes": [x("kernel", "k", 1, 1, **{"graph node id": node}) for node in (None, "x")]
+    + [x("kernel", "k", 1, 1, **{"graph node id": 7}), x("gpu_memset", "m", 1, 1, **{"graph node id": "node 7"})],
+    "grids of four": [x("kernel", "k", 1, 1, grid=grid) for grid in ([1, 2, 3, 4], "1 2 3 4", [])],
     "grids": [
         x("kernel", "k", 1, 1, grid=grid) for grid in ([1, 2, 3], "[4, 5, 6]", [1, 2], "x", None, [-1, 2**40, 0])
     ],
