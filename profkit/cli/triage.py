@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from profkit.ranks.reduce.options import Options
 
 _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs more than it gives
-_PARALLEL_SCANNED_FROM_BYTES = (
-    16 * 2**20
-)  # compressed; the same where the compiled scanner reads, which hardly waits for it
+_PARALLEL_SCANNED_FROM_BYTES = 16 * 2**20  # compressed; as above, with the compiled scanner
 _SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
 _MAX_AUTO_JOBS = 4
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>

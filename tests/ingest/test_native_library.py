@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import msgspec
 import pytest
 
 import hatch_build
+from profkit.capture import doctor
+from profkit.cli import triage
 from profkit.ingest.kineto.events import RareArgs
 from profkit.ingest.kineto.native import decode, library
 from tests.conftest import ROOT
@@ -82,6 +85,31 @@ def test_without_a_scanner_python_reads(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_python_alone_is_what_the_tests_say() -> None:
     with by_python_alone():
         assert decode.decode(b'[{"ph": "X"}]', unique_keys=False) is None
+
+
+def test_doctor_says_whether_it_is_in_use(afresh: Path) -> None:
+    check = doctor._scanner_check()
+    assert (check.name, check.is_ok) == ("scanner", None)
+    assert check.seen == "not compiled: Python reads traces, some seven times slower"
+    assert check.fix.startswith("make native")
+
+
+@needs_library
+def test_doctor_says_that_it_is_in_use() -> None:
+    assert doctor._scanner_check() == doctor.Check(name="scanner", is_ok=True, seen=f"in use ({library.NAME})")
+
+
+@pytest.mark.parametrize(("megabytes", "by_python", "by_scanner"), [(1, 1, 1), (8, 3, 1), (20, 3, 3)])
+def test_files_are_shared_by_processes_where_that_is_faster(
+    megabytes: int, by_python: int, by_scanner: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    path = tmp_path / "t.json.gz"
+    with path.open("wb") as file:
+        file.truncate(megabytes << 20)
+    for is_used, n_jobs in ((False, by_python), (True, by_scanner)):
+        monkeypatch.setattr(library, "state", lambda is_used=is_used: (is_used, "", ""))
+        assert triage.jobs_for([str(path)]) == n_jobs
 
 
 # ------------------------------------------------------------------------------------------------------------- build
