@@ -172,7 +172,7 @@ def _isal_check() -> Check:
 
 def _scanner_check() -> Check:
     is_used, said, fix = library.state()
-    seen = said if is_used else f"{said}: Python reads traces, some seven times slower"
+    seen = said if is_used else f"{said}: Python reads traces, some three times slower"
     return Check(name="scanner", is_ok=True if is_used else None, seen=seen, fix=fix)
 
 

@@ -90,7 +90,7 @@ def test_python_alone_is_what_the_tests_say() -> None:
 def test_doctor_says_whether_it_is_in_use(afresh: Path) -> None:
     check = doctor._scanner_check()
     assert (check.name, check.is_ok) == ("scanner", None)
-    assert check.seen == "not compiled: Python reads traces, some seven times slower"
+    assert check.seen == "not compiled: Python reads traces, some three times slower"
     assert check.fix.startswith("make native")
 
 
