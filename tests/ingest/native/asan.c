@@ -2,11 +2,25 @@
 
        asan SECONDS FILE...      each FILE a JSON array of events; ends at the first read or write out of bounds
 
-   Each input lies in memory of just its size, so that one byte too many is seen. */
-#include "../../../profkit/ingest/kineto/native/scan.c"
-
+   Each input lies in memory of just its size, so that one byte too many is seen. At times memory runs out. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
+
+static long n_left = -1; /* how often there is memory, -1 for always */
+
+static int is_full(void) { return n_left >= 0 && n_left-- == 0 && (n_left = 0, 1); }
+static void *scarce_malloc(size_t n) { return is_full() ? NULL : malloc(n); }
+static void *scarce_calloc(size_t n, size_t size) { return is_full() ? NULL : calloc(n, size); }
+static void *scarce_realloc(void *p, size_t n) { return is_full() ? NULL : realloc(p, n); }
+
+#define malloc scarce_malloc
+#define calloc scarce_calloc
+#define realloc scarce_realloc
+#include "../../../profkit/ingest/kineto/native/scan.c"
+#undef malloc
+#undef calloc
+#undef realloc
 
 static const struct {
     const char *text;
@@ -82,12 +96,18 @@ int main(int argc, char **argv) {
         int64_t size = profkit_scan(s, exact, (int64_t)n, (int)drawn(2));
         n_scanned++;
         n_taken += size >= 0;
-        free(exact);
-        if (!drawn(500)) { /* begin with no memory now and then */
+        if (!drawn(200)) { /* a new scanner, for which memory runs out sooner or later, and then is there again */
+            n_left = (long)drawn(40);
             scanner *fresh = profkit_scanner(drawn(SIZE_MAX));
-            if (fresh) profkit_scan(fresh, (const uint8_t *)"[]", 2, 1);
+            for (int again = 0; fresh && again < 3; again++, n_left = -1) {
+                if (!profkit_know(fresh, 0, (const uint8_t *)"cpu_op", 6, CATEGORY_COMMON_OPS, OPS)) continue;
+                int64_t told = profkit_scan(fresh, exact, (int64_t)n, 1);
+                if (n_left < 0 && told < 0 && size >= 0 && told != -REPEATED_KEY) printf("%ld after memory ran out\n", (long)told);
+            }
+            n_left = -1;
             profkit_scanner_free(fresh);
         }
+        free(exact);
     }
     printf("%ld scanned, %ld taken\n", n_scanned, n_taken);
     profkit_scanner_free(s);
