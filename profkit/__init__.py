@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 from profkit.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from profkit.api import ladder, scaling, triage
+    from profkit.api import scaling, triage
     from profkit.compare.paths import compare_paths as compare
+    from profkit.compare.paths import ladder
     from profkit.errors import ProfkitError
     from profkit.ingest.kineto.reader import read_trace
     from profkit.ingest.read import read_traces
@@ -60,7 +61,7 @@ _HOME: Final = {
     "ScalingReport": "profkit.model.documents.scaling",
     "Trace": "profkit.model.trace",
     "compare": "profkit.compare",
-    "ladder": "profkit.api",
+    "ladder": "profkit.compare.paths",
     "read_trace": "profkit.ingest.kineto.reader",
     "read_traces": "profkit.ingest.read",
     "scaling": "profkit.api",

@@ -1,4 +1,4 @@
-"""What `import profkit` offers: traces to the report, one alone or all ranks of a job together; scaling, ladders."""
+"""What `import profkit` offers: traces to the report, one alone or all ranks of a job together; scaling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from profkit.redact import shown_url
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from profkit.model.documents.ladder import LadderReport
     from profkit.model.documents.scaling import Held, ScalingReport
     from profkit.model.documents.tracks import Tracks
     from profkit.pipeline import Analysed
@@ -82,31 +81,6 @@ def scaling(
     from profkit.compare.paths import scale_paths
 
     return scale_paths(paths, held=held, metric=metric, capacity_bytes=capacity_bytes, lenient=lenient)
-
-
-def ladder(  # noqa: PLR0913 - each by name
-    path: str | PathLike[str],
-    *,
-    order: str | None = None,
-    rung: str | None = None,
-    series: Iterable[str] | None = None,
-    settings: Iterable[str] = (),
-    metric: str | None = None,
-    margin: float | None = None,
-) -> LadderReport:
-    """What each rung of a ladder of changes gave, what it cost in memory, and which change turns from gain to loss.
-
-        profkit.ladder("runs.csv").ladders[0].total
-        profkit.ladder("runs.csv", order="fp32,bf16,compile|liger,packing")
-
-    `path`: a table with a row for each run. `order`: the rungs from the base up, alternatives with `|`. `rung`,
-    `series`, `settings`, `metric`: the columns that name rungs, tell series apart, configure and measure, where their
-    headings do not tell. `margin`: changes below it (a fraction) count as none. Raises UsageError, or TraceError for
-    what cannot be read.
-    """
-    from profkit.compare.paths import ladder_path
-
-    return ladder_path(path, order=order, rung=rung, series=series, settings=settings, metric=metric, margin=margin)
 
 
 def triage_ranks(

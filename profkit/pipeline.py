@@ -30,7 +30,7 @@ from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.code import Code, Match, carried, matched, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
-from profkit.verdict import Case, capped, decide, in_unprofiled_time, said_once
+from profkit.verdict import Case, bounded, capped, decide, in_unprofiled_time, said_once
 
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
@@ -72,6 +72,7 @@ def alone(analysed: Analysed) -> Analysed:
         plain_ns=meta.unprofiled_step_ns,
         profiled_ns=profiled_mean_ns(meta),
     )
+    verdict, findings = bounded(verdict, findings, is_cpu=analysed.case.is_cpu)
     return replace(analysed, verdict=verdict, rank=replace(analysed.rank, findings=findings))
 
 

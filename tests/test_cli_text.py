@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gzip
+import json
 import shlex
 import subprocess
 import sys
@@ -69,6 +70,10 @@ def assert_plain(printed: str) -> None:
         ["triage", "ONE", "-v"],
         ["triage", "ONE", "-f", "markdown"],
         ["triage", "ONE", "-f", "json"],
+        ["triage", "ONE", "-f", "agent"],
+        ["triage", "ONE", "-f", "github"],
+        ["triage", "ONE", "-f", "sarif"],
+        ["triage", "ONE", "--fail-on", "info"],
         ["triage", "ONE", "-o", "FOLDER/report.md"],
         ["triage", "ONE", "KERNELS", "-v"],
         ["triage", "ONE", "--command", BAD],
@@ -81,7 +86,10 @@ def assert_plain(printed: str) -> None:
         ["info", "BROKEN"],
         ["compare", "ONE", "TWO"],
         ["compare", "ONE", "TWO", "-f", "markdown"],
+        ["compare", "ONE", "TWO", "-f", "agent"],
         ["compare", "ONE", "TWO", "--fail-on-regression", "3%"],
+        ["verify", "REPORT", "ONE"],
+        ["verify", "BROKEN", "ONE"],
         ["scaling", "TABLE"],
         ["ladder", "TABLE"],
         ["ladder", "TABLE", "--rung", "step_ms"],
@@ -96,6 +104,8 @@ def assert_plain(printed: str) -> None:
     ids=lambda words: "_".join(word for word in words if word.isascii() and word.isprintable()),
 )
 def test_hostile_names_are_text(words: list[str], folder: Path) -> None:
+    report = folder / f"report {BAD}.json"
+    report.write_text(json.dumps({"schema": "profkit.triage/1", BAD: BAD, "verdict": {"step_ns": 1, "headline": BAD}}))
     profile = ncu_csv(folder / f"k {BAD}.csv", Profile(f"void f{BAD.splitlines()[0]}(int)", 50, 90))
     first, second = sorted(folder.glob("a *.gz"))
     names = {
@@ -104,6 +114,7 @@ def test_hostile_names_are_text(words: list[str], folder: Path) -> None:
         "FOLDER": folder,
         "BROKEN": next(folder.glob("broken*")),
         "TABLE": next(folder.glob("table*")),
+        "REPORT": report,
         "KERNELS": profile,
     }
     filled = [str(names.get(word, word)).replace("FOLDER", str(folder)) for word in words]

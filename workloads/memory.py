@@ -20,3 +20,9 @@ def peak_bytes(device: torch.device) -> int:
     # Not getrusage: its ru_maxrss begins with what the parent held when it forked.
     lines = _STATUS.read_text(encoding="utf-8").splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+
+
+def reset_peak(device: torch.device) -> None:
+    """Forgets the most memory that was held so far, on a CUDA device; of a process the system keeps it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)

@@ -8,7 +8,8 @@ import msgspec
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """What one tool answered; `bottleneck` is one of profkit's verdicts, "healthy", or "" where it does not answer.
 
-    `gain` is the share of the step that it says could be saved at most, None where it says nothing of it.
+    `gain` is the share of the step that it says could be saved at most, None where it says nothing of it. `time` is the
+    share that the cause takes, where that is another number, and `finding_times` of findings, as `finding_gains`.
     `finding_ids` are its findings, the first one first; `classes` the bottleneck class of each.
     """
 
@@ -21,6 +22,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     finding_gains: tuple[float, ...] = ()
     headline: str = ""
     rank: int | None = None
+    time: float | None = None
+    finding_times: tuple[float, ...] = ()
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):

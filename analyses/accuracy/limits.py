@@ -3,7 +3,8 @@
     python -m analyses.accuracy.limits [results.jsonl] [--recordings out/accuracy]
 
 Needs the recordings that `analyses.accuracy.run --keep` leaves. Each is analysed once, then judged under every setting.
-Writes limits.json beside the results, from which the page is made.
+Writes limits.json beside the results, from which the page is made, and answers/before.jsonl: what profkit would say
+without the limits and ceilings that it has for CPUs.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ import msgspec
 from msgspec.structs import replace
 
 from analyses.accuracy import score
-from analyses.accuracy.again import RECORDINGS, TOOL, judged, recording_of, refreshed
+from analyses.accuracy.again import RECORDINGS, TOOL, judged, recording_of, refreshed, write_rows
 from analyses.accuracy.cell import CellResult, Said
-from analyses.accuracy.results import RESULTS, read_rows
+from analyses.accuracy.cells import cells as planned_cells
+from analyses.accuracy.results import ANSWERS, RESULTS, Answer, read_rows
 from profkit import pipeline
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.documents.report import Verdict
 from profkit.ranks.findings import overall
 from profkit.verdict import case as limits_of
+from profkit.verdict import on_cpu
 from profkit.verdict.case import Case
 from profkit.verdict.decide import decide
 
@@ -45,6 +48,8 @@ class Setting(msgspec.Struct, frozen=True, order=True):
 
 
 IN_USE: Final = Setting(LAUNCH_BOUND.limit("usual"), limits_of.DOMINANT_ON_CPU, limits_of.NEARLY_ALL_WORK_ON_CPU)
+CHOSEN_ON: Final = 58
+"""The cells, first in the drawn order, on which the limits in use were chosen, in an earlier run."""
 AS_ON_GPU: Final = Setting(0.0, limits_of.DOMINANT, limits_of.NEARLY_ALL_WORK)
 """What holds where a GPU is the device, and held on CPUs before they were measured."""
 GRID: Final = tuple(
@@ -87,6 +92,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     found: Scored
     in_use: Setting
     now: Scored
+    unseen: Scored
+    """In use, of the cells that had no say in them."""
     before: Scored
     families: tuple[Family, ...]
 
@@ -147,6 +154,7 @@ def best(rows: Sequence[Judgement]) -> Setting:
 def limits(rows: Sequence[Judgement]) -> Limits:
     """What all recordings say, and each family by the others."""
     chosen = best(rows)
+    first = {cell.key for cell in planned_cells()[:CHOSEN_ON]}
     groups: dict[str, list[Judgement]] = {}
     for row in rows:
         groups.setdefault(row.cell.family, []).append(row)
@@ -159,6 +167,7 @@ def limits(rows: Sequence[Judgement]) -> Limits:
         found=scored(rows, chosen),
         in_use=IN_USE,
         now=scored(rows, IN_USE),
+        unseen=scored([row for row in rows if row.cell.key not in first], IN_USE),
         before=scored(rows, AS_ON_GPU),
         families=tuple(families),
     )
@@ -183,6 +192,13 @@ def _under(row: Judgement) -> CellResult:
     return replace(row.cell, tools={TOOL: word})
 
 
+def untaught(cells: Sequence[CellResult], folder: Path) -> list[Answer]:
+    """What profkit says of the recordings with limits as on a GPU, and nothing added to the time of a cause."""
+    with under(AS_ON_GPU), patch.object(on_cpu, "BEYOND", 0.0):
+        said = {cell.key: judged(recording_of(cell, folder)) for cell in refreshed(cells) if not cell.error}
+    return [Answer(key=key, said=word) for key, word in said.items() if word is not None]
+
+
 def read_limits(path: Path) -> Limits | None:
     """The limits beside a file of results; None where nobody has chosen any."""
     place = path.with_name(LIMITS)
@@ -195,7 +211,9 @@ def main() -> None:
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("--recordings", type=Path, default=RECORDINGS, help="the folder of kept recordings")
     asked = parser.parse_args()
-    found = limits(collected(read_rows(asked.results), asked.recordings))
+    cells = read_rows(asked.results)
+    write_rows(untaught(cells, asked.recordings), asked.results.parent / ANSWERS / "before.jsonl")
+    found = limits(collected(cells, asked.recordings))
     asked.results.with_name(LIMITS).write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     rows: Mapping[str, object] = {
         "as on a GPU": found.before,

@@ -14,6 +14,7 @@ import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Final
 
 if "--alternate" in sys.argv and "ddp" not in sys.argv:  # a label run needs no compiler, whose import takes two seconds
     import workloads.no_compiler  # noqa: F401
@@ -25,7 +26,7 @@ from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES, SHARES
 from analyses.accuracy.programs.switch import Switch
 from workloads.world import joined_world
 
-_PREFETCHED = 2
+PREFETCHED: Final = 2
 """Batches that a worker has ready: the default of the DataLoader."""
 
 
@@ -47,18 +48,19 @@ def main() -> None:
     chosen = arguments()
     torch.manual_seed(chosen.seed)
     torch.set_num_threads(1)
-    plan = Plan(n_steps=chosen.steps + chosen.alternate, block=chosen.alternate, seed=chosen.seed)
+    kind = PATHOLOGIES[chosen.pathology]
+    n_steps = chosen.steps + chosen.alternate
+    plan = Plan(n_steps=n_steps, block=chosen.alternate, seed=chosen.seed, period=kind.block)
     family = FAMILIES[chosen.family](chosen.seed)
     with joined_world("cpu", backend="gloo") if family.n_ranks > 1 else nullcontext() as world:
         rank = world.rank if world else 0
-        kind = PATHOLOGIES[chosen.pathology]
         pathology = kind(SHARES[chosen.dose], family.step_ms / 1e3, Switch(), rank=rank)
         with pathology.around():
             model = family.spread(pathology.dressed(family.model()))
             pathology.spread(model)
             ends_ns = train(family, model, loader(family, pathology, plan.batches(family)), pathology, plan)
     if chosen.times and rank == 0:
-        n_skipped = (_PREFETCHED + 1) * pathology.n_workers + 2
+        n_skipped = (PREFETCHED + 1) * pathology.n_workers + 2
         written = {"ends_ns": ends_ns[chosen.alternate :], "block": chosen.alternate, "skipped": n_skipped}
         chosen.times.write_text(json.dumps(written), encoding="utf-8")
 

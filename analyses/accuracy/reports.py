@@ -25,8 +25,10 @@ def said(report: dict[str, Any]) -> Said:
         is_healthy=verdict.get("healthy", False),
         finding_ids=tuple(each["id"] for each in findings),
         classes=tuple(_class_of(each["id"]) for each in findings),
-        finding_gains=tuple(_share(each["recoverable_ns"], step_ns) for each in findings),
+        finding_gains=tuple(_share(_most_ns(each), step_ns) for each in findings),
         headline=verdict["headline"],
+        time=_share(verdict["recoverable_ns"], step_ns) if step_ns else None,
+        finding_times=tuple(_share(each["recoverable_ns"], step_ns) for each in findings),
         rank=verdict.get("rank"),
     )
 
@@ -37,9 +39,15 @@ def _class_of(finding_id: str) -> str:
 
 def _ceiling(verdict: dict[str, Any], step_ns: int) -> float | None:
     """Gives the largest share of the step that the verdict says could be saved; None where it knows no step."""
-    if verdict["speedup_ceiling"]:
+    if verdict["speedup_ceiling"] and verdict.get("most_recoverable_ns") is None:
         return 1 - 1 / float(verdict["speedup_ceiling"])
-    return _share(verdict["recoverable_ns"], step_ns) if step_ns else None
+    return _share(_most_ns(verdict), step_ns) if step_ns else None
+
+
+def _most_ns(one: dict[str, Any]) -> int:
+    """Gives what a verdict or a finding says a fix saves at most."""
+    most_ns: int | None = one.get("most_recoverable_ns")
+    return int(one["recoverable_ns"]) if most_ns is None else most_ns
 
 
 def _share(part_ns: int, step_ns: int) -> float:

@@ -73,13 +73,23 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         That of the finding that names it, else of the verdict where that is its class, else of the first finding of its
         class. A verdict on the work itself that saves nothing names no cause, and gives no number.
         """
-        gains = dict(zip(self.said.finding_ids[::-1], self.said.finding_gains[::-1], strict=False))
-        if self.cell.expected_finding in gains:
-            return gains[self.cell.expected_finding]
-        if self.word == self.cell.expected and (self.said.gain or self.word not in WORK):
-            return self.said.gain
-        pairs = zip(self.said.classes, self.said.finding_gains, strict=False)
-        return next((gain for word, gain in pairs if word == self.cell.expected), None)
+        return self._said_of_it(self.said.finding_gains, self.said.gain)
+
+    @property
+    def time_share(self) -> float | None:
+        """As `ceiling`, but the time that the tool says the cause takes: on a CPU less than what a fix can save."""
+        if not self.said.finding_times and self.said.time is None:
+            return self.ceiling
+        return self._said_of_it(self.said.finding_times, self.said.time)
+
+    def _said_of_it(self, of_findings: Sequence[float], of_verdict: float | None) -> float | None:
+        shares = dict(zip(self.said.finding_ids[::-1], of_findings[::-1], strict=False))
+        if self.cell.expected_finding in shares:
+            return shares[self.cell.expected_finding]
+        if self.word == self.cell.expected and (of_verdict or self.word not in WORK):
+            return of_verdict
+        pairs = zip(self.said.classes, of_findings, strict=False)
+        return next((share for word, share in pairs if word == self.cell.expected), None)
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +103,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """A right class among its first three, of all cells."""
     sharp: Share
     """As `top1`, without the cells where either is right and those whose label's interval reaches another truth."""
+    costly: Share
+    """As `top1`, of the cells where removing something else than the work saves much: none gets these for nothing."""
     alarms: Share
     """False alarms, of all cells where removal gives next to nothing."""
     alarms_on_controls: Share
@@ -156,6 +168,7 @@ def tally(of: Sequence[Judged]) -> Tally:
         top1=share_of([one.is_right for one in answers]),
         top3=share_of([one.is_in_three for one in of]),
         sharp=share_of([one.is_right for one in answers if one.truth.is_sharp and one.truth.name]),
+        costly=share_of([one.is_right for one in answers if one.truth.is_costly]),
         alarms=share_of([one.is_false_alarm for one in quiet]),
         alarms_on_controls=share_of([one.is_false_alarm for one in quiet if one.cell.kind in ("healthy", "decoy")]),
         named=share_of([one.cell.expected_finding in one.said.finding_ids for one in costly]),

@@ -11,7 +11,7 @@ from analyses.accuracy.cell import CellResult, Said
 LARGE: Final = 0.10
 """Measured gain from which the class of the pathology alone is right. Chosen: a gain that one would act on."""
 SMALL: Final = 0.03
-"""Measured gain below which naming the pathology is a false alarm. Chosen: what runs of one program differ by here."""
+"""Measured gain below which naming the pathology is a false alarm. Chosen: less than runs of a program differ by."""
 
 HEALTHY: Final = "healthy"
 WORK: Final = frozenset({"kernel-bound", HEALTHY})
@@ -31,6 +31,11 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     """Whether removing the pathology gives next to nothing: any other bottleneck that is named is a false alarm."""
     is_sharp: bool
     """Whether the whole interval of the measured gain leads to this truth."""
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether removing something else than the work itself saves much."""
+        return not self.is_quiet and bool(self.name) and self.name not in WORK
 
 
 def removes_nothing(cell: CellResult) -> bool:

@@ -67,8 +67,9 @@ class Machine:
 class Cell:
     """One configuration. `against` is the cell that it is compared with, "" for the base.
 
-    `expected` are findings or the verdict that its trace must have, `excluded` those that it must not have, `readings`
-    what `profkit compare` must read from it beside the trace of its twin.
+    `changes` are the layers that were put on, in order; packing, put on after bucketing, takes its place. `expected`
+    are findings or the verdict that its trace must have, `excluded` those that it must not have, `readings` what
+    `profkit compare` must read from it beside the trace of its twin.
     """
 
     slug: str
@@ -76,6 +77,7 @@ class Cell:
     stage: int
     title: str
     flags: Mapping[str, str]
+    changes: tuple[str, ...] = ()
     against: str = ""
     predicted_by: tuple[str, ...] = ()
     samples: int | None = None
@@ -90,12 +92,8 @@ class Cell:
 
     @property
     def layers(self) -> str:
-        """The layers as a table has them: "batch 16, packing on"."""
-        shown = {name.removeprefix("--"): value for name, value in self.flags.items() if name not in _NO_LAYER}
-        return ", ".join(f"{name} {value}" for name, value in shown.items() if value != "off") or "none"
-
-
-_NO_LAYER: Final = ("--device", "--threads", "--size", "--stage", "--vocabulary", "--tower-depth")
+        """The layers as `profkit ladder` reads them, so that each rung holds those it stands on: "batch+packing"."""
+        return "+".join(self.changes) or "none"
 
 
 def cells(machine: Machine, *, is_quick: bool) -> tuple[Cell, ...]:
@@ -127,6 +125,7 @@ def kept(machine: Machine) -> tuple[Layer, ...]:
 
 def _ladder(machine: Machine, stage: int) -> Iterator[Cell]:
     flags, before = _base(machine, stage), f"s{stage}/base"
+    below: tuple[str, ...] = ()
     yield Cell(
         slug=before,
         kind="ladder",
@@ -148,6 +147,7 @@ def _ladder(machine: Machine, stage: int) -> Iterator[Cell]:
             stage=stage,
             title=layer.title,
             flags=made,
+            changes=(*below, layer.name),
             against=before,
             predicted_by=layer.predicted_by,
             samples=_samples(machine, made),
@@ -159,7 +159,7 @@ def _ladder(machine: Machine, stage: int) -> Iterator[Cell]:
             ),
         )
         if layer in kept(machine):
-            flags, before = made, f"s{stage}/{layer.name}"
+            flags, before, below = made, f"s{stage}/{layer.name}", (*below, layer.name)
 
 
 def _alone(machine: Machine, stage: int) -> Iterator[Cell]:
@@ -174,6 +174,7 @@ def _alone(machine: Machine, stage: int) -> Iterator[Cell]:
                 stage=stage,
                 title=f"base with {layer.title}",
                 flags={**base, **layer.flags},
+                changes=(layer.name,),
                 against=f"s{stage}/base",
                 samples=_samples(machine, {**base, **layer.flags}),
             )
@@ -188,31 +189,43 @@ def _traps(machine: Machine) -> Iterator[Cell]:
         stage=2,
         title="fp32 in disguise",
         flags=disguise,
+        changes=("disguise",),
         against="s2/base",
         samples=_samples(machine, disguise),
         expected=("precision.fallback",),
     )
     # Without LoRA: its many small products would hide how often the loss calls its own.
     few = {**_base(machine, 1), **_FEW_WORDS, "--batch": "16", "--packing": "on", "--checkpointing": "off"}
+    changes = ("batch", "packing", "no-checkpointing")
     excluded = ("precision.fallback", "data-bound", PAD, "work.recompute")
-    yield Cell(slug="s1/few", kind="trap", stage=1, title="512 words, small tower", flags=few, excluded=excluded)
+    yield Cell(
+        slug="s1/few",
+        kind="trap",
+        stage=1,
+        title="512 words, small tower",
+        flags=few,
+        changes=changes,
+        excluded=excluded,
+    )
     yield Cell(
         slug="s1/few-chunked",
         kind="trap",
         stage=1,
         title="512 words: chunked loss",
         flags={**few, "--fusion": "chunked-ce"},
+        changes=(*changes, "fusion"),
         against="s1/few",
         excluded=excluded,
         readings=("compare.products",),
     )
-    unpinned = {"--pinned": "off"} if machine.device == "cuda" else {}
+    unpinned = {"--pinned": "off"} if machine.device == "cuda" else {}  # as such readers leave it
     yield Cell(
         slug="s1/few-shards",
         kind="trap",
         stage=1,
-        title="small tower: features out of shards",
+        title="small tower: features out of shards" + (", unpinned" if unpinned else ""),
         flags={**few, "--cached-features": "shards", **unpinned},
+        changes=(*changes, "shards"),
         against="s1/few",
         expected=("data-bound",),
     )

@@ -22,7 +22,8 @@ def text(results: Mapping[str, Result]) -> str:
 def device_title(device: str, result: Result) -> str:
     """Gives the heading of a device's results."""
     what = f"{result['cores']} cores" if device == "cpu" else result.get("gpu") or "one GPU"
-    return f"Here: {what}, {result['blocks']} runs per cell"
+    least, most = min(cell["n"] for cell in result["cells"]), max(cell["n"] for cell in result["cells"])
+    return f"Here: {what}, {most if least == most else f'{least} to {most}'} runs per cell"
 
 
 def _of_device(device: str, result: Result) -> Iterable[str]:
@@ -121,12 +122,16 @@ def singles(result: Result) -> Iterable[str]:
     if rows:
         yield from table(("one layer alone", "stage", "real tokens/s", "of the base (95 %)", "answer"), rows)
     for one in result["interaction"]:
-        parts = " x ".join(f"{value:.2f}" for value in one["singles"].values())
+        parts = ", ".join(f"{_layer(slug)} {value:.2f}x" for slug, value in one["singles"].items())
         yield (
             f"- Stage {one['stage']}: the single gains multiply to {one['product']:.2f}x ({parts}); together they give"
             f" {one['measured']:.2f}x."
         )
     yield ""
+
+
+def _layer(slug: str) -> str:
+    return slug.partition("/")[2].removeprefix("only-")
 
 
 def traps(result: Result) -> Iterable[str]:
@@ -149,37 +154,47 @@ def traps(result: Result) -> Iterable[str]:
 
 
 def surprises(result: Result) -> Iterable[str]:
-    """Gives the three surprises of the published study as they came out here."""
+    """Gives the three surprises of the published study, and what came out here."""
     by_slug = {cell["slug"]: cell for cell in result["cells"]}
     disguise, true = by_slug.get("s2/trap-precision"), by_slug.get("s2/precision")
     if disguise and true:
-        named = "precision.fallback" in (disguise["said"] or {"findings": ()})["findings"]
         yield (
-            "1. **fp32 in disguise.** With autocast on and its Linear layers in fp32 the job makes"
-            f" {factor(disguise)} of the base's tokens; with weights really in bf16 {factor(true)}. Its trace"
-            f" {'names' if named else 'does not name'} `precision.fallback`."
+            "1. **fp32 in disguise.** Here, with autocast on and its Linear layers in fp32, the job makes"
+            f" {factor(disguise)} of the base's tokens; with weights really in bf16 {factor(true)}."
+            f" {_named(disguise, 'precision.fallback')}"
         )
-    many, few = by_slug.get("s2/fusion"), by_slug.get("s1/few-chunked")
+    many, few = by_slug.get("s1/fusion") or by_slug.get("s2/fusion"), by_slug.get("s1/few-chunked")
     if many and few:
         yield (
-            f"2. **A fused loss that wins and loses.** The same chunked loss makes {factor(many)} of the tokens at a"
-            f" large vocabulary and {factor(few)} at 512 words. One trace cannot know the other way to compute a loss;"
-            f" `profkit compare` of both{_read(few)}."
+            f"2. **A fused loss that won and lost.** Here the same chunked loss makes {factor(many)} of the tokens at a"
+            f" large vocabulary (stage {many['stage']}) and {factor(few)} at 512 words (stage {few['stage']}). One"
+            f" trace cannot know the other way to compute a loss; `profkit compare` of both {_read(few)}."
         )
     rows, shards = by_slug.get("s2/cached-features"), by_slug.get("s1/few-shards")
     if rows and shards:
-        named = (shards["said"] or {"bottleneck": "not known"})["bottleneck"]
+        said = f"The verdict on its trace is {shards['said']['bottleneck']}." if shards["said"] else _NO_TRACE
         yield (
-            "3. **Cached features, slower than computing them.** Read row by row in place of a deep tower they make"
-            f" {factor(rows)} of the tokens; converted a shard at a time in place of a small one {factor(shards)}. The"
-            f" verdict on its trace is {named}."
+            "3. **Cached features that were slower than computing them.** Here, read row by row in place of a deep"
+            f" tower, they make {factor(rows)} of the tokens; converted a shard at a time in place of a small one"
+            f" {factor(shards)}. {said}"
         )
     yield ""
 
 
+_NO_TRACE: Final = "Its trace was not taken."
+
+
+def _named(cell: Result, finding: str) -> str:
+    if cell["said"] is None:
+        return _NO_TRACE
+    return f"Its trace {'names' if finding in cell['said']['findings'] else 'does not name'} `{finding}`."
+
+
 def _read(cell: Result) -> str:
-    readings = cell["said"]["readings"] if cell["said"] else []
-    return f" reads: {'; '.join(readings)}" if readings else " was not made"
+    readings = cell["said"]["readings"] if cell["said"] else None
+    if readings is None:
+        return "was not made"
+    return f"reads: {'; '.join(readings)}" if readings else "reads nothing of it"
 
 
 def noise(result: Result) -> str:

@@ -17,8 +17,9 @@ Rows = Sequence[Mapping[str, str]]
 
 def results(cells: Sequence[Cell], rows: Rows, told: Mapping[str, Told]) -> dict[str, Any]:
     """Gives all that the page shows, as plain values; cells that were never run are left out."""
-    samples = {cell.slug: sample(cell, rows) for cell in cells}
-    run = [cell for cell in cells if samples[cell.slug].values]
+    known = {row["slug"] for row in rows}
+    run = [cell for cell in cells if cell.slug in known]
+    samples = {cell.slug: sample(cell, rows) for cell in run}
     by_slug = {cell.slug: cell for cell in run}
     values = [_cell(cell, rows, samples, told, by_slug) for cell in run]
     return {
@@ -64,7 +65,7 @@ def _cell(
         "highest": max(values),
         "pad_fraction": statistics.fmean(float(row["pad_fraction"]) for row in mine),
         "peak_mem_gb": statistics.fmean(float(row["peak_mem_gb"]) for row in mine),
-        "of_base": statistics.fmean(values) / base.mean if base is not None and base.values else None,
+        "of_base": statistics.fmean(values) / base.mean if base is not None else None,
         "change": None if change is None else numbers(change),
         "factor_interval": None if change is None else factor_interval(change),
         "predicted_by": list(cell.predicted_by),
@@ -82,7 +83,7 @@ def _said(cell: Cell, told: Told | None) -> dict[str, Any] | None:
         "headline": told["headline"],
         "where": told["where"],
         "findings": sorted(told["findings"]),
-        "readings": list(told.get("readings", {}).values()),
+        "readings": list(told["readings"].values()) if "readings" in told else None,
         "against_truth": wrong(cell, told),
     }
 
@@ -111,7 +112,7 @@ def is_within(change: Judgement, predicted: float) -> bool:
 def _interaction(cells: Iterable[Cell], samples: Mapping[str, Sample], stage: int) -> dict[str, Any] | None:
     """Gives the product of the single gains beside the gain of all of them together; None where cells are missing."""
     base, top = samples.get(f"s{stage}/base"), samples.get(f"s{stage}/cached-features")
-    if base is None or top is None or not base.values or not top.values:
+    if base is None or top is None:
         return None
     # Packing takes the place of bucketing in the top rung.
     names = ("batch", "fusion", "packing", "no-checkpointing", "cached-features")
@@ -119,10 +120,7 @@ def _interaction(cells: Iterable[Cell], samples: Mapping[str, Sample], stage: in
     slugs = [
         next((one for one in (f"s{stage}/only-{name}", f"s{stage}/{name}") if one in known), None) for name in names
     ]
-    is_in_bf16 = "precision bf16" in next(
-        (cell.layers for cell in cells if cell.slug == f"s{stage}/cached-features"), ""
-    )
-    if is_in_bf16:
+    if any("precision" in cell.changes for cell in cells if cell.slug == f"s{stage}/cached-features"):
         slugs.append(f"s{stage}/precision" if f"s{stage}/precision" in known else None)
     if None in slugs:
         return None

@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +63,8 @@ def study(folder: Path, device: str, *, is_quick: bool, n_blocks: int) -> dict[s
         runs.measure(chosen, folder / "runs.csv", n_blocks=n_blocks)
         wanted = [cell for cell in chosen if cell.kind != "single"]
         traces.judge_all(wanted, folder / "told.json", folder=OUT / "traces" / device)
+    if not runs.read_rows(folder / "runs.csv"):
+        sys.exit(f"vlm_recipe: no runs to read in {folder.name}: leave --blocks 0 out")
     made = {**about, **results(chosen, runs.read_rows(folder / "runs.csv"), traces.read_told(folder / "told.json"))}
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     write_ladder(folder, chosen)
@@ -78,7 +81,11 @@ def asked(device: str) -> dict[str, Any]:
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if device == "cuda":
-        return {"has_bf16": torch.cuda.is_bf16_supported(), "gpu": torch.cuda.get_device_name(), "cores": cores}
+        return {
+            "has_bf16": torch.cuda.is_bf16_supported(including_emulation=False),
+            "gpu": torch.cuda.get_device_name(),
+            "cores": cores,
+        }
     return {"has_bf16": bool(has_bf16()), "gpu": None, "cores": cores}
 
 

@@ -65,7 +65,12 @@ def run_cell(cell: Cell) -> Row:
         command = [sys.executable, "-m", "workloads.recipe", *cell.arguments, *samples, "--skip", str(SKIP)]
         subprocess.run([*command, "--json", str(path)], cwd=ROOT, env=environment(), check=True, capture_output=True)
         row: Row = json.loads(path.read_text(encoding="utf-8"))
-    return {**row, "slug": cell.slug, "rung": rung_of(cell), "layers": cell.layers, "load_before": load}
+    return {**row, **named(cell), "load_before": load}
+
+
+def named(cell: Cell) -> Row:
+    """Gives what the rows of a cell call it."""
+    return {"slug": cell.slug, "rung": rung_of(cell), "layers": cell.layers}
 
 
 def rung_of(cell: Cell) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import profkit
 from analyses.vlm_recipe.cells import Cell
 from analyses.vlm_recipe.runs import ROOT, environment, tell
+from profkit.verdict.on_cpu import BEYOND
 
 STEPS: Final = 28
 _WINDOW: Final = ("--unprofiled-steps", "5", "--warmup-steps", "2", "--steps", "5")
@@ -22,11 +23,16 @@ Told = dict[str, Any]
 def judge_all(cells: Sequence[Cell], path: Path, *, folder: Path) -> None:
     """Captures the cells that the file lacks; it holds what was said, by the cell's slug."""
     told: dict[str, Told] = read_told(path)
+    by_slug = {cell.slug: cell for cell in cells}
     for cell in cells:
         if cell.slug not in told:
-            told[cell.slug] = _judged(cell, folder / cell.slug)
+            _captured(cell, folder / cell.slug)
+            told[cell.slug] = _triaged(folder / cell.slug)
             if cell.readings:
-                told[cell.slug]["readings"] = _compared(folder / cell.against, folder / cell.slug)
+                twin = folder / cell.against
+                if not twin.is_dir():  # what was said of it is kept, its trace is not
+                    _captured(by_slug[cell.against], twin)
+                told[cell.slug]["readings"] = _compared(twin, folder / cell.slug)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             tell(
@@ -42,39 +48,45 @@ def read_told(path: Path) -> dict[str, Told]:
     return known
 
 
-def _judged(cell: Cell, folder: Path) -> Told:
+def _captured(cell: Cell, folder: Path) -> None:
     job = [sys.executable, "-m", "workloads.recipe", *cell.arguments, "--steps", str(STEPS)]
-    tool = [sys.executable, "-m", "profkit"]
-    for command in (
-        [*tool, "capture", "-o", str(folder), "--overwrite", *_WINDOW, "--", *job],
-        [*tool, "triage", str(folder), "-o", str(folder / "report.json")],
-    ):
-        subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    _profkit("capture", "-o", str(folder), "--overwrite", *_WINDOW, "--", *job)
+
+
+def _profkit(*arguments: str) -> None:
+    command = [sys.executable, "-m", "profkit", *arguments]
+    subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True)
+
+
+def _triaged(folder: Path) -> Told:
+    _profkit("triage", str(folder), "-o", str(folder / "report.json"))
     return said_of(json.loads((folder / "report.json").read_text(encoding="utf-8")))
 
 
 def _compared(before: Path, after: Path) -> dict[str, str]:
     """Gives the titles of what `profkit compare` reads from a cell's capture beside its twin's, by id."""
-    if not before.is_dir():
-        return {}
     return {one.id: one.title for one in profkit.compare(before, after).readings}
 
 
 def said_of(report: dict[str, Any]) -> Told:
-    """Gives what the study keeps of a report: times in ns per step, shares 0-1."""
+    """Gives what the study keeps of a report: times in ns per step, shares 0-1, both the most that is said."""
     verdict = report["verdict"]
     sections = report["ranks"][0]["sections"]
     tables = [table for one in sections if one["analyzer"] == "code" for table in one["tables"]]
     modules = {row[0].strip(): row[-1] for table in tables for row in table["rows"] if table["headers"][0] == "module"}
+    beyond = 1 + BEYOND if report["ranks"][0]["devices"][0]["kind"] == "cpu" else 1.0
     return {
         "bottleneck": verdict["bottleneck"],
         "headline": verdict["headline"],
         "where": verdict["where"] or "",
         "step_ns": verdict["step_ns"],
         "findings": {
-            one["id"]: {"title": one["title"], "saves_ns": one["recoverable_ns"]} for one in report["findings"]
+            one["id"]: {"title": one["title"], "saves_ns": one["most_recoverable_ns"] or one["recoverable_ns"]}
+            for one in report["findings"]
         },
-        "tower_share": next((share for name, share in modules.items() if name.endswith(".tower")), 0.0),
+        "tower_share": min(
+            beyond * next((share for name, share in modules.items() if name.endswith(".tower")), 0.0), 1.0
+        ),
     }
 
 

@@ -17,7 +17,7 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
-from profkit.timeline.code.loaders import LoaderCode, loader_code
+from profkit.timeline.code.loaders import LoaderCode, loader_code, workers_busy
 from profkit.timeline.host import loader_ranges, os_waits
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
@@ -53,6 +53,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Where the device is idle."""
     code: LoaderCode = LoaderCode()
     """What the workers run."""
+    workers_busy: float | None = None
+    """The share (0-1) of their time in which the workers fetch; None where that is not known."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """Calls of the operating system in which the threads spend these waits, (name, ns), the longest first."""
 
@@ -95,6 +97,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         gain_ns=facts.budget.idle_data if facts.main_device is None else facts.main_device.gains.data_ns,
         places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
         code=loader_code(trace),
+        workers_busy=workers_busy(trace),
         os_waits=os_waits(trace, tuple(distinct_codes(spans.thread[rows]).tolist()), waits),
     )
 
@@ -132,7 +135,7 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
     """`input.starved` where the device idles for its input."""
     scope = result.scope
     fraction = scope.fraction(result.idle_ns)
-    if fraction < STARVED.limit("window"):
+    if fraction < STARVED.limit("window") or _is_handover(result):
         return ()
     per_step = scope.per_step(result.idle_ns)
     idle = f"{format_ns(per_step)} {scope.each}"
@@ -172,6 +175,18 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
     )
 
 
+def _keeps_up(result: InputWaits) -> bool:
+    """Whether the workers have time left: then no batch is late but for those that take long."""
+    return result.workers_busy is not None and result.workers_busy < STARVED.limit("busy")
+
+
+def _is_handover(result: InputWaits) -> bool:
+    """Whether the step only takes over, on a CPU, what workers have ready: all waits are about as long as the shortest."""
+    if not (result.scope.is_cpu and result.loader == "workers" and _keeps_up(result)):
+        return False
+    return result.scope.fraction(result.idle_ns - result.n_waits * result.shortest_ns) < STARVED.limit("window")
+
+
 def _in_system(result: InputWaits) -> list[Evidence]:
     """What the waiting thread does in the operating system meanwhile."""
     total = sum(spent for _, spent in result.os_waits)
@@ -206,7 +221,10 @@ def _lengths(result: InputWaits) -> str:
 def _pattern(result: InputWaits) -> Evidence:
     kinds = {
         "single-process": "num_workers=0: the training process makes each batch itself, inside the step",
-        "workers": "the worker processes of the DataLoader do not keep up",
+        "workers": f"the worker processes of the DataLoader fetch for {format_fraction(result.workers_busy or 0.0)} of their"
+        " time: some batches come late"
+        if _keeps_up(result)
+        else "the worker processes of the DataLoader do not keep up",
         "custom": "the script itself marks these waits",
     }
     where = [kinds[result.loader]]
@@ -260,6 +278,7 @@ def present(result: InputWaits) -> Section:
             "longest_ns": result.longest_ns,
             "loader": result.loader,
             "top_step_share": result.top_step_share,
+            "workers_busy": result.workers_busy,
         },
     )
 

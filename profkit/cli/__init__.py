@@ -38,6 +38,7 @@ COMMANDS: Final = (
     "kernels",
     "info",
     "explain",
+    "verify",
     "doctor",
     "schema",
     "completion",
@@ -99,7 +100,7 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 fine, 1 by --fail-on, 2 usage, 3 bad input, 4 missing tool, 70 a bug."""
+    """Run the command line and exit: 0 fine, 1 a gate or verify, 2 usage, 3 bad input, 4 missing tool, 70 a bug."""
     arguments = sys.argv[1:] if arguments is None else arguments
     _open_what_is_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):

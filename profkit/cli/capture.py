@@ -36,7 +36,10 @@ def window_options(function: Any) -> Any:
     """Add the options that say what is recorded, which `capture` and `run` share."""
     options = (
         window_steps,
-        steps_option("5, in whole rounds of the loader's workers; of ranks, enough for 20 collectives"),
+        steps_option(
+            "5, of short ones up to 20 in a second, in whole rounds of the loader's workers; of ranks, enough for 20"
+            " collectives"
+        ),
         click.option(
             "--shapes",
             is_flag=True,

@@ -10,9 +10,16 @@ import click
 
 from profkit.cli.parts.kernel_sides import are_profiles, compare_profiles
 from profkit.cli.shared.command import Command
-from profkit.cli.shared.options import color_option, lenient_option, report_options, verbose_option, with_paths_option
+from profkit.cli.shared.options import (
+    Option,
+    color_option,
+    lenient_option,
+    report_options,
+    verbose_option,
+    with_paths_option,
+)
 from profkit.cli.shared.output import Showing, format_for, show
-from profkit.cli.shared.percent import Percent, margin_option, metric_option
+from profkit.cli.shared.percent import Limit, Loss, limit_of, margin_option, metric_option
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say
 from profkit.errors import UsageError
@@ -50,9 +57,11 @@ class _ManyPaths(Command):
 @click.option(
     "--fail-on-regression",
     "limit",
-    type=Percent(),
+    cls=Option,
+    type=Limit(),
     metavar="3%",
-    help="Exit 1 if the whole interval is worse than this.",
+    show_default="as [tool.profkit] in pyproject.toml has it",
+    help="Exit 1 if the whole interval is worse than this; never: do not.",
 )
 @report_options("compare")
 @lenient_option
@@ -65,7 +74,7 @@ def command(
     candidate: tuple[str, ...],
     margin: float,
     metric: str | None,
-    limit: float | None,
+    limit: Loss | None,
     fmt: str | None,
     output: Path | None,
     lenient: bool,
@@ -92,6 +101,7 @@ def command(
     """
     format_name = format_for("compare", fmt, output)
     before, after = _sides(paths, baseline, candidate)
+    limit = limit_of(limit)
     if are_profiles(before, after):
         how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
         return compare_profiles(before, after, how, metric=metric, limit=limit)
@@ -128,8 +138,9 @@ def _compared(before: list[str], after: list[str], *, margin: float, metric: str
         return compare_paths(before, after or None, margin=margin, metric=metric, lenient=lenient, progress=progress)
 
 
-def _gate(comparison: Comparison, limit: float) -> int:
+def _gate(comparison: Comparison, loss: Loss) -> int:
     """The gate's exit code, said on stderr: 1 if the whole interval of a regression is beyond the limit, else 0."""
+    limit = loss.fraction
     judged = [judgement for _, judgement in comparison.configurations] or [comparison.judgement]
     beyond = [item for item in judged if _is_beyond(item, limit)]
     code = int(bool(beyond))
@@ -138,7 +149,7 @@ def _gate(comparison: Comparison, limit: float) -> int:
         if beyond
         else _why_not(comparison.judgement, limit)
     )
-    say(f"--fail-on-regression {format_fraction(limit)}: {said}; exit code {code}")
+    say(f"{loss.asked}: {said}; exit code {code}")
     return code
 
 

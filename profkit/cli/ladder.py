@@ -62,10 +62,10 @@ def command(
       profkit ladder runs.csv --order 'fp32,bf16,compile|liger,packing'
       profkit ladder runs.csv --rung recipe --series model,stage -o r.html
     """
-    from profkit.compare.paths import ladder_path
+    from profkit.compare.paths import ladder
 
     format_name = format_for("ladder", fmt, output)
-    report = ladder_path(
+    report = ladder(
         table,
         order=order,
         rung=rung,

@@ -93,6 +93,7 @@ def _report_options(fmt: str | None, report: Path | None, *, verbose: bool, colo
         if not report.parent.is_dir():
             raise UsageError(f"there is no folder {report.parent}", hint="create it first, or choose another with -o")
     options = ["-f", name, *(["-o", str(report)] if report is not None else []), *(["-v"] if verbose else [])]
+    options += ["--fail-on", "never"]  # the exit code is the script's
     return options + ([] if color is None else ["--color" if color else "--no-color"])
 
 

@@ -15,6 +15,7 @@ import click
 
 from profkit.allocator import collector_paused
 from profkit.cli.shared.command import Command
+from profkit.cli.shared.gate import SEVERITIES, gate_of, passed
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import (
     COUNT,
@@ -30,7 +31,6 @@ from profkit.cli.shared.options import (
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import ProfkitError, UsageError, blamed
-from profkit.model.finding import Severity
 
 if TYPE_CHECKING:
     from profkit.crosscheck.sources import Sources
@@ -59,9 +59,11 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
 )
 @click.option(
     "--fail-on",
-    type=click.Choice([s.value for s in Severity]),
+    cls=Option,
+    type=click.Choice(SEVERITIES),
     metavar="SEVERITY",
-    help=f"Exit 1 if a finding has this severity or a higher one: {', '.join(s.value for s in Severity)}.",
+    show_default="as [tool.profkit] in pyproject.toml has it",
+    help=f"Exit 1 if a finding has this severity or a higher one, and say which: {', '.join(SEVERITIES)}.",
 )
 @lenient_option
 @click.option(
@@ -149,6 +151,7 @@ def command(
     from profkit.ranks.reduce.options import Options
 
     format_name = format_for("triage", fmt, output)
+    gate = gate_of(fail_on)
     if not paths:
         from profkit.cli.shared.newest import newest_capture
 
@@ -157,18 +160,18 @@ def command(
     room = _room(sources) if format_name == "html" else 0
     options = Options(lenient=lenient, step_range=parsed_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
-    measured = _probe_in(probe, paths)
-    report = _report(sources, options, jobs, keeping)
+    measured = probe_in(probe, paths)
+    report = report_of(sources, options, jobs, keeping)
     if measured is not None:
         from profkit.probe.against_trace import with_probe
 
         report = with_probe(report, measured)
     how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("triage", report, how, source=report.verdict.source)
-    return int(fail_on is not None and _reaches(report, Severity(fail_on)))
+    return int(not passed(report, gate))
 
 
-def _probe_in(given: Path | None, paths: Sequence[str]) -> ProbeReport | None:
+def probe_in(given: Path | None, paths: Sequence[str]) -> ProbeReport | None:
     """The probe to set beside the trace: the one given, else `probe.json` in a folder of traces, where that is one.
 
     It is read first, so that a wrong file is told before the traces are read.
@@ -192,7 +195,7 @@ def _room(given: Sources) -> int:
     return room_for(len(given.first))
 
 
-def _report(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
+def report_of(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
     """The report on what was given; `keeping` is for many ranks: what is kept of them, and who reads them."""
     sources = list(given.first)
     _tune_malloc(_largest_bytes(sources))
@@ -278,7 +281,3 @@ def _tune_malloc(n_bytes: int) -> None:
         else:
             libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
             libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-
-
-def _reaches(report: Report, limit: Severity) -> bool:
-    return any(finding.severity.rank <= limit.rank for finding in report.findings)

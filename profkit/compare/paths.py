@@ -83,7 +83,7 @@ def scale_paths(
     return scale(tables, held=None if held is None else Held(held), capacity_bytes=capacity_bytes, traces=traces)
 
 
-def ladder_path(  # noqa: PLR0913 - each by name
+def ladder(  # noqa: PLR0913 - each by name
     path: str | PathLike[str],
     *,
     order: str | None = None,
@@ -93,7 +93,16 @@ def ladder_path(  # noqa: PLR0913 - each by name
     metric: str | None = None,
     margin: float | None = None,
 ) -> LadderReport:
-    """The ladder that `profkit.ladder` gives, of a table."""
+    """What each rung of a ladder of changes gave, what it cost in memory, and which change turns from gain to loss.
+
+        profkit.ladder("runs.csv").ladders[0].total
+        profkit.ladder("runs.csv", order="fp32,bf16,compile|liger,packing")
+
+    `path`: a table with a row for each run. `order`: the rungs from the base up, alternatives with `|`. `rung`,
+    `series`, `settings`, `metric`: the columns that name rungs, tell series apart, configure and measure, where their
+    headings do not tell. `margin`: changes below it (a fraction) count as none. Raises UsageError, or TraceError for
+    what cannot be read.
+    """
     given = path_texts(path, "ladder")
     if len(given) > 1:
         raise UsageError(f"a ladder is of one table, not {len(given)}", hint="put all runs into one")

@@ -98,7 +98,7 @@ OPTIMIZER_LOOP: Final = FindingKind(
     late_word="optimizer",
     supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),),
     meaning="With foreach=False, on a CPU the default, optimizer.step() runs some ten small operators for each parameter tensor. On a GPU each is a launch; on a CPU each has its fixed cost and one more pass over memory.",
-    measured="Ranges Optimizer.step that call no operator of the foreach or fused kind and many operators each. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, all of it.",
+    measured="Ranges Optimizer.step with many operators outside those of the foreach or fused kind, which are left out: of several groups of parameters one may be looped over. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, all of it.",
     thresholds={
         "window": _WORTH_WORK,
         "operators": Threshold(
@@ -122,7 +122,7 @@ CONTENTION: Final = FindingKind(
     title="the training thread waits for a core",
     is_about_work=True,
     meaning="More threads want to run than there are cores: loader workers, the thread pools of all ranks of the machine, other jobs. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
-    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores.",
+    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. With more threads for operators than cores, a fix also saves what the thread slept in operators. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the recorded time", "chosen: the severity medium"),
         "crowding": Threshold(

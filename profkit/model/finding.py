@@ -61,8 +61,9 @@ class NextTool(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A named condition with its evidence.
 
-    `recoverable_ns` is per step and an upper bound: removing the cause cannot give more. `fraction` is the share of the
-    window it was computed from. `confidence` (0-1) is ordinal: an evidence ladder capped by the quality of the capture.
+    `recoverable_ns` is per step, the time of the cause: on a GPU an upper bound of what its removal gives; on a CPU
+    `most_recoverable_ns` is. `fraction` is the share of the window it was computed from. `confidence` (0-1) is ordinal:
+    an evidence ladder capped by the quality of the capture.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     next_tools: tuple[NextTool, ...] = ()
     rank: int | None = None
     device: int | None = None
+    most_recoverable_ns: int | None = None
     proof: str = ""
     """How to prove it, where its kind's proof does not fit what was found."""
     one_stretch: float = 0.0

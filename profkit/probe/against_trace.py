@@ -95,7 +95,15 @@ def _measured(finding: Finding, probe: ProbeReport) -> Finding:
         f" where the trace says {format_ns(finding.recoverable_ns)}"
     )
     evidence = Evidence(statement=said, metric="probe_slope", value=slope.slope, unit="ns/ns")
-    return replace(finding, recoverable_ns=worth[2], evidence=(*finding.evidence, evidence))
+    most_ns = _part(finding.most_recoverable_ns, slope.interval[1])
+    return replace(
+        finding, recoverable_ns=worth[2], most_recoverable_ns=most_ns, evidence=(*finding.evidence, evidence)
+    )
+
+
+def _part(most_ns: int | None, slope: float) -> int | None:
+    """What a fix saves at most on a CPU, of a cause that limits the step by this slope."""
+    return None if most_ns is None else round(_share(slope) * most_ns)
 
 
 def _limited(verdict: Verdict, slope: Slope) -> Verdict:
@@ -106,7 +114,13 @@ def _limited(verdict: Verdict, slope: Slope) -> Verdict:
     if ceiling is not None and ceiling > 1:
         whole_ns = verdict.recoverable_ns / (1 - 1 / ceiling)
         ceiling = whole_ns / (whole_ns - gain_ns)
-    return replace(verdict, recoverable_ns=gain_ns, speedup_ceiling=ceiling, caveats=(*verdict.caveats, said))
+    return replace(
+        verdict,
+        recoverable_ns=gain_ns,
+        most_recoverable_ns=_part(verdict.most_recoverable_ns, slope.interval[1]),
+        speedup_ceiling=ceiling,
+        caveats=(*verdict.caveats, said),
+    )
 
 
 def _overturned(verdict: Verdict, slope: Slope, probe: ProbeReport) -> Verdict:
@@ -121,6 +135,7 @@ def _overturned(verdict: Verdict, slope: Slope, probe: ProbeReport) -> Verdict:
         headline=f"{verdict.bottleneck.value} by the trace, overturned by the probe: {slope.place} is hidden,"
         f" {_numbers(slope)}{instead}",
         recoverable_ns=0,
+        most_recoverable_ns=None,
         speedup_ceiling=None,
         next_tool=NextTool(
             name="torch.profiler",

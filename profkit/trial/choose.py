@@ -13,6 +13,7 @@ from profkit.model.documents.report import Bottleneck, Report
 from profkit.trial.catalogue import ABLATIONS, CATALOGUE, FIXES, Change
 from profkit.trial.outcome import Made, Record, Run
 from profkit.units import format_fraction
+from profkit.verdict.on_cpu import BEYOND
 
 MOST_FIXES: Final = 4
 """Tried without being asked for (chosen: each costs a run per block)."""
@@ -172,30 +173,31 @@ def _predicted(
     if not mine:
         return None, ""
     most = min(sum(known.shares[one] for one in mine), 1.0)
+    bound = most if record.uses_cuda else min((1 + BEYOND) * most, 1.0)
     names = " and ".join(mine)
     if change.key == "workers" and not record.n_workers:
-        return _of_workers(most, int(str(how["n_workers"])), record.n_cores)
+        return _of_workers(most, bound, int(str(how["n_workers"])), record.n_cores)
     if change.is_ablation:
         close = PREDICTION.limit("close")
         said = (
-            f"{names}: at most {format_fraction(most)}, of which removing it all gives {format_fraction(close)} or more"
+            f"{names}: at most {format_fraction(bound)}; removing it all gives {format_fraction(close * most)} or more"
         )
-        return (close * most, most), said
+        return (close * most, bound), said
     if change.key == "compile" and known.fusible is not None:
         said = f"{format_fraction(known.fusible)} of the step is neither matrix products nor waiting for data"
         return (0.0, known.fusible), f"{said}; what else is in it torch.compile may fuse"
     if change.key in {"fused", "foreach"} and not record.uses_cuda:
         return (0.0, known.optimizer), f"the optimizer takes {format_fraction(known.optimizer)} of the step"
-    return (0.0, most), f"{names}: at most {format_fraction(most)} of the step"
+    return (0.0, bound), f"{names}: at most {format_fraction(bound)} of the step"
 
 
-def _of_workers(share: float, n_workers: int, n_cores: int) -> tuple[tuple[float, float], str]:
+def _of_workers(share: float, bound: float, n_workers: int, n_cores: int) -> tuple[tuple[float, float], str]:
     """Fetching, a share of the step, is done beside the rest of it by so many workers.
 
-    At best it waits and takes no core; at worst it computes, and all work shares the cores.
+    At best it waits and takes no core, and saves its `bound`; at worst it computes, and all work shares the cores.
     """
     receiving = PREDICTION.limit("receiving")
-    best = 1 - max(1 - share, share / n_workers)
+    best = 1 - max(1 - bound, share / n_workers)
     worst = 1 - max(1 - share, share / n_workers, 1 / n_cores) - receiving
     said = (
         f"fetching is {format_fraction(share)} of the step; {n_workers} workers do it beside the rest, on {n_cores}"

@@ -7,6 +7,7 @@ what their kinds say of each other. Logic: docs/method.md, section 4.
 from profkit.verdict.case import MOSTLY_WORK, Case
 from profkit.verdict.compete import said_once
 from profkit.verdict.decide import decide
+from profkit.verdict.on_cpu import bounded
 from profkit.verdict.shown import CHEAPER_WORK, LEAVE_IT, capped, of_mean_step, ruled_out
 from profkit.verdict.unprofiled import in_unprofiled_time
 
@@ -15,6 +16,7 @@ __all__ = [
     "LEAVE_IT",
     "MOSTLY_WORK",
     "Case",
+    "bounded",
     "capped",
     "decide",
     "in_unprofiled_time",

@@ -16,13 +16,16 @@ from analyses.accuracy import reports, run
 from analyses.accuracy.cell import CellResult, Said
 from analyses.accuracy.cells import QUICK, Cell, cells
 from analyses.accuracy.label import Times, blocks, label, of_pairs, pairs
+from analyses.accuracy.program import PREFETCHED
 from analyses.accuracy.programs.loop import Plan, is_on, loader, train
 from analyses.accuracy.programs.pathologies.base import Pathology
+from analyses.accuracy.programs.pathologies.decoys import Rare
 from analyses.accuracy.programs.pathologies.host import OptimizerLoop, TinyOps
-from analyses.accuracy.programs.pathologies.loading import Jitter, Serial
+from analyses.accuracy.programs.pathologies.loading import Jitter, RareItems, Serial
 from analyses.accuracy.programs.registry import FAMILIES, PATHOLOGIES, SHARES
 from analyses.accuracy.programs.switch import Switch
 from analyses.accuracy.run import done_keys, halves, is_wrong, program, told
+from profkit.capture.options import STEPS_OF_SHORT, Options, window_for
 from profkit.findings import KINDS
 from profkit.model.documents.report import Bottleneck
 
@@ -208,6 +211,23 @@ def test_threads_go_back_to_one_while_the_pathology_is_off():
     assert counts == [3, 1]
 
 
+def test_a_rare_step_lies_in_the_window_that_is_recorded():
+    window = window_for(Options(folder="x"), n_workers=0, n_queued=0)
+    first = window.settling + window.baseline + 1 + window.warmup
+    assert first <= Rare.offset < first + STEPS_OF_SHORT
+
+
+def test_every_fourth_batch_of_rare_items_is_slow_in_any_stretch(monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", lambda _: slept.append(rare.n_fetched))
+    rare = RareItems(0.2, 0.02, Switch())
+    for number in range(1, 13):
+        rare.fetching([number])
+    assert slept == [4, 8, 12]
+    n_left_out = (PREFETCHED + 1) * rare.n_workers + 2
+    assert (RareItems.block - n_left_out) % rare.one_in == 0, "as many of them in each block as is measured"
+
+
 def test_jitter_keeps_the_mean_size_of_a_batch():
     jitter = Jitter(0.45, 0.02, Switch())
     sizes = [len(jitter.chosen([first, *range(99)])) for first in range(505)]
@@ -217,9 +237,9 @@ def test_jitter_keeps_the_mean_size_of_a_batch():
 
 
 def test_blocks_see_the_same_batches():
-    batches = Plan(n_steps=8, block=4, seed=1).batches(TinyFamily(0))
+    batches = Plan(n_steps=8, block=4, seed=1, period=4).batches(TinyFamily(0))
     assert batches[:4] == batches[4:]
-    assert batches != Plan(n_steps=8, block=4, seed=2).batches(TinyFamily(0))
+    assert batches != Plan(n_steps=8, block=4, seed=2, period=4).batches(TinyFamily(0))
 
 
 def test_cells_have_unique_keys_and_cover_every_family_and_pathology():

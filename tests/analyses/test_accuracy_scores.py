@@ -227,7 +227,7 @@ def test_answers_beside_the_results_are_taken_in(tmp_path):
     lines = [f'{{"key": "mlp/loader_serial/{dose}/0", "said": {{"bottleneck": ""}}}}\n' for dose in ("large", "small")]
     (tmp_path / "answers" / "other.jsonl").write_text("".join(lines))  # the second is of a cell without a row
     (found,) = with_all(tmp_path / "results.jsonl")
-    assert found.tools.keys() == {"profkit", "other"}
+    assert found.tools.keys() == {"profkit", "constant", "other"}
 
 
 def test_a_tool_that_was_not_asked_has_no_cells():

@@ -10,6 +10,7 @@ import pytest
 
 from analyses.vlm_recipe import published
 
+SVG = "{http://www.w3.org/2000/svg}"
 TOTALS = {"small, stage 1": 6.86, "small, stage 2": 2.95, "large, stage 1": 6.73, "large, stage 2": 2.09}
 
 
@@ -32,12 +33,23 @@ def test_the_runs_are_not_shipped(results):
     assert max(len(one["front"]) for one in results["ladders"]) < min(one["n_cells"] for one in results["ladders"])
 
 
+def test_the_charts_of_memory_draw_the_fronts_and_no_other_cell(results):
+    fronts = {one["name"]: len(one["front"]) for one in results["ladders"]}
+    for model in ("small", "large"):
+        root = ET.parse(published.OUT / f"memory_{model}.svg").getroot()  # noqa: S314 - our own charts
+        marks = [one for one in root if one.get("class", "").startswith("fill ")]
+        n_circles = sum(one.tag == f"{SVG}circle" for one in marks)
+        in_legend = 1
+        assert n_circles == fronts[f"{model}, stage 1"] + in_legend
+        assert len(marks) - n_circles == fronts[f"{model}, stage 2"] + in_legend
+
+
 def test_the_committed_charts_are_whole():
     charts = sorted(published.OUT.glob("*.svg"))
     assert [chart.name for chart in charts] == ["ladder.svg", "memory_large.svg", "memory_small.svg"]
     for chart in charts:
         root = ET.fromstring(chart.read_text(encoding="utf-8"))  # noqa: S314 - our own charts
-        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert root.tag == f"{SVG}svg"
 
 
 @pytest.mark.shared

@@ -6,13 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.input import ONCE, InputWaits, judge, measure
+from profkit.capture.inside.added.keys import busy_share
 from profkit.model.code import OF_WORKERS, PlaceShare
 from profkit.model.finding import Finding, Severity
 from profkit.pipeline import analyse
 from profkit.render.words.places import place_line, place_sentence
 from profkit.testing import span, trace_of
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import LoaderCode, loader_code
+from profkit.timeline.code.loaders import LoaderCode, loader_code, workers_busy
 from tests.analyzers.test_findings import Job
 
 US = 1000
@@ -185,3 +186,36 @@ def test_of_workers_that_nobody_looked_at_enough_no_line_is_told(told: dict[str,
 
 def test_lines_of_workers_are_no_cause_of_a_wait_for_a_loader_without_them() -> None:
     assert [one.of for one in starved("SingleProcessDataLoader", profkit_worker_lines=SEEN)] == [""]
+
+
+def handed(busy: float | None, *, shortest_ns: int = 480 * US, is_cpu: bool = True) -> tuple[Finding, ...]:
+    found = waiting("MultiProcessingDataLoader")
+    scope = replace(found.scope, is_cpu=is_cpu)
+    return judge(replace(found, scope=scope, workers_busy=busy, shortest_ns=shortest_ns))
+
+
+def test_a_step_that_takes_over_ready_batches_is_not_starved() -> None:
+    assert handed(0.6) == ()
+    assert handed(None)
+    assert handed(0.99)[0].evidence[2].statement.startswith("the worker processes of the DataLoader do not keep up")
+    assert handed(0.6, is_cpu=False), "what a GPU idles for a batch is lost to it, however ready that is"
+
+
+def test_late_batches_of_workers_that_keep_up_starve_the_step() -> None:
+    (finding,) = handed(0.6, shortest_ns=100 * US)
+    assert "fetch for 60.0 % of their time: some batches come late" in finding.evidence[2].statement
+
+
+@pytest.mark.parametrize(
+    ("value", "busy"), [(0.6, 0.6), (1, 1.0), (True, None), ("0.5", None), (1.5, None), (-1, None)]
+)
+def test_the_share_of_fetching_is_one_or_nothing(value: object, busy: float | None) -> None:
+    assert workers_busy(trace_of([span("ProfilerStep#1", 0, 9)], profkit_workers_busy=value)) == busy
+
+
+def test_workers_fetch_from_one_start_to_the_last() -> None:
+    one = [(7, 0, 0, 60, 8), (7, 0, 100, 160, 8), (7, 0, 200, 260, 8)]
+    other = [(8, 1, 10, 100, 8), (8, 1, 110, 200, 8)]
+    assert busy_share(one) == 0.6
+    assert busy_share([*one, *other]) == 0.75
+    assert busy_share([]) is busy_share(one[:1]) is None

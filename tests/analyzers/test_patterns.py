@@ -200,6 +200,15 @@ def test_optimizers_that_do_not_loop(kind: str, n: int) -> None:
     assert found(on_cpu(*optimizer(kind, n)), "host.optimizer_loop") is None
 
 
+def test_of_an_optimizer_with_a_fused_group_the_rest_is_the_loop() -> None:
+    rows = on_cpu(*optimizer("addcdiv_", 50))
+    for step in range(N_STEPS):
+        at = BASE + step * STEP + 820 * US
+        rows += [operator("aten::_fused_adamw_", at, at + 60 * US), operator("aten::mul_", at + US, at + 9 * US)]
+    one = found(rows, "host.optimizer_loop")
+    assert one.evidence[0].value == N_STEPS * (500 - 60) * US
+
+
 def test_an_optimizer_whose_closure_runs_the_model_is_no_loop() -> None:
     rows = on_cpu(*optimizer("addcdiv_", 50), *nested("autograd::engine::evaluate_function: MulBackward0"))
     assert found(rows, "host.optimizer_loop") is None
@@ -403,6 +412,19 @@ def test_more_threads_than_cores_are_named_with_the_number_that_fits(told: dict[
     assert any(said in each.statement for each in one.evidence)
     is_crowded = "scheduling.threads_per_core" in [each.metric for each in one.evidence]
     assert is_crowded == fix.startswith("set OMP")
+
+
+def test_operators_that_wait_for_their_own_threads_are_worth_that_too() -> None:
+    told = {"span_ns": 1000, "run_ns": 300, "wait_ns": 300, "cores": 2}
+    one, alone = scheduled(**told, threads=8), scheduled(**told, threads=1)
+    assert alone.recoverable_ns == 0.3 * STEP
+    rank, _ = triage_trace(trace_of(on_cpu()))
+    compute = rank.devices[0].budget.fraction("compute")
+    slept = min(0.4, compute)
+    assert one.recoverable_ns == pytest.approx((0.3 + slept) * STEP, abs=1)
+    assert one.fraction == pytest.approx(0.3), "what the scheduler counted"
+    (said,) = [each for each in one.evidence if each.metric == "scheduling.helpers_share"]
+    assert said.value == pytest.approx(slept)
 
 
 def test_many_threads_that_nobody_waits_for_are_fine() -> None:

@@ -18,6 +18,9 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 FORKING = """
 import atexit, gc, json, os, runpy, sys, threading
 import torch._dynamo  # an optimizer imports it: once for all of them
+for name, module in list(sys.modules.items()):
+    if name.endswith("capture.options"):
+        module.ENOUGH_NS = 0  # of short steps as many are recorded as of long ones
 gc.freeze()  # else a child's collector copies the pages of all that, in the middle of a step
 for number, line in enumerate(sys.stdin):
     script, *arguments = json.loads(line)

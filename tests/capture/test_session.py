@@ -82,7 +82,7 @@ def test_workers_have_rows_inside_the_window(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "plain.py"), "60", "2")
     assert done.code == 0, done.err
     content = trace(tmp_path / "out")
-    assert len(names(content)) == 6, "whole rounds of two workers"
+    assert len(names(content)) == 18, "whole rounds of two workers, of short steps as many as make up to twenty"
     fetches = [event for event in content["traceEvents"] if event.get("name") == "profkit.worker_fetch"]
     assert {event["args"]["worker"] for event in fetches} == {0, 1}
     assert {event["args"]["samples"] for event in fetches} == {8}

@@ -72,9 +72,9 @@ class Iterator:
         self._num_yielded = n_yielded
 
 
-def test_the_batches_that_are_left_are_known_of_a_first_epoch():
+def test_the_batches_that_are_left_are_those_of_the_epoch():
     queue = Queue()
-    assert queue.n_left == math.inf
+    assert queue.n_left == 0, "a loop without a loader promises no steps"
     epoch = Iterator(30, 0)
     for number in range(14):
         epoch._num_yielded = number
@@ -82,7 +82,7 @@ def test_the_batches_that_are_left_are_known_of_a_first_epoch():
     assert queue.n_left == 17
     another = Iterator(30, 0)
     queue.note(another)
-    assert queue.n_left == math.inf, "there are more epochs than one"
+    assert queue.n_left == 30, "an epoch may be the last one"
 
 
 def test_a_loader_without_a_length_is_no_end():

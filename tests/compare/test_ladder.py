@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import random
 from pathlib import Path
 
 import pytest
 
+from profkit.compare.ladder.plan import Plan
 from profkit.compare.ladder.study import Asked, climb_records
-from profkit.compare.stats.judge import judge
-from profkit.compare.stats.sample import Sample
 from profkit.errors import TraceFormatError, UsageError
-from profkit.model.documents.ladder import Counts, Ladder, LadderReport, Mix, OrderSource, WhyNot
+from profkit.model.documents.ladder import Ladder, LadderReport, Mix, OrderSource, Settings, WhyNot
 
 
 def climbed(text: str, **asked: object) -> LadderReport:
@@ -90,6 +88,17 @@ def test_the_fastest_of_alternatives_is_taken_and_a_slower_rung_is_left_beside()
     }  # fmt: skip
 
 
+def test_alternatives_of_the_first_group_stand_beside_the_base() -> None:
+    text = "rung,batch,tokens_per_sec\nfp32,2,100\nfp32,4,110\ntf32,2,130\ntf32,4,150\npacked,2,200\n"
+    ladder = one(climbed(text, order="fp32|tf32,packed"))
+    assert [rung.cell.mean for rung in ladder.rungs] == [130, 150, 200]
+    assert [(item.cell.mean, item.why, item.against) for item in ladder.beside] == [
+        (110, WhyNot.ALTERNATIVE, "tf32"),
+    ]  # fmt: skip
+    assert ladder.beside[0].over.value == pytest.approx(110 / 130)
+    assert notes(ladder)["rung.alternative"] == "alternatives, at their fastest, over tf32: fp32 0.85x"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -145,10 +154,22 @@ def test_layers_that_do_not_tell_two_rungs_apart_are_not_used() -> None:
     assert one(report).interactions == ()
 
 
+@pytest.mark.parametrize("batch", [2, 4])  # a repeat, and another cell of the rung
+def test_rows_of_one_rung_that_list_different_layers_are_said(batch: int) -> None:
+    text = f"rung,layers,batch,tokens_per_sec\nbase,,2,100\na,a,2,120\nab,a+b,2,150\nab,a+c,{batch},160\n"
+    report = climbed(text)
+    assert report.warnings == ("rows of ab list different layers (a+b; a+c): column 'layers' is not used",)
+    assert not report.are_layers_told
+    same = climbed("rung,layers,tokens_per_sec\nbase,none,100\nbase,,101\na,a,120\nab,a+b,150\nab,b;a,160\n")
+    assert (same.warnings, same.are_layers_told) == ((), True)
+
+
 def test_names_that_add_to_all_before_them_and_names_with_numbers() -> None:
     added = climbed("config,tokens_per_sec\nfp32,100\n+bf16,200\n+compile,300\n")
     assert [rung.cell.rung for rung in one(added).rungs] == ["fp32", "+bf16", "+compile"]
     assert added.are_layers_told
+    assert [rung.added for rung in one(added).rungs] == [(), ("bf16",), ("compile",)]
+    assert [rung.removed for rung in one(added).rungs] == [(), (), ()]
     numbered = climbed("rung,tokens_per_sec\n10_packing,300\n2_bf16,200\n1_base,100\n")
     assert numbered.order_source is OrderSource.NUMBERED
     assert [rung.cell.rung for rung in one(numbered).rungs] == ["1_base", "2_bf16", "10_packing"]
@@ -160,91 +181,6 @@ def test_a_series_without_the_base_says_so_and_begins_at_the_next_rung() -> None
     assert path(ladders["b"])[0] == ("base", "bf16", 1.0)
     assert ladders["b"].absent == ("fp32",)
     assert "no run of fp32" in notes(ladders["b"])["rung.absent"]
-
-
-# ------------------------------------------------------------------------------------------------- repeats and metrics
-
-
-def test_repeats_give_the_interval_that_compare_gives() -> None:
-    text = "rung,tokens_per_sec\nbase,100\nbase,102\nbase,99\nfast,120\nfast,123\nfast,121\n"
-    factor = one(climbed(text)).top.over_first
-    judged = judge(
-        Sample(name="a", values=(100, 102, 99), unit="tokens/s", higher_is_better=True),
-        Sample(name="b", values=(120, 123, 121), unit="tokens/s", higher_is_better=True),
-    )
-    assert factor.interval == pytest.approx([1 + end for end in judged.interval])
-    assert (factor.n, factor.answer, factor.p_value) == ((3, 3), judged.answer, judged.p_value)
-    assert "95 % interval" in one(climbed(text)).sentence
-
-
-def test_blocks_are_compared_within_and_steps_are_times() -> None:
-    rows = [(block, name, ms * (1 + 0.1 * block) * (1 + 0.001 * place * block))
-            for block in range(4) for place, (name, ms) in enumerate((("base", 20.0), ("fast", 10.0)))]  # fmt: skip
-    report = climbed("block,rung,step_ms\n" + "\n".join(f"{b},{name},{ms}" for b, name, ms in rows))
-    factor = one(report).top.over_first
-    assert factor.n == (4, 4)
-    assert factor.value == pytest.approx(2, rel=0.01)
-    low, high = factor.interval
-    assert 1.98 < low < 2 < high < 2.01
-    assert not report.higher_is_better
-    assert any("without the work of a step" in warning for warning in report.warnings)
-
-
-def test_step_times_of_different_batches_are_samples_per_second() -> None:
-    report = climbed("rung,batch,step_ms\nbase,2,10\nfast,8,20\n")
-    assert report.unit == "samples/s"
-    assert [rung.cell.mean for rung in one(report).rungs] == [pytest.approx(200), pytest.approx(400)]
-    with pytest.raises(UsageError, match=r"line 3 has no batch"):
-        climbed("rung,batch,step_ms\nbase,2,10\nfast,,20\n")
-
-
-@pytest.mark.parametrize(
-    ("speeds", "note", "says"),
-    [
-        ((80, 81, 79), "rung.loss", "a loss; time the rungs after it without it"),
-        ((100.1, 100, 99.9), "rung.open", "no change beyond 2.0 %"),
-        ((95, 110, 104), "rung.open", "the runs show neither gain nor loss"),
-    ],
-)
-def test_what_repeats_say_of_a_rung(speeds: tuple[float, ...], note: str, says: str) -> None:
-    rows = [("base", (100, 101, 99)), ("a", speeds), ("a+b", (150, 151, 149))]
-    text = "\n".join(f"{rung},{speed}" for rung, values in rows for speed in values)
-    assert says in notes(one(climbed(f"rung,tokens_per_sec\n{text}\n")))[note]
-
-
-def test_rows_that_differ_in_what_may_be_a_setting_are_no_silent_repeats() -> None:
-    text = "rung,prefetch,loss,tokens_per_sec\nbase,2,1.25,100\nbase,4,1.5,140\nfast,2,1.125,150\nfast,4,1.1,180\n"
-    report = climbed(text)
-    assert report.warnings == (
-        "runs that count as repeats differ in prefetch; if that is a setting, say --settings prefetch",
-    )
-    asked = climbed(text, settings=("prefetch",))
-    assert asked.warnings == ()
-    assert path(one(asked))[1] == ("settings", "base", 1.4)
-
-
-def test_noise_is_that_of_the_cells_with_repeats() -> None:
-    report = climbed("rung,tokens_per_sec\nbase,100\nbase,104\nfast,150\n")
-    assert report.noise.df == 1
-    assert report.noise.cv == pytest.approx(math.log(1.04) / math.sqrt(2))
-    assert "cells with repeats vary by 2.8 % from run to run" in notes(one(report))["runs.single"]
-    assert climbed("rung,tokens_per_sec\nbase,100\nfast,150\n").noise is None
-
-
-@pytest.mark.parametrize(
-    ("metric", "counts", "says"),
-    [
-        ("real_tokens_per_sec", Counts.REAL, "of its 1.50x, padding 40.0 % -> 0.0 % gives 1.67x, the rest 0.90x"),
-        ("tokens_per_sec", Counts.UNKNOWN, "if the metric counts padding, real tokens changed by 2.50x, not 1.50x"),
-        ("padded_tokens_per_sec", Counts.PADDED, "2.50x in tokens that are no padding"),
-    ],
-)
-def test_what_padding_has_of_a_factor(metric: str, counts: Counts, says: str) -> None:
-    report = climbed(f"rung,pad_pct,{metric}\nbase,40,100\npacked,0,150\n")
-    assert report.counts is counts
-    assert says in notes(one(report))["rung.padding"]
-    as_fraction = climbed(f"rung,pad_fraction,{metric}\nbase,0.4,100\npacked,0,150\n")
-    assert one(as_fraction).rungs[1].padding_factor == pytest.approx(1 / 0.6)
 
 
 # ------------------------------------------------------------------------------------------- interactions and effects
@@ -280,6 +216,48 @@ def test_layers_at_other_batches_do_not_stand_for_layers_at_the_same() -> None:
     (found,) = one(climbed(text)).interactions
     assert found.ratio is None
     assert "were not run at one choice of settings with base" in found.missing
+
+
+def test_an_interaction_looks_at_each_cell_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_looks, free = 0, Plan.free
+
+    def counted(self: Plan, settings: Settings) -> Settings:
+        nonlocal n_looks
+        n_looks += 1
+        return free(self, settings)
+
+    monkeypatch.setattr(Plan, "free", counted)
+    looks = []
+    for n_settings in (100, 400):
+        n_looks = 0
+        rows = (
+            f"{rung},{layers},{workers},{speed + (workers == 0)}"
+            for workers in range(n_settings)
+            for rung, layers, speed in (("base", "", 100), ("a", "a", 150), ("b", "b", 200), ("ab", "a+b", 240))
+        )
+        (found,) = one(climbed("rung,layers,num_workers,tokens_per_sec\n" + "\n".join(rows))).interactions
+        assert found.together.settings == (("num_workers", "0"),)
+        assert found.product == pytest.approx(151 * 201 / 101**2)
+        looks.append(n_looks)
+    assert looks[1] < 6 * looks[0]  # four times the cells
+
+
+def test_what_an_interaction_lacks_does_not_hang_on_the_order_of_rows() -> None:
+    rows = ["base,2,100", "base,4,110", "packing,2,150", "packing,4,160", "tilegym,2,200", "tilegym,4,220",
+            "pack_tilegym,8,300"]  # fmt: skip
+    said = {
+        one(climbed("\n".join(["rung,batch,tokens_per_sec", *mixed]), order="base,packing,tilegym,pack_tilegym"))
+        .interactions[0]
+        .missing
+        for mixed in (rows, rows[::-1])
+    }
+    assert said == {"pack_tilegym at batch=4 was not run"}
+
+
+def test_layers_that_change_one_setting_to_different_values_are_not_combined() -> None:
+    rows = "base,,0,100\na,a,1,150\nb,b,2,200\nab,a+b,2,240\nbase,,3,90\nb,b,0,95\n"
+    (found,) = one(climbed(f"rung,layers,num_workers,tokens_per_sec\n{rows}")).interactions
+    assert found.missing == "ab at num_workers=1 was not run"
 
 
 def flips(rows: str, **asked: object) -> list[tuple[str, str, Mix]]:
@@ -383,13 +361,13 @@ def test_a_table_of_ten_thousand_rows_and_one_of_too_many_rungs() -> None:
     ]
     report = climbed("rung,stage,batch,attention,tokens_per_sec\n" + "\n".join(rows))
     assert len(report.ladders) == 4
-    assert len(report.effects) <= 20
+    assert 0 < len(report.effects) <= 20 < report.n_mixed
     with pytest.raises(UsageError, match="too many for rungs"):
         climbed("rung,tokens_per_sec\n" + "\n".join(f"r{number},{number + 1}" for number in range(100)))
 
 
-def test_a_name_that_fits_no_line_is_no_file(tmp_path: Path) -> None:
-    from profkit.compare.paths import ladder_path
+def test_a_ladder_is_of_one_table(tmp_path: Path) -> None:
+    from profkit.compare.paths import ladder
 
     with pytest.raises(UsageError, match="one table, not 2"):
-        ladder_path([tmp_path / "a.csv", tmp_path / "b.csv"])
+        ladder([tmp_path / "a.csv", tmp_path / "b.csv"])

@@ -153,6 +153,8 @@ def test_step_times_become_work_per_second(tmp_path: Path) -> None:
     assert (series.held, series.unit) == (Held.WEAK, "samples/s")
     assert [point.mean for point in series.points] == [80, 128]
     assert series.largest.efficiency == pytest.approx(0.8)
+    (tokens,) = scaled(tmp_path, "gpus,batch,tokens_per_step,step_ms\n1,8,800,100\n2,8,1600,125\n").series
+    assert (tokens.unit, [point.mean for point in tokens.points]) == ("tokens/s", [8000, 12_800])
 
 
 def test_without_a_batch_what_is_held_is_said_or_taken_on_trust(tmp_path: Path) -> None:
@@ -172,6 +174,7 @@ def test_without_a_batch_what_is_held_is_said_or_taken_on_trust(tmp_path: Path) 
         ("gpus,tokens_per_s\n4,100\n4,101\n", "nothing to scale: sizes 4"),
         ("tokens_per_s,loss\n100,1\n", "does not say how many GPUs"),
         ("gpus,batch_size,tokens_per_s\n1,8,100\n4,3,100\n", "nothing to scale"),
+        ("gpus,batch,tokens_per_step,step_ms\n1,8,800,100\n2,8,,125\n", "others only a batch"),
     ],
 )
 def test_what_cannot_be_scaled_is_refused(tmp_path: Path, text: str, says: str) -> None:

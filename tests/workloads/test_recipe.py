@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.functional import cross_entropy, linear  # noqa: E402
 
+from workloads import memory  # noqa: E402
 from workloads.recipe import __main__ as command  # noqa: E402
 from workloads.recipe import training  # noqa: E402
 from workloads.recipe.data import plan  # noqa: E402
@@ -156,10 +157,56 @@ def test_the_command_line_gives_a_row(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.startswith("stage 2, batch 4: ")
 
 
+def test_peak_memory_is_that_of_training_not_of_filling_the_features(monkeypatch):
+    done, reset = [], []
+    monkeypatch.setattr(training, "fill", lambda *_: done.append("filled"))
+    monkeypatch.setattr(training, "reset_peak", lambda _: done.append("reset"))
+    monkeypatch.setattr(training, "train_step", lambda *_: done.append("step") or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        outcome_of(Layers(batch=4, cache="rows"))
+    assert done == ["filled", "reset", "step"]
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
+    memory.reset_peak(torch.device("cuda"))
+    memory.reset_peak(CPU)
+    assert reset == [torch.device("cuda")]
+
+
+def test_a_row_tells_every_flag_that_changes_the_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(SHAPES, "mini", SHAPE)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda _: None)
+    rows = []
+    for number, flags in enumerate(([], ["--tf32=on"], ["--pinned=off"], ["--lora-rank=1"], ["--shard=2"], ["--lr=1"])):
+        path = tmp_path / str(number)
+        folder = tmp_path / "features" / str(number)
+        command.main(
+            [
+                "--device=cpu",
+                "--threads=1",
+                "--steps=1",
+                "--skip=0",
+                "--json",
+                str(path),
+                "--cache-dir",
+                str(folder),
+                *flags,
+            ]
+        )
+        row = json.loads(path.read_text())
+        rows.append({name: value for name, value in row.items() if not isinstance(value, float) or name == "lr"})
+        rows[-1].pop("steps_ms")
+    assert len({json.dumps(row) for row in rows}) == len(rows)
+
+
 @pytest.mark.parametrize(
-    "flags", [["--packing=on", "--bucketing=on"], ["--precision=autocast-off-trap", "--fusion=chunked-ce"]]
+    "flags",
+    [
+        ["--packing=on", "--bucketing=on"],
+        ["--precision=autocast-off-trap", "--fusion=chunked-ce"],
+        ["--steps=4"],  # as many as are not timed
+        ["--vocabulary=2"],  # padding and the placeholder
+    ],
 )
-def test_layers_that_exclude_each_other_are_a_usage_error(flags, capsys):
+def test_flags_that_exclude_each_other_are_a_usage_error(flags, capsys):
     with pytest.raises(SystemExit) as ended:
         read_options(flags)
     assert ended.value.code == 2

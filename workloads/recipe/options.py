@@ -10,6 +10,7 @@ from typing import Final
 
 from workloads.options import amount, count, count_or_zero
 from workloads.vlm.sizes import SIZES, Sizes
+from workloads.vlm.splice import FIRST_WORD
 
 EPILOG: Final = """\
 layers, in the order of the published recipe; the defaults are where it starts:
@@ -17,7 +18,7 @@ layers, in the order of the published recipe; the defaults are where it starts:
                               layers sit behind a function that asks for fp32, and keep what they always did
   --batch 16 --bucketing on   more samples per step, of like length
   --fusion chunked-ce         head and loss in chunks of --loss-chunk tokens, gradient at once: no logits are kept
-  --packing on                samples end to end, attention within each: no padding
+  --packing on                samples end to end: no padding, but for attention, which lays them side by side again
   --checkpointing off         keep activations, if memory permits
   --cached-features rows      the frozen tower runs once, before training, into a memory-mapped file; with shards, all
                               of a shard of --shard samples is converted to fp32 to read one of them
@@ -152,6 +153,10 @@ def read_options(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentPars
         parser.error("--packing on leaves no padding for --bucketing on to save: choose one")
     if args.precision == "autocast-off-trap" and args.fusion == "chunked-ce":
         parser.error("--fusion chunked-ce multiplies by itself: the trap would not hold its products")
+    if args.steps is not None and args.steps <= args.skip:
+        parser.error(f"--steps {args.steps} leaves none to time after --skip {args.skip}")
+    if args.vocabulary is not None and args.vocabulary <= FIRST_WORD:
+        parser.error(f"--vocabulary {args.vocabulary} has no words: padding and the placeholder take {FIRST_WORD}")
     layers = Layers(
         precision=args.precision,
         batch=args.batch,
@@ -167,7 +172,7 @@ def read_options(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentPars
         lora_rank=args.lora_rank,
         loss_chunk=args.loss_chunk,
         shard=args.shard,
-        samples=args.samples if args.steps is None else max(args.steps - args.skip, 1) * args.batch,
+        samples=args.samples if args.steps is None else (args.steps - args.skip) * args.batch,
         skip=args.skip,
         seed=args.seed,
         lr=args.lr,

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from workloads.memory import peak_bytes
+from workloads.memory import peak_bytes, reset_peak
 from workloads.recipe.data import Batch, CachedCaptions, build_loader, plan
 from workloads.recipe.features import Features, fill
 from workloads.recipe.model import Recipe, build_model
@@ -80,6 +80,8 @@ def built_job(layers: Layers, doses: Doses, device: torch.device, *, folder: Pat
     torch.manual_seed(doses.seed)
     model = build_model(layers, doses, device)
     captions = Captions(doses.shape, n_samples=doses.n_steps(layers.batch) * layers.batch, seed=doses.seed)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="recipe-", dir=folder) as name:
         dataset: Dataset[Sample] = captions
         if layers.cache != "off":
@@ -133,6 +135,7 @@ def train_step(job: Job, batches: Iterator[Batch]) -> Step:
 
 def run(job: Job) -> Outcome:
     """Runs all steps; those after the first `skip` are counted."""
+    reset_peak(job.device)  # filling the features is not training
     steps: list[Step] = []
     batches = iter(job.loader)
     for _ in range(len(job.loader)):

@@ -46,19 +46,20 @@ class Plan:
 
     One block more comes before the others, with the pathology: what warms up in it is not measured.
 
-    Every block sees the same batches, so that blocks with and without the pathology differ by it alone.
+    The same `period` batches come again and again, in a label run and in a recorded one: so blocks with and without the
+    pathology differ by it alone, and what is recorded is what was measured.
     """
 
     n_steps: int
     block: int = 0
     seed: int = 0
+    period: int = Pathology.block
 
     def batches(self, family: Family) -> list[list[int]]:
         """Gives the samples of each step."""
         draw = random.Random(self.seed)  # noqa: S311 - samples need a seed, not a secret
-        n = self.block or self.n_steps
-        drawn = [draw.sample(range(family.n_samples), family.batch_size) for _ in range(n)]
-        return [drawn[number % n] for number in range(self.n_steps)]
+        drawn = [draw.sample(range(family.n_samples), family.batch_size) for _ in range(self.period)]
+        return [drawn[number % self.period] for number in range(self.n_steps)]
 
 
 def loader(family: Family, pathology: Pathology, batches: Sequence[Sequence[int]]) -> DataLoader[Batch]:

@@ -20,8 +20,10 @@ from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
 _MATH: Final = re.compile(r"^aten::_scaled_dot_product_attention_math")
 _SEARCH: Final = re.compile(r"search_unused_parameters$")
 _CAST: Final = re.compile(r"^aten::_to_copy$")
-_NO_LOOP: Final = re.compile(r"^aten::_(?:foreach|fused)_|^autograd::engine::")
-"""In a step of an optimizer: operators for all parameters at once, or the closure's own backward pass."""
+_AT_ONCE: Final = re.compile(r"^aten::_(?:foreach|fused)_")
+"""In a step of an optimizer: an operator for all parameters at once..."""
+_CLOSURE: Final = re.compile(r"^autograd::engine::")
+"""...and the backward pass of a closure: then the range is no loop over parameters."""
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 _DTYPE_ARGUMENT: Final = 1
 
@@ -138,16 +140,39 @@ def _last_end(ops: CpuOps, rows: I64) -> I64:
 
 
 def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) -> Ranges:
-    """Steps of an optimizer with at least so many operators, none of the foreach or fused kind, each that short."""
+    """Steps of an optimizer with at least so many operators, each that short, that are no part of a foreach or fused one.
+
+    An optimizer may work through some of its parameters one by one: what it does for all the others at once is left out.
+    """
     trace = facts.trace
     spans, ops = trace.spans, trace.ops
     steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
     if len(steps) == 0 or len(ops) == 0:
         return Ranges.of(steps, np.zeros(len(steps), np.bool_), trace.window_ns)
     around = enclosing_op(steps, ops.thread, ops.start_ns)
-    inside = around >= 0
-    others = distinct(around[inside & named(trace, ops, _NO_LOOP)])
-    counts = np.bincount(around[inside], minlength=len(steps))
-    chosen = (counts >= least_operators) & (steps.end_ns - steps.start_ns <= longest_ns * counts)
-    chosen[others] = False
-    return Ranges.of(steps, chosen, trace.window_ns)
+    whole = ops.take(np.flatnonzero((around >= 0) & named(trace, ops, _AT_ONCE)))
+    loose = (around >= 0) & (enclosing_op(whole, ops.thread, ops.start_ns) < 0)
+    counts = np.bincount(around[loose], minlength=len(steps))
+    many = counts >= least_operators
+    many[distinct(around[loose & named(trace, ops, _CLOSURE)])] = False
+    low, high = trace.window_ns
+    kept: list[tuple[int, int, int]] = []
+    for row in np.flatnonzero(many).tolist():
+        parts = _without(steps, row, whole)
+        if sum(end - start for start, end in parts) <= longest_ns * counts[row]:
+            kept += [(start, end, int(steps.thread[row])) for start, end in parts if end > low and start < high]
+    columns = np.array(kept, np.int64).reshape(-1, 3)
+    return Ranges(start_ns=columns[:, 0], end_ns=columns[:, 1], thread=columns[:, 2].astype(np.int32))
+
+
+def _without(steps: Spans, row: int, whole: CpuOps) -> list[tuple[int, int]]:
+    """The parts of a step, ns, outside the operators for all parameters at once."""
+    at, end = int(steps.start_ns[row]), int(steps.end_ns[row])
+    mine = (whole.thread == steps.thread[row]) & (whole.start_ns >= at) & (whole.start_ns < end)
+    order = np.flatnonzero(mine)[np.argsort(whole.start_ns[mine], kind="stable")]
+    parts = []
+    for first, last in zip(whole.start_ns[order].tolist(), whole.end_ns[order].tolist(), strict=True):
+        if first > at:
+            parts.append((at, min(first, end)))
+        at = max(at, last)
+    return [*parts, (at, end)] if at < end else parts

@@ -48,6 +48,9 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """Of the training thread."""
     all_switches: Switches | None = None
     """Of all threads of the process."""
+    asleep_share: float = 0.0
+    """Share (0-1) of the recorded time in which the training thread wanted no core, but for waits for data and ranks:
+    it waits for other threads. Where the CPU is the device."""
 
     @property
     def wait_share(self) -> float:
@@ -66,6 +69,11 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
         """The cores that the threads of this process ran on or waited for, on average."""
         known = self.all_run_ns is not None and self.all_wait_ns is not None
         return ((self.all_run_ns or 0) + (self.all_wait_ns or 0)) / self.span_ns if known else None
+
+    @property
+    def helpers_share(self) -> float:
+        """Share (0-1) of the recorded time in which operators wait for their own threads, which are more than cores."""
+        return self.asleep_share if _is_crowded(self) and (self.threads or 0) > 1 else 0.0
 
     @property
     def crowding(self) -> float | None:
@@ -98,7 +106,16 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         quota_millicores=told.get("quota_millicores"),
         switches=_switches(told, ""),
         all_switches=_switches(told, "all_"),
+        asleep_share=_asleep(facts, (span - run - wait) / span),
     )
+
+
+def _asleep(facts: Facts, share: float) -> float:
+    """The share of the time without a core in which the thread waits neither for data nor for ranks."""
+    if facts.cpu_budget is None:
+        return 0.0
+    elsewhere = sum(facts.cpu_budget.fraction(name) for name in ("idle_data", "comm_exposed"))
+    return min(max(share - elsewhere, 0.0), facts.cpu_budget.fraction("compute"))
 
 
 def _switches(told: Mapping[str, int], whose: str) -> Switches | None:
@@ -116,7 +133,7 @@ def judge(result: Scheduling) -> tuple[Finding, ...]:
     if share < CONTENTION.limit("window"):
         return ()
     scope = result.scope
-    lost_ns = round(share * scope.window_ns)
+    lost_ns = round(min(share + result.helpers_share, 1.0) * scope.window_ns)
     return (
         CONTENTION.found(
             fraction=share,
@@ -140,7 +157,7 @@ def judge(result: Scheduling) -> tuple[Finding, ...]:
 
 def _around(result: Scheduling) -> tuple[Evidence, ...]:
     """What wanted to run, and what held it."""
-    said = [*_switched(result), *_wanted(result), *_crowded(result)]
+    said = [*_helped(result), *_switched(result), *_wanted(result), *_crowded(result)]
     if result.throttled_ns:
         said.append(
             Evidence(
@@ -201,6 +218,18 @@ def _crowded(result: Scheduling) -> Iterator[Evidence]:
         unit="count",
         expected=f"<= {CONTENTION.limit('crowding'):g}",
     )
+
+
+def _helped(result: Scheduling) -> Iterator[Evidence]:
+    """What operators wait for their own threads: the training thread then sleeps, and is not ready."""
+    if result.helpers_share >= CONTENTION.limit("window"):
+        yield Evidence(
+            statement=f"for another {format_fraction(result.helpers_share)} it slept in operators, until their other threads"
+            " were done",
+            metric="scheduling.helpers_share",
+            value=result.helpers_share,
+            unit="fraction",
+        )
 
 
 def _is_crowded(result: Scheduling) -> bool:

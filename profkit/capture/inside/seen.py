@@ -153,18 +153,20 @@ class Queue:
         """The code behind each loader whose batches the recorded steps took."""
         self._known: set[int] = set()
         self._latest: Optional[weakref.ref[Any]] = None  # noqa: UP045 - Python 3.9
-        self._n_epochs = 0
 
     @property
     def n_left(self) -> float:
-        """The batches that are left for certain; without end where the loader does not know, or began before.
+        """The batches that are left for certain: of an epoch with a length its rest, of a stream without one no end.
 
-        A loop over a loader that has begun anew once is expected to do so again.
+        A loop without a loader promises none: it may be one of thirty steps, for a trial.
         """
         iterator = self._latest() if self._latest else None
-        with suppress(Exception):  # a sampler without a length, or one of the script's own
-            return math.inf if self._n_epochs > 1 else len(iterator._index_sampler) - iterator._num_yielded  # type: ignore[union-attr]  # noqa: SLF001
-        return math.inf
+        if iterator is None:
+            return 0
+        try:
+            return float(len(iterator._index_sampler) - iterator._num_yielded)  # noqa: SLF001
+        except Exception:  # noqa: BLE001 - a sampler without a length, or one of the script's own
+            return math.inf
 
     def use(self, iterator: Any) -> None:
         """A loader's iterator is asked for a batch of a recorded step."""
@@ -179,7 +181,6 @@ class Queue:
         """A loader's iterator is asked for a batch."""
         if self._latest is None or self._latest() is not iterator:
             self._latest = weakref.ref(iterator)
-        self._n_epochs += getattr(iterator, "_num_yielded", 1) == 0
         self.n_workers = max(self.n_workers, int(getattr(iterator, "_num_workers", 0)))
         prefetch = int(getattr(iterator, "_prefetch_factor", 0) or 0)
         self.n_batches = max(self.n_batches, self.n_workers * prefetch)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from profkit.cli.shared.output import Showing, show
+from profkit.cli.shared.percent import Loss
 from profkit.cli.shared.say import say
 from profkit.errors import TraceNotFoundError, UsageError
-from profkit.units import format_change, format_fraction
+from profkit.units import format_change
 
 _TWO_SIDES: Final = "profkit compare before.ncu-rep after.ncu-rep"
 
@@ -47,7 +48,7 @@ def _is_profile(path: str) -> bool:
 
 
 def compare_profiles(
-    before: Sequence[str], after: Sequence[str], how: Showing, *, metric: str | None, limit: float | None
+    before: Sequence[str], after: Sequence[str], how: Showing, *, metric: str | None, limit: Loss | None
 ) -> int:
     """Print what changed in each kernel; 1 where one is slower than the limit allows."""
     from profkit.compare.kernels.compared import compare_kernels
@@ -67,7 +68,7 @@ def compare_profiles(
         return 0
     changes = {one.function: one.change for one in comparison.kernels if one.answer == "slower" and one.change}
     worst = max(changes, key=lambda name: changes[name], default="")
-    is_beyond = bool(worst) and changes[worst] > limit
+    is_beyond = bool(worst) and changes[worst] > limit.fraction
     said = f"{worst} {format_change(changes[worst])}" if worst else "no kernel is slower"
-    say(f"--fail-on-regression {format_fraction(limit)}: {said}; exit code {int(is_beyond)}")
+    say(f"{limit.asked}: {said}; exit code {int(is_beyond)}")
     return int(is_beyond)

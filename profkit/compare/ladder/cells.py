@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from profkit.compare.ladder.columns import Columns, is_on, plain
+from profkit.compare.ladder.columns import Columns, plain
 from profkit.compare.stats.distributions import t_quantile
 from profkit.compare.stats.judge import judge
 from profkit.compare.stats.sample import Sample, is_plausible
@@ -18,6 +18,7 @@ from profkit.compare.tables.records import Cells
 from profkit.compare.tables.result_tables import FAILED, ResultTable, Row
 from profkit.errors import TraceFormatError, UsageError
 from profkit.model.documents.ladder import Cell, Factor, Noise, Settings
+from profkit.model.switches import is_on
 
 _LEVEL: Final = 0.95
 _BASE: Final = "base"
@@ -33,11 +34,11 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A cell with its sample, for comparisons. `line` is that of its first run."""
+    """A cell with its sample, for comparisons. `lines` are those of its runs in the file."""
 
     key: Key
     sample: Sample
-    line: int
+    lines: tuple[int, ...]
     memory_bytes: float | None
     padding: float | None
 
@@ -84,7 +85,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 def rates(table: ResultTable) -> Rate:
     """The values of a table's runs; a time per step becomes work per second where the table has the work of a step.
 
-    Raises UsageError where it has that of some rows only.
+    The column of the work says of what: samples or tokens. Raises UsageError where it has that of some rows only.
     """
     metric, rows = table.metric, table.rows
     plain_values = tuple(row.value for row in rows)
@@ -98,18 +99,20 @@ def rates(table: ResultTable) -> Rate:
     if all(work is None for work in works):
         assumed = f"{metric.column} without the work of a step: profkit assumes that it is the same in every run"
         return Rate(unit=metric.unit, higher_is_better=is_rate, values=plain_values, warnings=(assumed,))
-    if any(work is None for work in works):
-        row = rows[works.index(None)]
+    unit = max(row.work_unit for row in rows)  # tokens, where a row counts them
+    lacking = next((row for row, work in zip(rows, works, strict=True) if work is None or row.work_unit != unit), None)
+    if lacking is not None:
+        named = "batch" if unit == "samples" else f"{unit}_per_step"
         raise UsageError(
-            f"{table.source} line {row.line} has no batch, so its {metric.column} cannot be compared",
-            hint="give every row a batch, or a column of tokens_per_sec",
+            f"{table.source} line {lacking.line} has no {named}, so its {metric.column} cannot be compared",
+            hint=f"give every row a {named}, or a column of tokens_per_sec",
         )
     per_s = [value if is_rate else 1e9 / value for value in plain_values]
     values = tuple(work * rate for work, rate in zip(works, per_s, strict=True) if work is not None)
     bad = next((row for row, value in zip(rows, values, strict=True) if not is_plausible(value)), None)
     if bad is not None:
         raise TraceFormatError(f"{table.source} line {bad.line}: work and {metric.column} give no speed of a run")
-    return Rate(unit="samples/s", higher_is_better=True, values=values)
+    return Rate(unit=f"{unit}/s", higher_is_better=True, values=values)
 
 
 def _work(row: Row) -> float | None:
@@ -140,7 +143,7 @@ def cells_of(
                 higher_is_better=rate.higher_is_better,
                 blocks=tuple(blocks) if len(blocks) == len(rows) else (),
             ),
-            line=rows[0].line,
+            lines=tuple(row.line for row in rows),
             memory_bytes=max(sizes, default=None),
             padding=math.fsum(shares) / len(shares) if shares else None,
         )

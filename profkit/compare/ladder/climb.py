@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from profkit.compare.ladder.cells import Tried, factor
-from profkit.compare.ladder.columns import is_on
 from profkit.compare.ladder.plan import Plan
 from profkit.compare.tables.result_tables import is_number
 from profkit.model.documents.ladder import Beside, Rung, Step, WhyNot
+from profkit.model.switches import says_on
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ def climb(cells: Sequence[Tried], plan: Plan, margin: float) -> Climb:
     It begins at the plainest settings of the first rung that is there: switches off, small batches. Each further rung
     is taken at its fastest settings, through the settings of the rung before where it was run at these: so the rung
     and the settings have a factor each. A rung that is slower than what the ladder had is left beside it, but where
-    a later one of the series is known to stand on it.
+    a later one of the series is known to stand on it. Alternatives of the first rung stand beside the base.
     """
     by_rung: dict[str, list[Tried]] = {}
     for one in cells:
@@ -55,6 +55,7 @@ def climb(cells: Sequence[Tried], plan: Plan, margin: float) -> Climb:
             continue
         if not path:
             path += _base(mine, plan)
+            passed += _others(mine, path[0].tried)
             continue
         at = path[-1].tried
         fitting = [one for one in mine if plan.follows(at.rung, one.rung)]
@@ -86,12 +87,19 @@ def _base(mine: Sequence[Tried], plan: Plan) -> list[Place]:
     return [first, Place(step=Step.SETTINGS, tried=best)] if best.speed > base.speed else [first]
 
 
+def _others(mine: Sequence[Tried], base: Tried) -> list[_Passed]:
+    """The alternatives of the first group, each at its fastest settings over the base."""
+    others = dict.fromkeys(one.rung for one in mine if one.rung != base.rung)
+    fastest = (_fastest([one for one in mine if one.rung == rung]) for rung in others)
+    return [_Passed(tried=one, why=WhyNot.ALTERNATIVE, at=base) for one in fastest]
+
+
 def _plainness(plan: Plan) -> Callable[[Tried], tuple[object, ...]]:
     """The order of cells by how little is set: switches on, batch, other numbers; of equal ones the fastest first."""
 
     def plainness(one: Tried) -> tuple[object, ...]:
         numbers = {name: float(value) for name, value in one.key.settings if is_number(value)}
-        n_on = sum(is_on(value) and not is_number(value) for _, value in one.key.settings)
+        n_on = sum(says_on(value) for _, value in one.key.settings)
         batches = tuple(numbers.get(name, 0.0) for name in plan.batches)
         others = tuple(numbers.get(name, 0.0) for name, _ in one.key.settings if name not in plan.batches)
         return n_on, batches, others, -one.speed, one.rung, one.key.settings

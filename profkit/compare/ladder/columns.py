@@ -14,6 +14,7 @@ from profkit.compare.tables.records import Cells
 from profkit.compare.tables.result_tables import FAILED, is_number, is_setting
 from profkit.errors import TraceFormatError, UsageError
 from profkit.model.documents.ladder import Counts
+from profkit.model.switches import is_off, is_on
 
 _RUNGS: Final = (
     "rung", "rungs", "category", "recipe", "configuration", "config", "variant", "arm", "optimization", "optimisation",
@@ -42,8 +43,6 @@ _REMARKS: Final = frozenset(
 _PADDING: Final = re.compile(
     r"(?:^|_)pad(?:ding|ded)?(?:_tokens?)?(?:_(?P<of>pct|percent|perc|fraction|frac|ratio|share|waste))?$"
 )
-_OFF: Final = frozenset({"", "false", "no", "off", "0"})
-_ON: Final = frozenset({"true", "yes", "on", "1"})
 _MOST_VALUES: Final = 8
 """Different whole numbers up to which a column may be a setting (chosen: a sweep rarely has more)."""
 _PER_BATCH: Final = ("micro_batch", "accumulation", "global_batch")
@@ -73,11 +72,6 @@ def plain(text: str) -> str:
     if stripped.lower() in FAILED:
         return ""
     return f"{float(stripped):.12g}" if is_number(stripped) else stripped
-
-
-def is_on(value: str) -> bool:
-    """Whether a cell says that a switch is on."""
-    return value.lower() in _ON
 
 
 def columns_of(
@@ -187,8 +181,8 @@ def _rungs(
 
 
 def _is_switch(values: set[str]) -> bool:
-    said = {value.lower() for value in values}
-    return said <= (_OFF | _ON) and bool(said & _ON) and bool(said & _OFF)
+    n_on, n_off = sum(map(is_on, values)), sum(map(is_off, values))
+    return n_on > 0 and n_off > 0 and n_on + n_off == len(values)
 
 
 def _is_set(name: str, values: Mapping[str, set[str]], n_rows: int) -> bool:

@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from profkit.compare.ladder.cells import Tried, factor
-from profkit.compare.ladder.columns import Columns, is_on
+from profkit.compare.ladder.columns import Columns
 from profkit.compare.ladder.plan import Plan
 from profkit.compare.stats.judge import MIN_RUNS
 from profkit.compare.tables.result_tables import is_number
 from profkit.model.documents.comparison import Answer
 from profkit.model.documents.ladder import Changed, Effect, Factor, Gain, Mix
+from profkit.model.switches import says_on
 
 MOST_EFFECTS: Final = 20
 """Changes with both signs that a report holds, the strongest first (chosen: more are read by nobody)."""
@@ -141,7 +142,7 @@ def _grouped(keyed: Iterable[tuple[object, Tried]]) -> Iterator[list[Tried]]:
 
 def _size(value: str) -> tuple[bool, float, str]:
     """The order of a setting's values: off before on, small before large, words by letters."""
-    number = float(value) if value and is_number(value) else float(is_on(value))
+    number = float(value) if value and is_number(value) else float(says_on(value))
     return bool(value), number, value
 
 

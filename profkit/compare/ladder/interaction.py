@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import Final
 
 import msgspec
@@ -17,7 +17,43 @@ from profkit.model.documents.ladder import Interaction, Settings
 
 ALPHA: Final = 0.05
 _MOST_TRIED: Final = 64
-"""Choices of single cells that are tried for one base (chosen: a table of that many has the right one among them)."""
+"""Bases that are tried, the fastest first, and choices of single cells for each (chosen: the right one is there)."""
+
+
+class _Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """The cells of a rung by their free settings, the fastest first, and the values that each of these takes.
+
+    Batches are not among the values: another batch would be a change of its own.
+    """
+
+    cells: Mapping[Settings, Tried]
+    values: Mapping[str, tuple[str, ...]]
+
+    def near(self, free: Settings) -> list[Tried]:
+        """The cell at these settings, then those that differ in one, the fastest first."""
+        same = [self.cells[free]] if free in self.cells else []
+        others = [
+            one
+            for place, (name, before) in enumerate(free)
+            for value in self.values.get(name, ())
+            if value != before
+            and (one := self.cells.get((*free[:place], (name, value), *free[place + 1 :]))) is not None
+        ]
+        return same + sorted(others, key=_by_speed)
+
+
+def _by_speed(one: Tried) -> tuple[float, Settings]:
+    return -one.speed, one.key.settings
+
+
+def _rung(cells: Sequence[Tried], plan: Plan) -> _Rung:
+    found = {plan.free(one.key.settings): one for one in sorted(cells, key=_by_speed)}
+    values: dict[str, dict[str, None]] = {}
+    for free in found:
+        for name, value in free:
+            if name not in plan.batches:
+                values.setdefault(name, {})[value] = None
+    return _Rung(cells=found, values={name: tuple(seen) for name, seen in values.items()})
 
 
 def interactions_of(cells: Sequence[Tried], plan: Plan) -> tuple[Interaction, ...]:
@@ -28,7 +64,8 @@ def interactions_of(cells: Sequence[Tried], plan: Plan) -> tuple[Interaction, ..
     by_rung: dict[str, list[Tried]] = {}
     for one in cells:
         by_rung.setdefault(one.rung, []).append(one)
-    return tuple(_measured(one, by_rung, plan) for one in _compositions(plan) if one.rung in by_rung)
+    rungs = {name: _rung(mine, plan) for name, mine in by_rung.items()}
+    return tuple(_measured(one, rungs) for one in _compositions(plan) if one.rung in rungs)
 
 
 class _Composition(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,22 +97,23 @@ def _compositions(plan: Plan) -> Iterator[_Composition]:
             yield _Composition(rung=rung, layers=added, parts=parts, bases=(base,))
 
 
-def _measured(one: _Composition, by_rung: Mapping[str, list[Tried]], plan: Plan) -> Interaction:
+def _measured(one: _Composition, rungs: Mapping[str, _Rung]) -> Interaction:
     """The fastest composition of which base and single layers were run; else what is missing."""
     chosen: tuple[Tried, tuple[Tried, ...], Tried] | None = None
     missing = ""
-    for base in (base for name in one.bases for base in by_rung.get(name, ())):
-        if chosen is not None and chosen[0].rung != base.rung:
+    together = rungs[one.rung].cells
+    for name in (name for name in one.bases if name in rungs):
+        for free, base in islice(rungs[name].cells.items(), _MOST_TRIED):
+            for wanted, singles in _singles(free, one.parts, rungs):
+                whole = together.get(wanted)
+                if whole is None:
+                    missing = missing or f"{one.rung} at {told(wanted) or 'the plain settings'} was not run"
+                elif chosen is None or whole.speed > chosen[2].speed:
+                    chosen = base, singles, whole
+        if chosen is not None:
             break
-        for singles in _singles(base, one.parts, by_rung, plan):
-            wanted = _together(base, singles, plan)
-            whole = next((cell for cell in by_rung.get(one.rung, ()) if plan.free(cell.key.settings) == wanted), None)
-            if whole is None:
-                missing = missing or f"{one.rung} at {told(wanted) or 'the plain settings'} was not run"
-            elif chosen is None or whole.speed > chosen[2].speed:
-                chosen = base, singles, whole
     if chosen is None:
-        return _absent(one, missing or _no_singles(one, by_rung))
+        return _absent(one, missing or _no_singles(one, rungs))
     base, singles, whole = chosen
     gains = tuple(single.speed / base.speed for single in singles)
     product_of_gains, measured = math.prod(gains), whole.speed / base.speed
@@ -102,52 +140,44 @@ def _absent(one: _Composition, missing: str) -> Interaction:
     )  # fmt: skip
 
 
-def _no_singles(one: _Composition, by_rung: Mapping[str, list[Tried]]) -> str:
+def _no_singles(one: _Composition, rungs: Mapping[str, _Rung]) -> str:
     if not all(one.parts):
         return "not every layer was run alone"
-    lacking = [part for part in one.parts if part not in by_rung]
+    lacking = [part for part in one.parts if part not in rungs]
     if lacking:
         return f"{' and '.join(lacking)} {'was' if len(lacking) == 1 else 'were'} not run alone"
-    base = next((name for name in one.bases if name in by_rung), None)
+    base = next((name for name in one.bases if name in rungs), None)
     if base is None:
         return f"there is no run without {' and '.join(one.parts)}"
     return f"{' and '.join(one.parts)} were not run at one choice of settings with {base}"
 
 
 def _singles(
-    base: Tried, parts: tuple[str, ...], by_rung: Mapping[str, list[Tried]], plan: Plan
-) -> list[tuple[Tried, ...]]:
-    """Choices of a cell for each layer alone: at the base's settings, or with one other that comes with the layer.
+    base: Settings, parts: tuple[str, ...], rungs: Mapping[str, _Rung]
+) -> Iterator[tuple[Settings, tuple[Tried, ...]]]:
+    """Choices of a cell for each layer alone, and the settings that the layers have together.
 
-    Never at another batch: that would be a change of its own.
+    A cell is at the base's settings, or at one other that comes with the layer: never one for two layers.
     """
-    choices = []
-    for part in parts:
-        near = [one for one in by_rung.get(part, ()) if _distance(base, one, plan) <= 1]
-        near.sort(key=lambda one: (_distance(base, one, plan), -one.speed))
-        choices.append(near)
-    found = []
-    for singles in product(*choices):
-        found.append(singles)
-        if len(found) >= _MOST_TRIED:
-            break
-    return found
+    choices = [rungs[part].near(base) if part in rungs else [] for part in parts]
+    for singles in islice(product(*choices), _MOST_TRIED):
+        wanted = _together(base, singles)
+        if wanted is not None:
+            yield wanted, singles
 
 
-def _distance(base: Tried, one: Tried, plan: Plan) -> int:
-    """The settings in which a cell differs from a base, batches counted as many."""
-    before = dict(plan.free(base.key.settings))
-    apart = [name for name, value in plan.free(one.key.settings) if before[name] != value]
-    return 99 if set(apart) & set(plan.batches) else len(apart)
+def _together(base: Settings, singles: Sequence[Tried]) -> Settings | None:
+    """The settings of the composition: the base's, with what each layer alone has changed of them.
 
-
-def _together(base: Tried, singles: Sequence[Tried], plan: Plan) -> Settings:
-    """The settings of the composition: the base's, with what each layer alone has changed of them."""
-    settings = dict(plan.free(base.key.settings))
-    before = dict(settings)
-    for one in singles:
-        settings.update({name: value for name, value in plan.free(one.key.settings) if before[name] != value})
-    return tuple(settings.items())
+    None where two layers have changed one setting to different values.
+    """
+    settings = []
+    for name, before in base:
+        changed = {one.settings[name] for one in singles} - {before}
+        if len(changed) > 1:
+            return None
+        settings.append((name, changed.pop() if changed else before))
+    return tuple(settings)
 
 
 def _interval(base: Tried, singles: Sequence[Tried], whole: Tried) -> tuple[float, float] | None:
@@ -159,9 +189,9 @@ def _interval(base: Tried, singles: Sequence[Tried], whole: Tried) -> tuple[floa
     if min(len(one.sample.values) for one in cells) < 2:
         return None
     blocks = [_by_block(one) for one in cells]
-    if blocks[0] and all(one.keys() == blocks[0].keys() for one in blocks):
+    if len(blocks[0]) > 1 and all(one.keys() == blocks[0].keys() for one in blocks):
         rows = [sum(weight * one[block] for weight, one in zip(weights, blocks, strict=True)) for block in blocks[0]]
-        estimate = paired(rows) if len(rows) > 1 else None
+        estimate = paired(rows)
     else:
         estimate = contrast([np.log(one.sample.values).tolist() for one in cells], weights)
     if estimate is None:

@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from profkit.compare.ladder.cells import Tried
-from profkit.compare.ladder.columns import Columns, is_on, plain
+from profkit.compare.ladder.columns import Columns
 from profkit.compare.tables import headings
 from profkit.compare.tables.records import Cells
 from profkit.compare.tables.result_tables import is_number
 from profkit.errors import UsageError
 from profkit.model.documents.ladder import Changed, OrderSource, Settings
+from profkit.model.switches import says_off, says_on
 
 Groups = tuple[tuple[str, ...], ...]
 _NO_LAYER: Final = frozenset({"", "none", "base", "baseline", "vanilla", "-"})
@@ -122,22 +123,36 @@ def _digits(text: str) -> int:
 def layers_of(
     rungs: Sequence[str], columns: Columns, records: Iterable[tuple[str, Cells]]
 ) -> tuple[dict[str, frozenset[str]], bool]:
-    """The layers of each rung, and whether the table tells them; `rungs` are in order, `records` are (rung, cells).
+    """The layers of each rung, and whether the table tells them; `rungs` are in order, `records` are (rung, row).
 
     Told are those of a column that lists them, of switches, and of names such as bf16+compile or +compile, which adds
     to all before it. A name made of the names of other rungs (pack_tilegym) only suggests them.
     """
-    if columns.layers:
-        listed: dict[str, set[str]] = {}
-        for rung, cells in records:
-            listed.setdefault(rung, set()).add(cells.get(columns.layers, "").strip())
-        if all(len(said) == 1 and not (is_number(one) and one) for said in listed.values() for one in said):
-            return {rung: _listed(next(iter(said))) for rung, said in listed.items()}, True
+    listed = _lists(columns, records)
+    if listed and all(len(said) == 1 for said in listed.values()):
+        return {rung: _listed(next(iter(said))) for rung, said in listed.items()}, True
     if any("+" in rung for rung in rungs):
         return _summed(rungs), True
     if not columns.rung:
         return {rung: _listed(rung) for rung in rungs}, True
     return layers_by_names(rungs), False
+
+
+def twofold(columns: Columns, records: Iterable[tuple[str, Cells]]) -> tuple[str, tuple[str, ...]] | None:
+    """A rung whose rows list different sets of layers, with these lists; None where there is none."""
+    listed = _lists(columns, records).items()
+    return next(((rung, tuple(sorted(said))) for rung, said in listed if len(said) > 1), None)
+
+
+def _lists(columns: Columns, records: Iterable[tuple[str, Cells]]) -> dict[str, list[str]]:
+    """The lists of layers that each rung's rows have, one text for each set; empty where no column lists any."""
+    found: dict[str, dict[frozenset[str], str]] = {}
+    for rung, cells in records if columns.layers else ():
+        text = cells.get(columns.layers, "").strip()
+        if text and is_number(text):  # a count
+            return {}
+        found.setdefault(rung, {}).setdefault(_listed(text), text or "none")
+    return {rung: list(said.values()) for rung, said in found.items()}
 
 
 def layers_by_names(rungs: Sequence[str]) -> dict[str, frozenset[str]]:
@@ -242,7 +257,7 @@ def _is_shown(heading: str, cells: Sequence[Tried], values: Mapping[str, set[str
 def told(settings: Settings, *, hidden: frozenset[str] = frozenset()) -> str:
     """Settings in words: switches that are on by their heading, others with their value; what is off is not told."""
     return ", ".join(
-        name if is_on(value) and not is_number(value) else f"{name}={value}"
+        name if says_on(value) else f"{name}={value}"
         for name, value in settings
-        if name not in hidden and plain(value) and value.lower() not in ("false", "no", "off")
+        if name not in hidden and not says_off(value)
     )

@@ -69,7 +69,8 @@ def _support(one: Factor) -> str:
     if one.is_single:
         return f"no interval: {_runs(one.n)}"
     if one.interval is None:
-        return f"no interval: {_runs(one.n)} that do not differ"
+        why = "that do not differ" if one.p_value is None else "that differ too much for one"
+        return f"no interval: {_runs(one.n)} {why}"
     low, high = one.interval
     pilot = "pilot " if one.is_pilot else ""
     return f"{pilot}95 % interval {_ends(low, high)}, {_runs(one.n)}"
@@ -107,9 +108,9 @@ class Notes:
         factors = [one.over_before for one in self._rungs if one.over_before is not None]
         singles = [one for one in factors if one.is_single]
         if singles:
-            who = "one run each" if len(singles) == len(factors) else f"{len(singles)} factors stand on one run"
-            yield Note(id="runs.single", statement=f"{who}: no interval; {_noise(noise)}")
-        if singles and any(one.n_settings > 1 for one in self._rungs):
+            yield Note(id="runs.single", statement=f"{_who(singles, len(factors))}: no interval; {_noise(noise)}")
+        taken = {one.cell.rung: one for one in self._rungs}.values()
+        if any(one.n_settings > 1 and one.cell.n == 1 for one in taken):
             says = "of a rung's settings the fastest is taken by one run each, which favours lucky runs"
             yield Note(id="runs.fastest", statement=f"{says}: time the fastest again")
 
@@ -186,6 +187,14 @@ class Notes:
                 yield Note(id="settings.together", statement=says)
 
 
+def _who(singles: Sequence[Factor], n_factors: int) -> str:
+    """Which factors have no repeats on both sides."""
+    if len(singles) < n_factors:
+        return f"one run on a side of {len(singles)} of {n_factors} factors"
+    is_each = all(one.n == (1, 1) for one in singles)
+    return "one run each" if is_each else "one run on a side of every factor"
+
+
 def _step(one: Rung) -> str:
     return f"{one.cell.rung}, tuned" if one.step is Step.SETTINGS else one.cell.rung
 
@@ -235,9 +244,18 @@ def interaction(one: Interaction, hidden: frozenset[str]) -> str:
     text += f" {format_speedup(one.product)}, together they give {format_speedup(one.measured)}"
     text += f", {format_fraction(abs(one.ratio - 1))} {'more' if one.ratio > 1 else 'less'}"
     if one.interval is None:
-        return f"{text}; no interval: not every cell has repeats"
+        return f"{text}; no interval: {_unknown(one)}"
     low, high = one.interval
     return f"{text} (95 % interval {format_change(low - 1).removesuffix(' %')} to {format_change(high - 1)})"
+
+
+def _unknown(one: Interaction) -> str:
+    """Why the ratio has no interval."""
+    cells = [cell for cell in (one.base, *one.singles, one.together) if cell is not None]
+    if any(cell.n == 1 for cell in cells):
+        return "not every cell has repeats"
+    is_same = all(max(cell.runs) == min(cell.runs) for cell in cells)
+    return "the repeats do not differ" if is_same else "the ratio is the same in every block"
 
 
 def effect(one: Effect, rung_column: str, margin: float) -> str:
@@ -253,7 +271,8 @@ def effect(one: Effect, rung_column: str, margin: float) -> str:
     sizes = [gain.memory_factor for gain in one.gains if gain.memory_factor is not None]
     memory = f"; peak memory {_ends(min(sizes), max(sizes))}" if len(sizes) == len(one.gains) else ""
     singles = sum(gain.factor.is_single for gain in one.gains)
-    tail = "single runs" if singles == len(one.gains) else f"{singles} of {len(one.gains)} pairs are single runs"
+    are_all = all(gain.factor.n == (1, 1) for gain in one.gains)
+    tail = "single runs" if are_all else f"{singles} of {len(one.gains)} pairs have one run on a side"
     return f"{head}{f' ({with_})' if with_ else ''}: {said}{memory}{f'; {tail}' if singles else ''}"
 
 

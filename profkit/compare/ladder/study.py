@@ -16,12 +16,22 @@ from profkit.compare.ladder.columns import Columns, columns_of, counts_of
 from profkit.compare.ladder.effects import Found, effects_of
 from profkit.compare.ladder.interaction import interactions_of
 from profkit.compare.ladder.pareto import front_of
-from profkit.compare.ladder.plan import Plan, alike, chained, companions_of, layers_by_names, layers_of, order_of
+from profkit.compare.ladder.plan import (
+    Plan,
+    alike,
+    chained,
+    companions_of,
+    layers_by_names,
+    layers_of,
+    order_of,
+    twofold,
+)
 from profkit.compare.stats.judge import DEFAULT_MARGIN
 from profkit.compare.tables.records import Cells, read_records
 from profkit.compare.tables.result_tables import ResultTable, is_number, table_of
 from profkit.errors import UsageError
 from profkit.model.documents.ladder import Counts, Ladder, LadderReport, Noise, OrderSource
+from profkit.model.switches import says_off, says_on
 
 MOST_RUNGS: Final = 64
 """Different rungs of a table (chosen: nobody climbs more, and pairs grow as the square); more are another column."""
@@ -138,7 +148,7 @@ def _named(cells: Mapping[tuple[str, ...], list[Tried]], columns: Columns) -> di
 def _told(heading: str, value: str) -> str:
     if not value:
         return f"no {heading}"
-    is_word = not is_number(value) and value.lower() not in ("true", "false", "yes", "no", "on", "off")
+    is_word = not is_number(value) and not says_on(value) and not says_off(value)
     return value if is_word else f"{heading} {value}"
 
 
@@ -147,7 +157,7 @@ def _series_told(columns: Columns) -> str:
 
 
 def _plan(source: str, cells: Sequence[Tried], columns: Columns, by_line: Mapping[int, Cells], asked: Asked) -> Plan:
-    seen = [one.rung for one in sorted(cells, key=lambda one: one.line)]
+    seen = [one.rung for one in sorted(cells, key=lambda one: one.lines[0])]
     rungs = list(dict.fromkeys(seen))
     if len(rungs) > MOST_RUNGS:
         raise UsageError(
@@ -157,7 +167,7 @@ def _plan(source: str, cells: Sequence[Tried], columns: Columns, by_line: Mappin
     groups, found = order_of(rungs, asked.order, source)
     named = [name for group in groups for name in group]
     ordered = [*named, *(rung for rung in rungs if rung not in named)]
-    layers, is_told = layers_of(ordered, columns, [(one.rung, by_line[one.line]) for one in cells])
+    layers, is_told = layers_of(ordered, columns, _rows(cells, by_line))
     if is_told and _alike(cells, layers) is not None:  # what sets the two apart is not among the layers
         layers, is_told = layers_by_names(ordered), False
     if is_told and found is OrderSource.FIRST_SEEN:
@@ -174,11 +184,21 @@ def _plan(source: str, cells: Sequence[Tried], columns: Columns, by_line: Mappin
 
 def _layers_left(columns: Columns, cells: Sequence[Tried], by_line: Mapping[int, Cells], plan: Plan) -> list[str]:
     """That layers which the table lists are not used, and why."""
+    rows = _rows(cells, by_line)
+    if (two := twofold(columns, rows)) is not None:
+        rung, lists = two
+        said = f"rows of {rung} list different layers ({'; '.join(lists)})"
+        return [f"{said}: column {columns.layers!r} is not used"]
     if plan.is_told:
         return []
-    layers, is_told = layers_of([*plan.layers], columns, [(one.rung, by_line[one.line]) for one in cells])
+    layers, is_told = layers_of([*plan.layers], columns, rows)
     found = _alike(cells, layers) if is_told else None
     return [f"{' and '.join(found)} have the same layers in the table: layers are not used"] if found else []
+
+
+def _rows(cells: Sequence[Tried], by_line: Mapping[int, Cells]) -> list[tuple[str, Cells]]:
+    """Every row with the rung that it is a run of."""
+    return [(one.rung, by_line[line]) for one in cells for line in one.lines]
 
 
 def _alike(cells: Sequence[Tried], layers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:

@@ -105,7 +105,12 @@ def _sized(tables: Sequence[ResultTable], held: Held | None) -> tuple[str, list[
         steps_per_s = row.value if unit == "steps/s" else 1e9 / row.value
         per_step = row.work if has_work else row.gpus if held is Held.WEAK else 1
         runs.append(SizedRun(throughput=steps_per_s * (per_step or 1), row=row))
-    return "samples/s" if has_work else "shares of work/s" if held is Held.WEAK else "steps/s", runs
+    counted = {row.work_unit for row in rows}
+    if has_work and len(counted) > 1:
+        raise UsageError(
+            "some rows have the tokens of a step, others only a batch", hint="give every row its tokens_per_step"
+        )
+    return f"{counted.pop()}/s" if has_work else "shares of work/s" if held is Held.WEAK else "steps/s", runs
 
 
 def _varying_labels(rows: Sequence[Row]) -> frozenset[str]:

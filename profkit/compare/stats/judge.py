@@ -117,10 +117,10 @@ class _Arms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _arms(baseline: Sample, candidate: Sample) -> _Arms:
-    """Pair the blocks that both sides have; a block here and there in common is no blocked design."""
+    """Pair the blocks that both sides have; one block, or a block here and there in common, is no blocked design."""
     old, new = _by_block(baseline), _by_block(candidate)
     shared = sorted(old.keys() & new.keys())
-    if not shared or (old.keys() != new.keys() and len(shared) < MIN_RUNS):
+    if len(shared) < 2 or (old.keys() != new.keys() and len(shared) < MIN_RUNS):
         return _Arms(baseline=baseline.values, candidate=candidate.values, is_paired=False)
     return _Arms(
         baseline=tuple(old[block] for block in shared), candidate=tuple(new[block] for block in shared), is_paired=True

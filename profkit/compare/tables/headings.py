@@ -128,6 +128,11 @@ def role_of(headings: Iterable[str], role: str) -> str | None:
     return next((heading for heading in headings if pattern.fullmatch(normal(heading))), None)
 
 
+def work_unit(headings: Iterable[str]) -> str:
+    """What the column of a step's work counts: tokens or samples."""
+    return normal(role_of(headings, "work") or "samples").partition("_")[0]
+
+
 def has_role(heading: str) -> bool:
     """Whether a heading has one of the known roles."""
     return any(re.fullmatch(pattern, normal(heading)) for pattern in _ROLES.values())

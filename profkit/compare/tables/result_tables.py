@@ -23,8 +23,8 @@ FAILED: Final = frozenset({"", "-", "nan", "none", "null", "oom", "fail", "faile
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `value` is in the metric's unit; sizes are bytes; what the table does not tell is None.
 
-    `work` is what all GPUs do in one step, in samples or tokens. `labels` are the columns that say how the run was
-    configured, by heading, without batch and GPUs.
+    `work` is what all GPUs do in one step, in `work_unit`: samples or tokens. `labels` are the columns that say
+    how the run was configured, by heading, without batch and GPUs.
     """
 
     line: int
@@ -38,6 +38,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     block: int | None
     labels: tuple[tuple[str, str], ...]
+    work_unit: str = "samples"
 
 
 class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,12 +202,12 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
         gpus = self._whole("gpus")
         value = self._positive(metric.column) * metric.scale
         micro, accumulation = self._of_role("micro_batch"), self._of_role("accumulation")
-        arm = headings.role_of(self.names, "arm")
+        arm, told = headings.role_of(self.names, "arm"), self._of_role("work")
         return Row(
             line=self.line,
             value=value * (gpus or 1) if metric.is_per_gpu else value,
             gpus=gpus,
-            work=self._of_role("work")
+            work=told
             or self._of_role("global_batch")
             or (micro * (accumulation or 1) * gpus if micro and gpus else None),
             micro_batch=micro,
@@ -216,6 +217,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
             arm=self.cells.get(arm, "").strip() if arm else "",
             block=self._whole("block"),
             labels=tuple((name, self.cells.get(name, "").strip()) for name in configuring),
+            work_unit=headings.work_unit(self.names) if told else "samples",
         )
 
     def _of_role(self, role: str) -> float | None:

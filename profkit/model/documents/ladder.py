@@ -54,7 +54,7 @@ class WhyNot(StrEnum):
     SLOWER = "slower"
     """No setting of it is faster than the rungs before it."""
     ALTERNATIVE = "alternative"
-    """Another of its group is faster."""
+    """Another of its group is faster, or, in the first group, is the base."""
     APART = "apart"
     """It lacks layers of the rung before it."""
 

@@ -29,7 +29,7 @@ from profkit.ranks.measure.stragglers import Stragglers
 from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.units import format_fraction, format_ns, format_numbers
-from profkit.verdict import decide, of_mean_step, ruled_out
+from profkit.verdict import bounded, decide, of_mean_step, ruled_out
 from profkit.verdict.compete import superseding
 
 _LONGEST: Final = 1.05
@@ -89,7 +89,8 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     verdict = _beside_unprofiled(verdict, joint, usual)
     if verdict.bottleneck is not Bottleneck.INCONCLUSIVE:
         verdict = replace(verdict, ruled_out=(*verdict.ruled_out, *_equal_tokens(joint)))
-    return Overall(verdict=verdict, findings=(*across, *single), explained=(*explained, *more))
+    verdict, findings = bounded(verdict, (*across, *single), is_cpu=case.is_cpu)
+    return Overall(verdict=verdict, findings=findings, explained=(*explained, *more))
 
 
 def _beside_unprofiled(verdict: Verdict, joint: Joint, usual: Outcome) -> Verdict:

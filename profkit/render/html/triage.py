@@ -51,7 +51,7 @@ def _page(report: Report, *, with_paths: bool) -> str:
         with_paths=with_paths,
         tracks=report.tracks,
         is_undrawn=report.fleet is not None and not report.tracks,
-        is_cpu=rank is not None and _is_cpu(rank),
+        is_cpu=text.is_cpu(rank),
         head=_head(report, links),
         budget=None if rank is None else _budget(report, rank, links),
         findings=_findings(report, rank, links),
@@ -64,14 +64,9 @@ def _page(report: Report, *, with_paths: bool) -> str:
         second=_second(report),
         quality=_quality(report, rank),
         read=_read(report, rank),
-        glossary=glossary(is_cpu=rank is not None and _is_cpu(rank)),
+        glossary=glossary(is_cpu=text.is_cpu(rank)),
         is_inconclusive=report.verdict.bottleneck is Bottleneck.INCONCLUSIVE,
     )
-
-
-def _is_cpu(rank: RankReport) -> bool:
-    device = text.main_device(rank)
-    return device is not None and device.kind == "cpu"
 
 
 def _sources(report: Report) -> list[str]:
@@ -196,7 +191,7 @@ def _steps(report: Report, rank: RankReport | None, links: Links) -> Mapping[str
 
 def _findings(report: Report, rank: RankReport | None, links: Links) -> list[Mapping[str, Any]]:
     """Every finding, the verdict's first, each with what it means, how it is proved and mended."""
-    is_cpu = rank is not None and _is_cpu(rank)
+    is_cpu = text.is_cpu(rank)
     shown = [*report.verdict.findings, *text.other_findings(report)]
     return [_finding(finding, report, links, is_cpu=is_cpu) for finding in shown]
 
@@ -204,15 +199,13 @@ def _findings(report: Report, rank: RankReport | None, links: Links) -> list[Map
 def _finding(finding: Finding, report: Report, links: Links, *, is_cpu: bool) -> Mapping[str, Any]:
     kind = KINDS.get(finding.id)
     proofs = {text.statement(item, is_full=True): links.to_evidence(finding, item) for item in finding.evidence}
-    per = "" if report.verdict.step_ns is None else " per step"
-    saves = f"saves at most {format_ns(finding.recoverable_ns)}{per}" if finding.recoverable_ns > 0 else ""
     return {
         "id": finding.id,
         "title": finding.title,
         "severity": finding.severity.value,
         "weight": text.weight(finding, report),
         "sure": f"confidence {confidence_label(finding.confidence)}",
-        "saves": saves,
+        "saves": text.finding_saves(finding, report),
         "rank": finding.rank,
         "see": links.to_finding(finding),
         "evidence": list(proofs.items()),

@@ -18,7 +18,7 @@ from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, colu
 from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
 from profkit.shell import clean, quoted_path
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_fraction
 
 _MAX_STREAMS: Final = 6
 _MAX_RANKS: Final = 16
@@ -377,9 +377,8 @@ def _table(table: TableView, width: int) -> Block:
 
 def _finding(finding: Finding, report: Report, width: int) -> Block:
     block = titled(f"{finding.id}: {_finding_line(finding, report)}", width)
-    per = "" if report.verdict.step_ns is None else " per step"
-    if finding.recoverable_ns > 0:
-        block += layout.wrapped("    - ", f"saves at most {format_ns(finding.recoverable_ns)}{per}", width)
+    if saves := text.finding_saves(finding, report):
+        block += layout.wrapped("    - ", saves, width)
     for item in finding.evidence:
         block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
     for share in finding.places:

@@ -22,6 +22,7 @@ from profkit.model.documents.ladder import (
     Step,
     WhyNot,
 )
+from profkit.model.switches import says_off, says_on
 from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_quantity, format_speedup
 
@@ -30,8 +31,6 @@ _DETAILS: Final = ("settings.together", "rung.alternative", "rung.absent")
 """Notes that need not be read first."""
 _SHOWN: Final = 3
 """Changes with both signs, and interactions of a series, that are shown first."""
-_OFF: Final = ("", "false", "no", "off")
-_ON: Final = ("true", "yes", "on")
 _COUNTS: Final = {
     Counts.PADDED: "the metric counts padding as work",
     Counts.UNKNOWN: "whether the metric counts padding is unknown",
@@ -86,7 +85,7 @@ def order(report: LadderReport) -> str:
 def settings(report: LadderReport, cell: Cell) -> str:
     """The settings of a cell that do not come with its rung, shortened: `batch=32, bucketing` of use_bucketing=True."""
     shown = [(_short(name), value) for name, value in cell.settings if name in report.setting_columns]
-    said = (name if value.lower() in _ON else f"{name}={value}" for name, value in shown if value.lower() not in _OFF)
+    said = (name if says_on(value) else f"{name}={value}" for name, value in shown if not says_off(value))
     return clean(", ".join(said)) or "-"
 
 

@@ -141,9 +141,29 @@ def gain_sentence(verdict: Verdict) -> str:
     if verdict.recoverable_ns <= 0:
         return ""
     saved = format_ns(verdict.recoverable_ns) + (" per step" if verdict.step_ns is not None else "")
+    if verdict.most_recoverable_ns is not None:
+        faster = f" ({format_ceiling(verdict.speedup_ceiling)} faster)" if verdict.speedup_ceiling is not None else ""
+        return f"A fix saves about {saved}{faster}, {format_ns(verdict.most_recoverable_ns)} at most"
     if verdict.speedup_ceiling is None:
         return f"A fix saves at most {saved}"
     return f"At best {format_ceiling(verdict.speedup_ceiling)} faster: a fix saves at most {saved}"
+
+
+def finding_saves(finding: Finding, report: Report) -> str:
+    """What a finding's fix saves, "" where nothing; on a CPU that is no bound."""
+    if finding.recoverable_ns <= 0:
+        return ""
+    per = "" if report.verdict.step_ns is None else " per step"
+    saved = f"{format_ns(finding.recoverable_ns)}{per}"
+    if finding.most_recoverable_ns is None:
+        return f"saves at most {saved}"
+    return f"saves about {saved}, {format_ns(finding.most_recoverable_ns)} at most"
+
+
+def is_cpu(rank: RankReport | None) -> bool:
+    """Whether the CPU is the device of a rank."""
+    device = main_device(rank) if rank is not None else None
+    return device is not None and device.kind == "cpu"
 
 
 def spread_sentence(rank: RankReport, *, is_of_many: bool = False) -> str:

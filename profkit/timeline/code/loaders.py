@@ -59,6 +59,12 @@ def loader_code(trace: Trace) -> LoaderCode:
     return LoaderCode(_place(one.get("dataset")), _place(one.get("collate")), fetch_ns, lines)
 
 
+def workers_busy(trace: Trace) -> float | None:
+    """The share (0-1) of their time in which loader workers fetch, as the capture noted it."""
+    told = trace.meta.metadata.get("profkit_workers_busy")
+    return float(told) if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told <= 1 else None
+
+
 def _lines(told: Any) -> tuple[PlaceShare, ...]:
     """What a capture saw workers do; nothing where it looked too rarely."""
     lines = told.get("lines") if isinstance(told, Mapping) else None

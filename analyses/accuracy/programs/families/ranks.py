@@ -11,8 +11,8 @@ from analyses.accuracy.programs.families.tables import Mlp
 class Ddp(Mlp):
     """Four linear layers; gradients of 1.2 MB.
 
-    Sending them costs about a tenth of the step, which the small dose of `gradient_sync` measures: where nothing else
-    is wrong, both its work and its communication may be named.
+    Sending them costs a fifth to a third of the step on two cores, which the small dose of `gradient_sync` measures:
+    where nothing else is wrong, both its work and its communication may be named.
     """
 
     name = "ddp"

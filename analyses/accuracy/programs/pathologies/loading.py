@@ -58,16 +58,20 @@ class TooFewWorkers(Loading):
 
 
 class RareItems(Loading):
-    """One worker, and about one batch in four with an item that takes long: more than the queue can hide."""
+    """One worker, and one batch in four with an item that takes long: more than the queue can hide."""
 
     name = "loader_rare_items"
     n_workers = 1
+    block = 25
+    """Of which 20 are measured, a multiple of `one_in`: as many rare batches in each."""
     one_in: Final = 4
     n_queued: Final = 2
+    n_fetched = 0
 
     def fetching(self, indices: Sequence[int]) -> None:
-        """Waits if the item is in the batch."""
-        if self.is_on and indices[0] % self.one_in == 0:
+        """Waits if the item is in the batch; the one worker counts."""
+        self.n_fetched += 1
+        if self.is_on and self.n_fetched % self.one_in == 0:
             time.sleep(self.one_in * self.cost_s + self.n_queued * self.step_s)
 
 
@@ -88,11 +92,14 @@ class Jitter(Pathology):
 
     name = "jitter"
     families = ("mlp", "cnn", "transformer", "vlm", "recsys", "rnn", "ddp")
+    n_chosen = 0
 
     def chosen(self, indices: Sequence[int]) -> Sequence[int]:
-        """Gives fewer samples, or some of them twice."""
+        """Gives fewer samples, or some of them twice: what one batch has less, the next one has more."""
         if not self.is_on:
             return indices
-        draw = (indices[0] * 7_919 % 101) / 50 - 1
+        pair, is_second = divmod(self.n_chosen, 2)
+        self.n_chosen += 1
+        draw = (pair * 7_919 % 101) / 100 * (1 if is_second else -1)
         n = max(round(len(indices) * (1 + 2 * self.share * draw)), 2)
         return [*indices, *indices][:n]

@@ -45,6 +45,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_capture_id": facts.get("capture_id"),
         "profkit_loaders": facts.get("loaders") or None,
         "profkit_worker_fetch_ns": _median(end - start for _, _, start, end, _ in facts.get("fetches") or []),
+        "profkit_workers_busy": busy_share(facts.get("fetches") or []),
         "profkit_worker_lines": _worker_lines(facts.get("worker_lines") or {}),
         **_code(facts.get("found") or {}),
     }
@@ -83,6 +84,23 @@ def _worker_lines(told: dict[str, Any]) -> Optional[dict[str, Any]]:  # noqa: UP
     """What loader workers were seen to do, the lines' texts without secrets; None where nothing was."""
     lines = [{**line, "text": redact().redacted_text(line["text"])} for line in told.get("lines") or ()]
     return {**told, "lines": lines} if told else None
+
+
+def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Python 3.9
+    """The mean share (0-1) of their time in which workers fetch: of each from the start of a fetch to that of its last.
+
+    `fetches` are (process, worker, start ns, end ns, samples). None where no worker fetched twice.
+    """
+    of: dict[Any, list[tuple[int, int]]] = {}
+    for pid, worker, start_ns, end_ns, _ in fetches:
+        of.setdefault((pid, worker), []).append((start_ns, end_ns))
+    shares = []
+    for rows in of.values():
+        rows.sort()
+        spent_ns = rows[-1][0] - rows[0][0]
+        if spent_ns > 0:
+            shares.append(min(sum(end - start for start, end in rows[:-1]) / spent_ns, 1.0))
+    return round(sum(shares) / len(shares), 4) if shares else None
 
 
 def _median(lengths_ns: Iterable[int]) -> Optional[int]:  # noqa: UP045 - Python 3.9

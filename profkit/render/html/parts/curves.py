@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from profkit.model.documents.scaling import Point, Series
+from profkit.render.html.parts.axes import Tick, round_values, tick
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 380
@@ -17,13 +18,6 @@ _BOTTOM: Final = 44
 _TOP: Final = 14
 _RIGHT: Final = 20
 _LAW_POINTS: Final = 48
-
-
-class Tick(msgspec.Struct, frozen=True, kw_only=True):
-    """A place of an axis with its words."""
-
-    at: str
-    said: str
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +75,8 @@ def curve(series: Series) -> Curve | None:
         right=_WIDTH - _RIGHT,
         top=_TOP,
         bottom=_HEIGHT - _BOTTOM,
-        across=tuple(Tick(at=f"{x(point.gpus):.1f}", said=str(point.gpus)) for point in points),
-        up=tuple(Tick(at=f"{y(value):.1f}", said=f"{value:g}x") for value in _ticks(highest)),
+        across=tuple(tick(x(point.gpus), str(point.gpus)) for point in points),
+        up=tuple(tick(y(value), f"{value:g}x") for value in round_values(highest)),
         marks=tuple(_mark(point, base, x(point.gpus), y) for point in points),
         line=path([(point.gpus, point.speedup) for point in points]),
         ideal=path([(gpus, gpus / base.gpus) for gpus in between]),
@@ -117,11 +111,3 @@ def _law(series: Series, between: list[float], path: Callable[[list[tuple[float,
     first = series.base.mean
     values = [rate(gpus) / first for gpus in between]
     return path(list(zip(between, values, strict=True))) if base and all(map(math.isfinite, values)) else ""
-
-
-def _ticks(highest: float) -> list[float]:
-    """About five round values from 0 on."""
-    raw = highest / 5
-    scale = 10.0 ** math.floor(math.log10(raw))
-    step = next(scale * round_ for round_ in (1, 2, 5, 10) if scale * round_ >= raw)
-    return [step * place for place in range(int(highest / step) + 1)]

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from profkit.model.documents.ladder import Ladder, LadderReport, Rung, Spot
+from profkit.render.html.parts.axes import Tick, round_values, tick
 from profkit.render.words import ladder as words
 from profkit.units import format_bytes, format_speedup
 
@@ -23,13 +24,6 @@ _TICKS: Final = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20
 _HEIGHT: Final = 360
 _EDGE: Final = 70
 _BOTTOM: Final = 48
-
-
-class Tick(msgspec.Struct, frozen=True, kw_only=True):
-    """A place of an axis with its words."""
-
-    at: str
-    said: str
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +100,7 @@ def steps(report: LadderReport, ladder: Ladder) -> Steps | None:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * math.log(value / low) / math.log(high / low)
 
     bottom = _TOP + _ROW * len(ladder.rungs)
-    ticks = tuple(Tick(at=f"{at(value):.1f}", said=f"{value:g}x") for value in _TICKS if low <= value <= high)
+    ticks = tuple(tick(at(value), f"{value:g}x") for value in _TICKS if low <= value <= high)
     return Steps(
         width=_WIDTH,
         height=bottom + 30,
@@ -176,8 +170,8 @@ def front(report: LadderReport, ladder: Ladder) -> Front | None:
         right=right,
         top=_TOP,
         bottom=bottom,
-        across=tuple(Tick(at=f"{x(size):.1f}", said=format_bytes(size)) for size in _round(most)),
-        up=tuple(Tick(at=f"{y(speed):.1f}", said=f"{speed:,.6g}") for speed in _round(fastest)),
+        across=tuple(tick(x(size), format_bytes(size)) for size in round_values(most)),
+        up=tuple(tick(y(speed), f"{speed:,.6g}") for speed in round_values(fastest)),
         dots=tuple(_dot(report, spot, place, right) for spot, place in zip(spots, places, strict=True)),
         line=_staircase(along, right),
     )
@@ -213,11 +207,3 @@ def _staircase(along: list[tuple[float, float]], right: int) -> str:
 
 def _speed(report: LadderReport, mean: float) -> float:
     return mean if report.higher_is_better else 1e9 / mean
-
-
-def _round(highest: float) -> list[float]:
-    """About five round values from 0 on."""
-    raw = highest / 5
-    scale = 10.0 ** math.floor(math.log10(raw))
-    step = next(scale * round_ for round_ in (1, 2, 5, 10) if scale * round_ >= raw)
-    return [step * place for place in range(int(highest / step) + 1)]

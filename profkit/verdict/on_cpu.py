@@ -1,0 +1,39 @@
+"""What a removal gives on a CPU: more than the time of its cause, which also took caches and cores from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from profkit.model.documents.report import Verdict
+from profkit.model.finding import Finding
+
+BEYOND: Final = 0.25
+"""What removals have saved beyond the time of their cause, as a share of it: 19 of 20 no more (docs/accuracy.md)."""
+
+
+def most_ns(recoverable_ns: int, whole_ns: int | None) -> int:
+    """What a fix saves at most of a step, or of a window without steps, whose cause takes so long."""
+    beyond_ns = round((1 + BEYOND) * recoverable_ns)
+    return beyond_ns if whole_ns is None else min(beyond_ns, max(whole_ns, recoverable_ns))
+
+
+def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> tuple[Verdict, tuple[Finding, ...]]:
+    """The verdict and all findings with what their fixes save at most, where the time of the cause is no bound."""
+    if not is_cpu:
+        return verdict, tuple(findings)
+
+    def most(recoverable_ns: int) -> int | None:
+        return most_ns(recoverable_ns, verdict.step_ns) if recoverable_ns > 0 else None
+
+    def bound(finding: Finding) -> Finding:
+        return replace(finding, most_recoverable_ns=most(finding.recoverable_ns))
+
+    shown = replace(
+        verdict,
+        most_recoverable_ns=most(verdict.recoverable_ns),
+        findings=tuple(map(bound, verdict.findings)),
+    )
+    return shown, tuple(map(bound, findings))
