@@ -13,6 +13,7 @@ STUDIES ?= fsdp_scaling error_rates ddp token_skew
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
+NATIVE := profkit/ingest/kineto/native/scan.so
 NODE_STAMP := report/node_modules/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 
@@ -24,7 +25,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden report screens bench-pages report-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden report screens bench-pages report-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +52,15 @@ ncu: $(STAMP) ## Nsight Compute on the kernel KERNEL=name or the hottest of TRAC
 	@echo '==> ncu'
 	@$(VENV) -m profkit ncu $(call DRY,ncu) $(HOTTEST) -o out/ncu --overwrite -- $(JOB)
 
-test: $(STAMP) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
+native: $(STAMP) ## compile the scanner of traces into the checkout, which pip install does as well; needs a C compiler
+	@echo '==> native: $(NATIVE)'
+	@$(VENV) hatch_build.py
+
+native-asan: $(NATIVE) ## the scanner under gcc's sanitizers, over mutated arrays of our traces: ARGS=60 seconds
+	@echo '==> native-asan: out/native'
+	@$(VENV) -m tests.ingest.native $(or $(ARGS),60)
+
+test: $(STAMP) $(NATIVE) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'
 	@env -u PYTHONDONTWRITEBYTECODE $(VENV) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 
@@ -69,7 +78,7 @@ long: $(STAMP) ## some of the tests that take long, drawn anew each time: LONG_S
 	@seed=$${PROFKIT_LONG_SEED:-$$(date +%s)}; echo "PROFKIT_LONG_SEED=$$seed draws the same tests again"; \
 	  env -u PYTHONDONTWRITEBYTECODE PROFKIT_LONG_S=$(LONG_S) PROFKIT_LONG_SEED=$$seed $(VENV) -m pytest -n 2 -m long $(ARGS) $(TESTS)
 
-fuzz: $(STAMP) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
+fuzz: $(STAMP) $(NATIVE) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
 	@echo '==> fuzz: finds go to out/fuzz'
 	@$(VENV) -m tests.fuzz $(ARGS)
 
@@ -176,6 +185,10 @@ $(STAMP): pyproject.toml constraints.txt
 # An installed package is compiled; in place it is not where PYTHONDONTWRITEBYTECODE is set, and every start compiles anew.
 	@$(VENV) -m compileall -q profkit workloads
 	@touch $@
+
+# Where there is no compiler the tests of the scanner are skipped, and all others read as Python does.
+$(NATIVE): $(STAMP) hatch_build.py $(wildcard profkit/ingest/kineto/native/*.[ch])
+	@$(VENV) hatch_build.py || echo '==> native: none, Python reads'
 
 $(NODE_STAMP): report/package-lock.json
 	@command -v npm >/dev/null || { echo 'make report and report-check need node 20.19 or later with npm: none found'; exit 1; }

@@ -8,13 +8,15 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.measure import REPO_ROOT, Usage, measure, say
 
 PROFKIT = "profkit triage"
 PROFKIT_J2 = "profkit triage -j 2"
+PROFKIT_PLAIN = "profkit, Python"
+"""Without the compiled scanner; the same as `PROFKIT` where none is in use (`profkit doctor`)."""
 FLOOR = "floor (1 core)"
 HTA = "HTA"
 
@@ -32,11 +34,13 @@ class Contender:
 
 
 def contenders(trace: Path, hta_folder: Path | None, hta_rounds: int | None = None) -> list[Contender]:
-    """Give profkit, the floor, profkit on two processes and, with a folder that holds only `trace`, HTA."""
+    """Give profkit, the floor, profkit on two processes and without its scanner; with a folder of only `trace`, HTA."""
+    whole = profkit(PROFKIT, trace)
     chosen = [
-        profkit(PROFKIT, trace),
+        whole,
         Contender(name=FLOOR, command=(sys.executable, "-m", "bench.floor", trace)),
         profkit(PROFKIT_J2, trace, "-j", "2"),
+        replace(whole, name=PROFKIT_PLAIN, command=("env", "PROFKIT_NATIVE=0", *whole.command)),
     ]
     if hta_folder is not None:
         command = (sys.executable, "-m", "bench.hta_calls", hta_folder)

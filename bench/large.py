@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from bench import contest, inputs, table
-from bench.contest import FLOOR, HTA, PROFKIT, PROFKIT_J2
+from bench.contest import FLOOR, HTA, PROFKIT, PROFKIT_J2, PROFKIT_PLAIN
 from bench.measure import REPO_ROOT
 from bench.table import Ratio
 from bench.triage import print_small
@@ -25,6 +25,7 @@ RATIOS = (
     Ratio(over=PROFKIT, under=FLOOR, quantity=table.WALL, most=1.6),
     Ratio(over=PROFKIT, under=FLOOR, quantity=table.CPU),
     Ratio(over=PROFKIT_J2, under=FLOOR, quantity=table.WALL),
+    Ratio(over=PROFKIT_PLAIN, under=PROFKIT, quantity=table.CPU),
 )
 HTA_RATIOS = (
     Ratio(over=HTA, under=PROFKIT, quantity=table.WALL, least=50),

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from bench import contest, inputs, table
-from bench.contest import FLOOR, HTA, PROFKIT, PROFKIT_J2
+from bench.contest import FLOOR, HTA, PROFKIT, PROFKIT_J2, PROFKIT_PLAIN
 from bench.table import Ratio
 
 TEXT_BYTES = 50_000_000
@@ -24,6 +24,7 @@ RATIOS = (
     Ratio(over=PROFKIT, under=FLOOR, quantity=table.WALL, most=1.6),
     Ratio(over=PROFKIT, under=FLOOR, quantity=table.CPU),
     Ratio(over=PROFKIT_J2, under=FLOOR, quantity=table.WALL),
+    Ratio(over=PROFKIT_PLAIN, under=PROFKIT, quantity=table.CPU),
 )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profkit.capture.command import redacted_text
+from profkit.ingest.kineto.native import library
 
 _ASK_S: Final = 60
 
@@ -78,7 +79,7 @@ def checks(python: str | None = None) -> list[Check]:
         found += [
             Check(name=name, is_ok=None, seen=FRAMEWORKS[name]) for name in FRAMEWORKS if name in facts["frameworks"]
         ]
-    return [*found, *_tool_checks(), *_permission_checks(), _isal_check(), _disk_check()]
+    return [*found, *_tool_checks(), *_permission_checks(), _isal_check(), _scanner_check(), _disk_check()]
 
 
 def _asked(program: str) -> tuple[dict[str, Any], str]:
@@ -167,6 +168,12 @@ def _isal_check() -> Check:
     is_there = find_spec("isal") is not None
     seen = "installed" if is_there else "not installed: traces are compressed four times slower"
     return Check(name="isal", is_ok=True if is_there else None, seen=seen, fix="" if is_there else "pip install isal")
+
+
+def _scanner_check() -> Check:
+    is_used, said, fix = library.state()
+    seen = said if is_used else f"{said}: Python reads traces, some three times slower"
+    return Check(name="scanner", is_ok=True if is_used else None, seen=seen, fix=fix)
 
 
 def _disk_check() -> Check:

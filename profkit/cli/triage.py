@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from profkit.ranks.reduce.options import Options
 
 _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs more than it gives
+_PARALLEL_SCANNED_FROM_BYTES = 16 * 2**20  # compressed; as above, with the compiled scanner
 _SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
 _MAX_AUTO_JOBS = 4
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
@@ -237,7 +238,8 @@ def parsed_steps(text: str | None) -> tuple[int, int] | None:
 
 def jobs_for(sources: list[str]) -> int:
     """In how many processes to read these files: one where starting more would cost more than it gives."""
-    if _largest_bytes(sources) < _PARALLEL_FROM_BYTES:
+    n_bytes = _largest_bytes(sources)
+    if n_bytes < _PARALLEL_FROM_BYTES or (n_bytes < _PARALLEL_SCANNED_FROM_BYTES and _is_scanned()):
         return 1
     return max(
         1,
@@ -246,6 +248,12 @@ def jobs_for(sources: list[str]) -> int:
             _MAX_AUTO_JOBS,
         ),
     )
+
+
+def _is_scanned() -> bool:
+    from profkit.ingest.kineto.native.library import state
+
+    return state()[0]
 
 
 def _largest_bytes(sources: list[str]) -> int:

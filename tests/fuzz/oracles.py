@@ -493,6 +493,13 @@ def _difference(one: str, other: str) -> str:
     return pairs[0] if pairs else f"{len(lines[0])} lines against {len(lines[1])}"
 
 
+@oracle
+def both_ways(outcome: Outcome, case: Case, folder: Path) -> Faults:
+    """The compiled scanner of traces reads what Python alone reads, to the last bit, or the same error."""
+    if outcome.unlike:
+        yield "another trace", outcome.unlike
+
+
 # ------------------------------------------------------------------------------------------------------ markdown
 
 _LIVE_HTML = re.compile(r"<(?:script|img|!--|a |svg|style|iframe)", re.IGNORECASE)

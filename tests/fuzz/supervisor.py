@@ -26,7 +26,7 @@ from tests.fuzz.kinds import case_of
 from tests.fuzz.oracles import Fault
 from tests.fuzz.target import LIMIT_S
 
-WEIGHTS = {"kineto": 5, "nsys": 4, "ranks": 1, "compare": 2, "handover": 1, "tables": 3, "ncu": 3}
+WEIGHTS = {"kineto": 5, "native": 2, "nsys": 4, "ranks": 1, "compare": 2, "handover": 1, "tables": 3, "ncu": 3}
 CHUNK = 25
 _RECYCLED_AFTER = 4000
 _FROM_OUTSIDE = ("SIGTERM", "SIGKILL", "SIGHUP", "SIGINT")

@@ -87,6 +87,9 @@ class Outcome:
     new_files: list[str] = field(default_factory=list)
     """Files that are there now and were not before."""
 
+    unlike: str = ""
+    """Where the compiled scanner and Python alone read another trace: how they begin."""
+
     others: list[Outcome] = field(default_factory=list)
     """What other commands on the same input did before."""
 

@@ -81,6 +81,7 @@ BAD: dict[str, list[Outcome]] = {
         said(acts=["socket.connect ()"]),
         said(new_files=["other.md"], args="triage t.json -o out.md"),
     ],
+    "both_ways": [said(unlike="one trace against another")],
     "control": [
         said("a\x1b]52;c;x\x07"),
         said("a\u202eb"),

@@ -27,6 +27,7 @@ from tests.fuzz.kinds import case_of
 from tests.fuzz.minimise import Shrinker
 from tests.fuzz.oracles import Fault, faults_of
 from tests.fuzz.target import LIMIT_CPU_S, Outcome, TooSlow, at_home, limit_memory, run, warm
+from tests.ingest.both_ways import unlike
 
 _SLOW_ENOUGH_CPU_S = 1.5
 """What a slow input may take while it is made smaller."""
@@ -60,6 +61,10 @@ class Trial:
         for args in case.commands:
             outcome = run(args, limit_cpu_s=self.limit_cpu_s)
             outcome.others = [other for other, _ in found]
+            if case.kind == "native":
+                outcome.unlike = "; ".join(
+                    filter(None, (unlike(self.folder / name, lenient="--lenient" in args) for name in case.files))
+                )
             found.append((outcome, faults_of(outcome, case, self.folder)))
         return found
 

@@ -11,6 +11,7 @@ from profkit.ingest.kineto.columns import EXTRACTORS, rows_by_table, shared_colu
 from profkit.ingest.kineto.events import COMM_OP, EMBEDDING, Groups, decode_groups
 from profkit.ingest.kineto.fast_decoder import decode_usual
 from profkit.ingest.kineto.fields import Codes, InexactError, text_of, threads_of
+from profkit.ingest.kineto.native import decode as native
 from profkit.ingest.kineto.sparse_columns import (
     counted_work,
     embeddings,
@@ -30,6 +31,8 @@ def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: boo
     `every_argument` reads also those that these events do not need, as happens when others of their batch need them:
     what is good then is good in any company.
     """
+    if not every_argument and (batch := native.decode(array, unique_keys=unique_keys)) is not None:
+        return batch
     with_stacks = has_stacks(array)
     if not (unique_keys or every_argument) and (usual := decode_usual(array, with_stacks=with_stacks)) is not None:
         with suppress(InexactError):

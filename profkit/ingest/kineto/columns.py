@@ -54,7 +54,7 @@ TABLE_OF_CATEGORY: Final = {
 }
 _AUTOGRAD_PIDS: Final = {"CPU functions", "CUDA functions"}
 """Processes of the autograd profiler's own export, whose events have no categories. Those of others are not torch's."""
-_COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
+COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 _INT32: Final = np.iinfo(np.int32)
 
 
@@ -67,7 +67,7 @@ def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
             if table is None and not cat:
                 table = "autograd"
             if table == "gpu":
-                table = "copies" if cat in _COPY_CATEGORIES else "kernels"
+                table = "copies" if cat in COPY_CATEGORIES else "kernels"
         elif ph == "i":
             table = "memory"
         else:

@@ -106,7 +106,7 @@ EMBEDDING: Final = "aten::embedding"
 COUNTED: Final = ("profkit", "C")
 """Category and phase of what a script told `profkit.capture.step`."""
 
-_LAUNCH_ARROWS: Final = {"ac2g", "async_cpu_to_gpu", "async_gpu", "async"}
+LAUNCH_ARROWS: Final = {"ac2g", "async_cpu_to_gpu", "async_gpu", "async"}
 """Arrows from launch to device row: they only repeat `correlation`, so they are counted and not kept."""
 
 
@@ -125,6 +125,11 @@ def decode_groups(array: bytes, *, unique_keys: bool, every_argument: bool) -> G
         _refuse_repeated_keys(array)
     groups = _grouped(events)
     return _grouped(_decode(_RARE, array)) if every_argument or _needs_rare_arguments(groups) else groups
+
+
+def decode_rare(array: bytes) -> list[Any]:
+    """The events of a JSON array with every argument, as `RareEvent`; raises BadEventError."""
+    return _decode(_RARE, array)
 
 
 def _refuse_repeated_keys(array: bytes) -> None:
@@ -188,7 +193,7 @@ def _grouped(events: list[Event]) -> Groups:
         appends[event.cat](event)
     groups: Groups = {}
     for cat, rows in appends.lists.items():
-        if cat in _LAUNCH_ARROWS:
+        if cat in LAUNCH_ARROWS:
             groups[cat or "", "s"] = rows
             continue
         phases = dict.fromkeys(map(attrgetter("ph"), rows))  # in order, so that codes are the same in every run

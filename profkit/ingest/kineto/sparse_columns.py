@@ -37,7 +37,7 @@ from profkit.ingest.texts import LONGEST_LABEL
 _EMBEDDED_DIMS: Final = re.compile(rb"\[\s*\[([0-9, ]+)\]\s*,\s*\[([0-9, ]+)\]")  # of its table, of its indices
 _SIGNATURE: Final = ("input_dims", "input_types", "input_strides", "concrete_inputs")
 _BETWEEN: Final = b"\0"
-_WITHOUT_WORK: Final = frozenset(
+WITHOUT_WORK: Final = frozenset(
     [
         *("detach", "detach_"),
         *("aten::alias", "aten::as_strided", "aten::broadcast_to", "aten::chunk", "aten::detach", "aten::detach_"),
@@ -150,7 +150,7 @@ def signatures(rows: list[Event]) -> tuple[Columns, list[tuple[bytes, ...]]]:
     """
     if not any(event.args is not None and event.args.input_dims for event in rows):
         return {}, []
-    places = [place for place, event in enumerate(rows) if event.name not in _WITHOUT_WORK]
+    places = [place for place, event in enumerate(rows) if event.name not in WITHOUT_WORK]
     args = args_of([rows[place] for place in places])
     # one text for all of them: a key that is hashed once, and no JSON has the byte between
     texts = map(_BETWEEN.join, map(attrgetter(*_SIGNATURE), args))

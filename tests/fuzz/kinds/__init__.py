@@ -7,10 +7,11 @@ import random
 from collections.abc import Callable, Iterable
 
 from tests.fuzz.documents import Case
-from tests.fuzz.kinds import folders, kineto, ncu, nsys, tables
+from tests.fuzz.kinds import folders, kineto, native, ncu, nsys, tables
 
 KINDS: dict[str, Callable[[random.Random], Case]] = {
     "kineto": kineto.drawn,
+    "native": native.drawn,
     "nsys": nsys.drawn,
     "ncu": ncu.drawn,
     "tables": tables.drawn,

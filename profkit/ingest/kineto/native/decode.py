@@ -1,0 +1,246 @@
+"""Batches by the compiled scanner: what it is told before, and its answer taken apart into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from profkit.ingest.assemble.raw import Batch, Columns
+from profkit.ingest.kineto.columns import COPY_CATEGORIES, TABLE_OF_CATEGORY
+from profkit.ingest.kineto.events import COMM_OP, COUNTED, EMBEDDING, LAUNCH_ARROWS, BadEventError, decode_rare
+from profkit.ingest.kineto.fields import Codes
+from profkit.ingest.kineto.native.library import NotUsedError, Scanner
+from profkit.ingest.kineto.sparse_columns import (
+    WITHOUT_WORK,
+    counted_work,
+    embeddings,
+    kernel_collectives,
+    operator_collectives,
+    thread_names,
+)
+from profkit.ingest.kineto.stacks import has_stacks
+
+TABLES: Final = (
+    *("ops", "calls", "spans", "python", "overhead"),
+    *("kernels", "copies", "device_spans", "sync_rows", "mtia", "memory", "flows"),
+)
+"""As `rows.h` numbers them."""
+COLUMNS: Final = (
+    *("start_ns", "end_ns", "name", "thread", "device", "grid", "block", "is_start", "signature"),
+    *("external_id", "correlation", "stream", "n_bytes", "graph_node", "sequence", "forward_thread"),
+    *("frame_id", "parent_id", "module_id"),
+    *("address", "allocated_bytes", "reserved_bytes", "device_type", "device", "flow_id"),
+)
+"""As `rows.h` numbers them; the second device is that of memory, in 64 bits."""
+REASONS: Final = (
+    "taken",
+    "is no plain JSON",
+    "is not UTF-8",
+    "holds what is no event",
+    "has an escape in a key",
+    "has a key twice",
+    "has a member of another kind",
+    "has an argument of another kind",
+    "has a time of another kind",
+    "has a device that is none",
+    "is of an old version",
+    "has too much of a kind",
+    "takes more memory than there is",
+)
+"""Why a batch was left to Python, as `event.h` numbers it."""
+_WITHOUT_WORK, _COLLECTIVE, _EMBEDDING = 1, 2, 4  # of names
+_ARROWS, _FLOWS, _COUNTERS, _COMMON_OPS = 1, 2, 4, 8  # of categories
+_COLLECTIVE_KERNEL, _COLLECTIVE_OPERATOR, _EMBEDDING_CALL, _THREAD_LABEL, _COUNTER = range(5)  # rare rows
+_DTYPES: Final = {1: np.int8, 4: np.int32, 8: np.int64, 12: np.int32}
+_N_SECTIONS: Final = 9
+_ID_IS_NUMBER, _ID_IS_TEXT = 1, 2
+
+
+class _Scanners(list[Scanner]):
+    """Scanners that nobody uses now; `has_none`: there is no library, and nobody need ask again."""
+
+    has_none = False
+
+
+_IDLE: Final = _Scanners()
+
+
+def decode(array: bytes, *, unique_keys: bool) -> Batch | None:
+    """The columns of a JSON array of whole events, None where Python must read it; see `batch.decode_batch`."""
+    block, _ = scanned(array, unique_keys=unique_keys)
+    if not block:
+        return None
+    try:
+        return _batch(block, array)
+    except BadEventError:  # one of the rare rows: which, is for the usual way to say
+        return None
+
+
+def scanned(array: bytes, *, unique_keys: bool) -> tuple[bytes, int]:
+    """The block that the scanner makes of an array, or nothing and the place in `REASONS`; 0 where there is none."""
+    if _IDLE.has_none:
+        return b"", 0
+    try:
+        scanner = _IDLE.pop() if _IDLE else _taught()
+    except NotUsedError:
+        _IDLE.has_none = True
+        return b"", 0
+    try:
+        return scanner.scan(array, unique_keys=unique_keys)
+    finally:
+        _IDLE.append(scanner)
+
+
+def _taught() -> Scanner:
+    """A scanner that knows what categories and names mean; raises NotUsedError."""
+    scanner = Scanner()
+    flags = dict.fromkeys(LAUNCH_ARROWS, _ARROWS) | {"fwdbwd": _FLOWS, COUNTED[0]: _COUNTERS, "cpu_op": _COMMON_OPS}
+    for category in {**flags, **TABLE_OF_CATEGORY}:
+        table = TABLE_OF_CATEGORY.get(category, "")
+        if table == "gpu":
+            table = "copies" if category in COPY_CATEGORIES else "kernels"
+        place = TABLES.index(table) if table else -1
+        scanner.know(category, is_name=False, flags=flags.get(category, 0), table=place)
+    for name in WITHOUT_WORK:
+        scanner.know(name, is_name=True, flags=_WITHOUT_WORK)
+    scanner.know(COMM_OP, is_name=True, flags=_COLLECTIVE)
+    scanner.know(EMBEDDING, is_name=True, flags=_EMBEDDING)
+    return scanner
+
+
+class _Block:
+    """The sections of a scanner's answer; `result.h` says what each holds."""
+
+    def __init__(self, block: bytes) -> None:
+        self._block = block
+        n_events, has_stacks, *places = np.frombuffer(block, np.int64, 2 + 2 * _N_SECTIONS).tolist()
+        self.n_events: int = n_events
+        self.has_stacks = bool(has_stacks)
+        self._places: list[int] = places
+
+    def words(self, section: int, width: int) -> list[Any]:
+        """The rows of a section of numbers."""
+        at, n_bytes = self._places[2 * section : 2 * section + 2]
+        found: list[Any] = np.frombuffer(self._block, np.int64, n_bytes // 8, at).reshape(-1, width).tolist()
+        return found
+
+    def text(self, section: int) -> bytes:
+        """A section of text."""
+        at, n_bytes = self._places[2 * section : 2 * section + 2]
+        return self._block[at : at + n_bytes]
+
+    def texts(self, section: int) -> list[str]:
+        """The texts of a section."""
+        return self.text(section).decode().split("\0")[:-1]
+
+    def columns(self, n_rows: dict[int, int]) -> Iterator[tuple[int, str, Any]]:
+        """Table, name and values of each column, which are a copy: they live longer than the block."""
+        for table, column, at, size in self.words(_COLUMNS, 4):
+            n, width = n_rows[table], 3 if size == 12 else 1
+            values = np.frombuffer(self._block, _DTYPES[size], n * width, at).copy()
+            yield table, COLUMNS[column], values.reshape(n, 3) if width == 3 else values
+
+
+_GROUPS, _TABLES, _COLUMNS, _THREADS, _RARES, _NAMES, _IDS, _LABELS, _SIGNATURES = range(_N_SECTIONS)
+
+
+def _batch(block: bytes, array: bytes) -> Batch | None:
+    """The batch of a block; None for one with stacks, which Python reads. Raises BadEventError."""
+    found = _Block(block)
+    if found.has_stacks and has_stacks(array):
+        return None
+    batch = Batch(n_events=found.n_events, categories=_categories(found))
+    n_rows = dict(found.words(_TABLES, 2))
+    tables: dict[int, Columns] = {table: {} for table in n_rows}
+    for table, name, values in found.columns(n_rows):
+        tables[table][name] = values
+    strings = Codes(zip(found.texts(_NAMES), range(len(array)), strict=False))
+    rare = _rare_rows(found, array)
+    for table, columns in tables.items():
+        name = TABLES[table]
+        if name == "flows":
+            continue
+        if name == "copies":
+            n = n_rows[table]
+            columns |= {"grid": np.zeros((n, 3), np.int32), "block": np.zeros((n, 3), np.int32)}
+        if name in {"kernels", "copies"}:
+            columns["is_copy"] = np.full(n_rows[table], name == "copies")
+        batch.tables[name] = columns
+        if name == "kernels":
+            _add_kernel_collectives(batch, rare, strings)
+        elif name == "ops":
+            _add_of_operators(batch, rare, strings)
+    if flows := tables.get(TABLES.index("flows")):
+        batch.tables["flows"] = flows
+    if counters := _rows(rare, _COUNTER):
+        _add_work(batch, counted_work({COUNTED: counters}, strings))
+    batch.thread_names = thread_names({("", "M"): _rows(rare, _THREAD_LABEL)})
+    batch.signatures = _signatures(found)
+    batch.strings = list(strings)
+    batch.threads = _threads(found)
+    return batch
+
+
+def _categories(found: _Block) -> dict[str, int]:
+    labels = found.texts(_LABELS)
+    counts: dict[str, int] = {}
+    for cat, ph, (n_events,) in zip(labels[::2], labels[1::2], found.words(_GROUPS, 1), strict=True):
+        counts[cat or ph] = counts.get(cat or ph, 0) + n_events
+    return counts
+
+
+def _threads(found: _Block) -> list[tuple[str, str]]:
+    ids = found.texts(_IDS)
+
+    def text(kind: int, number: int) -> str:
+        return str(number) if kind == _ID_IS_NUMBER else ids[number] if kind == _ID_IS_TEXT else ""
+
+    return [(text(*words[:2]), text(*words[2:])) for words in found.words(_THREADS, 4)]
+
+
+def _signatures(found: _Block) -> list[tuple[bytes, ...]]:
+    return [tuple(text.split(b"\0")) for text in found.text(_SIGNATURES).split(b"\1")[:-1]]
+
+
+Rare = dict[int, list[tuple[int, bytes]]]
+"""Kind -> the rows of that kind: place in its table, text of the event."""
+
+
+def _rare_rows(found: _Block, array: bytes) -> Rare:
+    rows: Rare = {}
+    for kind, place, at, n_bytes in found.words(_RARES, 4):
+        rows.setdefault(kind, []).append((place, array[at : at + n_bytes]))
+    return rows
+
+
+def _rows(rare: Rare, kind: int) -> list[Any]:
+    """The events of a kind, with every argument."""
+    texts = [text for _, text in rare.get(kind, ())]
+    return decode_rare(b"[" + b",".join(texts) + b"]") if texts else []
+
+
+def _add_kernel_collectives(batch: Batch, rare: Rare, strings: Codes) -> None:
+    rows = _rows(rare, _COLLECTIVE_KERNEL)
+    if not any(event.args.collective for event in rows):
+        return
+    found = kernel_collectives(rows, strings)
+    places = np.array([place for place, _ in rare[_COLLECTIVE_KERNEL]], np.int64)
+    batch.tables["collectives"] = found | {"kernel": places[found["kernel"]]}
+
+
+def _add_of_operators(batch: Batch, rare: Rare, strings: Codes) -> None:
+    if COMM_OP in strings:
+        batch.tables["comm_ops"] = operator_collectives(_rows(rare, _COLLECTIVE_OPERATOR), strings)
+    if EMBEDDING in strings:
+        _add_work(batch, embeddings(_rows(rare, _EMBEDDING_CALL), strings))
+
+
+def _add_work(batch: Batch, rows: Columns) -> None:
+    """Add rows of work: what is counted stands before what embeddings look up."""
+    known = batch.tables.get("work")
+    if known and rows:
+        batch.tables["work"] = {name: np.concatenate((rows[name], known[name])) for name in rows}
+    elif rows:
+        batch.tables["work"] = rows

@@ -1,0 +1,107 @@
+"""The compiled scanner: where it lies, whether it was built from these sources, and one for a batch at a time.
+
+Imports nothing but the standard library: `profkit doctor` asks here from where neither numpy nor msgspec is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parent
+SOURCES: Final = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h")
+NAME: Final = "scan.dll" if sys.platform == "win32" else "scan.so"
+SWITCH: Final = "PROFKIT_NATIVE"
+"""The environment variable that, set to 0, leaves everything to Python."""
+_BUILD: Final = "make native, or pip install again where there is a C compiler"
+
+
+class NotUsedError(Exception):
+    """Why the scanner is not in use; `fix` is what would change it."""
+
+    def __init__(self, message: str, fix: str = _BUILD) -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+def checksum(folder: Path) -> int:
+    """The CRC-32 of the sources in a folder: what a library tells that was built from them."""
+    found = 0
+    for name in SOURCES:
+        found = zlib.crc32((folder / name).read_bytes(), found)
+    return found
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The loaded library; raises NotUsedError, with the reason."""
+    if os.environ.get(SWITCH) == "0":
+        raise NotUsedError(f"{SWITCH}=0 says so", f"unset {SWITCH}")
+    place = FOLDER / NAME
+    if not place.is_file():
+        raise NotUsedError("not compiled")
+    try:
+        found = ctypes.CDLL(str(place))
+        built_from: int = _declared(found).profkit_source()
+    except (OSError, AttributeError) as error:
+        raise NotUsedError(f"cannot be loaded: {str(error)[:200]}") from None
+    if built_from != checksum(FOLDER):
+        raise NotUsedError("compiled from other sources")
+    return found
+
+
+def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
+    """Tell ctypes the functions of scan.c; raises AttributeError where one is missing."""
+    handle, text = ctypes.c_void_p, ctypes.c_char_p
+    for name, result, arguments in (
+        ("profkit_source", ctypes.c_uint32, []),
+        ("profkit_argument_key", ctypes.c_char_p, [ctypes.c_int]),
+        ("profkit_scanner", handle, [ctypes.c_uint64]),
+        ("profkit_know", ctypes.c_int, [handle, ctypes.c_int, text, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_int]),
+        ("profkit_scan", ctypes.c_int64, [handle, text, ctypes.c_int64, ctypes.c_int]),
+        ("profkit_result", ctypes.c_void_p, [handle]),
+    ):
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+def state() -> tuple[bool, str, str]:
+    """Whether the scanner is in use, what is to be said of it, and what would bring it into use."""
+    try:
+        library()
+    except NotUsedError as reason:
+        return False, str(reason), reason.fix
+    return True, f"in use ({NAME})", ""
+
+
+class Scanner:
+    """One scanner of the library, with its memory: for one batch at a time."""
+
+    def __init__(self) -> None:
+        """Raises NotUsedError where there is no library, MemoryError without memory."""
+        self._library = library()
+        self._handle = self._library.profkit_scanner(int.from_bytes(os.urandom(8), "little"))
+        if not self._handle:
+            raise MemoryError
+
+    def know(self, text: str, *, is_name: bool, flags: int = 0, table: int = -1) -> None:
+        """Tell what a name or a category means (`rows.h` has the flags)."""
+        written = text.encode()
+        if not self._library.profkit_know(self._handle, is_name, written, len(written), flags, table):
+            raise MemoryError
+
+    def scan(self, array: bytes, *, unique_keys: bool) -> tuple[bytes, int]:
+        """The block of a JSON array (`result.h` says what is in it), or nothing and the reason why Python has it.
+
+        No other thread waits: Python's lock is free meanwhile.
+        """
+        n_bytes: int = self._library.profkit_scan(self._handle, array, len(array), unique_keys)
+        if n_bytes < 0:
+            return b"", -n_bytes
+        return ctypes.string_at(self._library.profkit_result(self._handle), n_bytes), 0
