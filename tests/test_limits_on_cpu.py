@@ -8,6 +8,7 @@ from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, span, trace_of
+from profkit.units import format_fraction
 from profkit.verdict.case import DOMINANT_ON_CPU, NEARLY_ALL_WORK_ON_CPU
 
 MS = 1_000_000
@@ -48,7 +49,8 @@ def test_what_one_stretch_in_each_step_has_competes_whole():
     assert verdict.bottleneck is Bottleneck.OVERHEAD
     said = verdict.findings[0].seen("launches.one_stretch_fraction")
     assert said.value == pytest.approx(DOMINANT_ON_CPU + 0.03 + 0.1 / 10, rel=0.02), "with the gap of the last operator"
-    assert said.statement.startswith("14.0 % of the window is one stretch between two operators in each of 8 steps")
+    share = format_fraction(said.value)
+    assert said.statement.startswith(f"{share} of the window is one stretch between two operators in each of 8 steps")
 
 
 def test_waiting_for_data_stands_before_the_usual_overhead():

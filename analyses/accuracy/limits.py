@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from analyses.accuracy import score
 from analyses.accuracy.again import RECORDINGS, TOOL, judged, recording_of, refreshed, write_rows
 from analyses.accuracy.cell import CellResult, Said
-from analyses.accuracy.cells import cells as planned_cells
 from analyses.accuracy.results import ANSWERS, RESULTS, Answer, read_rows
 from profkit import pipeline
 from profkit.findings.host import LAUNCH_BOUND
@@ -48,8 +47,6 @@ class Setting(msgspec.Struct, frozen=True, order=True):
 
 
 IN_USE: Final = Setting(LAUNCH_BOUND.limit("usual"), limits_of.DOMINANT_ON_CPU, limits_of.NEARLY_ALL_WORK_ON_CPU)
-CHOSEN_ON: Final = 58
-"""The cells, first in the drawn order, on which the limits in use were chosen, in an earlier run."""
 AS_ON_GPU: Final = Setting(0.0, limits_of.DOMINANT, limits_of.NEARLY_ALL_WORK)
 """What holds where a GPU is the device, and held on CPUs before they were measured."""
 GRID: Final = tuple(
@@ -92,8 +89,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     found: Scored
     in_use: Setting
     now: Scored
-    unseen: Scored
-    """In use, of the cells that had no say in them."""
     before: Scored
     families: tuple[Family, ...]
 
@@ -154,7 +149,6 @@ def best(rows: Sequence[Judgement]) -> Setting:
 def limits(rows: Sequence[Judgement]) -> Limits:
     """What all recordings say, and each family by the others."""
     chosen = best(rows)
-    first = {cell.key for cell in planned_cells()[:CHOSEN_ON]}
     groups: dict[str, list[Judgement]] = {}
     for row in rows:
         groups.setdefault(row.cell.family, []).append(row)
@@ -167,7 +161,6 @@ def limits(rows: Sequence[Judgement]) -> Limits:
         found=scored(rows, chosen),
         in_use=IN_USE,
         now=scored(rows, IN_USE),
-        unseen=scored([row for row in rows if row.cell.key not in first], IN_USE),
         before=scored(rows, AS_ON_GPU),
         families=tuple(families),
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from analyses.accuracy import bounds, calibrate, score
 from analyses.accuracy.cell import CellResult
-from analyses.accuracy.limits import AS_ON_GPU, CHOSEN_ON, Limits, Scored, Setting, held_out, read_limits
+from analyses.accuracy.limits import AS_ON_GPU, Limits, Scored, Setting, held_out, read_limits
 from analyses.accuracy.results import RESULTS, tools_of, with_all
 from analyses.accuracy.score import Judged
 from analyses.accuracy.shares import Share, quantile
@@ -172,14 +172,15 @@ def _scores(cells: Sequence[CellResult], of: Sequence[Judged]) -> str:
 def _bounds(of: Sequence[Judged]) -> Table:
     found = bounds.families(of)
     rows = [
-        ("nothing", "0 %", share_words(bounds.held(of, 0.0))),
-        ("in use", f"{100 * BEYOND:g} %", share_words(bounds.held(of, BEYOND))),
-        ("the least for all", f"{100 * bounds.chosen(of):g} %", share_words(bounds.held(of, bounds.chosen(of)))),
-        ("**each family by the others**", "", share_words(bounds.held_out(found))),
-        ("**each pathology by the others**", "", share_words(bounds.held_out(bounds.pathologies(of)))),
-        *((f"{one.name}, by the others", f"{100 * one.beyond:g} %", share_words(one.held)) for one in found),
+        *(
+            (name, f"{100 * one:g} %", share_words(bounds.held(of, one)), share_words(bounds.covered(of, one)))
+            for name, one in (("nothing", 0.0), ("in use", BEYOND), ("the least for all", bounds.chosen(of)))
+        ),
+        ("**each family by the others**", "", share_words(bounds.held_out(found)), ""),
+        ("**each pathology by the others**", "", share_words(bounds.held_out(bounds.pathologies(of))), ""),
+        *((f"{one.name}, by the others", f"{100 * one.beyond:g} %", share_words(one.held), "") for one in found),
     ]
-    head = ("added to the time of a cause", "of it", "not below the interval of the gain")
+    head = ("added to the time of a cause", "of it", "not below the interval of the gain", "not below the gain itself")
     return Table(title="", head=head, rows=tuple(rows))
 
 
@@ -189,7 +190,6 @@ def _limits(chosen: Limits | None) -> str:
     whole: tuple[tuple[str, Setting | None, Scored], ...] = (
         ("as on a GPU", AS_ON_GPU, chosen.before),
         ("in use", chosen.in_use, chosen.now),
-        (f"in use, the cells after the first {CHOSEN_ON}", chosen.in_use, chosen.unseen),
         ("the best of all", chosen.best, chosen.found),
         ("**each family by the others**", None, held_out(chosen)),
     )

@@ -12,15 +12,15 @@ from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
 
 DOMINANT: Final = SEVERITY_FROM[Severity.HIGH]
 """A cause with this share of the window is the bottleneck, whatever the rest does."""
-DOMINANT_ON_CPU: Final = 0.1
-"""The same where the CPU is the device. Chosen on 58 cells of docs/accuracy.md, which sets it beside others."""
+DOMINANT_ON_CPU: Final = 0.08
+"""The same where the CPU is the device: the best on docs/accuracy.md, which tries it on families it never saw."""
 MOSTLY_WORK: Final = 0.5
 """Below that share of compute one cannot call a trace kernel-bound."""
 NEARLY_ALL_WORK: Final = 0.75
 """From that share of compute on, the work is the bottleneck, and other causes are findings beside it (chosen: what is
 left can give 1.33x at most)."""
-NEARLY_ALL_WORK_ON_CPU: Final = 0.9
-"""The same where the CPU is the device. Chosen on 58 cells of docs/accuracy.md, which sets it beside others."""
+NEARLY_ALL_WORK_ON_CPU: Final = 0.85
+"""The same where the CPU is the device: the best on docs/accuracy.md, which tries it on families it never saw."""
 UNEXPLAINED: Final = 0.3
 """Idle time of unknown or unresolved cause at which no verdict stands (chosen: twice the dominant share)."""
 HEALTHY_WORK: Final = 0.8

@@ -11,7 +11,7 @@ from profkit.model.documents.report import Verdict
 from profkit.model.finding import Finding
 
 BEYOND: Final = 0.25
-"""What removals have saved beyond the time of their cause, as a share of it: 19 of 20 no more (docs/accuracy.md)."""
+"""What removals have saved beyond the time of their cause, as a share of it: nine of ten no more (docs/accuracy.md)."""
 
 
 def most_ns(recoverable_ns: int, whole_ns: int | None) -> int:

@@ -17,11 +17,12 @@ def judged(time, low, number, family="mlp"):
 def test_the_least_addition_that_holds_is_chosen():
     cells = [judged(0.40, 0.20, number) for number in range(20)] + [judged(0.40, 0.47, 20)]
     of = score.judged(cells, "profkit")
-    assert bounds.held(of, 0.0) == Share(20, 21)
-    assert bounds.chosen(of) == 0.0, "20 of 21 are more than 19 of 20"
-    of = score.judged([*cells, judged(0.40, 0.49, 21)], "profkit")
-    assert bounds.chosen(of) == 0.20
-    assert bounds.held(of, 0.20) == Share(21, 22)
+    assert bounds.held(of, 0.0) == bounds.covered(of, 0.0) == Share(20, 21)
+    assert bounds.chosen(of) == 0.0, "20 of 21 are more than nine of ten"
+    of = score.judged([*cells, judged(0.40, 0.42, 21), judged(0.40, 0.49, 22)], "profkit")
+    assert bounds.chosen(of) == 0.20, "a gain of 0.47"
+    assert bounds.held(of, 0.20) == Share(22, 23)
+    assert bounds.covered(of, 0.20) == Share(21, 23)
 
 
 def test_a_ceiling_that_was_cut_at_the_whole_step_keeps_its_time():
@@ -40,7 +41,7 @@ def test_each_family_is_judged_by_the_others():
     cells += [judged(0.40, 0.47, number, family="cnn") for number in range(3)]
     by = {one.name: one for one in bounds.families(score.judged(cells, "profkit"))}
     assert (by["cnn"].beyond, by["cnn"].held) == (0.0, Share(0, 3))
-    assert (by["mlp"].beyond, by["mlp"].held) == (0.2, Share(30, 30))
+    assert (by["mlp"].beyond, by["mlp"].held) == (0.3, Share(30, 30)), "three tenths reach a gain of 0.52"
     assert bounds.held_out(list(by.values())) == Share(30, 33)
 
 

@@ -33,10 +33,10 @@ def test_of_a_gpu_the_curve_knows_nothing(monkeypatch):
     assert (stated(0.9, 0.95, is_cpu=True), stated(0.9, 0.95, is_cpu=False)) == (0.5, 0.9)
 
 
-def test_a_curve_is_straight_between_its_points_and_level_outside():
+def test_a_curve_is_straight_between_its_points_level_above_and_in_proportion_below():
     curve = ((0.4, 0.5), (0.8, 0.9))
-    found = [calibrated(sure, curve) for sure in (0.1, 0.4, 0.5, 0.8, 1.0)]
-    assert found == pytest.approx([0.5, 0.5, 0.6, 0.9, 0.9])
+    found = [calibrated(sure, curve) for sure in (0.0, 0.1, 0.4, 0.5, 0.8, 1.0)]
+    assert found == pytest.approx([0.0, 0.125, 0.5, 0.6, 0.9, 0.9]), "what nobody measured is no surer than that"
 
 
 def test_a_step_is_the_share_that_is_right_with_laplaces_rule():

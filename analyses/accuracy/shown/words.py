@@ -54,8 +54,9 @@ CEILINGS: Final = (
 BOUNDS: Final = """\
 On a CPU a removal saves more than the time of its cause, which also took caches, cores and clock from the rest of the
 step. The report says both: the time of the cause (*about*), and that time with an addition (*at most*).
-`python -m analyses.accuracy.bounds` says which addition is the least with which 19 of 20 ceilings hold. *Each family by
-the others* is the score that counts; *each pathology by the others* is harder.
+The addition is the least with which nine of ten ceilings are not below the gain itself; `python -m
+analyses.accuracy.bounds` chooses it again. *Each family by the others* is the score that counts; *each pathology by the
+others* is harder.
 """
 SLOPES: Final = (
     "`profkit probe` delays a place at random: 1 means that a millisecond saved there shortens the step by one, 0"
@@ -67,8 +68,7 @@ Three shares decide what a verdict on a CPU names: the overhead that ordinary pr
 the share from which a cause is the bottleneck, and the share of compute from which the work is. Each recording was
 analysed once and judged under every setting of a grid; a setting is worth its right verdicts less its false alarms.
 *Each family by the others* is the score that counts: no family has a say in the three limits that it is judged by
-(the rules themselves were written by people who had seen all families). The limits *in use* were chosen by hand on the
-first 58 cells of the drawn order, in an earlier run with shorter recordings: *the cells after them* had no say.
+(the rules themselves were written by people who had seen all families).
 `python -m analyses.accuracy.limits` chooses them again.
 """
 
