@@ -13,7 +13,7 @@ STUDIES ?= fsdp_scaling error_rates ddp token_skew
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
-NATIVE := profkit/ingest/kineto/native/scan.so
+NATIVE := profkit/ingest/kineto/native/scan.library
 NODE_STAMP := report/node_modules/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 

@@ -26,7 +26,7 @@ except ImportError:  # make native: no build, only the compiler
 
 FOLDER = "profkit/ingest/kineto/native"
 SOURCES = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h")
-NAME = "scan.dll" if sys.platform == "win32" else "scan.so"
+NAME = "scan.library"  # no ending that Python would import
 _MOST_S = 120
 
 

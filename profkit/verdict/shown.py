@@ -16,7 +16,6 @@ from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
 from profkit.units import format_fraction
 from profkit.verdict.case import HEALTHY_WORK, MANY_GAPS, Case
-from profkit.verdict.on_cpu import BEYOND
 
 LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a smaller model or lower precision"
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
@@ -97,8 +96,7 @@ def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
             f"{of}{share} of the window is gaps between operations that were queued in time: many short kernels"
         )
     if case.is_cpu and not case.budget.idle_unknown:  # that is where operators were recorded
-        gain = "" if top is None else f", and a fix can save {1 + BEYOND:g} times what its cause takes"
-        said.append(f"CPU trace: dispatch is estimated{gain}")
+        said.append("CPU trace: dispatch is estimated")
     if case.step_ns is None:
         said.append("no steps found: all numbers are for the whole recorded window")
     if top is not None and case.is_alone and kind_of(top.id).alone_caveat:

@@ -151,7 +151,7 @@ def test_an_install_without_a_compiler_is_python_alone(monkeypatch: pytest.Monke
 def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
     with pytest.raises(hatch_build.CompileError, match="false exits with 1"):
-        hatch_build.compiled(library.FOLDER, tmp_path / "scan.so")
+        hatch_build.compiled(library.FOLDER, tmp_path / "scan.library")
     assert list(tmp_path.iterdir()) == []
 
 

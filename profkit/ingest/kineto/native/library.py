@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import zlib
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Final
 
 FOLDER: Final = Path(__file__).parent
 SOURCES: Final = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h")
-NAME: Final = "scan.dll" if sys.platform == "win32" else "scan.so"
+NAME: Final = "scan.library"
+"""No ending that Python would import."""
 SWITCH: Final = "PROFKIT_NATIVE"
 """The environment variable that, set to 0, leaves everything to Python."""
 _BUILD: Final = "make native, or pip install again where there is a C compiler"
