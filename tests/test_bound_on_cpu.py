@@ -15,8 +15,9 @@ from tests.render import reports
     ("recoverable_ns", "whole_ns", "most"),
     [
         (16_000_000, 39_000_000, round(16_000_000 * (1 + BEYOND))),
-        (38_000_000, 39_000_000, 39_000_000),  # no more than the step
-        (40_000_000, 39_000_000, 40_000_000),  # nor less than the cause
+        (36_000_000, 40_000_000, 36_000_000 + round(4_000_000 * BEYOND)),  # of the rest, where that is shorter
+        (40_000_000, 40_000_000, 40_000_000),
+        (41_000_000, 40_000_000, 41_000_000),  # no less than the cause
         (1_000_000, None, round(1_000_000 * (1 + BEYOND))),
     ],
 )

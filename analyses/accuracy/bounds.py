@@ -21,7 +21,7 @@ from analyses.accuracy.cell import CellResult
 from analyses.accuracy.results import RESULTS, read_rows
 from analyses.accuracy.score import Judged
 from analyses.accuracy.shares import Share, share_of
-from profkit.verdict.on_cpu import BEYOND
+from profkit.verdict.on_cpu import BEYOND, most_share
 
 WANTED: Final = 0.9
 GRID: Final = tuple(number / 100 for number in range(0, 101, 5))
@@ -49,7 +49,7 @@ def _known(of: Sequence[Judged], beyond: float) -> list[tuple[float, float, floa
     """Ceiling with the addition, the least that the removal surely gave, and what it gave."""
     rows = [(one.time_share, one.cell.gain, one.cell.gain_interval) for one in score.with_gain(of)]
     return [
-        (min(share * (1 + beyond), 1.0), (interval or (gain,))[0], gain)
+        (most_share(share, beyond), (interval or (gain,))[0], gain)
         for share, gain, interval in rows
         if share is not None and gain is not None
     ]

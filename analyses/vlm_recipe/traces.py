@@ -12,7 +12,7 @@ from typing import Any, Final
 import profkit
 from analyses.vlm_recipe.cells import Cell
 from analyses.vlm_recipe.runs import ROOT, environment, tell
-from profkit.verdict.on_cpu import BEYOND
+from profkit.verdict.on_cpu import most_share
 
 STEPS: Final = 28
 _WINDOW: Final = ("--unprofiled-steps", "5", "--warmup-steps", "2", "--steps", "5")
@@ -74,7 +74,8 @@ def said_of(report: dict[str, Any]) -> Told:
     sections = report["ranks"][0]["sections"]
     tables = [table for one in sections if one["analyzer"] == "code" for table in one["tables"]]
     modules = {row[0].strip(): row[-1] for table in tables for row in table["rows"] if table["headers"][0] == "module"}
-    beyond = 1 + BEYOND if report["ranks"][0]["devices"][0]["kind"] == "cpu" else 1.0
+    tower = next((share for name, share in modules.items() if name.endswith(".tower")), 0.0)
+    is_cpu = report["ranks"][0]["devices"][0]["kind"] == "cpu"
     return {
         "bottleneck": verdict["bottleneck"],
         "headline": verdict["headline"],
@@ -84,9 +85,7 @@ def said_of(report: dict[str, Any]) -> Told:
             one["id"]: {"title": one["title"], "saves_ns": one["most_recoverable_ns"] or one["recoverable_ns"]}
             for one in report["findings"]
         },
-        "tower_share": min(
-            beyond * next((share for name, share in modules.items() if name.endswith(".tower")), 0.0), 1.0
-        ),
+        "tower_share": most_share(tower) if is_cpu else tower,
     }
 
 

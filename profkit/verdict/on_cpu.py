@@ -11,13 +11,21 @@ from profkit.model.documents.report import Verdict
 from profkit.model.finding import Finding
 
 BEYOND: Final = 0.25
-"""What removals have saved beyond the time of their cause, as a share of it: nine of ten no more (docs/accuracy.md)."""
+"""What removals have saved beyond the time of their cause, as a share of it, or of the rest of the step where that is
+shorter: nine of ten no more (docs/accuracy.md)."""
+
+
+def most_share(share: float, beyond: float | None = None) -> float:
+    """What a fix saves at most (0-1) of a step of which the cause takes that share."""
+    added = BEYOND if beyond is None else beyond
+    return share + added * min(share, max(1 - share, 0.0))
 
 
 def most_ns(recoverable_ns: int, whole_ns: int | None) -> int:
     """What a fix saves at most of a step, or of a window without steps, whose cause takes so long."""
-    beyond_ns = round((1 + BEYOND) * recoverable_ns)
-    return beyond_ns if whole_ns is None else min(beyond_ns, max(whole_ns, recoverable_ns))
+    if not whole_ns:
+        return round((1 + BEYOND) * recoverable_ns)
+    return round(whole_ns * most_share(recoverable_ns / whole_ns))
 
 
 def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> tuple[Verdict, tuple[Finding, ...]]:

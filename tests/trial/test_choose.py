@@ -6,7 +6,7 @@ from msgspec.structs import replace
 import profkit
 from profkit.errors import UsageError
 from profkit.trial.choose import chosen, settling
-from profkit.verdict.on_cpu import BEYOND
+from profkit.verdict.on_cpu import most_share
 from tests.conftest import ROOT
 from tests.trial.drawn import a_run
 
@@ -31,7 +31,7 @@ def test_a_starved_job_gets_workers_and_one_batch(data):
     assert workers.how == {"n_workers": 2}
     assert workers.keep == "DataLoader(..., num_workers=2)"
     share = data.verdict.recoverable_ns / data.verdict.step_ns
-    assert bound.predicted == pytest.approx((0.8 * share, min((1 + BEYOND) * share, 1.0)))
+    assert bound.predicted == pytest.approx((0.8 * share, most_share(share)))
     low, high = workers.predicted
     assert high == pytest.approx(1 - share / 2)  # two workers, each fetching every second batch
     assert low == pytest.approx(1 - max(share / 2, 1 / 2) - 0.05)
@@ -72,7 +72,7 @@ def test_contention_predicts_nothing_of_more_threads(data):
     (more,) = chosen(crowded, a_run(), ["threads"], with_ablations=False)
     (fewer,) = chosen(crowded, a_run(n_threads=8), ["threads"], with_ablations=False)
     assert more.predicted == (0.0, 0.5)
-    assert fewer.predicted == pytest.approx((0.0, 0.1 * (1 + BEYOND)), rel=1e-6)
+    assert fewer.predicted == pytest.approx((0.0, most_share(0.1)), rel=1e-6)
 
 
 def test_idle_cores_are_worth_a_trial_where_the_work_itself_takes_the_step(data):

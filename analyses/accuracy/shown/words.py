@@ -53,10 +53,10 @@ CEILINGS: Final = (
 )
 BOUNDS: Final = """\
 On a CPU a removal saves more than the time of its cause, which also took caches, cores and clock from the rest of the
-step. The report says both: the time of the cause (*about*), and that time with an addition (*at most*).
-The addition is the least with which nine of ten ceilings are not below the gain itself; `python -m
-analyses.accuracy.bounds` chooses it again. *Each family by the others* is the score that counts; *each pathology by the
-others* is harder.
+step. The report says both: the time of the cause (*about*), and that time with an addition (*at most*), a share of it
+or of the rest of the step, whichever is shorter. The addition is the least with which nine of ten ceilings are not
+below the gain itself; `python -m analyses.accuracy.bounds` chooses it again. *Each family by the others* is the score
+that counts; *each pathology by the others* is harder.
 """
 SLOPES: Final = (
     "`profkit probe` delays a place at random: 1 means that a millisecond saved there shortens the step by one, 0"
