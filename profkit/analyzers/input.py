@@ -221,10 +221,7 @@ def _lengths(result: InputWaits) -> str:
 def _pattern(result: InputWaits) -> Evidence:
     kinds = {
         "single-process": "num_workers=0: the training process makes each batch itself, inside the step",
-        "workers": f"the worker processes of the DataLoader fetch for {format_fraction(result.workers_busy or 0.0)} of their"
-        " time: some batches come late"
-        if _keeps_up(result)
-        else "the worker processes of the DataLoader do not keep up",
+        "workers": _of_workers(result),
         "custom": "the script itself marks these waits",
     }
     where = [kinds[result.loader]]
@@ -240,6 +237,13 @@ def _pattern(result: InputWaits) -> Evidence:
         value=result.top_step_share,
         unit="fraction",
     )
+
+
+def _of_workers(result: InputWaits) -> str:
+    if result.workers_busy is None or not _keeps_up(result):
+        return "the worker processes of the DataLoader do not keep up"
+    busy = format_fraction(result.workers_busy)
+    return f"the worker processes of the DataLoader fetch for {busy} of their time: some batches come late"
 
 
 def _fix(result: InputWaits) -> str:

@@ -28,7 +28,7 @@ STARVED: Final = FindingKind(
             0.95,
             "on a CPU, where workers fetch for less than {} of their time, what all waits have in common is no starving:"
             " the step takes over batches that are ready",
-            "measured: 98 % and more where workers were too few, 92 % and less where none was missing (docs/accuracy.md)",
+            "measured in recordings of docs/accuracy.md: 99 % where workers were too few, 92 % and less elsewhere",
         ),
         "once": Threshold(
             0.8,

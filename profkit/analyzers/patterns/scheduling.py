@@ -224,8 +224,8 @@ def _helped(result: Scheduling) -> Iterator[Evidence]:
     """What operators wait for their own threads: the training thread then sleeps, and is not ready."""
     if result.helpers_share >= CONTENTION.limit("window"):
         yield Evidence(
-            statement=f"for another {format_fraction(result.helpers_share)} it slept in operators, until their other threads"
-            " were done",
+            statement=f"for another {format_fraction(result.helpers_share)} it slept, beside waits for data and ranks: operators"
+            " sleep so until their other threads are done",
             metric="scheduling.helpers_share",
             value=result.helpers_share,
             unit="fraction",

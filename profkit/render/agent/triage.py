@@ -11,6 +11,7 @@ from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding, confidence_label
 from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, page, pairs
+from profkit.render.json.fleet import times_of_row
 from profkit.render.words import fleet as fleet_words
 from profkit.render.words import triage as text
 from profkit.units import format_ceiling, format_fraction
@@ -157,20 +158,8 @@ def _fleet(fleet: Fleet) -> Iterable[Entry]:
     order = sorted(range(len(fleet.rows)), key=lambda place: (not fleet.rows[place].cause, -fleet.rows[place].step_ns))
     for place in order[:_MOST_ROWS]:
         row = fleet.rows[place]
-        values = {
-            "step_ns": row.step_ns,
-            "data_ns": row.data_ns,
-            "compute_ns": row.compute_ns,
-            "host_ns": row.host_ns,
-            "copy_ns": row.copy_ns,
-            "device_ns": row.device_ns,
-            "comm_wait_ns": row.wait_ns,
-            "comm_transfer_ns": row.transfer_ns,
-            "n_last": row.n_last,
-            "n_instances": row.n_instances,
-        }
         cause = f" cause: {row.cause}" if row.cause else ""
-        yield line(f"rank {row.ranks[0]} [fleet.rows[{place}]]: {pairs(values)}{cause}", Need.RANK)
+        yield line(f"rank {row.ranks[0]} [fleet.rows[{place}]]: {pairs(times_of_row(row))}{cause}", Need.RANK)
     if len(order) > _MOST_ROWS:
         yield line(f"more ranks [fleet.rows]: {len(order) - _MOST_ROWS:,}", Need.RANK)
     for place, said in enumerate(fleet.explained):

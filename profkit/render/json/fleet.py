@@ -39,9 +39,9 @@ def _prediction(found: Prediction) -> dict[str, Any]:
     }
 
 
-def _row(row: RankRow) -> dict[str, Any]:
+def times_of_row(row: RankRow) -> dict[str, int | None]:
+    """The times (ns per step) and counts of a rank, by their keys in the JSON."""
     return {
-        "rank": row.ranks[0],
         "step_ns": row.step_ns,
         "data_ns": row.data_ns,
         "compute_ns": row.compute_ns,
@@ -52,8 +52,11 @@ def _row(row: RankRow) -> dict[str, Any]:
         "comm_transfer_ns": row.transfer_ns,
         "n_last": row.n_last,
         "n_instances": row.n_instances,
-        "cause": row.cause or None,
     }
+
+
+def _row(row: RankRow) -> dict[str, Any]:
+    return {"rank": row.ranks[0], **times_of_row(row), "cause": row.cause or None}
 
 
 def _group(group: GroupRow) -> dict[str, Any]:
