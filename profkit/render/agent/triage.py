@@ -11,9 +11,9 @@ from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding, confidence_label
 from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, page, pairs
-from profkit.render.json.fleet import times_of_row
 from profkit.render.words import fleet as fleet_words
 from profkit.render.words import triage as text
+from profkit.render.words.fleet import times_of_row
 from profkit.units import format_ceiling, format_fraction
 
 _MOST_OTHERS: Final = 6

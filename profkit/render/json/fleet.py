@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from profkit.model.documents.fleet import ClockRow, Fleet, GroupRow, Prediction, RankRow
+from profkit.render.words.fleet import times_of_row
 
 
 def fleet_to_dict(fleet: Fleet) -> dict[str, Any]:
@@ -36,22 +37,6 @@ def _prediction(found: Prediction) -> dict[str, Any]:
         "replay_error_fraction": found.error_fraction,
         "n_steps": found.n_steps,
         "unmodelled": list(found.unmodelled),
-    }
-
-
-def times_of_row(row: RankRow) -> dict[str, int | None]:
-    """The times (ns per step) and counts of a rank, by their keys in the JSON."""
-    return {
-        "step_ns": row.step_ns,
-        "data_ns": row.data_ns,
-        "compute_ns": row.compute_ns,
-        "host_ns": row.host_ns,
-        "copy_ns": row.copy_ns,
-        "device_ns": row.device_ns,
-        "comm_wait_ns": row.wait_ns,
-        "comm_transfer_ns": row.transfer_ns,
-        "n_last": row.n_last,
-        "n_instances": row.n_instances,
     }
 
 

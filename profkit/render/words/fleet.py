@@ -157,3 +157,19 @@ def failure_lines(failures: Sequence[Failure]) -> list[str]:
         clean(failure.message) if name in failure.message else f"{name}: {clean(failure.message)}"
         for failure, name in zip(failures, names, strict=True)
     ]
+
+
+def times_of_row(row: RankRow) -> dict[str, int | None]:
+    """The times (ns per step) and counts of a rank, by their keys in the JSON."""
+    return {
+        "step_ns": row.step_ns,
+        "data_ns": row.data_ns,
+        "compute_ns": row.compute_ns,
+        "host_ns": row.host_ns,
+        "copy_ns": row.copy_ns,
+        "device_ns": row.device_ns,
+        "comm_wait_ns": row.wait_ns,
+        "comm_transfer_ns": row.transfer_ns,
+        "n_last": row.n_last,
+        "n_instances": row.n_instances,
+    }
