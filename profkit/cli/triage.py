@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from profkit.model.documents.report import Report
     from profkit.ranks.reduce.options import Options
 
-_PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting processes costs more than it gives
-_PARALLEL_SCANNED_FROM_BYTES = 16 * 2**20  # compressed; as above, with the compiled scanner
+_PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting threads or processes costs more than it gives
 _SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
 _MAX_AUTO_JOBS = 4
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
@@ -74,7 +73,7 @@ _LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, whic
     default=0,
     show_default="0, by size",
     metavar=COUNT,
-    help="Read in so many processes.",
+    help="Read in so many threads, or processes where Python reads alone.",
 )
 @click.option(
     "--probe",
@@ -237,9 +236,8 @@ def parsed_steps(text: str | None) -> tuple[int, int] | None:
 
 
 def jobs_for(sources: list[str]) -> int:
-    """In how many processes to read these files: one where starting more would cost more than it gives."""
-    n_bytes = _largest_bytes(sources)
-    if n_bytes < _PARALLEL_FROM_BYTES or (n_bytes < _PARALLEL_SCANNED_FROM_BYTES and _is_scanned()):
+    """In how many threads or processes to read these files: one where more would cost more than they give."""
+    if _largest_bytes(sources) < _PARALLEL_FROM_BYTES:
         return 1
     return max(
         1,
@@ -248,12 +246,6 @@ def jobs_for(sources: list[str]) -> int:
             _MAX_AUTO_JOBS,
         ),
     )
-
-
-def _is_scanned() -> bool:
-    from profkit.ingest.kineto.native.library import state
-
-    return state()[0]
 
 
 def _largest_bytes(sources: list[str]) -> int:

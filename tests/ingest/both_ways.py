@@ -25,7 +25,9 @@ needs_library = pytest.mark.skipif(not IS_NATIVE, reason=f"the scanner: {_SAID}"
 @contextmanager
 def by_python_alone() -> Iterator[None]:
     """As where nothing was compiled."""
-    with mock.patch.object(decode, "scanned", return_value=(b"", 0)):
+    none = decode._Scanners()
+    none.has_none = True
+    with mock.patch.object(decode, "_IDLE", none):
         yield
 
 

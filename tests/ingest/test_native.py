@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.ingest.kineto.native import decode
+from profkit.ingest.kineto.native.library import Scanner
 from tests.conftest import ROOT, SHARED_TRACES, every, examples
 from tests.fuzz.kinds import kineto, native
 from tests.ingest.both_ways import decoded_both_ways, needs_library, read_both_ways, reason
@@ -53,14 +54,14 @@ def test_real_traces_are_read_to_the_same_bits(path: Path) -> None:
 @pytest.mark.parametrize("path", OWN[:3], ids=lambda path: path.name)
 def test_our_traces_are_taken_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
-    scanned = decode.scanned
+    scan = Scanner.scan
 
-    def listening(array: bytes, *, unique_keys: bool) -> tuple[bytes, int]:
-        block, why = scanned(array, unique_keys=unique_keys)
+    def listening(scanner: Scanner, array: bytes, *, unique_keys: bool) -> tuple[memoryview, int]:
+        block, why = scan(scanner, array, unique_keys=unique_keys)
         told.append(decode.REASONS[why])
         return block, why
 
-    monkeypatch.setattr(decode, "scanned", listening)
+    monkeypatch.setattr(Scanner, "scan", listening)
     read_both_ways(path)
     assert told
     assert set(told) == {"taken"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from profkit.ingest.kineto.traits import traits
 from profkit.model.trace import Trace
 from profkit.testing import Row, row_lists, to_json, trace_of
 from tests.conftest import examples
+from tests.ingest.both_ways import by_python_alone, needs_library
 from tests.ingest.canonical import canonical
 
 LAYOUTS = ["kineto", "minified", "indented", "events_last", "list"]
@@ -122,11 +125,23 @@ def test_any_order_of_rows(rows: list[Row], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("jobs", [2, 3])
-def test_any_number_of_processes(jobs: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [nullcontext, by_python_alone], ids=["threads", "processes"])
+def test_any_number_of_threads_or_processes(
+    jobs: int, way: Callable[[], AbstractContextManager[None]], tmp_path: Path
+) -> None:
     one = read_bytes(document(EVENTS * 30), tmp_path)
-    many = read_bytes(document(EVENTS * 30), tmp_path, jobs=jobs, chunk_bytes=700)
+    with way():
+        many = read_bytes(document(EVENTS * 30), tmp_path, jobs=jobs, chunk_bytes=700)
     assert canonical(many) == canonical(one)
     assert many.strings == one.strings  # codes too, so that ties are broken alike
+
+
+@needs_library
+def test_a_piece_that_no_thread_can_read_is_named_as_by_one(tmp_path: Path) -> None:
+    text = document([*EVENTS * 30, x("cpu_op", "late", 2000, -5), *EVENTS * 30])
+    for jobs in (1, 2):
+        with pytest.raises(ProfkitError, match="negative dur -5 in event 'late'"):
+            read_bytes(text, tmp_path, jobs=jobs, chunk_bytes=700)
 
 
 def test_something_else_is_done_while_others_decode(tmp_path: Path) -> None:

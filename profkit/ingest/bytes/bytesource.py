@@ -28,7 +28,7 @@ FREE_EXPANSION_BYTES: Final = 512 * 2**20  # small files may expand as they like
 _HEAD_BYTES: Final = 4096  # in which a file of another kind shows itself
 _GZIP_WBITS: Final = 31
 _COMPRESSED_BYTES: Final = 64 * 1024
-_PLAIN_BYTES: Final = 64 * 1024  # of a damaged stream, so much before the damage may be lost
+_PLAIN_BYTES: Final = 64 * 1024  # of a damaged stream that is read leniently, so much before the damage may be lost
 
 _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
@@ -74,7 +74,7 @@ def _decompressed(raw: BinaryIO, source: str, chunk_bytes: int, progress: Progre
     raw.seek(0)
     refuse_other_formats(head, source)
     n_total = path_size(raw)
-    stream = _open_stream(raw, head, source)
+    stream = _open_stream(raw, head, source, lenient=lenient)
     n_plain = 0
     while True:
         try:
@@ -134,13 +134,16 @@ class _Stream(Protocol):
 
 
 class _Compressed:
-    """A compressed stream; one that is cut or damaged gives what comes before, then raises."""
+    """A compressed stream; a `lenient` one that is cut or damaged gives what comes before, then raises."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lenient: bool) -> None:
+        self._lenient = lenient
         self._damage: Exception | None = None
 
     def read(self, size: int) -> bytes:
         """Up to `size` plain bytes, none at the end."""
+        if not self._lenient:
+            return self._part(size)  # as it comes: to join small parts is to copy the whole text once more
         if self._damage is not None:
             raise self._damage
         parts: list[bytes] = []
@@ -167,8 +170,8 @@ class _Compressed:
 class _GzipStream(_Compressed):
     """Gzip members one after the other."""
 
-    def __init__(self, raw: BinaryIO) -> None:
-        super().__init__()
+    def __init__(self, raw: BinaryIO, *, lenient: bool) -> None:
+        super().__init__(lenient=lenient)
         self._raw = raw
         self._inflate = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
         self._pending = b""
@@ -194,8 +197,8 @@ class _GzipStream(_Compressed):
 class _ZstdStream(_Compressed):
     """Zstd frames one after the other, by a module of Python's own or its backport; windows of up to 128 MiB."""
 
-    def __init__(self, module: Any, raw: BinaryIO) -> None:
-        super().__init__()
+    def __init__(self, module: Any, raw: BinaryIO, *, lenient: bool) -> None:
+        super().__init__(lenient=lenient)
         self._file = module.open(raw, "rb")
         self._error = module.ZstdError
 
@@ -207,19 +210,19 @@ class _ZstdStream(_Compressed):
         return part
 
 
-def _open_stream(raw: BinaryIO, head: bytes, source: str) -> _Stream:
+def _open_stream(raw: BinaryIO, head: bytes, source: str, *, lenient: bool) -> _Stream:
     kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "plain")
     if kind == "gzip":
-        return _GzipStream(raw)
+        return _GzipStream(raw, lenient=lenient)
     if kind == "zstd":
-        return _open_zstd(raw, source)
+        return _open_zstd(raw, source, lenient=lenient)
     return raw
 
 
-def _open_zstd(raw: BinaryIO, source: str) -> _ZstdStream:
+def _open_zstd(raw: BinaryIO, source: str, *, lenient: bool) -> _ZstdStream:
     for name in ("compression.zstd", "backports.zstd"):  # Python 3.14 has the first, its backport the second
         try:
-            return _ZstdStream(importlib.import_module(name), raw)
+            return _ZstdStream(importlib.import_module(name), raw, lenient=lenient)
         except ImportError:
             continue
     raise MissingCapabilityError(

@@ -19,6 +19,7 @@ from profkit.ingest.bytes.spool import spooled
 from profkit.ingest.kineto import split
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
+from profkit.ingest.kineto.native import decode as native
 from profkit.ingest.kineto.parallel_reader import Decode, Task, read_quick
 from profkit.ingest.kineto.split import Document, NotAsUsualError
 from profkit.ingest.kineto.traits import traits
@@ -29,6 +30,8 @@ if TYPE_CHECKING:  # what a trace is made of is loaded while other processes dec
 CHUNK_BYTES: Final = 3 * 2**17
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache. Chosen by
 trial on the trace of `make bench-large`."""
+SCANNED_CHUNK_BYTES: Final = 2**20
+"""The same for the compiled scanner, which has a cost per batch in Python and none per event."""
 UNIQUE_KEYS_UP_TO_BYTES: Final = 2**18
 """Files (as they lie on disk) up to here are also searched for keys that stand twice in an event; beyond, the last one
 counts. The search takes twice as long as the decoding itself; to count even one key in the text takes a fifth of it."""
@@ -58,11 +61,15 @@ def read_trace(
     with spooled(source) as path, collector_paused():
         shown = "standard input" if source == "-" else source
         decode = partial(decode_batch, unique_keys=path.stat().st_size <= UNIQUE_KEYS_UP_TO_BYTES)
-        task = Task(path, shown, decode, chunk_bytes or CHUNK_BYTES)
+        task = Task(path, shown, decode, chunk_bytes or _chunk_bytes())
         raw = _read(task, lenient=lenient, jobs=jobs, progress=progress, meanwhile=partial(_load_build, meanwhile))
         from profkit.ingest.assemble.build import build_trace
 
         return build_trace(raw)
+
+
+def _chunk_bytes() -> int:
+    return SCANNED_CHUNK_BYTES if native.is_used() else CHUNK_BYTES
 
 
 def _load_build(meanwhile: Callable[[], object] | None) -> None:

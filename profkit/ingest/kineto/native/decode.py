@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import numpy as np
@@ -69,28 +70,54 @@ _IDLE: Final = _Scanners()
 
 def decode(array: bytes, *, unique_keys: bool) -> Batch | None:
     """The columns of a JSON array of whole events, None where Python must read it; see `batch.decode_batch`."""
-    block, _ = scanned(array, unique_keys=unique_keys)
-    if not block:
-        return None
-    try:
-        return _batch(block, array)
-    except BadEventError:  # one of the rare rows: which, is for the usual way to say
-        return None
+    with _lent() as scanner:
+        if scanner is None:
+            return None
+        block, _ = scanner.scan(array, unique_keys=unique_keys)
+        if not block:
+            return None
+        try:
+            return _batch(block, array)
+        except BadEventError:  # one of the rare rows: which, is for the usual way to say
+            return None
 
 
 def scanned(array: bytes, *, unique_keys: bool) -> tuple[bytes, int]:
     """The block that the scanner makes of an array, or nothing and the place in `REASONS`; 0 where there is none."""
-    if _IDLE.has_none:
-        return b"", 0
+    with _lent() as scanner:
+        if scanner is None:
+            return b"", 0
+        block, why = scanner.scan(array, unique_keys=unique_keys)
+        return bytes(block), why
+
+
+def is_used() -> bool:
+    """Whether there is a scanner."""
+    with _lent() as scanner:
+        return scanner is not None
+
+
+@contextmanager
+def _lent() -> Iterator[Scanner | None]:
+    """A scanner that no other thread has meanwhile, None where there is none."""
+    scanner = _idle()
     try:
-        scanner = _IDLE.pop() if _IDLE else _taught()
+        yield scanner
+    finally:
+        if scanner is not None:
+            _IDLE.append(scanner)
+
+
+def _idle() -> Scanner | None:
+    if _IDLE.has_none:
+        return None
+    with suppress(IndexError):
+        return _IDLE.pop()
+    try:
+        return _taught()
     except NotUsedError:
         _IDLE.has_none = True
-        return b"", 0
-    try:
-        return scanner.scan(array, unique_keys=unique_keys)
-    finally:
-        _IDLE.append(scanner)
+        return None
 
 
 def _taught() -> Scanner:
@@ -113,7 +140,7 @@ def _taught() -> Scanner:
 class _Block:
     """The sections of a scanner's answer; `result.h` says what each holds."""
 
-    def __init__(self, block: bytes) -> None:
+    def __init__(self, block: memoryview) -> None:
         self._block = block
         n_events, has_stacks, *places = np.frombuffer(block, np.int64, 2 + 2 * _N_SECTIONS).tolist()
         self.n_events: int = n_events
@@ -129,7 +156,7 @@ class _Block:
     def text(self, section: int) -> bytes:
         """A section of text."""
         at, n_bytes = self._places[2 * section : 2 * section + 2]
-        return self._block[at : at + n_bytes]
+        return bytes(self._block[at : at + n_bytes])
 
     def texts(self, section: int) -> list[str]:
         """The texts of a section."""
@@ -146,7 +173,7 @@ class _Block:
 _GROUPS, _TABLES, _COLUMNS, _THREADS, _RARES, _NAMES, _IDS, _LABELS, _SIGNATURES = range(_N_SECTIONS)
 
 
-def _batch(block: bytes, array: bytes) -> Batch | None:
+def _batch(block: memoryview, array: bytes) -> Batch | None:
     """The batch of a block; None for one with stacks, which Python reads. Raises BadEventError."""
     found = _Block(block)
     if found.has_stacks and has_stacks(array):

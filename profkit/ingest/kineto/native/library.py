@@ -96,12 +96,14 @@ class Scanner:
         if not self._library.profkit_know(self._handle, is_name, written, len(written), flags, table):
             raise MemoryError
 
-    def scan(self, array: bytes, *, unique_keys: bool) -> tuple[bytes, int]:
+    def scan(self, array: bytes, *, unique_keys: bool) -> tuple[memoryview, int]:
         """The block of a JSON array (`result.h` says what is in it), or nothing and the reason why Python has it.
 
-        No other thread waits: Python's lock is free meanwhile.
+        The block lies in the scanner's own memory, until it scans again. No other thread waits: Python's lock is free
+        meanwhile.
         """
         n_bytes: int = self._library.profkit_scan(self._handle, array, len(array), unique_keys)
         if n_bytes < 0:
-            return b"", -n_bytes
-        return ctypes.string_at(self._library.profkit_result(self._handle), n_bytes), 0
+            return memoryview(b""), -n_bytes
+        place: int = self._library.profkit_result(self._handle)
+        return memoryview((ctypes.c_char * n_bytes).from_address(place)).cast("B"), 0

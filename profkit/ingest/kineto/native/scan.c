@@ -67,6 +67,7 @@ static void cleared(scanner *s) {
     s->n_events = 0;
     s->has_stacks = s->has_signatures = false;
     s->last_thread = -1;
+    forget_expected(&s->keys);
 }
 
 static reason scanned(scanner *s, const uint8_t *p, const uint8_t *end, bool unique_keys) {
