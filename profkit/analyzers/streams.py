@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer
-from profkit.model.arrays import I64, MANY, distinct, laid_out, rows_by_value
+from profkit.model.arrays import I64, MANY, coded, distinct, laid_out, rows_by_value
 from profkit.model.documents.rank_report import Section, StreamUse, TableView
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
@@ -50,8 +50,7 @@ def _streams(facts: Facts, device: DeviceFacts) -> tuple[StreamUse, ...]:
     gpu = facts.trace.gpu
     rows = device.activity.rows
     low, high = facts.trace.window_ns
-    streams, place = np.unique(gpu.stream[rows], return_inverse=True)
-    place = place.reshape(-1)
+    streams, place = coded(gpu.stream[rows])
     start, end = np.clip(gpu.start_ns[rows], low, high), np.clip(gpu.end_ns[rows], low, high)
     busy_ns = _busy_ns(place, streams.size, start, end)
     counts = np.bincount(place * 3 + gpu.kind[rows], minlength=3 * streams.size).reshape(-1, 3)

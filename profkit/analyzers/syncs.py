@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, idle_before, sampled_evidence, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.host import SYNC
+from profkit.model.arrays import coded
 from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
@@ -115,8 +116,7 @@ def _callers(
 ) -> tuple[tuple[str, str, int, int], ...]:
     op_name = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)] if len(trace.ops) else -1, -1)
     n_names = int(op_name.max(initial=-1)) + 2
-    pairs, place = np.unique(trace.calls.name[rows].astype(np.int64) * n_names + op_name + 1, return_inverse=True)
-    place = place.reshape(-1)
+    pairs, place = coded(trace.calls.name[rows].astype(np.int64) * n_names + op_name + 1)
     counts = np.bincount(place, minlength=pairs.size)
     total = np.bincount(place, weights=duration, minlength=pairs.size)
     order = np.argsort(-total, kind="stable")[:_MAX_SHOWN]

@@ -78,7 +78,7 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, training_threads(trace))))
     nested = nesting(ops)
     asks = is_call(trace, ops.name)
-    leaf = np.sort(nested.order[nested.is_leaf])
+    leaf = np.sort(nested.order[nested.is_leaf], kind="stable")
     leaf = leaf[~asks[leaf]]
     start, end = ops.start_ns[leaf], ops.end_ns[leaf]
     inside = (end > low) & (start < high) & ~data.contains(start)

@@ -109,7 +109,7 @@ def _parents(start: I64, end: I64) -> NDArray[np.int32]:
     Depth is the number of ranges begun before minus those ended before; the parent is the latest range one level up.
     """
     n = start.size
-    before = np.searchsorted(np.sort(end), start, "right")
+    before = np.searchsorted(np.sort(end, kind="stable"), start, "right")
     np.subtract(np.arange(n, dtype=np.int32), before, out=before)  # in place: of a large trace each copy is 60 MB
     depth = np.minimum(before, np.iinfo(np.int16).max).astype(np.int16)
     del before
@@ -258,7 +258,7 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
         calling = trace.calls.thread[launches]
         line = laid_out((calling, thread, thread), (trace.calls.start_ns[launches], start, end))
         if line is not None:
-            at = np.sort(line[0])
+            at = np.sort(line[0], kind="stable")
             keep |= np.searchsorted(at, line[2]) > np.searchsorted(at, line[1])
             return Intervals.of(start[keep], end[keep])
     for code in threads:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
-from profkit.model.arrays import I64, median
+from profkit.model.arrays import I64, coded, median
 from profkit.model.trace import DEVICE_STEPS, GpuWork, Kind, Step, Trace
 from profkit.timeline.activity import busiest_device
 from profkit.timeline.launch_order import asked_ns, behind_ns
@@ -112,7 +112,7 @@ def _device_steps(trace: Trace, device: int, steps: tuple[Step, ...]) -> tuple[S
 
 
 def _busiest_stream(gpu: GpuWork, rows: NDArray[np.intp]) -> int:
-    streams, place = np.unique(gpu.stream[rows], return_inverse=True)
+    streams, place = coded(gpu.stream[rows])
     return int(streams[np.bincount(place, weights=gpu.end_ns[rows] - gpu.start_ns[rows]).argmax()])
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.allocations.kinds import Lives, Part, parts_of
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.memory import LEAK
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, coded
 from profkit.model.code import Phase
 from profkit.model.finding import Skipped
 from profkit.model.trace import CpuOps
@@ -124,7 +124,7 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
         """The places of a trace."""
         trace = facts.trace
         nested = nesting(trace.ops)
-        tops = trace.ops.take(np.sort(nested.order[nested.is_top]))
+        tops = trace.ops.take(np.sort(nested.order[nested.is_top], kind="stable"))
         return cls(facts=facts, phases=phases_of(trace, backward_of(trace)), tops=tops)
 
     def at(
@@ -141,7 +141,7 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
             moments = code.at(thread, at_ns)
             phase, line = moments.phase, moments.place.astype(np.int64)
         key = np.where(line >= 0, line, -2 - of_op)
-        values, which = np.unique(key, return_inverse=True)
+        values, which = coded(key)
         places = [
             (code.places[value].words, True)
             if value >= 0 and code is not None

@@ -133,7 +133,7 @@ def _last_end(ops: CpuOps, rows: I64) -> I64:
     out = np.zeros(rows.size, np.int64)
     for thread in distinct_codes(ops.thread[rows]).tolist():
         mine = np.flatnonzero(ops.thread[rows] == thread)
-        ends = np.sort(ops.end_ns[ops.thread == thread])
+        ends = np.sort(ops.end_ns[ops.thread == thread], kind="stable")
         place = np.searchsorted(ends, ops.start_ns[rows[mine]], "right") - 1
         out[mine] = np.where(place >= 0, ends[np.maximum(place, 0)], 0)
     return out

@@ -96,7 +96,7 @@ def _asked_ns(spans: Spans, gpu: GpuWork, calls: RuntimeCalls, ops: CpuOps) -> I
     """When the host asked a device for work, in order; without a device, when something ran on the host."""
     if len(gpu) == 0:
         ran = is_one_of(spans.kind, (SpanKind.COMPILED, SpanKind.COMM, SpanKind.OPTIMIZER))
-        return np.sort(np.concatenate((ops.start_ns, spans.start_ns[ran])))
+        return np.sort(np.concatenate((ops.start_ns, spans.start_ns[ran])), kind="stable")
     asked: I64 = calls.start_ns[is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))]
     return asked
 

@@ -164,7 +164,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
             edges += self.beside.changes(thread)
         mine = np.flatnonzero(self.ops.thread == thread)
         edges += [self.ops.start_ns[mine], self.ops.end_ns[mine]]
-        start = np.sort(np.concatenate(edges))
+        start = np.sort(np.concatenate(edges), kind="stable")
         length = times.covered_ns(start, np.append(start[1:], np.iinfo(np.int64).max // 2))
         kept = length > 0
         return start[kept], length[kept]

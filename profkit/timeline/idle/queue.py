@@ -60,9 +60,9 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
     linked = gpu.launch_row[rows] >= 0
     launch = gpu.launch_row[rows[linked]]
     is_replay = calls.kind[launch] == CallKind.GRAPH_LAUNCH
-    first_of_replay = np.zeros(launch.size, np.bool_)
-    first_of_replay[np.unique(launch, return_index=True)[1]] = True
-    counted = ~is_replay | first_of_replay
+    counted = ~is_replay
+    if is_replay.any():
+        counted[np.unique(launch, return_index=True)[1]] = True  # of a replay, its first
     issued = calls.start_ns[launch[counted]]
     start, end = gpu.start_ns[rows[linked][counted]], gpu.end_ns[rows[linked][counted]]
     drained = previous_end[linked][counted] < issued

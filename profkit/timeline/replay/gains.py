@@ -169,7 +169,8 @@ def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
     issued = _issued(calls, launch, gpu.start_ns[rows], blocking, queue.latency_ns)
     issued = np.where(linked, issued, np.iinfo(np.int64).min)
     begin = min(low, int(issued[linked].min()))
-    driving = np.sort(launch[linked & is_one_of(calls.thread[launch], threads)])  # calls are in order of time
+    driving = launch[linked & is_one_of(calls.thread[launch], threads)]
+    driving.sort(kind="stable")  # calls are in order of time
     held = holding(trace, blocking & is_one_of(calls.thread, threads), calls.start_ns[driving], begin)
     key = np.where(linked, issued, np.maximum.accumulate(issued))  # without a launch: behind the one before it
     order = np.argsort(key, kind="stable")

@@ -117,7 +117,7 @@ def _by_other(
     start = stream.start_ns
     ended = []
     for other in others:
-        ends = np.concatenate(([np.iinfo(np.int64).min // 2], np.sort(other.end_ns)))
+        ends = np.concatenate(([np.iinfo(np.int64).min // 2], np.sort(other.end_ns, kind="stable")))
         ended.append(ends[np.searchsorted(ends, start, "right") - 1])
     latest = np.maximum.reduce(ended) if ended else np.full(start.size, np.iinfo(np.int64).min // 2)
     by_other = waiting & (start - latest <= near_ns)
