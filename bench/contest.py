@@ -14,10 +14,13 @@ from pathlib import Path
 from bench.measure import REPO_ROOT, Usage, measure, say
 
 PROFKIT = "profkit triage"
-PROFKIT_J2 = "profkit triage -j 2"
+PROFKIT_J1 = "profkit triage -j 1"
+PROFKIT_TEXT = "profkit, plain text"
+"""On the same trace, uncompressed."""
 PROFKIT_PLAIN = "profkit, Python"
 """Without the compiled scanner; the same as `PROFKIT` where none is in use (`profkit doctor`)."""
 FLOOR = "floor (1 core)"
+GUNZIP = "gunzip (1 core)"
 HTA = "HTA"
 
 Runs = dict[str, list[Usage]]
@@ -34,12 +37,13 @@ class Contender:
 
 
 def contenders(trace: Path, hta_folder: Path | None, hta_rounds: int | None = None) -> list[Contender]:
-    """Give profkit, the floor, profkit on two processes and without its scanner; with a folder of only `trace`, HTA."""
+    """Give profkit, the floors, profkit on one thread and without its scanner; with a folder of only `trace`, HTA."""
     whole = profkit(PROFKIT, trace)
     chosen = [
         whole,
         Contender(name=FLOOR, command=(sys.executable, "-m", "bench.floor", trace)),
-        profkit(PROFKIT_J2, trace, "-j", "2"),
+        Contender(name=GUNZIP, command=(sys.executable, "-m", "bench.floor", "--gunzip", trace)),
+        profkit(PROFKIT_J1, trace, "-j", "1"),
         replace(whole, name=PROFKIT_PLAIN, command=("env", "PROFKIT_NATIVE=0", *whole.command)),
     ]
     if hta_folder is not None:

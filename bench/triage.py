@@ -12,18 +12,18 @@ import tempfile
 from pathlib import Path
 
 from bench import contest, inputs, table
-from bench.contest import FLOOR, HTA, PROFKIT, PROFKIT_J2, PROFKIT_PLAIN
+from bench.contest import FLOOR, GUNZIP, HTA, PROFKIT, PROFKIT_PLAIN
 from bench.table import Ratio
 
 TEXT_BYTES = 50_000_000
 RATIOS = (
-    Ratio(over=HTA, under=PROFKIT, quantity=table.WALL, least=10),
-    Ratio(over=HTA, under=PROFKIT, quantity=table.WALL_WITHOUT_HTA_IMPORTS, least=10),
+    Ratio(over=HTA, under=PROFKIT, quantity=table.WALL, least=15),
+    Ratio(over=HTA, under=PROFKIT, quantity=table.WALL_WITHOUT_HTA_IMPORTS, least=15),
     Ratio(over=HTA, under=PROFKIT, quantity=table.CPU),
     Ratio(over=HTA, under=PROFKIT, quantity=table.PEAK),
-    Ratio(over=PROFKIT, under=FLOOR, quantity=table.WALL, most=1.6),
+    Ratio(over=PROFKIT, under=GUNZIP, quantity=table.WALL_OF_GUNZIP),
+    Ratio(over=PROFKIT, under=FLOOR, quantity=table.WALL),
     Ratio(over=PROFKIT, under=FLOOR, quantity=table.CPU),
-    Ratio(over=PROFKIT_J2, under=FLOOR, quantity=table.WALL),
     Ratio(over=PROFKIT_PLAIN, under=PROFKIT, quantity=table.CPU),
 )
 
