@@ -13,7 +13,7 @@ STUDIES ?= fsdp_scaling error_rates ddp token_skew
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
-NATIVE := profkit/ingest/kineto/native/scan.library
+NATIVE := profkit/ingest/native/scan.library
 NODE_STAMP := report/node_modules/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 
@@ -187,7 +187,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # Where there is no compiler the tests of the scanner are skipped, and all others read as Python does.
-$(NATIVE): $(STAMP) hatch_build.py $(wildcard profkit/ingest/kineto/native/*.[ch])
+$(NATIVE): $(STAMP) hatch_build.py $(wildcard profkit/ingest/native/*.[ch])
 	@$(VENV) hatch_build.py || echo '==> native: none, Python reads'
 
 $(NODE_STAMP): report/package-lock.json

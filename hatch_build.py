@@ -24,7 +24,7 @@ try:
 except ImportError:  # make native: no build, only the compiler
     BuildHookInterface = object
 
-FOLDER = "profkit/ingest/kineto/native"
+FOLDER = "profkit/ingest/native"
 SOURCES = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h")
 NAME = "scan.library"  # no ending that Python would import
 _MOST_S = 120

@@ -18,7 +18,8 @@ import hatch_build
 from profkit.capture import doctor
 from profkit.cli import triage
 from profkit.ingest.kineto.events import RareArgs
-from profkit.ingest.kineto.native import decode, library
+from profkit.ingest.kineto.native import decode
+from profkit.ingest.native import library
 from tests.conftest import ROOT
 from tests.ingest.both_ways import by_python_alone, decoded_both_ways, needs_library, read_both_ways
 from tests.ingest.test_same_trace import EVENTS, document
@@ -56,7 +57,7 @@ def test_what_is_no_library_is_not_used(afresh: Path) -> None:
 
 @needs_library
 def test_a_library_of_other_sources_is_not_used(afresh: Path) -> None:
-    (afresh / library.NAME).write_bytes((Path(decode.__file__).parent / library.NAME).read_bytes())
+    (afresh / library.NAME).write_bytes((Path(library.__file__).parent / library.NAME).read_bytes())
     assert library.state()[0]
     library.library.cache_clear()
     (afresh / "scan.c").write_bytes(b"/* other */")

@@ -8,7 +8,6 @@ None is the rule that it is built on: it takes a batch only where it is certain 
 key twice, whole numbers and decimals of usual length, the categories and arguments of torch.profiler). Of anything else
 it declines, and Python reads the batch: odd files, damaged ones and all errors are the same with it and without it.
 
-`library` finds and loads what `hatch_build.py` has compiled; `decode` takes its answers apart. Of rows that few batches
-have (collectives, embeddings, counters, names of threads) it gives the text back, for the functions of
-`sparse_columns`. In C: scan.c, which includes memory.h, text.h, event.h, rows.h and result.h.
+`decode` takes the answers of `profkit/ingest/native` apart. Of rows that few batches have (collectives, embeddings,
+counters, names of threads) the scanner gives the text back, for the functions of `sparse_columns`.
 """

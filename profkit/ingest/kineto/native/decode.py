@@ -12,7 +12,6 @@ from profkit.ingest.assemble.raw import Batch, Columns
 from profkit.ingest.kineto.columns import COPY_CATEGORIES, TABLE_OF_CATEGORY
 from profkit.ingest.kineto.events import COMM_OP, COUNTED, EMBEDDING, LAUNCH_ARROWS, BadEventError, decode_rare
 from profkit.ingest.kineto.fields import Codes
-from profkit.ingest.kineto.native.library import NotUsedError, Scanner
 from profkit.ingest.kineto.sparse_columns import (
     WITHOUT_WORK,
     counted_work,
@@ -22,6 +21,7 @@ from profkit.ingest.kineto.sparse_columns import (
     thread_names,
 )
 from profkit.ingest.kineto.stacks import has_stacks
+from profkit.ingest.native.library import NotUsedError, Scanner
 
 TABLES: Final = (
     *("ops", "calls", "spans", "python", "overhead"),
