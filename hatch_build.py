@@ -25,7 +25,7 @@ except ImportError:  # make native: no build, only the compiler
     BuildHookInterface = object
 
 FOLDER = "profkit/ingest/native"
-SOURCES = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h")
+SOURCES = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h", "select.h")
 NAME = "scan.library"  # no ending that Python would import
 _MOST_S = 120
 

@@ -26,10 +26,10 @@ SHARED: Final = REPO_ROOT.parent / "shared" / "data" / "nsys"
 """Real exports beside the repository; may be absent."""
 READING, BARE, TRIAGE = "reading", "bare SELECT", "profkit triage"
 RATIOS: Final = (
-    Ratio(over=READING, under=BARE, quantity=table.CPU, most=3),
-    Ratio(over=READING, under=BARE, quantity=table.WALL, most=3),
+    Ratio(over=READING, under=BARE, quantity=table.CPU, most=1.5),
+    Ratio(over=READING, under=BARE, quantity=table.WALL, most=1.5),
 )
-PEAK_MB: Final = 1000
+PEAK_MB: Final = 600
 """The peak memory wanted of a whole triage."""
 _PAGE_QUERY: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 

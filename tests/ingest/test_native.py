@@ -306,3 +306,12 @@ def test_one_scanner_remembers_nothing_of_the_batch_before() -> None:
     first = [decoded_both_ways(array) for array in arrays]
     assert all(by_scanner == plain for by_scanner, plain in first)
     assert first[0] == first[-1]
+
+
+@needs_library
+def test_names_that_differ_in_their_last_bytes_are_taken() -> None:
+    rows = [x("cpu_op", f"{name} {n}", 1000 + n, 1) for n in range(500) for name in ("node", "aten::ab")]
+    array = json.dumps(rows).encode()
+    assert reason(array) == "taken"
+    by_scanner, plain = decoded_both_ways(array)
+    assert by_scanner == plain

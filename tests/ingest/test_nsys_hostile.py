@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from profkit.errors import ProfkitError, TraceFormatError, UnsupportedTraceError
+from profkit.ingest.nsys import fetch
 from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces
 from tests.calling import profkit
@@ -20,6 +21,15 @@ from tests.conftest import ROOT
 from tests.ingest.nsys_files import Export, global_tid, training
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+@pytest.fixture(params=["compiled", "python"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows by the compiled library where there is one, and without it."""
+    if request.param == "python":
+        monkeypatch.setattr(fetch, "available", lambda: None)
+    elif fetch.available() is None:
+        pytest.skip("no compiled library")
 
 
 def refusal(path: Path) -> ProfkitError:

@@ -134,6 +134,7 @@ def test_any_number_of_threads_or_processes(
         many = read_bytes(document(EVENTS * 30), tmp_path, jobs=jobs, chunk_bytes=700)
     assert canonical(many) == canonical(one)
     assert many.strings == one.strings  # codes too, so that ties are broken alike
+    assert many.threads == one.threads
 
 
 @needs_library
@@ -149,6 +150,13 @@ def test_something_else_is_done_while_others_decode(tmp_path: Path) -> None:
     for jobs in (1, 2):
         read_bytes(document(EVENTS), tmp_path, jobs=jobs, meanwhile=partial(done.append, f"with {jobs}"))
     assert done == ["with 2"]
+
+
+def test_threads_have_the_same_codes_whatever_the_pieces(tmp_path: Path) -> None:
+    rows = [x("cpu_op", "a", 1000 + n, 1) | {"tid": tid} for n, tid in enumerate((9, 2, 30, 2, 9, 1))]
+    rows += [x("cuda_runtime", "b", 2000 + n, 1) | {"tid": tid} for n, tid in enumerate((30, 1, 7))]
+    found = [read_bytes(document(rows[::-1] * 9), tmp_path, chunk_bytes=size).threads for size in (120, 700, 10**6)]
+    assert found[0] == found[1] == found[2]
 
 
 def test_codes_are_in_order_of_text(tmp_path: Path) -> None:

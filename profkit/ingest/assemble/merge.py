@@ -27,7 +27,8 @@ class Merged:
         self.strings = sorted({short.get(text, text) for batch in batches for text in batch.strings})
         codes = {text: code for code, text in enumerate(self.strings)}
         codes |= {text: codes[kept] for text, kept in short.items()}
-        threads: dict[tuple[str, str], int] = {}
+        self.threads = sorted({_trimmed_thread(thread) for batch in batches for thread in batch.threads})
+        threads = {thread: code for code, thread in enumerate(self.threads)}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.categories: dict[str, int] = {}
         self.signatures = sorted({text for batch in batches for text in batch.signatures})
@@ -55,7 +56,6 @@ class Merged:
                 if "signature" in columns:
                     columns["signature"] = _linked(columns["signature"], signature_of)
                 self._parts.setdefault(table, []).append(_recoded(columns, string_of, thread_of))
-        self.threads = list(threads)
 
     def code(self, text: str) -> int:
         """The code of a string, -1 if no event has it."""

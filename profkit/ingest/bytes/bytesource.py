@@ -27,7 +27,7 @@ FREE_EXPANSION_BYTES: Final = 512 * 2**20  # small files may expand as they like
 
 _HEAD_BYTES: Final = 4096  # in which a file of another kind shows itself
 _GZIP_WBITS: Final = 31
-_COMPRESSED_BYTES: Final = 64 * 1024
+_COMPRESSED_BYTES: Final = 256 * 1024
 _PLAIN_BYTES: Final = 64 * 1024  # of a damaged stream that is read leniently, so much before the damage may be lost
 
 _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what a trace is made of is loaded while other processes dec
 CHUNK_BYTES: Final = 3 * 2**17
 """Plain bytes decoded at a time: large enough to drown numpy's cost per call, small enough to stay in cache. Chosen by
 trial on the trace of `make bench-large`."""
-SCANNED_CHUNK_BYTES: Final = 2**20
+SCANNED_CHUNK_BYTES: Final = 2**21
 """The same for the compiled scanner, which has a cost per batch in Python and none per event."""
 UNIQUE_KEYS_UP_TO_BYTES: Final = 2**18
 """Files (as they lie on disk) up to here are also searched for keys that stand twice in an event; beyond, the last one

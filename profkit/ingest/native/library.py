@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).parent
-SOURCES: Final = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h")
+SOURCES: Final = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h", "select.h")
 NAME: Final = "scan.library"
 """No ending that Python would import."""
 SWITCH: Final = "PROFKIT_NATIVE"
@@ -57,7 +57,7 @@ def library() -> ctypes.CDLL:
 
 def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     """Tell ctypes the functions of scan.c; raises AttributeError where one is missing."""
-    handle, text = ctypes.c_void_p, ctypes.c_char_p
+    handle, text, whole = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
     for name, result, arguments in (
         ("profkit_source", ctypes.c_uint32, []),
         ("profkit_argument_key", ctypes.c_char_p, [ctypes.c_int]),
@@ -65,6 +65,11 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         ("profkit_know", ctypes.c_int, [handle, ctypes.c_int, text, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_int]),
         ("profkit_scan", ctypes.c_int64, [handle, text, ctypes.c_int64, ctypes.c_int]),
         ("profkit_result", ctypes.c_void_p, [handle]),
+        ("profkit_selection", handle, [handle, ctypes.c_uint64]),
+        ("profkit_selection_free", None, [handle]),
+        ("profkit_fetch", whole, [handle, handle, ctypes.c_int, ctypes.c_int, whole, handle, handle]),
+        ("profkit_texts", whole, [handle]),
+        ("profkit_text", handle, [handle, whole, handle]),
     ):
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments

@@ -76,7 +76,10 @@ static uint64_t hash_of(const uint8_t *p, size_t n, uint64_t hash) {
     for (; n >= 8; p += 8, n -= 8) hash = mixed(hash, load64(p));
     uint64_t rest = 0;
     for (size_t i = 0; i < n; i++) rest |= (uint64_t)p[i] << (8 * i);
-    return mixed(hash, rest);
+    hash = mixed(hash, rest);
+    /* Slots are taken by the lowest bits, and a product's know nothing of the last bytes of a word ("node 17"). */
+    hash = (hash ^ (hash >> 33)) * UINT64_C(0xFF51AFD7ED558CCD);
+    return hash ^ (hash >> 33);
 }
 
 /* A text of the batch or of the arena. */

@@ -4,6 +4,7 @@
    What it takes it reads exactly as `batch.decode_batch` does; of anything it is not certain of it says so, and Python
    reads the batch. `decode.py` is the other side. */
 #include "result.h"
+#include "select.h"
 
 #ifndef PROFKIT_SOURCE
 #define PROFKIT_SOURCE 0 /* of a build without hatch_build.py: refused by library.py */
@@ -103,3 +104,31 @@ PUBLIC int64_t profkit_scan(scanner *s, const uint8_t *text, int64_t n, int uniq
 }
 
 PUBLIC const uint8_t *profkit_result(const scanner *s) { return s->out; }
+
+/* What fetches rows of one SQLite statement, by these functions of SQLite (`select.h` names them); NULL without memory. */
+PUBLIC selection *profkit_selection(void *const functions[5], uint64_t seed) {
+    selection *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    memcpy(&s->sqlite, functions, sizeof s->sqlite);
+    s->texts.seed = seed;
+    return s;
+}
+
+PUBLIC void profkit_selection_free(selection *s) {
+    if (!s) return;
+    table_free(&s->texts);
+    arena_clear(&s->arena, false);
+    free(s);
+}
+
+PUBLIC int64_t profkit_fetch(selection *s, void *statement, int n_columns, int has_text, int64_t n_rows, int64_t *values, int *told) {
+    return fetched(s, statement, n_columns, has_text, n_rows, values, told);
+}
+
+/* How many texts have a code, and one of them with its size. */
+PUBLIC int64_t profkit_texts(const selection *s) { return (int64_t)s->texts.n; }
+
+PUBLIC const uint8_t *profkit_text(const selection *s, int64_t code, int64_t *n) {
+    *n = s->texts.entries[code].part[0].n;
+    return s->texts.entries[code].part[0].at;
+}

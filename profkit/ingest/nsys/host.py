@@ -12,9 +12,10 @@ from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.nsys.nvtx import RANGE_TYPES, THREAD_NAME_TYPE
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, TABLES, UNNAMED, Rows, small, times_of
 from profkit.ingest.nsys.session import process_of, text_of
-from profkit.ingest.nsys.sqlite import Database
+from profkit.ingest.nsys.sqlite import Database, Text
 from profkit.model.arrays import I64
 from profkit.model.names import call_kind_of
+from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind
 
 _LAUNCHES: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)
@@ -70,20 +71,22 @@ def _ranges(database: Database, rows: Rows, wanted: set[int]) -> Iterator[tuple[
     """The NVTX ranges as (columns, globalTids), an open range with `NO_END`; note the threads' own names."""
     table = "NVTX_EVENTS"
     numbers = {"start": None, "end": NO_END, "eventType": RANGE_TYPES[0], "globalTid": 0, "textId": -1}
-    for chunk in database.chunks(table, numbers, ("text",)):
+    texts: list[Text] = []
+    labels = np.empty(0, np.int64)
+    for chunk in database.chunks(table, numbers, coded=("text", texts)):
         for row in np.flatnonzero(chunk["eventType"] == THREAD_NAME_TYPE):
-            rows.thread_names[int(chunk["globalTid"][row])] = text_of(chunk["text"][row])
+            code = int(chunk["text"][row])
+            rows.thread_names[int(chunk["globalTid"][row])] = text_of(texts[code] if code >= 0 else None)
         is_range = np.isin(chunk["eventType"], RANGE_TYPES)
-        text = chunk.pop("text")
         if not is_range.all():
-            text = tuple(np.array(text, object)[is_range])
-        kept = _of(wanted, {name: column[is_range] for name, column in chunk.items()} | {"text": text})
+            chunk = {name: column[is_range] for name, column in chunk.items()}  # noqa: PLW2901
+        kept = _of(wanted, chunk)
         name = -2 - small(kept["textId"], database, table, "textId")
         own = np.full(name.size, UNNAMED, np.int64)
-        given = [value for value in kept["text"] if value is not None]
-        if given:
-            has_text = np.array([value is not None for value in kept["text"]], np.bool_)
-            own[has_text] = _label_codes(given, rows, database.source)
+        has_text = kept["text"] >= 0
+        if has_text.any():
+            labels = _with_labels(labels, kept["text"][has_text], texts, rows, database.source)
+            own[has_text] = labels[kept["text"][has_text]]
         columns = times_of(kept, database, table) | {
             "name": np.where(own == UNNAMED, name, own).astype(np.int32),
             "thread": rows.thread_codes(kept["globalTid"]),
@@ -115,12 +118,19 @@ def marked_processes(database: Database) -> set[int]:
     return found
 
 
-def _label_codes(texts: list[Any], rows: Rows, source: str) -> list[int]:
+def _with_labels(labels: I64, codes: I64, texts: list[Text], rows: Rows, source: str) -> I64:
+    """The label of each text, -1 for those that no range had yet; `codes` are the texts of more ranges."""
+    grown = np.full(len(texts), NO_ROW, np.int64)
+    grown[: labels.size] = labels
+    fresh, first = np.unique(codes[grown[codes] < 0], return_index=True)
+    fresh = fresh[np.argsort(first)]  # in order of first sight
+    given: list[Any] = [texts[code] for code in fresh.tolist()]
     try:
-        return rows.labels.codes(texts)
+        grown[fresh] = rows.labels.codes(given)
     except AttributeError:
-        wrong = next(value for value in texts if not isinstance(value, bytes))
+        wrong = next(value for value in given if not isinstance(value, bytes))
         raise TraceFormatError(f"{source}: NVTX_EVENTS.text holds {wrong!r:.40} where text is expected") from None
+    return grown
 
 
 def read_thread_names(database: Database, rows: Rows) -> dict[int, int]:

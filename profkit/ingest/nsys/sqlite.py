@@ -13,15 +13,17 @@ import sqlite3
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from profkit import files
 from profkit.errors import TraceFormatError
 from profkit.ingest.bytes.bytesource import Progress, path_size, unreadable
+from profkit.ingest.nsys import fetch
 from profkit.ingest.texts import LONGEST_TEXT
 from profkit.model.arrays import I64
 
@@ -49,11 +51,43 @@ Text = bytes | int | float | None
 """A text cell as stored; anything but bytes and None is not text, and the caller's to refuse."""
 
 
+class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """A SELECT of one table: its numbers, then its texts, the last of which may be `coded`."""
+
+    statement: str
+    table: str
+    numbers: list[str]
+    texts: list[str]
+    coded: tuple[str, list[Text]] | None
+
+
+class _Codes(dict[Any, int]):
+    """A text's place in a list, which grows in the order of first sight; -1 for NULL."""
+
+    def __init__(self, texts: list[Text]) -> None:
+        super().__init__(zip(texts, range(len(texts)), strict=True))
+        self[None] = -1
+        self._texts = texts
+
+    def __missing__(self, text: Text) -> int:
+        code = self[text] = len(self._texts)
+        self._texts.append(text)
+        return code
+
+
 class Database:
     """An open file: its plain tables, their columns, and their rows in chunks."""
 
-    def __init__(self, connection: sqlite3.Connection, source: str, progress: _Progress, allowance: _Allowance) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        source: str,
+        progress: _Progress,
+        allowance: _Allowance,
+        second: fetch.Connection | None,
+    ) -> None:
         self._connection = connection
+        self._second = second
         self._allowance = allowance
         self.source = source
         self._progress = progress
@@ -66,6 +100,8 @@ class Database:
             if what != "index":
                 self._kinds[_shown(name)] = what
         connection.set_authorizer(self._authorize)
+        if second is not None:
+            second.authorize(self._authorize)
 
     def tables(self) -> list[str]:
         """The names of all tables."""
@@ -99,9 +135,16 @@ class Database:
         return last if isinstance(last, int) and last > 0 else 0
 
     def chunks(
-        self, table: str, numbers: Mapping[str, int | None], texts: Sequence[str] = ()
+        self,
+        table: str,
+        numbers: Mapping[str, int | None],
+        texts: Sequence[str] = (),
+        coded: tuple[str, list[Text]] | None = None,
     ) -> Iterator[dict[str, Any]]:
         """The rows of a table, unordered, as columns: int64 arrays for `numbers`, tuples of `Text` for `texts`.
+
+        `coded` names one more column of text, with the list that its distinct values are added to as they come: it is
+        an int64 array of places in that list, -1 for NULL.
 
         The value of a number is what stands for NULL and for a column that the table does not have; None where there
         must be one. No rows where there is no such table. Raises TraceFormatError for a missing column or a value of
@@ -114,28 +157,63 @@ class Database:
         if missing:
             raise TraceFormatError(f"{self.source}: {table} has no column {missing[0]}", hint="not an nsys export?")
         read_numbers = [name for name in numbers if name in there]
-        read_texts = [name for name in texts if name in there]
+        untold = coded[0] if coded is not None and coded[0] not in there else ""
+        coded = None if untold else coded
+        read_texts = [name for name in texts if name in there] + ([coded[0]] if coded is not None else [])
         selected = [_number(name, numbers[name]) for name in read_numbers]
         selected += [f'substr("{name}", 1, {LONGEST_TEXT})' for name in read_texts]
         if not selected:
             return
-        cursor = self._connection.execute(f'SELECT {", ".join(selected)} FROM "{table}"')  # noqa: S608 - our own names
-        cursor.arraysize = CHUNK_ROWS
-        while rows := self._fetched(cursor):
-            self._n_rows_read += len(rows)
+        chosen = _Chosen(
+            statement=f'SELECT {", ".join(selected)} FROM "{table}"',  # noqa: S608 - our own names
+            table=table,
+            numbers=read_numbers,
+            texts=read_texts,
+            coded=coded,
+        )
+        for columns in self._columns(chosen):
+            n_rows = len(columns[(*read_numbers, *read_texts)[0]])
+            self._n_rows_read += n_rows
             self._progress.tell(self._n_rows_read, self._n_rows_expected)
-            columns: dict[str, Any] = dict(zip((*read_numbers, *read_texts), zip(*rows, strict=True), strict=True))
-            for name in read_numbers:
-                columns[name] = self._whole_numbers(columns[name], table, name)
             for name in numbers.keys() - there:
-                columns[name] = np.full(len(rows), numbers[name], np.int64)
+                columns[name] = np.full(n_rows, numbers[name], np.int64)
             for name in set(texts) - there:
-                columns[name] = (None,) * len(rows)
+                columns[name] = (None,) * n_rows
+            if untold:
+                columns[untold] = np.full(n_rows, -1, np.int64)
             yield columns
 
-    def _fetched(self, cursor: sqlite3.Cursor) -> list[Any]:
+    def _columns(self, chosen: _Chosen) -> Iterator[dict[str, Any]]:
+        """The columns of a SELECT: by the compiled library as far as it takes them, else from Python's tuples."""
+        n_taken = 0
+        values = chosen.coded[1] if chosen.coded is not None else None
+        if self._second is not None and len(chosen.texts) == (values is not None):
+            try:
+                for block in self._second.rows(chosen.statement, len(chosen.numbers), values, self._allowance.counting):
+                    n_taken += block.shape[1]
+                    yield dict(zip((*chosen.numbers, *chosen.texts), block, strict=True))
+            except fetch.NotTakenError:
+                pass
+            else:
+                return
+        cursor = self._connection.execute(chosen.statement)
+        cursor.arraysize = CHUNK_ROWS
+        while n_taken and (skipped := self._fetched(cursor, min(n_taken, CHUNK_ROWS))):
+            n_taken -= len(skipped)
+        codes = _Codes(values if values is not None else [])
+        while rows := self._fetched(cursor, CHUNK_ROWS):
+            names = (*chosen.numbers, *chosen.texts)
+            columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
+            for name in chosen.numbers:
+                columns[name] = self._whole_numbers(columns[name], chosen.table, name)
+            if chosen.coded is not None:
+                name = chosen.coded[0]
+                columns[name] = np.fromiter(map(codes.__getitem__, columns[name]), np.int64, len(rows))
+            yield columns
+
+    def _fetched(self, cursor: sqlite3.Cursor, n_rows: int) -> list[Any]:
         with self._allowance.counting():
-            return cursor.fetchmany()
+            return cursor.fetchmany(n_rows)
 
     def _whole_numbers(self, values: tuple[Any, ...], table: str, name: str) -> I64:
         try:
@@ -163,7 +241,8 @@ def opened(path: Path, source: str, progress: Progress | None = None) -> Iterato
     size = _size(path, source)
     _refuse_unfinished(path, source)
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(uri, uri=True)) as connection, ExitStack() as stack:
             connection.text_factory = bytes  # text that is not UTF-8 is the caller's to decode
             for limit, value in _LIMITS:
                 connection.setlimit(limit, value)
@@ -171,7 +250,11 @@ def opened(path: Path, source: str, progress: Progress | None = None) -> Iterato
                 connection.execute(f"PRAGMA {pragma}")
             allowance = _Allowance(size)
             connection.set_progress_handler(allowance, _STEPS_BETWEEN_LOOKS)
-            yield Database(connection, source, _Progress(progress or Progress(), size), allowance)
+            second = None
+            if fetch.available() is not None:
+                second = fetch.Connection(uri, _LIMITS, _PRAGMAS, allowance, _STEPS_BETWEEN_LOOKS)
+                stack.enter_context(second)
+            yield Database(connection, source, _Progress(progress or Progress(), size), allowance, second)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where an error would quote a damaged schema
         if "interrupted" in str(error):
             raise TraceFormatError(f"{source}: reading it does not end", hint=_DAMAGE) from None
