@@ -25,7 +25,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden report screens bench-pages report-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens bench-pages report-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,6 +143,10 @@ recipe: $(STAMP) ## layers of a training recipe, measured and predicted: forty m
 golden: $(STAMP) ## rewrite the golden reports; review the diff
 	@echo '==> golden'
 	@$(VENV) -m tests.golden $(ARGS)
+
+schemas: $(STAMP) ## keep the JSON Schemas of this version in tests/frozen; refuses what breaks a reader of an earlier one
+	@echo '==> schemas'
+	@$(VENV) -m tests.frozen
 
 report: $(NODE_STAMP) ## build the HTML report's script and style into profkit/render/html/static
 	@echo '==> report: vite'
