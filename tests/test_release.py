@@ -18,4 +18,5 @@ def test_the_version_is_the_same_in_each_place() -> None:
 
 def test_what_is_new_is_read_in_a_minute() -> None:
     section = CHANGELOG.partition(f"\n## [{__version__}]")[2].partition("\n## ")[0]
-    assert 80 < len(section.split()) <= 250
+    words = [word for word in section.split() if any(letter.isalnum() for letter in word)]
+    assert 80 < len(words) <= 250
