@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tests.release import artifacts, smoke
+from tests.release.action import Job
 from tests.release.environments import ROOT, VERSIONS, created, python_of
 from tests.release.extras import EXTRAS, HEAVY, TRIALS, trial_of
 
@@ -22,7 +23,9 @@ WORK = ROOT / "out" / "release"
 def main() -> int:
     """Print a line for each thing tried; 1 where one fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.release", description=__doc__)
-    parser.add_argument("--sample", action="store_true", help="without heavy extras, the index's page and most formats")
+    parser.add_argument(
+        "--sample", action="store_true", help="the first and the last Python, light extras, two formats"
+    )
     parser.add_argument(
         "--only", default="", help="what is tried: words of its name, as 'python 3.14' or 'extra parquet'"
     )
@@ -52,18 +55,25 @@ class Release:
         self.tries(f"source {dist.source.name}", lambda: artifacts.source_faults(dist.source, package))
         if not self.is_sample:
             self.tries("page of an index (twine check)", lambda: artifacts.page_faults(dist, WORK))
-        n_pythons = sum(self.tries_python(version, dist.wheel) for version in VERSIONS)
+        versions = (VERSIONS[0], VERSIONS[-1]) if self.is_sample else VERSIONS
+        n_pythons = sum(self.tries_python(version, dist.wheel) for version in versions)
         if n_pythons < 2 and not self.only:
             self.n_failed += 1
-            print(f"FAILED {n_pythons} of the Pythons {', '.join(VERSIONS)} could be had")
+            print(f"FAILED {n_pythons} of the Pythons {', '.join(versions)} could be had")
         self.tries(
-            "oldest packages", lambda: self.in_new("oldest", [dist.wheel, *oldest()], is_native=True, formats=("json",))
+            "oldest packages",
+            lambda: self.in_new("oldest", [dist.wheel, *oldest()], is_native=artifacts.is_native(dist.wheel)),
         )
         self.tries("without a compiler", lambda: self.without_compiler(dist.source))
         for extra in EXTRAS:
             if not (self.is_sample and extra in HEAVY):
                 self.tries(f"extra {extra}", lambda extra=extra: self.alone(extra, dist.wheel))
+        self.tries("action", self.action)
         print(f"{self.n_tried - self.n_failed} passed, {self.n_failed} failed")
+        if not self.n_failed:  # torch alone has 700 MB
+            for folder in WORK.iterdir():
+                if folder.name != "dist":
+                    shutil.rmtree(folder)
         return int(self.n_failed > 0)
 
     def tries(self, name: str, check: Callable[[], Iterable[str]]) -> None:
@@ -88,24 +98,25 @@ class Release:
             print(f"-      {name}: {python}")
             return False
         formats = ("json", "html") if self.is_sample else smoke.FORMATS
-        self.tries(name, lambda: self.in_new(version, [wheel], is_native=True, formats=formats, python=python))
+        self.tries(name, lambda: self.on(version, python, wheel, formats))
         return True
 
-    def in_new(
-        self,
-        name: str,
-        wanted: list[object],
-        *,
-        is_native: bool,
-        formats: tuple[str, ...],
-        python: Path | None = None,
-    ) -> Iterator[str]:
-        """What is wrong with profkit in a new environment."""
-        env, error = created(WORK / name, python or Path(sys.executable), wanted)
+    def on(self, version: str, python: Path, wheel: Path, formats: tuple[str, ...]) -> Iterator[str]:
+        """What is wrong with a plain install on a Python."""
+        env, error = created(WORK / version, python, [wheel])
+        if error:
+            yield error
+            return
+        yield from smoke.faults(env, WORK, is_native=artifacts.is_native(wheel), formats=formats)
+        yield from smoke.faults_of_a_plain_install(env, WORK)
+
+    def in_new(self, name: str, wanted: list[object], *, is_native: bool) -> Iterator[str]:
+        """What is wrong with what is installed so on the Python that runs this."""
+        env, error = created(WORK / name, Path(sys.executable), wanted)
         if error:
             yield error
         else:
-            yield from smoke.faults(env, WORK, is_native=is_native, formats=formats)
+            yield from smoke.faults(env, WORK, is_native=is_native, formats=("json",))
 
     def without_compiler(self, source: Path) -> Iterator[str]:
         """Where nothing can be compiled the source package gives a wheel for any machine, and Python reads alone."""
@@ -114,9 +125,9 @@ class Release:
             yield wheel
             return
         yield from artifacts.wheel_faults(wheel, artifacts.tracked())
-        if not wheel.name.endswith("-py3-none-any.whl"):
+        if artifacts.is_native(wheel):
             yield f"{wheel.name} is for one kind of machine"
-        yield from self.in_new("plain-installed", [wheel], is_native=False, formats=("json",))
+        yield from self.in_new("plain-installed", [wheel], is_native=False)
 
     def alone(self, extra: str, wheel: Path) -> Iterator[str]:
         """One extra alone, in the versions that are tested."""
@@ -130,6 +141,17 @@ class Release:
         if extra not in TRIALS:
             print(f"-      extra {extra} has no trial of its own: profkit is started")
         yield from trial_of(extra)(env, folder)
+
+    def action(self) -> Iterator[str]:
+        """The steps of the GitHub action, on this checkout and a committed capture."""
+        job = Job(WORK / "action")
+        inputs = {"paths": str(smoke.TRACE), "fail-on": "high", "python": sys.executable}
+        for number, code in enumerate((0, 1)):  # installed; a finding is as severe as the gate
+            done = job.step(number, inputs)
+            if done.returncode != code:
+                yield f"step {number + 1}: exit code {done.returncode}: {done.stdout}{done.stderr}"
+        if not (job.work / "profkit.sarif").exists() or not job.summary():
+            yield "no SARIF file or no page of the job was written"
 
 
 def oldest() -> list[str]:

@@ -63,6 +63,11 @@ def built_without_compiler(source: Path, work: Path) -> Path | str:
     return error or next((work / "plain").glob("*.whl"))
 
 
+def is_native(wheel: Path) -> bool:
+    """Whether a wheel is for one kind of machine, as one with the compiled scanner is."""
+    return not wheel.name.endswith("-py3-none-any.whl")
+
+
 def tracked() -> set[str]:
     """Files of the package as git has them."""
     done = subprocess.run(["git", "ls-files", "profkit"], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -79,8 +84,7 @@ def wheel_faults(wheel: Path, package: set[str]) -> Iterator[str]:
     yield from _differences("the wheel", own - {LIBRARY}, package)
     if f"{info}/licenses/LICENSE" not in sizes:
         yield "the wheel has no LICENSE"
-    is_native = not wheel.name.endswith("py3-none-any.whl")
-    if is_native != (LIBRARY in own):
+    if is_native(wheel) != (LIBRARY in own):
         yield f"{wheel.name} {'has' if LIBRARY in own else 'lacks'} the compiled scanner"
     if (size := wheel.stat().st_size) > MOST_WHEEL_BYTES:
         yield f"the wheel has {size:,} bytes, at most {MOST_WHEEL_BYTES:,} are wanted"

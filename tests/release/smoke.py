@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -61,6 +62,7 @@ REFUSED: Final = {
 """Commands that need an extra, and say which without it."""
 
 
+@cache
 def expected(folder: Path, *words: object) -> str:
     """What the checkout prints, by the Python that runs this."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
@@ -157,17 +159,18 @@ class Checks:
 def faults(env: Environment, folder: Path, *, is_native: bool, formats: tuple[str, ...] = FORMATS) -> Iterator[str]:
     """What is wrong with an environment that holds profkit without extras."""
     checks = Checks(env, folder)
-    tried: list[Callable[[], Iterator[str]]] = [
-        checks.says_its_version,
-        lambda: checks.prints_what_the_checkout_does(formats),
-        checks.helps,
-        lambda: checks.doctors(is_native=is_native),
-        checks.needs_no_more,
-        checks.is_a_library,
-        checks.refuses_what_it_lacks,
-        checks.is_complete,
-        checks.is_small,
-        checks.starts_lean,
-    ]
-    for check in tried:
-        yield from check()
+    yield from checks.says_its_version()
+    yield from checks.prints_what_the_checkout_does(formats)
+    yield from checks.helps()
+    yield from checks.doctors(is_native=is_native)
+    yield from checks.is_a_library()
+    yield from checks.is_complete()
+
+
+def faults_of_a_plain_install(env: Environment, folder: Path) -> Iterator[str]:
+    """What else is wrong where pip took the newest packages: what it brings, what a start loads, what is refused."""
+    checks = Checks(env, folder)
+    yield from checks.needs_no_more()
+    yield from checks.refuses_what_it_lacks()
+    yield from checks.is_small()
+    yield from checks.starts_lean()
