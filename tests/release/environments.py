@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 VERSIONS: Final = ("3.11", "3.12", "3.13", "3.14")
 """Those that pyproject.toml's classifiers name."""
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: Final = frozenset(PROJECT["optional-dependencies"])
 _INSTALL_S: Final = 900
 _RUN_S: Final = 120
 _LEAKS: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PROFKIT_NATIVE")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -12,8 +11,6 @@ from typing import Final
 from tests.release.environments import ROOT, Environment
 from tests.release.smoke import RANKS, TRACE, expected
 
-EXTRAS: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-"""Extras and what each asks for."""
 HEAVY: Final = frozenset({"capture", "hta", "ncu"})
 """Left out of a sample: torch, HTA with a notebook server, NVIDIA's reader take minutes to fetch and unpack."""
 _TRAIN: Final = """
@@ -55,6 +52,27 @@ def parquet(env: Environment, folder: Path) -> Iterator[str]:
     counts = done.stdout.split()
     if len(counts) != 2 or counts[0] != counts[1] or counts[0] == "0":
         yield f"rows of the table as parquet and as CSV: {done.stdout}{done.stderr}"
+
+
+def mcp(env: Environment, folder: Path) -> Iterator[str]:
+    """A client that starts the server is told its tools."""
+    ask = {"jsonrpc": "2.0", "id": 0, "method": "initialize"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "release", "version": "0"}}
+    asked = [
+        ask | {"params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        ask | {"id": 1, "method": "tools/list"},
+    ]
+    line = [env.folder / "bin" / "profkit", "mcp", "--root", folder]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write("".join(json.dumps(one) + "\n" for one in asked))
+        server.stdin.flush()
+        said = [server.stdout.readline() for _ in range(2)]
+        server.stdin.close()
+    if server.returncode or '"triage"' not in said[1]:
+        yield f"profkit mcp: exit code {server.returncode}: {said}"
 
 
 def remote(env: Environment, folder: Path) -> Iterator[str]:
@@ -118,22 +136,12 @@ TRIALS: Final[dict[str, Callable[[Environment, Path], Iterator[str]]]] = {
     "capture": capture,
     "cluster": cluster,
     "hta": hta,
+    "mcp": mcp,
     "ncu": ncu,
     "parquet": parquet,
     "remote": remote,
 }
-"""What an extra is for. One without a trial is installed, and profkit started."""
-
-
-def trial_of(extra: str) -> Callable[[Environment, Path], Iterator[str]]:
-    """What is tried of an extra."""
-    return TRIALS.get(extra, _starts)
-
-
-def _starts(env: Environment, folder: Path) -> Iterator[str]:
-    done = env.profkit("--version")
-    if done.returncode:
-        yield done.stderr
+"""What is tried of an extra."""
 
 
 def _verdict(folder: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from profkit import __version__
-from tests.release.environments import ROOT, Environment, pip
+from tests.release.environments import EXTRAS, ROOT, Environment, pip
 from tests.release.starts import faults as start_faults
 from tests.release.starts import starts
 
@@ -58,6 +58,7 @@ REFUSED: Final = {
     "parquet": ("export", TRACE, "-o", "rows.parquet"),
     "remote": ("triage", f"file://{TRACE}"),
     "cluster": ("triage", RANKS, "--dask", "tcp://127.0.0.1:9", "--no-cache"),
+    "mcp": ("mcp", "--root", "."),
 }
 """Commands that need an extra, and say which without it."""
 
@@ -129,8 +130,8 @@ class Checks:
 
     def refuses_what_it_lacks(self) -> Iterator[str]:
         """A command whose extra is absent ends with 4 and names it."""
-        for extra, words in REFUSED.items():
-            done = self.env.profkit(*words)
+        for extra in sorted(EXTRAS & REFUSED.keys()):
+            done = self.env.profkit(*REFUSED[extra])
             if done.returncode != 4 or f"profkit[{extra}]" not in done.stderr:
                 yield f"without the extra {extra}: exit code {done.returncode}: {done.stderr}"
 
