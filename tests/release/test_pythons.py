@@ -1,4 +1,4 @@
-"""`.ci/python`: an interpreter counts if it starts and is of the version asked for; else one line says why there is none."""
+"""`.ci/python`: an interpreter counts if it starts and has the right version; else one line says why there is none."""
 
 from __future__ import annotations
 
