@@ -25,7 +25,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden report screens bench-pages report-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens bench-pages report-check release-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,6 +144,10 @@ golden: $(STAMP) ## rewrite the golden reports; review the diff
 	@echo '==> golden'
 	@$(VENV) -m tests.golden $(ARGS)
 
+schemas: $(STAMP) ## keep the JSON Schemas of this version in tests/frozen; refuses what breaks a reader of an earlier one
+	@echo '==> schemas'
+	@$(VENV) -m tests.frozen
+
 report: $(NODE_STAMP) ## build the HTML report's script and style into profkit/render/html/static
 	@echo '==> report: vite'
 	@cd report && npm run --silent build -- --logLevel warn
@@ -169,6 +173,10 @@ report-check: $(NODE_STAMP) ## the report's script: lint, types, tests; a build 
 	PROFKIT_REPORT_OUT="$$out" npm run --silent build -- --logLevel warn && \
 	for file in page.js page.css; do cmp "$$out/$$file" ../profkit/render/html/static/$$file || \
 	{ echo "$$file is not what report/ builds: run make report and commit it"; exit 1; }; done
+
+release-check: $(STAMP) ## build wheel and sdist, install and try them on Python 3.11 to 3.14, each extra alone: minutes; ARGS=--sample in two
+	@echo '==> release-check: results go to out/release'
+	@$(VENV) -m tests.release $(ARGS)
 
 clean: ## remove .venv, caches and what demo and runs left
 	@echo '==> clean'

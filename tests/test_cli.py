@@ -165,6 +165,12 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert b"\\b" not in done.stdout
 
 
+def test_profkit_alone_prints_the_help() -> None:
+    alone = run()
+    assert (alone.returncode, alone.stderr) == (0, b"")
+    assert alone.stdout == run("--help").stdout
+
+
 def test_the_reader_of_a_pipe_may_leave_early() -> None:
     done = subprocess.run(
         f"{sys.executable} -m profkit triage {DATA} -f json | head -1",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import profkit
 from tests.conftest import ROOT
+from tests.release.starts import faults, loaded, starts
 
 
 def loaded_after(code: str) -> set[str]:
@@ -22,6 +24,37 @@ def loaded_after(code: str) -> set[str]:
 @pytest.mark.parametrize("package", ["torch", "pandas", "rich", "numpy", "click", "msgspec", "hta", "nvtx"])
 def test_importing_profkit_loads_nothing_heavy(package: str) -> None:
     assert package not in loaded_after("import profkit")
+
+
+STARTS = starts(ROOT / "traces" / "data_cpu.pt.trace.json.gz")
+
+
+def stderr_of(*words: str) -> str:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True, cwd=ROOT).stderr
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_start_loads_no_more_modules_than_wanted(name: str) -> None:
+    assert list(faults(STARTS[name], stderr_of)) == []
+
+
+def test_more_modules_than_wanted_are_told() -> None:
+    start = starts("")["import profkit"]
+    heavy = replace(start, words=("-c", "import profkit.model.table, profkit.units, profkit.errors"))
+    told = list(faults(heavy, stderr_of))
+    assert "numpy is loaded" in told
+    assert any("modules of profkit are loaded, at most 3 are wanted" in fault for fault in told)
+    assert any("at most 35 are wanted" in fault for fault in told)
+    assert list(faults(replace(start, words=("-c", "pass")), stderr_of)) == ["profkit was not loaded"]
+
+
+def test_names_of_modules_are_read_from_importtime() -> None:
+    lines = (
+        "import time: self [us] | cumulative | imported package",
+        "import time:  12 |  34 |   json.decoder",
+        "a warning",
+    )
+    assert loaded("\n".join(lines)) == ["json.decoder"]
 
 
 def test_triage_as_json_loads_neither_torch_nor_pandas_nor_rich() -> None:

@@ -79,8 +79,8 @@ class FormatChoice(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not one of {', '.join(known)}{asked}", param, ctx)
         return name
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """One word for the help, which lists the names."""
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """One word for the help, which lists the names; click 8.1 gives no context."""
         return "FORMAT"
 
     def shell_complete(
