@@ -21,6 +21,7 @@ static uint8_t *out_take(scanner *s, size_t n) {
     size_t room = (n + 7) & ~(size_t)7;
     if (!grown((void **)&s->out, &s->room_out, s->n_out + room, 1)) return NULL;
     uint8_t *place = s->out + s->n_out;
+    memset(place + n, 0, room - n); /* a block is a function of its text alone */
     s->n_out += room;
     return place;
 }
@@ -79,7 +80,7 @@ static bool laid_out(scanner *s, layout *layout) {
         layout->first[layout->table[t]] = next;
         next = placed_groups(s, layout, layout->table[t], next);
     }
-    if (!grown((void **)&s->order, &s->room_order, s->n_rows, sizeof *s->order)) return false;
+    if (!grown((void **)&s->order, &s->room_order, s->n_rows + 1, sizeof *s->order)) return false;
     for (size_t i = 0; i < s->n_rows; i++) s->order[s->groups[s->rows[i].group].next++] = (uint32_t)i;
     return true;
 }

@@ -1,0 +1,21 @@
+/* What `decode.py` tells a scanner of categories and names, as far as a fuzzer needs it. */
+#pragma once
+
+static const struct {
+    const char *text;
+    uint32_t flags;
+    int table;
+} categories[] = {
+    {"cpu_op", CATEGORY_COMMON_OPS, OPS}, {"Operator", 0, OPS}, {"cuda_runtime", 0, CALLS}, {"user_annotation", 0, SPANS},
+    {"python_function", 0, PYTHON}, {"overhead", 0, OVERHEAD}, {"kernel", 0, KERNELS}, {"gpu_memcpy", 0, COPIES},
+    {"gpu_user_annotation", 0, DEVICE_SPANS}, {"cuda_sync", 0, SYNC_ROWS}, {"mtia_ccp_events", 0, MTIA},
+    {"ac2g", CATEGORY_ARROWS, NO_TABLE}, {"fwdbwd", CATEGORY_FLOWS, NO_TABLE}, {"profkit", CATEGORY_COUNTERS, NO_TABLE},
+};
+
+static bool taught(scanner *s) {
+    for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
+        if (!profkit_know(s, 0, (const uint8_t *)categories[i].text, (uint32_t)strlen(categories[i].text), categories[i].flags, categories[i].table)) return false;
+    return profkit_know(s, 1, (const uint8_t *)"aten::view", 10, NAME_WITHOUT_WORK, NO_TABLE) &&
+           profkit_know(s, 1, (const uint8_t *)"record_param_comms", 18, NAME_COLLECTIVE, NO_TABLE) &&
+           profkit_know(s, 1, (const uint8_t *)"aten::embedding", 15, NAME_EMBEDDING, NO_TABLE);
+}
