@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from profkit.cli import COMMANDS, group
 from profkit.cli.compare import _compared
-from profkit.cli.explain import _known
+from profkit.render.words.explain import known_names
 from profkit.cli.run import _places
 from profkit.cli.scaling import _scaled
 from profkit.errors import ProfkitError, UsageError
@@ -144,7 +144,7 @@ def test_help_keeps_to_the_terminal(name, width, monkeypatch):
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_explanations_keep_to_the_terminal(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
-    for name in ("", *_known()):
+    for name in ("", *known_names()):
         text = run("explain", *([name] if name else []))
         lines = [line for line in text.splitlines() if width == 80 and len(line) > width]
         code = [line for line in lines if line.startswith("      ") or len(line.split()) == 1]

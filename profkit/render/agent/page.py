@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final
@@ -21,6 +22,8 @@ _LONGEST_LINE: Final = 400
 _LONGEST_COMMAND: Final = 1_000
 _ROOM_FOR_NOTE: Final = 120
 _SHOWN_PLACES: Final = 3
+_LIKE_ID: Final = re.compile(r"\[([A-Za-z_]\w*(?:[.\[][^\]]*)?\]?)\]?")
+"""What an id looks like, or the beginning of one."""
 
 
 class Need(IntEnum):
@@ -65,10 +68,15 @@ def line(text: str, need: Need = Need.MAIN) -> Entry:
     return Entry(said if len(said) <= _LONGEST_LINE else f"{said[: _LONGEST_LINE - 3]}...", need)
 
 
+def plain(text: str) -> str:
+    """Words in which nothing passes for an id: what looks like one in a name of the trace gets round brackets."""
+    return _LIKE_ID.sub(r"(\1)", text)
+
+
 def fact(label: str, value: float | str | None, path: str, *, unit: str = "", says: str = "") -> str:
     """`step = 37823307 ns [verdict.step_ns] Step 37.8 ms (5 steps)`."""
-    shown = "none" if value is None else value if isinstance(value, str) else number(value)
-    return f"{label} = {shown}{f' {unit}' if unit else ''} [{path}]{f' {says}' if says else ''}"
+    shown = "none" if value is None else plain(value) if isinstance(value, str) else number(value)
+    return f"{label} = {shown}{f' {unit}' if unit else ''} [{path}]{f' {plain(says)}' if says else ''}"
 
 
 def number(value: float) -> str:
@@ -95,7 +103,7 @@ def finding_lines(finding: Finding, path: str, *, says: str, need: Need, is_full
     """A finding with its evidence, places and fix; not `is_full`: with the number that it is judged by alone."""
     of_rank = f" of rank {finding.rank}" if finding.rank is not None else ""
     sure = f"confidence {confidence_label(finding.confidence)}"
-    head = f"finding {finding.id}{of_rank} = {number(finding.fraction)} [{path}.fraction] {finding.title}"
+    head = f"finding {finding.id}{of_rank} = {number(finding.fraction)} [{path}.fraction] {plain(finding.title)}"
     yield line(f"{head}; severity {finding.severity}, {sure}{f'; {says}' if says else ''}", need)
     for place, item in enumerate(finding.evidence if is_full else finding.evidence[:1]):
         yield _evidence(item, f"{path}.evidence[{place}]", need if place < 2 else max(need, Need.LIMIT))
@@ -111,7 +119,7 @@ def finding_lines(finding: Finding, path: str, *, says: str, need: Need, is_full
         saved = fact("  saves", finding.recoverable_ns, f"{path}.recoverable_ns", unit="ns", says=f"per step, {bound}")
         yield line(saved, need)
     if finding.fix:
-        yield line(f"  fix: {finding.fix}", need)
+        yield line(f"  fix: {plain(finding.fix)}", need)
 
 
 def _evidence(item: Evidence, path: str, need: Need) -> Entry:

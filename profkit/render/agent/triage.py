@@ -10,7 +10,7 @@ from profkit.model.documents.fleet import Fleet
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding, confidence_label
-from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, page, pairs
+from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, page, pairs, plain
 from profkit.render.words import fleet as fleet_words
 from profkit.render.words import triage as text
 from profkit.render.words.fleet import times_of_row
@@ -41,7 +41,7 @@ def _verdict(report: Report) -> Iterable[Entry]:
     is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
     word = ("healthy" if verdict.is_healthy else "") + text.of_rank(report).removeprefix(", ")
     yield line(fact("verdict", verdict.bottleneck.value, "verdict.bottleneck", says=word), Need.ANSWER)
-    yield line(f"  {text.headline(verdict)}", Need.ANSWER)
+    yield line(f"  {plain(text.headline(verdict))}", Need.ANSWER)
     if not is_open:
         sure = confidence_label(verdict.confidence)
         yield line(fact("confidence", verdict.confidence, "verdict.confidence", says=sure), Need.ANSWER)
@@ -71,15 +71,15 @@ def _verdict(report: Report) -> Iterable[Entry]:
 def _next(report: Report) -> Iterable[Entry]:
     verdict = report.verdict
     tool = verdict.next_tool
-    yield line(f"next: {text.no_tool_needed(verdict)}{tool.name}, {tool.purpose}", Need.ANSWER)
+    yield line(f"next: {text.no_tool_needed(verdict)}{tool.name}, {plain(tool.purpose)}", Need.ANSWER)
     if tool.command:
         yield command("  command", tool.command)
     if tool.look_for:
-        yield line(f"  look for: {tool.look_for}", Need.LIMIT)
+        yield line(f"  look for: {plain(tool.look_for)}", Need.LIMIT)
     if verdict.measure is not None:
         yield command("  measures what a fix gives", verdict.measure.text, Need.MAIN)
     if verdict.proof:
-        yield line(f"  proof: {verdict.proof}", Need.LIMIT)
+        yield line(f"  proof: {plain(verdict.proof)}", Need.LIMIT)
 
 
 def _budget(report: Report, rank: RankReport) -> Iterable[Entry]:
@@ -117,7 +117,7 @@ def _findings(report: Report) -> Iterable[Entry]:
         need = Need.MAIN if place == 0 else Need.FINDING
         number = _number(finding, report)
         if number is None:
-            yield line(f"finding {finding.id}: {finding.title}; {_share(finding, report)}", need)
+            yield line(f"finding {finding.id}: {plain(finding.title)}; {_share(finding, report)}", need)
         else:
             shown.add(number)
             one = report.findings[number]
@@ -150,7 +150,7 @@ def _of_all_ranks(finding: Finding, listed: Finding | None, need: Need) -> Itera
     known = {item.statement for item in listed.evidence} if listed is not None else set()
     new = [item for item in finding.evidence if item.statement not in known]
     for item in new[:_MOST_NEW]:
-        yield line(f"  also: {text.statement(item, is_full=True)}", max(need, Need.LIMIT))
+        yield line(f"  also: {plain(text.statement(item, is_full=True))}", max(need, Need.LIMIT))
 
 
 def _fleet(fleet: Fleet) -> Iterable[Entry]:
@@ -158,12 +158,12 @@ def _fleet(fleet: Fleet) -> Iterable[Entry]:
     order = sorted(range(len(fleet.rows)), key=lambda place: (not fleet.rows[place].cause, -fleet.rows[place].step_ns))
     for place in order[:_MOST_ROWS]:
         row = fleet.rows[place]
-        cause = f" cause: {row.cause}" if row.cause else ""
+        cause = f" cause: {plain(row.cause)}" if row.cause else ""
         yield line(f"rank {row.ranks[0]} [fleet.rows[{place}]]: {pairs(times_of_row(row))}{cause}", Need.RANK)
     if len(order) > _MOST_ROWS:
         yield line(f"more ranks [fleet.rows]: {len(order) - _MOST_ROWS:,}", Need.RANK)
     for place, said in enumerate(fleet.explained):
-        yield line(f"explained [fleet.explained[{place}]]: {said}", Need.OTHER)
+        yield line(f"explained [fleet.explained[{place}]]: {plain(said)}", Need.OTHER)
 
 
 def _limits(report: Report, rank: RankReport | None) -> Iterable[Entry]:
@@ -171,13 +171,13 @@ def _limits(report: Report, rank: RankReport | None) -> Iterable[Entry]:
     failing = [check for check in rank.checks if not check.ok] if rank is not None else []
     if failing:
         names = ", ".join(f"{check.id} ({check.message})" for check in failing)
-        yield line(f"checks of the capture that fail ({QUALITY.id}): {names}", Need.LIMIT)
+        yield line(f"checks of the capture that fail ({QUALITY.id}): {plain(names)}", Need.LIMIT)
     for place, note in enumerate(verdict.caveats):
-        yield line(f"caveat [verdict.caveats[{place}]]: {note}", Need.LIMIT)
+        yield line(f"caveat [verdict.caveats[{place}]]: {plain(note)}", Need.LIMIT)
     if verdict.ruled_out:
-        yield line(f"ruled out [verdict.ruled_out]: {', '.join(verdict.ruled_out)}", Need.LIMIT)
+        yield line(f"ruled out [verdict.ruled_out]: {plain(', '.join(verdict.ruled_out))}", Need.LIMIT)
     for place, failure in enumerate(report.failures[:_MOST_FAILURES]):
-        yield line(f"not read [failures[{place}]]: {failure.source}: {failure.message}", Need.LIMIT)
+        yield line(f"not read [failures[{place}]]: {plain(f'{failure.source}: {failure.message}')}", Need.LIMIT)
     if len(report.failures) > _MOST_FAILURES:
         yield line(f"more not read [failures]: {len(report.failures) - _MOST_FAILURES:,}", Need.LIMIT)
     if report.skipped:
