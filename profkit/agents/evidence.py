@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
+from operator import getitem
 from typing import Any, Final
 
 import msgspec
@@ -83,7 +85,7 @@ def looked_up(document: Mapping[str, Any], asked: str, *, report: str = "") -> N
     steps = _steps(asked)
     path, value = _walked(document, steps)
     around = [_at(document, steps[:depth]) for depth in range(len(steps), -1, -1)]
-    finding = next((one for one in around if _is_finding(one)), {})
+    finding: Mapping[str, Any] = next((one for one in around if _is_finding(one)), {})
     item = next((one for one in around if _is_evidence(one)), None)
     id_, rank = str(finding.get("id", "")), finding.get("rank")
     number = Number(
@@ -175,9 +177,7 @@ def _near(value: Any, step: str) -> str:
 
 
 def _at(document: Any, steps: Sequence[str | int]) -> Any:
-    for step in steps:
-        document = document[step]
-    return document
+    return reduce(getitem, steps, document)
 
 
 def _joined(path: str, key: str) -> str:

@@ -17,7 +17,6 @@ from profkit.render.words.fleet import times_of_row
 from profkit.units import format_ceiling, format_fraction
 
 _MOST_OTHERS: Final = 6
-_MOST_NEW: Final = 2
 _MOST_ROWS: Final = 8
 _MOST_FAILURES: Final = 4
 
@@ -112,45 +111,22 @@ def _budget(report: Report, rank: RankReport) -> Iterable[Entry]:
 
 def _findings(report: Report) -> Iterable[Entry]:
     """Those of the verdict with all evidence, of the others the number that each is judged by."""
-    shown: set[int] = set()
+    paths = {one: f"findings[{place}]" for place, one in reversed(list(enumerate(report.findings)))}
+    paths |= {one: f"joint_findings[{place}]" for place, one in enumerate(report.joint_findings)}
     for place, finding in enumerate(report.verdict.findings):
         need = Need.MAIN if place == 0 else Need.FINDING
-        number = _number(finding, report)
-        if number is None:
-            yield line(f"finding {finding.id}: {plain(finding.title)}; {_share(finding, report)}", need)
-        else:
-            shown.add(number)
-            one = report.findings[number]
-            yield from finding_lines(one, f"findings[{number}]", says=_share(one, report), need=need)
-        yield from _of_all_ranks(finding, None if number is None else report.findings[number], need)
-    others = [one for one in text.other_findings(report) if _number(one, report) not in shown]
+        yield from finding_lines(finding, paths[finding], says=_share(finding, report), need=need)
+    shown = set(report.verdict.findings)
+    others = [one for one in text.other_findings(report) if one not in shown]
     for one in others[:_MOST_OTHERS]:
-        path = f"findings[{_number(one, report)}]"
-        yield from finding_lines(one, path, says=_share(one, report), need=Need.OTHER, is_full=False)
-    if not shown and not others:
+        yield from finding_lines(one, paths[one], says=_share(one, report), need=Need.OTHER, is_full=False)
+    if not report.verdict.findings and not others:
         yield line("findings: none")
 
 
 def _share(finding: Finding, report: Report) -> str:
     share = text.share_of(finding, report)
     return f"{share} of the window" if share else ""
-
-
-def _number(finding: Finding, report: Report) -> int | None:
-    """Where the report lists a finding; of one that speaks of several ranks, where it lists that of the worst rank."""
-    listed = list(enumerate(report.findings))
-    same = [number for number, one in listed if one == finding]
-    alike = [number for number, one in listed if (one.id, one.rank) == (finding.id, finding.rank)]
-    of_kind = sorted((-one.fraction, number) for number, one in listed if one.id == finding.id)
-    return next(iter((*same, *alike, *(number for _, number in of_kind))), None)
-
-
-def _of_all_ranks(finding: Finding, listed: Finding | None, need: Need) -> Iterable[Entry]:
-    """What the verdict says of a finding beyond what is listed: words on several ranks, which have no id."""
-    known = {item.statement for item in listed.evidence} if listed is not None else set()
-    new = [item for item in finding.evidence if item.statement not in known]
-    for item in new[:_MOST_NEW]:
-        yield line(f"  also: {plain(text.statement(item, is_full=True))}", max(need, Need.LIMIT))
 
 
 def _fleet(fleet: Fleet) -> Iterable[Entry]:

@@ -109,11 +109,24 @@ def test_a_command_that_is_longer_than_a_page_is_named() -> None:
     assert "  command: too long for this page: -f json has it" in checked("triage", report)
 
 
-def test_a_finding_on_several_ranks_is_that_of_the_worst_rank() -> None:
-    """The verdict's own evidence is no finding of the list: it is told in words, without an id."""
+def test_a_finding_on_several_ranks_has_an_id_of_its_own() -> None:
     of_ranks = tuple(replace(reports.SYNC, rank=rank, fraction=0.01 * (rank + 1)) for rank in range(3))
     joint = reports.finding("host.sync", "all ranks wait", "they wait together", fraction=0.03)
-    verdict = replace(reports.overhead().verdict, findings=(joint,))
+    verdict = replace(reports.overhead().verdict, findings=(of_ranks[1], joint))
     page = checked("triage", replace(reports.overhead(), findings=of_ranks, verdict=verdict))
-    assert "finding host.sync of rank 2 = 0.03 [findings[2].fraction]" in page
-    assert "  also: they wait together (expected < 5.0 %)" in page
+    assert "finding host.sync of rank 1 = 0.02 [findings[1].fraction]" in page
+    assert "finding host.sync = 0.03 [joint_findings[0].fraction]" in page
+    assert "[joint_findings[0].evidence[0]] they wait together (expected < 5.0 %)" in page
+
+
+@pytest.mark.parametrize("name", ["ddp_barrier_ws4", "ddp_comm_ws4", "ddp_straggler_ws4", "fsdp_vlm_prefetch_on"])
+def test_every_finding_of_the_verdict_on_many_ranks_has_its_evidence_in_the_json(name: str) -> None:
+    report = triage([ROOT / "traces" / name])
+    told = json.loads(renderer_for("triage", "json")(report))
+    assert told["joint_findings"]
+    seen = [
+        (one["id"], item["statement"]) for one in told["findings"] + told["joint_findings"] for item in one["evidence"]
+    ]
+    for finding in report.verdict.findings:
+        assert {(finding.id, item.statement) for item in finding.evidence} <= set(seen)
+    assert "  also: " not in checked("triage", report)
