@@ -18,8 +18,8 @@ _END: Final = "--- data ends ---"
 
 
 def as_data(page: str) -> str:
-    """A page between two lines that no name in it can hold: names have no line breaks."""
-    return f"{_BEGIN}\n{page.rstrip()}\n{_END}\n"
+    """A page between two lines that no name in it can hold: names have no line breaks, and no three dashes either."""
+    return f"{_BEGIN}\n{page.rstrip().replace('---', '--')}\n{_END}\n"
 
 
 def kept_to_length(lines: Iterable[str]) -> str:

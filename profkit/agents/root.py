@@ -11,7 +11,7 @@ import msgspec
 
 from profkit.compare.tables.result_tables import is_result_table
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError, UsageError
-from profkit.files import is_below, is_plain_file, read_head, size_of
+from profkit.files import is_below, is_plain_file, kind_of, read_head, size_of
 from profkit.ingest.bytes.foreign import SQLITE_MAGIC
 from profkit.ingest.discover import find_sources, is_trace_name
 from profkit.ingest.kind import Part
@@ -90,6 +90,9 @@ class Root(msgspec.Struct, frozen=True):
         for path in (source, second_beside(source)):
             if path is not None and not is_below(path, self.folder):
                 raise UsageError(f"{clean(str(path))} is a link out of the folder that may be read", hint=_LISTED)
+        what = kind_of(Path(source).stat().st_mode)
+        if what:
+            raise UsageError(f"{clean(source)} is {what}", hint=_LISTED)  # a pipe would be waited for
         kind = source_of(Path(source), source)
         if kind is KINETO or read_head(source, len(SQLITE_MAGIC)) == SQLITE_MAGIC:
             return

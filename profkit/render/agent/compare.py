@@ -6,7 +6,19 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.documents.comparison import Comparison, Judgement
-from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, number, page, pairs, plain
+from profkit.render.agent.page import (
+    Entry,
+    Need,
+    command,
+    fact,
+    finding_lines,
+    line,
+    number,
+    page,
+    pairs,
+    plain,
+    quoted,
+)
 from profkit.render.words import compare as words
 from profkit.render.words import triage as text
 from profkit.units import format_change, format_signed_ns
@@ -43,7 +55,7 @@ def _answer(comparison: Comparison) -> Iterable[Entry]:
         says = f"{format_change(judged.change)}; {'higher' if judged.higher_is_better else 'lower'} is better"
         yield line(fact("change", judged.change, "judgement.change", says=says), Need.ANSWER)
     yield line(_interval(judged), Need.ANSWER)
-    runs = f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s [judgement.n]; test: {judged.test}"
+    runs = f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s [judgement.n]; test: {plain(judged.test)}"
     yield line(f"runs: {runs}")
     if (least := judged.minimum_detectable_effect) is not None:
         yield line(fact("sees changes from", least, "judgement.minimum_detectable_effect"))
@@ -51,7 +63,7 @@ def _answer(comparison: Comparison) -> Iterable[Entry]:
         yield line(fact("runs a side that would settle it", more, "judgement.runs_to_settle"))
     for place, (name, each) in enumerate(comparison.configurations[:_MOST_CONFIGURATIONS]):
         path = f"configurations[{place}].judgement.change"
-        yield line(f"  {fact(f'{plain(name)}, change', each.change, path, says=each.answer.value)}", Need.FINDING)
+        yield line(f"  {fact(f'{quoted(name)}, change', each.change, path, says=each.answer.value)}", Need.FINDING)
 
 
 def _interval(judged: Judgement) -> str:
@@ -121,7 +133,7 @@ def _works(comparison: Comparison) -> Iterable[Entry]:
                     "by_count_ns": row.by_count_ns,
                     "by_duration_ns": row.by_duration_ns,
                 }
-                yield line(f"{name} [{name}.rows[{place}]]: {pairs(values)} {plain(words.work_name(row))}", Need.RANK)
+                yield line(f"{name} [{name}.rows[{place}]]: {pairs(values)} {quoted(words.work_name(row))}", Need.RANK)
 
 
 def _limits(comparison: Comparison) -> Iterable[Entry]:

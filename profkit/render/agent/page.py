@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from profkit.model.finding import Evidence, Finding, confidence_label
-from profkit.render.words.places import place_line
+from profkit.render.words.places import place_words, share_of
 from profkit.render.words.triage import statement
 from profkit.shell import clean
 from profkit.units import format_fraction
@@ -22,8 +22,9 @@ _LONGEST_LINE: Final = 400
 _LONGEST_COMMAND: Final = 1_000
 _ROOM_FOR_NOTE: Final = 120
 _SHOWN_PLACES: Final = 3
-_LIKE_ID: Final = re.compile(r"\[([A-Za-z_]\w*(?:[.\[][^\]]*)?\]?)\]?")
-"""What an id looks like, or the beginning of one."""
+LONGEST_PLACE: Final = 240
+"""Characters of a place: file, function, line, what stands there, module."""
+_LIKE_ID: Final = re.compile(r"\[([A-Za-z_]\w*(?:\.\w+|\[\w+\])*)\]", re.ASCII)
 
 
 class Need(IntEnum):
@@ -73,10 +74,16 @@ def plain(text: str) -> str:
     return _LIKE_ID.sub(r"(\1)", text)
 
 
+def quoted(name: str, *, most: int = 120) -> str:
+    """A name of the trace on its own, in quotes and cut, with nothing in it that passes for a fact of the page."""
+    said = plain(name).replace('"', "'").replace(" = ", "=")
+    return f'"{said if len(said) <= most else f"{said[: most - 3]}..."}"'
+
+
 def fact(label: str, value: float | str | None, path: str, *, unit: str = "", says: str = "") -> str:
     """`step = 37823307 ns [verdict.step_ns] Step 37.8 ms (5 steps)`."""
     shown = "none" if value is None else plain(value) if isinstance(value, str) else number(value)
-    return f"{label} = {shown}{f' {unit}' if unit else ''} [{path}]{f' {plain(says)}' if says else ''}"
+    return f"{label} = {shown}{f' {plain(unit)}' if unit else ''} [{path}]{f' {plain(says)}' if says else ''}"
 
 
 def number(value: float) -> str:
@@ -110,9 +117,8 @@ def finding_lines(finding: Finding, path: str, *, says: str, need: Need, is_full
     if not is_full:
         return
     for place, share in enumerate(finding.places[:_SHOWN_PLACES]):
-        yield line(
-            f"  {fact('where', share.share, f'{path}.places[{place}].share', says=place_line(share).strip())}", need
-        )
+        says = f"{format_fraction(share.share)} {share_of(share)}: {quoted(place_words(share), most=LONGEST_PLACE)}"
+        yield line(f"  {fact('where', share.share, f'{path}.places[{place}].share', says=says)}", need)
     if finding.recoverable_ns:
         most = finding.most_recoverable_ns
         bound = "at most" if most is None else f"about; at most {most} ns [{path}.most_recoverable_ns]"

@@ -7,10 +7,10 @@ from typing import Final
 
 from profkit.model.code import ModuleUse, PlaceShare
 from profkit.model.documents.where import PlacesOf, Where
-from profkit.render.agent.page import Entry, Need, fact, line, page, pairs, plain
+from profkit.render.agent.page import LONGEST_PLACE, Entry, Need, fact, line, page, pairs, plain, quoted
 from profkit.render.words import where as words
 from profkit.render.words.places import place_words, share_of
-from profkit.units import format_ns
+from profkit.units import format_fraction, format_ns
 
 _MOST_PLACES: Final = 5
 _MOST_MODULES: Final = 12
@@ -33,7 +33,7 @@ def _subjects(where: Where) -> Iterable[Entry]:
     for number, one in enumerate(where.subjects):
         need = Need.MAIN if number == 0 else Need.FINDING
         at = f"subjects[{number}]"
-        yield line(fact(one.kind, one.share, f"{at}.share", says=words.title(one)), need)
+        yield line(fact(one.kind, one.share, f"{at}.share", says=_title(one)), need)
         for place, share in enumerate(one.places[:_MOST_PLACES]):
             yield line(_place(share, f"{at}.places[{place}]"), need if place == 0 else max(need, Need.LIMIT))
         if not one.places:
@@ -42,8 +42,15 @@ def _subjects(where: Where) -> Iterable[Entry]:
             yield line(f"  {rest}", Need.LIMIT)
 
 
+def _title(one: PlacesOf) -> str:
+    if one.kind in ("finding", "work"):
+        return words.title(one)
+    return f"{quoted(one.name)}: {format_ns(one.ns)}, {format_fraction(one.share)} of the window"
+
+
 def _place(share: PlaceShare, path: str) -> str:
-    said = f"{format_ns(share.ns)} in {share.count:,} rows; {share_of(share)}: {place_words(share)}"
+    place = quoted(place_words(share), most=LONGEST_PLACE)
+    said = f"{format_ns(share.ns)} in {share.count:,} rows; {share_of(share)}: {place}"
     return f"  {fact('where', share.share, f'{path}.share', says=said)}"
 
 
@@ -55,7 +62,7 @@ def _rest(one: PlacesOf) -> str:
 
 def _modules(where: Where) -> Iterable[Entry]:
     for number, use in enumerate(where.modules[:_MOST_MODULES]):
-        yield line(f"module [modules[{number}]]: {pairs(_numbers(use))} {plain(use.name)}", Need.RANK)
+        yield line(f"module [modules[{number}]]: {pairs(_numbers(use))} {quoted(use.name)}", Need.RANK)
     if len(where.modules) > _MOST_MODULES:
         yield line(f"more modules [modules]: {len(where.modules) - _MOST_MODULES:,}", Need.RANK)
 
