@@ -77,10 +77,11 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
         return (f"{self.id} = {shown}", *(f"  {label}: {clean(text)}" for label, text in told if text))
 
 
-def looked_up(document: Mapping[str, Any], asked: str, *, report: str = "") -> Number:
-    """What a report has at an id. `report`: its file, if it has one, as commands name it.
+def looked_up(document: Mapping[str, Any], asked: str, *, made_by: str = "", report: str = "") -> Number:
+    """What a report has at an id.
 
-    Raises UsageError where the id is none, or the report has nothing there.
+    `made_by`: the command that made the report; else what its own sources tell. `report`: its file, if it has one, as
+    commands name it. Raises UsageError where the id is none, or the report has nothing there.
     """
     steps = _steps(asked)
     path, value = _walked(document, steps)
@@ -93,7 +94,7 @@ def looked_up(document: Mapping[str, Any], asked: str, *, report: str = "") -> N
         definition=_definition(schema(_kind(document)), steps),
         finding=id_,
         rank=rank if isinstance(rank, int) else None,
-        recompute=_recompute(document, path, report),
+        recompute=_recompute(document, path, made_by, report),
     )
     if item is not None and (item is value or steps[-1] in ("value", "statement")):
         return replace(_of_evidence(number, item), definition=KINDS[id_].measured if id_ in KINDS else "")
@@ -101,7 +102,13 @@ def looked_up(document: Mapping[str, Any], asked: str, *, report: str = "") -> N
         found = list(_below(value, path))
         more = [f"and {len(found) - _MOST_FIELDS:,} more"] if len(found) > _MOST_FIELDS else []
         return replace(number, fields=(*found[:_MOST_FIELDS], *more), unit=_unit(steps))
-    return replace(number, value=value, unit=_unit(steps) if _is_number(value) else "")
+    return replace(number, value=value, unit=_unit_in(document, steps) if _is_number(value) else "")
+
+
+def is_path(document: str, asked: str) -> bool:
+    """Whether a text may be an id of a document, by its first key."""
+    head = re.split(r"[.\[]", asked.strip(), maxsplit=1)[0]
+    return head in schema(document)["properties"]
 
 
 def _of_evidence(number: Number, item: Mapping[str, Any]) -> Number:
@@ -224,6 +231,13 @@ def _is_evidence(value: Any) -> bool:
     return isinstance(value, Mapping) and {"statement", "metric", "value", "unit"} <= set(value)
 
 
+def _unit_in(document: Mapping[str, Any], steps: Sequence[str | int]) -> str:
+    """The unit of a number; the means of a comparison are in the unit of what was measured."""
+    if steps[-1] in ("baseline_mean", "candidate_mean"):
+        return str(_at(document, steps[:-1]).get("unit", ""))
+    return _unit(steps)
+
+
 def _unit(steps: Sequence[str | int]) -> str:
     for step in reversed(steps):
         if isinstance(step, str):
@@ -269,16 +283,14 @@ def _resolved(told: Mapping[str, Any], place: Mapping[str, Any]) -> Mapping[str,
             return place
 
 
-def _recompute(document: Mapping[str, Any], path: str, report: str) -> tuple[str, ...]:
-    """Commands that make the report again: those that the report's own words tell, and none for what they do not."""
+def _recompute(document: Mapping[str, Any], path: str, made_by: str, report: str) -> tuple[str, ...]:
+    """Commands that make the number again and verify the report; none where it does not say of which files it is."""
     kind = _kind(document)
     sides = _sources(document, kind)
-    if sides is None:
-        return ()
-    asked = line_of("jq", f".{path}").text
-    made = line_of(f"profkit {kind}", *sides).text
-    verified = () if kind != "triage" or not report else (line_of("profkit verify", path_word(report), *sides).text,)
-    return (f"{made} -f json | {asked}", *verified)
+    made = made_by or (line_of(f"profkit {kind}", *sides).text if sides else "")
+    again = (f"{made} -f json | {line_of('jq', f'.{path}').text}",) if made else ()
+    verified = (line_of("profkit verify", path_word(report), *sides).text,) if report and sides else ()
+    return (*again, *(verified if kind == "triage" else ()))
 
 
 def _sources(document: Mapping[str, Any], kind: str) -> tuple[str, ...] | None:

@@ -16,6 +16,7 @@ from profkit.agents.root import LONGEST_PATH, Capture, Root
 from profkit.agents.work import Deadline, Kept, Made
 from profkit.errors import UsageError
 from profkit.files import size_of
+from profkit.shell import line_of, path_word
 
 MOST_SECONDS: Final = 120.0
 """An answer may take, if the command line says nothing else. Chosen: most clients wait for a minute or more."""
@@ -246,8 +247,16 @@ def _evidence(desk: Desk, asked: Evidence) -> Answer:
     if not asked.id:
         lines = list(evidence_ids(made.document))
         return Answer(as_data(list_page("All evidence of the report.", lines or ["the report has no evidence"])))
-    found = looked_up(made.document, asked.id)
+    found = looked_up(made.document, asked.id, made_by=_command(desk, asked))
     return Answer(as_data(kept_to_length(found.lines)), _values(msgspec.to_builtins(found)))
+
+
+def _command(desk: Desk, asked: Evidence) -> str:
+    """The command that makes the report, from the folder that is served."""
+    before, after = ([path_word(desk.root.inside(path)) for path in side] for side in (asked.path, asked.candidate))
+    if after:
+        return line_of("profkit compare", "--baseline", *before, "--candidate", *after).text
+    return line_of("profkit triage", *before, *(("--step-range", asked.steps) if asked.steps else ())).text
 
 
 def _values(found: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from profkit.cli.shared.options import common_options
 from profkit.errors import UsageError
 from profkit.findings.kind import FindingKind
 from profkit.render.words.explain import Explained, explained, groups, known_names, of_finding
-from profkit.shell import clean
+from profkit.shell import clean, line_of
 
 _WIDEST: Final = 96
 
@@ -60,11 +60,21 @@ def command(name: str | None, report: Path | None) -> None:
         click.echo(_number(name, report))
     elif name is None:
         click.echo("\n".join(_list()))
-    elif "[" in name:
-        hint = f"profkit explain '{clean(name)}' --from report.json; profkit triage TRACE -f json -o report.json"
-        raise UsageError(f"{clean(name)} is a path into a report: which one?", hint=hint)
     else:
-        click.echo(_laid_out(explained(name)))
+        click.echo(_laid_out(_explained(name)))
+
+
+def _explained(name: str) -> Explained:
+    try:
+        return explained(name)
+    except UsageError:
+        from profkit.agents.evidence import is_path
+
+        if not any(is_path(document, name) for document in ("triage", "compare")):
+            raise
+        asked = line_of("profkit explain", clean(name)).text
+        hint = f"profkit triage TRACE -f json -o report.json, then {asked} --from report.json"
+        raise UsageError(f"{clean(name)} is a path into a report: which one?", hint=hint) from None
 
 
 def _number(name: str | None, report: Path) -> str:

@@ -24,16 +24,16 @@ class Server(msgspec.Struct, frozen=True):
     client: Client
     portal: BlockingPortal
 
-    def call(self, name: str, **arguments: Any) -> CallToolResult:
+    def call(self, name: str, /, **arguments: Any) -> CallToolResult:
         return self.portal.call(self.client.call_tool, name, arguments)
 
-    def page(self, name: str, **arguments: Any) -> str:
+    def page(self, name: str, /, **arguments: Any) -> str:
         """The text of an answer that is no error."""
         done = self.call(name, **arguments)
         assert not done.is_error, done.content[0].text
         return done.content[0].text
 
-    def refusal(self, name: str, **arguments: Any) -> str:
+    def refusal(self, name: str, /, **arguments: Any) -> str:
         """The text of an answer that is one."""
         done = self.call(name, **arguments)
         assert done.is_error, done.content[0].text

@@ -38,6 +38,5 @@ def test_a_comparison_is_asked_and_its_evidence_resolved(server: Server) -> None
     assert found.structured_content["value"] == float(told.value)
     assert found.structured_content["finding"] == "compare.input"
     (command,) = found.structured_content["recompute"]
-    assert command.startswith(
-        "profkit compare data_cpu.pt.trace.json.gz data_workers2_cpu.pt.trace.json.gz -f json | jq"
-    )
+    before, after = sides["baseline"][0], sides["candidate"][0]
+    assert command == f"profkit compare --baseline {before} --candidate {after} -f json | jq '.{told.id}'"
