@@ -112,8 +112,6 @@ def is_path(document: str, asked: str) -> bool:
 
 
 def _of_evidence(number: Number, item: Mapping[str, Any]) -> Number:
-    span = item.get("span_ns")
-    is_span = isinstance(span, list) and len(span) == 2
     return replace(
         number,
         value=_whole(item["value"]),
@@ -121,8 +119,16 @@ def _of_evidence(number: Number, item: Mapping[str, Any]) -> Number:
         says=str(item["statement"]),
         metric=str(item["metric"]),
         expected=str(item.get("expected") or ""),
-        span_ns=(int(span[0]), int(span[1])) if is_span else None,
+        span_ns=_span(item.get("span_ns")),
     )
+
+
+def _span(value: Any) -> tuple[int, int] | None:
+    match value:
+        case [int(begin), int(end)]:
+            return begin, end
+        case _:
+            return None
 
 
 def evidence_ids(document: Mapping[str, Any]) -> Iterator[str]:

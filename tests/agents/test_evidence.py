@@ -40,8 +40,6 @@ UNITS = {
     "ratio",
     "ns/step",
     "tokens/s",
-    "ns/step",
-    "tokens",
     "",
 }
 

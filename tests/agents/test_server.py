@@ -210,7 +210,7 @@ def test_reports_are_kept_up_to_a_number(tmp_path: Path, monkeypatch: pytest.Mon
     assert made == ["a", "b", "c", "b"]
 
 
-# ----------------------------------------------------------------------------------------------------------- the command
+# ---------------------------------------------------------------------------------------------------------- the command
 
 
 def started(*words: object, code: str = "") -> subprocess.CompletedProcess[str]:
@@ -231,16 +231,17 @@ def test_a_client_that_hangs_up_ends_the_server() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_lines_that_are_no_messages_end_nothing(tmp_path: Path) -> None:
-    asked = ["{", '"x"', '{"jsonrpc": "2.0", "id": 1, "method": "ping"}']
+def test_lines_that_are_no_messages_end_nothing() -> None:
     call = [sys.executable, "-m", "profkit", "mcp", "--root", str(TRACES)]
-    done = subprocess.run(
-        call, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60, input="\n".join(asked) + "\n"
-    )
-    assert done.returncode == 0
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert any(one.get("id") == 1 for one in answers)
-    assert "Traceback" not in done.stderr
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(call, cwd=ROOT, text=True, **pipes) as process:
+        process.stdin.write('{\n"x"\n\x00\n{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        process.stdin.flush()
+        answers = iter(lambda: json.loads(process.stdout.readline()), None)
+        assert next(one for one in answers if one.get("id") == 1)
+        process.stdin.close()
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(
