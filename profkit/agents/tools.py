@@ -22,6 +22,8 @@ MOST_SECONDS: Final = 120.0
 """An answer may take, if the command line says nothing else. Chosen: most clients wait for a minute or more."""
 _MOST_LISTED: Final = 200
 _MOST_NAMED: Final = 8
+_MARGIN: Final = 0.02
+"""As `compare.stats.judge.DEFAULT_MARGIN`, which takes long to import."""
 
 Path = Annotated[
     str,
@@ -31,7 +33,8 @@ Path = Annotated[
         max_length=LONGEST_PATH,
     ),
 ]
-Paths = Annotated[list[Path], Meta(min_length=1, max_length=32)]
+_Text = Annotated[str, Meta(max_length=LONGEST_PATH)]
+OneOrMore = _Text | Annotated[list[_Text], Meta(min_length=1, max_length=32)]
 _STEPS: Final = "Only steps A to B-1 of the trace, counted from 0: '2:8'."
 
 
@@ -45,15 +48,15 @@ class Triage(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of `triage`."""
 
     path: Path
-    steps: Annotated[str, Meta(description=_STEPS, pattern=r"^(\d{0,9}:\d{0,9})?$")] = ""
+    step_range: Annotated[str, Meta(description=_STEPS, pattern=r"^(\d{0,9}:\d{0,9})?$")] = ""
 
 
 class Compare(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of `compare`."""
 
-    baseline: Annotated[Paths, Meta(description="The runs before the change: each path is one run.")]
-    candidate: Annotated[Paths, Meta(description="The runs after the change.")]
-    margin: Annotated[float, Meta(description="Changes below this fraction count as none.", ge=0, lt=1)] = 0.02
+    baseline: Annotated[OneOrMore, Meta(description="The runs before the change: each path is one run.")]
+    candidate: Annotated[OneOrMore, Meta(description="The runs after the change.")]
+    margin: Annotated[float, Meta(description="Changes below this fraction count as none.", ge=0, lt=1)] = _MARGIN
 
 
 class Explain(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,7 +86,7 @@ class Evidence(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of `evidence`."""
 
     path: Annotated[
-        Paths, Meta(description="What triage was asked about; of a comparison, the runs before the change.")
+        OneOrMore, Meta(description="What triage was asked about; of a comparison, the runs before the change.")
     ]
     id: Annotated[
         str,
@@ -95,7 +98,7 @@ class Evidence(msgspec.Struct, forbid_unknown_fields=True):
     candidate: Annotated[list[Path], Meta(description="Of a comparison, the runs after the change.", max_length=32)] = (
         msgspec.field(default_factory=list)
     )
-    steps: Annotated[str, Meta(description=_STEPS, pattern=r"^(\d{0,9}:\d{0,9})?$")] = ""
+    step_range: Annotated[str, Meta(description=_STEPS, pattern=r"^(\d{0,9}:\d{0,9})?$")] = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -157,12 +160,12 @@ def _taken(tool: Tool) -> str:
 
 def _captures(desk: Desk, asked: Captures) -> Answer:
     found = list(islice(desk.root.captures(asked.folder), _MOST_LISTED + 1))
-    lines = [_listed(one) for one in found[:_MOST_LISTED]] or ["no trace lies there"]
+    lines = [_line(one) for one in found[:_MOST_LISTED]] or ["no trace lies there"]
     more = ["more: name a folder"] if len(found) > _MOST_LISTED else []
     return Answer(as_data(list_page("Traces, and folders with several.", [*lines, *more])))
 
 
-def _listed(one: Capture) -> str:
+def _line(one: Capture) -> str:
     if not one.names:
         return f"{one.path}: {size_of(one.n_bytes)}"
     more = len(one.names) - _MOST_NAMED
@@ -170,8 +173,12 @@ def _listed(one: Capture) -> str:
     return f"{one.path}: {len(one.names):,} traces, {size_of(one.n_bytes)}: {named}"
 
 
+def _listed(given: str | list[str]) -> list[str]:
+    return [given] if isinstance(given, str) else given
+
+
 def _triage(desk: Desk, asked: Triage) -> Answer:
-    return Answer(as_data(_triaged(desk, [asked.path], asked.steps).page))
+    return Answer(as_data(_triaged(desk, [asked.path], asked.step_range).page))
 
 
 def _triaged(desk: Desk, paths: list[str], steps: str) -> Made:
@@ -201,7 +208,7 @@ def _report_on(sources: list[str], steps: str, deadline: Deadline) -> Any:
 
 
 def _compare(desk: Desk, asked: Compare) -> Answer:
-    return Answer(as_data(_compared(desk, asked.baseline, asked.candidate, asked.margin).page))
+    return Answer(as_data(_compared(desk, _listed(asked.baseline), _listed(asked.candidate), asked.margin).page))
 
 
 def _compared(desk: Desk, baseline: list[str], candidate: list[str], margin: float) -> Made:
@@ -240,23 +247,23 @@ def _explain(_: Desk, asked: Explain) -> Answer:
 
 
 def _evidence(desk: Desk, asked: Evidence) -> Answer:
-    if asked.candidate:
-        made = _compared(desk, asked.path, asked.candidate, Compare([], []).margin)
+    before, after = _listed(asked.path), _listed(asked.candidate) if asked.candidate else []
+    if after:
+        made = _compared(desk, before, after, _MARGIN)
+        command = line_of("profkit compare", "--baseline", *_words(desk, before), "--candidate", *_words(desk, after))
     else:
-        made = _triaged(desk, asked.path, asked.steps)
+        made = _triaged(desk, before, asked.step_range)
+        steps = ("--step-range", asked.step_range) if asked.step_range else ()
+        command = line_of("profkit triage", *_words(desk, before), *steps)
     if not asked.id:
-        lines = list(evidence_ids(made.document))
-        return Answer(as_data(list_page("All evidence of the report.", lines or ["the report has no evidence"])))
-    found = looked_up(made.document, asked.id, made_by=_command(desk, asked))
+        lines = list(evidence_ids(made.document)) or ["the report has no evidence"]
+        return Answer(as_data(list_page("All evidence of the report.", lines)))
+    found = looked_up(made.document, asked.id, made_by=command.text)
     return Answer(as_data(kept_to_length(found.lines)), _values(msgspec.to_builtins(found)))
 
 
-def _command(desk: Desk, asked: Evidence) -> str:
-    """The command that makes the report, from the folder that is served."""
-    before, after = ([path_word(desk.root.inside(path)) for path in side] for side in (asked.path, asked.candidate))
-    if after:
-        return line_of("profkit compare", "--baseline", *before, "--candidate", *after).text
-    return line_of("profkit triage", *before, *(("--step-range", asked.steps) if asked.steps else ())).text
+def _words(desk: Desk, paths: list[str]) -> list[str]:
+    return [path_word(desk.root.inside(path)) for path in paths]
 
 
 def _values(found: dict[str, Any]) -> dict[str, Any]:

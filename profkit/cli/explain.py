@@ -24,7 +24,7 @@ class _FindingId(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """The ids that begin so; with `--from`, those of the report's evidence."""
+        """The ids that begin so; with `--report`, those of the report's evidence."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(name) for name in _names(ctx.params.get("report")) if name.startswith(incomplete)]
@@ -33,8 +33,7 @@ class _FindingId(click.ParamType):  # type: ignore[type-arg]
 @click.command("explain", cls=Command, short_help="What a finding, a verdict or a number means, and how to prove it.")
 @click.argument("name", required=False, type=_FindingId(), metavar="[ID]")
 @click.option(
-    "--from",
-    "report",
+    "--report",
     type=click.Path(path_type=Path),
     metavar="REPORT.json",
     help="ID is the path of a number in this report (-f json): its value, its unit and how to recompute it.",
@@ -45,16 +44,16 @@ def command(name: str | None, report: Path | None) -> None:
     the experiment that proves it, and the fix; of a verdict, the findings that lead to it; of a check of the capture,
     what follows where it fails. Without ID: list all.
 
-    With --from, ID is a path into a report of triage, compare or where, as the page of -f agent has it in brackets.
+    With --report, ID is a path into a report of triage, compare or where, as the page of -f agent has it in brackets.
     Without ID: the paths of all evidence in the report.
 
     \b
     Examples:
-      profkit explain                                              list all
-      profkit explain input.starved                                a finding
-      profkit explain data-bound                                   a verdict
-      profkit explain steps.few                                    a check of the capture
-      profkit explain 'findings[0].evidence[1]' --from report.json a number of a report
+      profkit explain                list all
+      profkit explain input.starved  a finding
+      profkit explain data-bound     a verdict
+      profkit explain steps.few      a check of the capture
+      profkit explain verdict.step_ns --report report.json
     """
     if report is not None:
         click.echo(_number(name, report))
@@ -73,7 +72,7 @@ def _explained(name: str) -> Explained:
         if not any(is_path(document, name) for document in ("triage", "compare")):
             raise
         asked = line_of("profkit explain", clean(name)).text
-        hint = f"profkit triage TRACE -f json -o report.json, then {asked} --from report.json"
+        hint = f"profkit triage TRACE -f json -o report.json, then {asked} --report report.json"
         raise UsageError(f"{clean(name)} is a path into a report: which one?", hint=hint) from None
 
 

@@ -152,7 +152,7 @@ def test_an_id_that_leads_nowhere_is_said_with_what_is_there(asked: str, said: s
 
 
 def test_explain_from_a_report_prints_the_number_and_how_to_check_it() -> None:
-    done = profkit("explain", "findings[0].evidence[0]", "--from", REPORT)
+    done = profkit("explain", "findings[0].evidence[0]", "--report", REPORT)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "findings[0].evidence[0] = 177730284 ns"
@@ -163,7 +163,7 @@ def test_explain_from_a_report_prints_the_number_and_how_to_check_it() -> None:
 
 
 def test_explain_from_a_report_without_an_id_lists_its_evidence() -> None:
-    done = profkit("explain", "--from", REPORT)
+    done = profkit("explain", "--report", REPORT)
     assert done.stdout.splitlines() == list(evidence_ids(json.loads(REPORT.read_text())))
     assert "findings[0].evidence[2] = 0.2045" in done.stdout
 
@@ -173,9 +173,9 @@ def test_explain_from_a_report_without_an_id_lists_its_evidence() -> None:
     [
         (["findings[0].evidence[0]"], 2, "is a path into a report: which one?"),
         (["verdict.step_ns"], 2, "is a path into a report: which one?"),
-        (["findings[5]", "--from", REPORT], 2, "the report has no findings[5]"),
-        (["verdict.step_ns", "--from", TRACES / "MANIFEST.toml"], 3, "is no JSON report"),
-        (["verdict.step_ns", "--from", "gone.json"], 3, "cannot read gone.json"),
+        (["findings[5]", "--report", REPORT], 2, "the report has no findings[5]"),
+        (["verdict.step_ns", "--report", TRACES / "MANIFEST.toml"], 3, "is no JSON report"),
+        (["verdict.step_ns", "--report", "gone.json"], 3, "cannot read gone.json"),
     ],
 )
 def test_explain_says_what_is_wrong_in_a_line(words: list[object], code: int, said: str) -> None:

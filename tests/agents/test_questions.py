@@ -23,7 +23,7 @@ def test_the_tools_answer(
     capture = next(word for word in words if word == CAPTURES[name])
     told = answer(server.page("triage", path=capture), question)
     assert told.id == path
-    found = server.call("evidence", path=[capture], id=told.id).structured_content
+    found = server.call("evidence", path=capture, id=told.id).structured_content
     assert found["id"] == path
     right = truth()
     assert found["value"] == (right if isinstance(right, str) else pytest.approx(right, rel=1e-6))

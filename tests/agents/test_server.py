@@ -52,7 +52,7 @@ def test_every_tool_is_listed_as_one_that_only_reads(server: Server) -> None:
         ("explain", {}),
         ("explain", {"name": "straggler.rank"}),
         ("triage", {"path": "token_skew_packing_ws4"}),
-        ("triage", {"path": "data_cpu.pt.trace.json.gz", "steps": "1:4"}),
+        ("triage", {"path": "data_cpu.pt.trace.json.gz", "step_range": "1:4"}),
         ("evidence", {"path": ["ddp_comm_ws4"]}),
         ("evidence", {"path": ["data_cpu.pt.trace.json.gz"], "id": "ranks[0]"}),
     ],
