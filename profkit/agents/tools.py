@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from profkit.agents.evidence import evidence_ids, looked_up
+from profkit.agents.evidence import evidence_ids, is_path, looked_up
 from profkit.agents.pages import as_data, explained_page, kept_to_length, list_page
 from profkit.agents.root import LONGEST_PATH, Capture, Root
 from profkit.agents.work import Deadline, Kept, Made
 from profkit.errors import UsageError
 from profkit.files import size_of
-from profkit.shell import line_of, path_word
+from profkit.shell import CommandLine, line_of, path_word
 
 MOST_SECONDS: Final = 120.0
 """An answer may take, if the command line says nothing else. Chosen: most clients wait for a minute or more."""
@@ -25,14 +25,10 @@ _MOST_NAMED: Final = 8
 _MARGIN: Final = 0.02
 """As `compare.stats.judge.DEFAULT_MARGIN`, which takes long to import."""
 
-Path = Annotated[
-    str,
-    Meta(
-        description="A trace, or a folder with one trace per rank; relative to the folder that may be read, as captures"
-        " lists it.",
-        max_length=LONGEST_PATH,
-    ),
-]
+_ONE: Final = (
+    "A trace, or a folder with one trace per rank; relative to the folder that may be read, as captures lists it."
+)
+Path = Annotated[str, Meta(description=_ONE, max_length=LONGEST_PATH)]
 _Text = Annotated[str, Meta(max_length=LONGEST_PATH)]
 OneOrMore = _Text | Annotated[list[_Text], Meta(min_length=1, max_length=32)]
 _STEPS: Final = "Only steps A to B-1 of the trace, counted from 0: '2:8'."
@@ -47,7 +43,7 @@ class Captures(msgspec.Struct, forbid_unknown_fields=True):
 class Triage(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of `triage`."""
 
-    path: Path
+    path: Annotated[OneOrMore, Meta(description=f"{_ONE} Several: the ranks of one job.")]
     step_range: Annotated[str, Meta(description=_STEPS, pattern=r"^(\d{0,9}:\d{0,9})?$")] = ""
 
 
@@ -86,7 +82,8 @@ class Evidence(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of `evidence`."""
 
     path: Annotated[
-        OneOrMore, Meta(description="What triage was asked about; of a comparison, the runs before the change.")
+        OneOrMore,
+        Meta(description="What triage or where was asked about; of a comparison, the runs before the change."),
     ]
     id: Annotated[
         str,
@@ -95,10 +92,11 @@ class Evidence(msgspec.Struct, forbid_unknown_fields=True):
             max_length=300,
         ),
     ] = ""
-    candidate: Annotated[list[Path], Meta(description="Of a comparison, the runs after the change.", max_length=32)] = (
-        msgspec.field(default_factory=list)
-    )
+    candidate: Annotated[OneOrMore, Meta(description="Of a comparison, the runs after the change.")] = ""
+    margin: Annotated[float, Meta(description="Of a comparison, as there.", ge=0, lt=1)] = _MARGIN
     step_range: Annotated[str, Meta(description=_STEPS, pattern=r"^(\d{0,9}:\d{0,9})?$")] = ""
+    what: Annotated[str, Meta(description="Of a page of where, as there.", max_length=500)] = ""
+    rank: Annotated[int | None, Meta(description="Of a page of where, as there.")] = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -178,7 +176,7 @@ def _listed(given: str | list[str]) -> list[str]:
 
 
 def _triage(desk: Desk, asked: Triage) -> Answer:
-    return Answer(as_data(_triaged(desk, [asked.path], asked.step_range).page))
+    return Answer(as_data(_triaged(desk, _listed(asked.path), asked.step_range).page))
 
 
 def _triaged(desk: Desk, paths: list[str], steps: str) -> Made:
@@ -228,18 +226,22 @@ def _compared(desk: Desk, baseline: list[str], candidate: list[str], margin: flo
 
 
 def _where(desk: Desk, asked: Where) -> Answer:
+    return Answer(as_data(_located(desk, asked.path, asked.what, asked.rank).page))
+
+
+def _located(desk: Desk, path: str, what: str, rank: int | None) -> Made:
     from profkit.code_places import analysed_of, one_rank, places_of
     from profkit.render import renderer_for
 
-    sources = desk.root.sources([asked.path])
+    sources = desk.root.sources([path])
     deadline = desk.deadline()
 
     def make() -> Made:
-        chosen = one_rank(desk.root.inside(asked.path), asked.rank, lambda all_: _report_on(all_, "", deadline))
-        told = places_of(analysed_of(chosen, lenient=False, progress=deadline.progress), chosen, asked.what)
+        chosen = one_rank(desk.root.inside(path), rank, lambda several: _report_on(several, "", deadline))
+        told = places_of(analysed_of(chosen, lenient=False, progress=deadline.progress), chosen, what)
         return Made(renderer_for("where", "agent")(told), json.loads(renderer_for("where", "json")(told)))
 
-    return Answer(as_data(desk.kept.made(("where", asked.what, asked.rank), sources, make).page))
+    return desk.kept.made(("where", what, rank), sources, make)
 
 
 def _explain(_: Desk, asked: Explain) -> Answer:
@@ -247,19 +249,28 @@ def _explain(_: Desk, asked: Explain) -> Answer:
 
 
 def _evidence(desk: Desk, asked: Evidence) -> Answer:
-    before, after = _listed(asked.path), _listed(asked.candidate) if asked.candidate else []
-    if after:
-        made = _compared(desk, before, after, _MARGIN)
-        command = line_of("profkit compare", "--baseline", *_words(desk, before), "--candidate", *_words(desk, after))
-    else:
-        made = _triaged(desk, before, asked.step_range)
-        steps = ("--step-range", asked.step_range) if asked.step_range else ()
-        command = line_of("profkit triage", *_words(desk, before), *steps)
+    made, command = _asked_about(desk, asked)
     if not asked.id:
         lines = list(evidence_ids(made.document)) or ["the report has no evidence"]
         return Answer(as_data(list_page("All evidence of the report.", lines)))
     found = looked_up(made.document, asked.id, made_by=command.text)
     return Answer(as_data(kept_to_length(found.lines)), _values(msgspec.to_builtins(found)))
+
+
+def _asked_about(desk: Desk, asked: Evidence) -> tuple[Made, CommandLine]:
+    """The report that an id is of, and the command that makes it."""
+    before, after = _listed(asked.path), _listed(asked.candidate) if asked.candidate else []
+    words = _words(desk, before)
+    if after:
+        margin = () if asked.margin == _MARGIN else ("--margin", f"{100 * asked.margin:g}%")
+        sides = ("--baseline", *words, "--candidate", *_words(desk, after))
+        return _compared(desk, before, after, asked.margin), line_of("profkit compare", *sides, *margin)
+    if is_path("where", asked.id) and not is_path("triage", asked.id):
+        rank = () if asked.rank is None else ("--rank", str(asked.rank))
+        command = line_of("profkit where", words[0], *((asked.what,) if asked.what else ()), *rank)
+        return _located(desk, before[0], asked.what, asked.rank), command
+    steps = ("--step-range", asked.step_range) if asked.step_range else ()
+    return _triaged(desk, before, asked.step_range), line_of("profkit triage", *words, *steps)
 
 
 def _words(desk: Desk, paths: list[str]) -> list[str]:

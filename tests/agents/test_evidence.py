@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from profkit.agents.evidence import evidence_ids, looked_up
+from profkit.agents.root import Root
+from profkit.agents.tools import Desk, answered
 from profkit.api import triage
 from profkit.compare.paths import compare_paths
 from profkit.errors import UsageError
@@ -192,3 +194,15 @@ def test_where_has_a_page_for_agents_with_ids(trace: Path) -> None:
     for path in of_page(page):
         assert looked_up(document, path).value == at(document, path) or looked_up(document, path).fields
     assert re.search(r'where = 0\.\d+ \[subjects\[0\]\.places\[0\]\.share\] .*"forward\(\) \(net\.py:6\)', page)
+
+
+def test_the_tools_resolve_the_ids_of_where_as_well(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trace.parent)
+    desk = Desk(Root(str(trace.parent)))
+    for what in ("", "vectorized"):
+        page = answered(desk, "where", {"path": trace.name, "what": what}).text
+        path = next(one for one in ids(page) if "places" in one)
+        found = answered(desk, "evidence", {"path": trace.name, "id": path, "what": what}).values
+        asked = f" {what}" if what else ""
+        assert f"where = {found['value']:.6g} [{path}]" in page
+        assert list(found["recompute"]) == [f"profkit where {trace.name}{asked} -f json | jq '.{path}'"]

@@ -187,7 +187,7 @@ def test_devices_and_pipes_are_waited_for_by_nobody(ask: Callable[..., str], fol
     ("name", "arguments", "said"),
     [
         ("triage", {}, "missing required field `path`"),
-        ("triage", {"path": 7}, "Expected `str`, got `int`"),
+        ("triage", {"path": 7}, r"Expected `str \| array`, got `int`"),
         ("triage", {"path": "mine.json.gz", "command": "rm -rf /"}, "unknown field `command`"),
         ("triage", {"path": "mine.json.gz", "step_range": "1:2; ls"}, "matching regex"),
         ("triage", [1], "Expected `object`"),
