@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli import COMMANDS, group
-from profkit.cli.compare import _compared
-from profkit.render.words.explain import known_names
+from profkit.cli.compare import compared
 from profkit.cli.run import _places
 from profkit.cli.scaling import _scaled
 from profkit.errors import ProfkitError, UsageError
 from profkit.render import renderer_for
 from profkit.render.schema import SCHEMAS
+from profkit.render.words.explain import known_names
 from tests.conftest import IN_FULL, ROOT
 
 TRACES = sorted(path for path in (ROOT / "traces").iterdir() if path.suffix != ".toml")
@@ -168,7 +168,7 @@ def documents():
     for path in TRACES if IN_FULL else [*(path for path in TRACES if path.is_file()), *FOLDERS[::4]]:
         yield f"triage {path.name}", "triage", triage([path])
     for one, other in itertools.pairwise(FOLDERS if IN_FULL else FOLDERS[:2]):
-        found = _compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False)
+        found = compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False)
         yield f"compare {one.name} {other.name}", "compare", found
     paths = tuple(str(ROOT / "traces" / name) for name in ("ddp_strong_ws1", "ddp_strong_ws2"))
     yield "scaling", "scaling", _scaled(paths, held=None, metric=None, capacity_bytes=None, lenient=False)

@@ -114,9 +114,17 @@ def checked(said: Mapping[str, Any], found: Mapping[str, Any]) -> Checked:
 
 
 def _sources(document: Mapping[str, Any]) -> list[str]:
+    """The names of the traces that a report is of: those of its ranks, or of the sides of a comparison."""
     ranks = document.get("ranks")
-    listed = ranks if isinstance(ranks, list) else []
-    return [str(rank.get("source", "")) for rank in listed if isinstance(rank, dict)]
+    found = [str(rank.get("source", "")) for rank in (ranks if isinstance(ranks, list) else []) if _is_object(rank)]
+    for side in map(document.get, ("baseline", "candidate")):
+        listed = side.get("sources") if isinstance(side, Mapping) else None
+        found += map(str, listed if isinstance(listed, list) else [])
+    return found
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 class _Names(msgspec.Struct, kw_only=True, dict=True):

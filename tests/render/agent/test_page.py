@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.api import triage
-from profkit.cli.compare import _compared
+from profkit.cli.compare import compared
 from profkit.findings import KINDS
 from profkit.render import renderer_for
 from profkit.render.agent.page import MOST_CHARS
@@ -69,7 +69,7 @@ def test_the_page_of_a_committed_capture(path: Path) -> None:
 @pytest.mark.parametrize("names", [("data_cpu", "data_workers2_cpu"), ("baseline_cpu", "kernel_cpu")])
 def test_the_page_of_a_comparison(names: tuple[str, str]) -> None:
     one, other = ([str(ROOT / "traces" / f"{name}.pt.trace.json.gz")] for name in names)
-    comparison = _compared(one, other, margin=0.02, metric=None, lenient=False)
+    comparison = compared(one, other, margin=0.02, metric=None, lenient=False)
     page = checked("compare", comparison)
     assert page.splitlines()[1].startswith(f"answer = {comparison.judgement.answer} [judgement.answer]")
     assert all(f"finding {reading.id} = " in page for reading in comparison.readings[:2])
@@ -79,7 +79,7 @@ def test_the_page_of_a_comparison(names: tuple[str, str]) -> None:
 @pytest.mark.parametrize("pair", every(3, zip(FOLDERS[::2], FOLDERS[1::2], strict=False), 1.0))
 def test_the_page_of_a_comparison_of_ranks(pair: tuple[Path, Path]) -> None:
     one, other = pair
-    checked("compare", _compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False))
+    checked("compare", compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False))
 
 
 @pytest.mark.parametrize(("kind", "name"), [key for key in DOCUMENTS if key[0] in {"triage", "compare"}])
