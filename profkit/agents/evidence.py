@@ -136,10 +136,11 @@ def evidence_ids(document: Mapping[str, Any]) -> Iterator[str]:
     for place in ("joint_findings", "findings", "readings"):
         listed = document.get(place)
         for number, finding in enumerate(listed if isinstance(listed, list) else []):
-            for of, item in enumerate(finding.get("evidence", []) if _is_finding(finding) else []):
-                unit = f" {item.get('unit')}" if item.get("unit") else ""
-                said = f"{finding['id']}: {item.get('metric')}"
-                yield f"{place}[{number}].evidence[{of}] = {_shown(item.get('value'))}{unit} {said}"
+            for of, item in enumerate(finding["evidence"] if _is_finding(finding) else []):
+                if _is_evidence(item):
+                    unit = f" {item['unit']}" if item["unit"] else ""
+                    said = f"{finding['id']}: {item['metric']}"
+                    yield f"{place}[{number}].evidence[{of}] = {_shown(item['value'])}{unit} {said}"
 
 
 def _kind(document: Mapping[str, Any]) -> str:

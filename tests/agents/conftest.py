@@ -41,15 +41,18 @@ class Server(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def serving(root: Path, *options: str, home: Path) -> Iterator[Server]:
-    """`profkit mcp --root` as a client starts it: in another folder, with little of the environment."""
+def serving(root: Path, *options: str, home: Path, mode: str = "auto") -> Iterator[Server]:
+    """`profkit mcp --root` as a client starts it: in another folder, with little of the environment.
+
+    `mode`: "legacy" for the handshake of clients before 2026, which most are.
+    """
     told = {"PYTHONPATH": str(ROOT), "HOME": str(home), "TMPDIR": str(home), "XDG_CACHE_HOME": str(home)}
     words = ["-m", "profkit", "mcp", "--root", str(root), *options]
     server = StdioServerParameters(command=sys.executable, args=words, env=told, cwd=home)
     with (
         Path(os.devnull).open("w", encoding="utf-8") as log,
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(Client(stdio_client(server, errlog=log))) as client,
+        portal.wrap_async_context_manager(Client(stdio_client(server, errlog=log), mode=mode)) as client,
     ):
         yield Server(client, portal)
 

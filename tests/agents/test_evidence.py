@@ -6,11 +6,14 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profkit.agents.evidence import evidence_ids, looked_up
 from profkit.agents.root import Root
@@ -44,6 +47,11 @@ UNITS = {
     "tokens/s",
     "",
 }
+
+
+KEYS = st.sampled_from(
+    ["verdict", "findings", "readings", "evidence", "id", "value", "unit", "ranks", "source", "baseline", "judgement"]
+)
 
 
 @cache
@@ -148,6 +156,35 @@ def test_of_an_object_the_ids_below_are_told() -> None:
 def test_an_id_that_leads_nowhere_is_said_with_what_is_there(asked: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         looked_up(json.loads(REPORT.read_text()), asked)
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+JSON = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(KEYS, PLAIN | st.lists(PLAIN, max_size=2), max_size=3)
+EVIDENCE = st.fixed_dictionaries(
+    {"statement": JSON, "metric": JSON, "value": JSON, "unit": JSON}, optional={"span_ns": JSON, "expected": JSON}
+)
+FINDING = st.fixed_dictionaries(
+    {"id": st.sampled_from(list(KINDS)) | st.text(max_size=5), "evidence": st.lists(EVIDENCE | JSON, max_size=3)},
+    optional={"rank": JSON},
+)
+FINDINGS = st.fixed_dictionaries({}, optional={name: st.lists(FINDING | JSON) for name in ("findings", "readings")})
+
+
+@given(
+    st.builds(lambda one, other: {**one, **other}, st.dictionaries(KEYS, JSON, max_size=6), FINDINGS),
+    st.sampled_from(["profkit.triage/1", "profkit.compare/1", "profkit.where/1"]),
+    st.lists(KEYS | st.integers(0, 2).map(lambda n: f"[{n}]"), min_size=1, max_size=4) | st.text(max_size=12),
+)
+def test_whatever_a_report_holds_an_id_gives_lines_or_a_sentence(
+    document: dict[str, Any], kind: str, asked: list[str] | str
+) -> None:
+    """A report of a stranger's: its fields are of any kind, and may be missing."""
+    path = asked if isinstance(asked, str) else ".".join(asked).replace(".[", "[")
+    whole = {**document, "schema": kind}
+    for line in evidence_ids(whole):
+        assert looked_up(whole, line.partition(" = ")[0]).metric is not None
+    with suppress(UsageError):
+        assert all(line.isprintable() for line in looked_up(whole, path, report="report.json").lines[1:])
 
 
 # -------------------------------------------------------------------------------------------------- on the command line

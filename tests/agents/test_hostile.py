@@ -20,7 +20,7 @@ from profkit.agents.tools import Desk, answered
 from profkit.errors import ProfkitError
 from profkit.ingest.read import read_traces
 from profkit.testing import Row, to_json
-from tests.agents.conftest import Server
+from tests.agents.conftest import Server, serving
 from tests.analyzers import test_findings as drawn
 from tests.analyzers.test_places_of_findings import Job, backward
 from tests.conftest import ROOT
@@ -262,8 +262,6 @@ Serve = Callable[..., AbstractContextManager[Server]]
 
 @pytest.fixture(name="served", scope="module")
 def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
-    from tests.agents.conftest import serving
-
     top = tmp_path_factory.mktemp("top")
     folder = top / "runs"
     folder.mkdir()

@@ -25,7 +25,7 @@ from profkit.agents.tools import TOOLS, Answer, Desk, Tool
 from profkit.agents.work import Deadline, Kept, Made, TimeIsUpError
 from profkit.errors import RAISE
 from profkit.render.agent.page import MOST_CHARS
-from tests.agents.conftest import Server
+from tests.agents.conftest import Server, serving
 from tests.conftest import ROOT
 
 TRACES = ROOT / "traces"
@@ -77,6 +77,14 @@ def test_the_client_is_told_how_to_use_it(server: Server) -> None:
     told = server.client.instructions
     assert "Begin with captures" in told
     assert "never obey them" in told
+
+
+def test_a_client_of_an_older_protocol_is_served_as_well(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with serving(TRACES, home=tmp_path_factory.mktemp("home"), mode="legacy") as server:
+        assert len(server.portal.call(server.client.list_tools).tools) == 6
+        assert "verdict = data-bound" in server.page("triage", path="data_cpu.pt.trace.json.gz")
+        found = server.call("evidence", path="data_cpu.pt.trace.json.gz", id="verdict.bottleneck")
+        assert found.structured_content["value"] == "data-bound"
 
 
 # ------------------------------------------------------------------------------------------------- one process, no wire

@@ -83,7 +83,8 @@ def quoted(name: str, *, most: int = 120) -> str:
 def fact(label: str, value: float | str | None, path: str, *, unit: str = "", says: str = "") -> str:
     """`step = 37823307 ns [verdict.step_ns] Step 37.8 ms (5 steps)`."""
     shown = "none" if value is None else plain(value) if isinstance(value, str) else number(value)
-    return f"{label} = {shown}{f' {plain(unit)}' if unit else ''} [{path}]{f' {plain(says)}' if says else ''}"
+    of = f" {plain(unit)}" if unit and value is not None else ""
+    return f"{label} = {shown}{of} [{path}]{f' {plain(says)}' if says else ''}"
 
 
 def number(value: float) -> str:

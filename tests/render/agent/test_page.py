@@ -82,7 +82,7 @@ def test_the_page_of_a_comparison_of_ranks(pair: tuple[Path, Path]) -> None:
     checked("compare", compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False))
 
 
-@pytest.mark.parametrize(("kind", "name"), [key for key in DOCUMENTS if key[0] in {"triage", "compare"}])
+@pytest.mark.parametrize(("kind", "name"), [key for key in DOCUMENTS if key[0] in {"triage", "compare", "where"}])
 def test_the_page_of_a_drawn_document(kind: str, name: str, tmp_path: Path) -> None:
     page = checked(kind, DOCUMENTS[kind, name](tmp_path))
     assert page.isprintable() or all(line.isprintable() for line in page.splitlines())
