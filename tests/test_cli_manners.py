@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli import COMMANDS, group
-from profkit.cli.compare import _compared
-from profkit.cli.explain import _known
+from profkit.cli.compare import compared
 from profkit.cli.run import _places
 from profkit.cli.scaling import _scaled
 from profkit.errors import ProfkitError, UsageError
 from profkit.render import renderer_for
 from profkit.render.schema import SCHEMAS
+from profkit.render.words.explain import known_names
 from tests.conftest import IN_FULL, ROOT
 
 TRACES = sorted(path for path in (ROOT / "traces").iterdir() if path.suffix != ".toml")
@@ -144,7 +144,7 @@ def test_help_keeps_to_the_terminal(name, width, monkeypatch):
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_explanations_keep_to_the_terminal(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
-    for name in ("", *_known()):
+    for name in ("", *known_names()):
         text = run("explain", *([name] if name else []))
         lines = [line for line in text.splitlines() if width == 80 and len(line) > width]
         code = [line for line in lines if line.startswith("      ") or len(line.split()) == 1]
@@ -168,7 +168,7 @@ def documents():
     for path in TRACES if IN_FULL else [*(path for path in TRACES if path.is_file()), *FOLDERS[::4]]:
         yield f"triage {path.name}", "triage", triage([path])
     for one, other in itertools.pairwise(FOLDERS if IN_FULL else FOLDERS[:2]):
-        found = _compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False)
+        found = compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False)
         yield f"compare {one.name} {other.name}", "compare", found
     paths = tuple(str(ROOT / "traces" / name) for name in ("ddp_strong_ws1", "ddp_strong_ws2"))
     yield "scaling", "scaling", _scaled(paths, held=None, metric=None, capacity_bytes=None, lenient=False)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import profkit
-from profkit.cli.compare import _compared
+from profkit.cli.compare import compared
 from profkit.plain import told_apart
 from profkit.render.words.compare import read_names
 from profkit.render.words.triage import origin, rank_labels
@@ -50,7 +50,7 @@ def test_runs_whose_files_have_one_name_are_told_apart_in_reports():
         [str(TRACES / name / "rank0.pt.trace.json.gz") for name in names]
         for names in (("ddp_strong_ws1", "ddp_weak_ws1"), ("ddp_strong_ws2",))
     )
-    comparison = _compared(before, after, margin=0.02, metric=None, lenient=False)
+    comparison = compared(before, after, margin=0.02, metric=None, lenient=False)
     assert read_names(comparison) == (
         "ddp_strong_ws1/rank0.pt.trace.json.gz, ddp_weak_ws1/rank0.pt.trace.json.gz",
         "ddp_strong_ws2/rank0.pt.trace.json.gz",
@@ -62,7 +62,7 @@ def test_runs_whose_files_have_one_name_are_told_apart_in_reports():
 
 def test_folders_of_runs_are_told_apart_too():
     folders = [str(TRACES / name) for name in ("ddp_strong_ws2", "ddp_weak_ws2", "ddp_weak_ws1")]
-    comparison = _compared(folders[:1], folders[1:], margin=0.02, metric=None, lenient=False)
+    comparison = compared(folders[:1], folders[1:], margin=0.02, metric=None, lenient=False)
     assert read_names(comparison) == (
         "2 traces in ddp_strong_ws2",
         "2 traces in ddp_weak_ws2, ddp_weak_ws1/rank0.pt.trace.json.gz",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,8 @@ def test_another_version_is_told(tmp_path: Path) -> None:
     [
         ((DATA, DATA), 3, "is no JSON report"),
         (("none.json", DATA), 3, "cannot read none.json"),
-        ((GOLDENS / "compare" / "data_workers2_cpu.json", DATA), 3, "has schema profkit.compare/1"),
+        ((GOLDENS / "compare" / "data_workers2_cpu.json", DATA), 2, "is one side"),
+        ((ROOT / "traces" / "ddp_comm_ws4" / "capture.json", DATA), 3, "has schema profkit.capture/1"),
         ((REPORT, "none.json"), 3, "no such file"),
         ((REPORT,), 2, "TRACE"),
     ],
@@ -107,3 +109,65 @@ def test_what_cannot_be_verified_is_told(words: tuple[object, ...], code: int, s
     done = profkit("verify", *words)
     assert (done.returncode, done.stdout) == (code, "")
     assert says in done.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------- comparisons
+
+
+COMPARISON = GOLDENS / "compare" / "data_workers2_cpu.json"
+SIDES = (DATA, ROOT / "traces" / "data_workers2_cpu.pt.trace.json.gz")
+
+
+def test_a_comparison_holds_as_well() -> None:
+    for words in (SIDES, ("--baseline", SIDES[0], "--candidate", SIDES[1])):
+        done = profkit("verify", COMPARISON, *words)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert re.fullmatch(
+            r"data_workers2_cpu\.json holds: \d+ numbers and \d+ texts and flags recomputed from 2 traces, all equal\n",
+            done.stdout,
+        )
+
+
+def test_a_number_of_a_comparison_that_does_not_hold_is_named(tmp_path: Path) -> None:
+    document = json.loads(COMPARISON.read_text())
+    document["judgement"]["change"] = -0.3
+    document["readings"][0]["evidence"][0]["value"] += 1
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(document))
+    done = profkit("verify", path, *SIDES)
+    assert done.returncode == 1
+    head, first, second = done.stdout.splitlines()
+    assert head.startswith("report.json does not hold: 2 of ")
+    assert first.startswith("  .judgement.change: the report says -0.3, the traces say -0.518")
+    assert second.startswith("  .readings[0].evidence[0].value: the report says ")
+    swapped = profkit("verify", COMPARISON, *SIDES[::-1])
+    assert swapped.returncode == 1
+    assert ".judgement.baseline_mean: " in swapped.stdout
+
+
+def test_the_margin_is_that_of_the_report_and_a_table_is_named_as_one(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    rows = [f"{arm},{value + place}" for arm, value in (("a", 100), ("b", 90)) for place in range(4)]
+    table.write_text("\n".join(["arm,step_ms", *rows]) + "\n")
+    report = tmp_path / "report.json"
+    report.write_text(profkit("compare", table, "--margin", "20%", "-f", "json").stdout)
+    assert json.loads(report.read_text())["judgement"]["answer"] == "equivalent"
+    done = profkit("verify", report, table)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "recomputed from 1 table, all equal" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([COMPARISON], "two sides are needed, but nothing given"),
+        ([COMPARISON, *SIDES, "--step-range", "1:2"], "--step-range and --probe are of reports of triage"),
+        ([COMPARISON, "--baseline", DATA], "--candidate is missing"),
+        ([REPORT], "is a report of triage: name its traces"),
+        ([REPORT, "--baseline", DATA, "--candidate", DATA], "is a report of triage: name its traces"),
+    ],
+)
+def test_what_is_given_must_fit_the_report(words: list[object], said: str) -> None:
+    done = profkit("verify", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr

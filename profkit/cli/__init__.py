@@ -39,6 +39,7 @@ COMMANDS: Final = (
     "info",
     "explain",
     "verify",
+    "mcp",
     "doctor",
     "schema",
     "completion",

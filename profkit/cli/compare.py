@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
 from profkit.cli.parts.kernel_sides import are_profiles, compare_profiles
-from profkit.cli.shared.command import Command
+from profkit.cli.parts.sides import ManyPaths, side_options, sides_of
 from profkit.cli.shared.options import (
     Option,
     color_option,
@@ -22,36 +21,15 @@ from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.percent import Limit, Loss, limit_of, margin_option, metric_option
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say
-from profkit.errors import UsageError
 from profkit.model.documents.comparison import Comparison, Judgement
 from profkit.units import format_change, format_fraction
 
-_SIDES: Final = ("--baseline", "--candidate")
 _MIN_RUNS: Final = 3  # as compare.judge, which gives no answer below
 
 
-class _ManyPaths(Command):
-    """Lets `--baseline` and `--candidate` take every path that follows, as shells expand them."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give each path of a side its own option, which is what click can read."""
-        spread: list[str] = []
-        side = ""
-        for text in args:
-            if text in _SIDES:
-                side = text
-            elif text.startswith("-") and text != "-":
-                side = ""
-                spread.append(text)
-            else:
-                spread += [side, text] if side else [text]
-        return super().parse_args(ctx, spread)
-
-
-@click.command("compare", cls=_ManyPaths, short_help="Did a change help, how sure is that, and why?")
+@click.command("compare", cls=ManyPaths, short_help="Did a change help, how sure is that, and why?")
 @click.argument("paths", nargs=-1, type=click.Path(allow_dash=True), metavar="[A B]")
-@click.option("--baseline", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs before.")
-@click.option("--candidate", multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help="Runs after.")
+@side_options
 @margin_option
 @metric_option
 @click.option(
@@ -100,38 +78,19 @@ def command(
       profkit compare a/ b/ -o report.md                   markdown for a pull request
     """
     format_name = format_for("compare", fmt, output)
-    before, after = _sides(paths, baseline, candidate)
+    before, after = sides_of(paths, baseline, candidate)
     limit = limit_of(limit)
     if are_profiles(before, after):
         how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
         return compare_profiles(before, after, how, metric=metric, limit=limit)
-    comparison = _compared(before, after, margin=margin, metric=metric, lenient=lenient)
+    comparison = compared(before, after, margin=margin, metric=metric, lenient=lenient)
     how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("compare", comparison, how, source=before[0])
     return 0 if limit is None else _gate(comparison, limit)
 
 
-def _sides(paths: Sequence[str], baseline: Sequence[str], candidate: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The paths of both sides; the candidate's are none for a table that holds both."""
-    if baseline or candidate:
-        if paths:
-            raise UsageError(f"{paths[0]} is on neither side", hint="put it after --baseline or --candidate")
-        if not (baseline and candidate):
-            missing = _SIDES[bool(baseline)]
-            raise UsageError(f"{missing} is missing", hint="profkit compare --baseline a1 a2 --candidate b1 b2")
-        return list(baseline), list(candidate)
-    if len(paths) == 2:
-        return [paths[0]], [paths[1]]
-    if len(paths) == 1:
-        return [paths[0]], []
-    found = f"{len(paths)} paths" if paths else "nothing"
-    raise UsageError(
-        f"two sides are needed, but {found} given",
-        hint="profkit compare A B; several runs: --baseline a1 a2 a3 --candidate b1 b2 b3",
-    )
-
-
-def _compared(before: list[str], after: list[str], *, margin: float, metric: str | None, lenient: bool) -> Comparison:
+def compared(before: list[str], after: list[str], *, margin: float, metric: str | None, lenient: bool) -> Comparison:
+    """The comparison of two sides, with progress on a terminal."""
     from profkit.compare.paths import compare_paths
 
     with ReadingProgress() as progress:

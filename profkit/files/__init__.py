@@ -8,6 +8,7 @@ Standard library only, Python 3.9 syntax: `profkit.capture` loads this package b
 is not installed. So its files import each other relatively, and nothing of profkit's besides.
 """
 
+from .confined import confined_to, is_below
 from .folders import private_folder, user_cache, user_data
 from .kinds import NotAFileError, is_plain_file, kind_of, refuse_foreign_folder
 from .reading import (
@@ -35,7 +36,9 @@ __all__ = [
     "TEMPORARY",
     "NotAFileError",
     "TooLargeError",
+    "confined_to",
     "free_bytes",
+    "is_below",
     "is_plain_file",
     "kind_of",
     "open_file",

@@ -7,6 +7,7 @@ import io
 import os
 import stat
 
+from .confined import refuse_outside
 from .kinds import (
     ALWAYS,
     AT_ONCE,
@@ -25,13 +26,16 @@ class TooLargeError(OSError):
 def open_file(path: AnyPath, *, follow: bool = True) -> io.BufferedReader:
     """A regular file, open for reading; never waits for anybody. A link to one is as good, if `follow`.
 
-    Raises NotAFileError for what is none, OSError for what is missing or forbidden.
+    Raises NotAFileError for what is none, OSError for what is missing, forbidden, or outside a folder that reading is
+    confined to.
     """
+    refuse_outside(path)
     # before it is opened, which alone may move a device; pathlib cannot in 3.9
     refuse_special(os.stat(path, follow_symlinks=follow), path)  # noqa: PTH116
     descriptor = os.open(path, os.O_RDONLY | AT_ONCE | ALWAYS | (0 if follow else NO_LINK))
     try:
         refuse_special(os.fstat(descriptor), path)  # another may have been put there meanwhile
+        refuse_outside(path, descriptor)
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -72,6 +76,7 @@ def read_head(path: AnyPath, n_bytes: int) -> bytes:
 
 def open_pipe(path: AnyPath) -> io.BufferedReader:
     """A named pipe, open for reading, as soon as there is somebody at its other end; or a regular file."""
+    refuse_outside(path)
     file = open(path, "rb")  # noqa: SIM115, PTH123 - the caller's to close
     found = os.fstat(file.fileno())
     if not stat.S_ISFIFO(found.st_mode):

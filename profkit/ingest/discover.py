@@ -46,6 +46,11 @@ def find_sources(paths: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(sources))
 
 
+def is_trace_name(path: str) -> bool:
+    """Whether a file in a folder is taken for a trace, by its name alone."""
+    return path.endswith(TRACE_SUFFIXES) and not _NOT_TRACES.search(path)
+
+
 def is_url(text: str) -> bool:
     """Whether a text is a URL rather than a path."""
     return "://" in text
@@ -78,7 +83,7 @@ def _matching(pattern: str) -> list[str]:
 
 def _ordered(names: Iterable[str], where: str) -> list[str]:
     """The traces among files, in the order of their ranks; raises TraceNotFoundError if there are none."""
-    found = [name for name in dict.fromkeys(names) if name.endswith(TRACE_SUFFIXES) and not _NOT_TRACES.search(name)]
+    found = [name for name in dict.fromkeys(names) if is_trace_name(name)]
     found = [name for name in found if is_url(name) or not _is_exported(Path(name))]
     if not found:
         raise TraceNotFoundError(

@@ -165,8 +165,11 @@ def test_of_another_version_numbers_count_and_words_do_not() -> None:
         ("[1]", "names no schema"),
         ("{}", "names no schema"),
         ('{"schema": 3}', "names no schema"),
-        ('{"schema": "profkit.compare/1"}', r"schema profkit\.compare/1; profkit\.triage/1 is what can be recomputed"),
-        ('{"schema": "profkit.triage/2"}', r"has schema profkit\.triage/2, this profkit recomputes version 1"),
+        (
+            '{"schema": "profkit.compare/1"}',
+            r"schema profkit\.compare/1; profkit\.triage/1 can be recomputed from traces",
+        ),
+        ('{"schema": "profkit.triage/2"}', r"has schema profkit\.triage/2, this profkit reads version 1"),
         ('{"schema": "profkit.triage/1", "a": NaN}', "NaN is no number"),
         ('{"schema": "profkit.triage/1", "a": {"b": 1, "b": 2}}', "has 'b' twice"),
         ("[" * 100_000, "no JSON report"),

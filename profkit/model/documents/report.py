@@ -88,6 +88,14 @@ class Report(Shown, frozen=True, kw_only=True):
     tracks: tuple[Tracks, ...] = ()
     """What can be drawn of each rank, where that was asked for: no part of the contract."""
 
+    @property
+    def joint_findings(self) -> tuple[Finding, ...]:
+        """The findings of the verdict that `findings` does not have as the verdict tells them.
+
+        They say of several ranks together what `findings` says of each, or carry the evidence of one that they join.
+        """
+        return tuple(one for one in self.verdict.findings if one not in self.findings)
+
     def __repr__(self) -> str:
         """One line: the verdict, and of how many ranks."""
         of = f", {len(self.ranks)} ranks" if len(self.ranks) > 1 else ""

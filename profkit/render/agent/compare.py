@@ -6,7 +6,19 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.documents.comparison import Comparison, Judgement
-from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, number, page, pairs
+from profkit.render.agent.page import (
+    Entry,
+    Need,
+    command,
+    fact,
+    finding_lines,
+    line,
+    number,
+    page,
+    pairs,
+    plain,
+    quoted,
+)
 from profkit.render.words import compare as words
 from profkit.render.words import triage as text
 from profkit.units import format_change, format_signed_ns
@@ -35,7 +47,7 @@ def _answer(comparison: Comparison) -> Iterable[Entry]:
     judged = comparison.judgement
     word = "" if judged.is_comparable else "not comparable: the sides do different work"
     yield line(fact("answer", judged.answer.value, "judgement.answer", says=word), Need.ANSWER)
-    yield line(f"  {words.answer_sentence(comparison)}", Need.ANSWER)
+    yield line(f"  {plain(words.answer_sentence(comparison))}", Need.ANSWER)
     for side, value in (("baseline", judged.baseline_mean), ("candidate", judged.candidate_mean)):
         says = f"mean {judged.metric}"
         yield line(fact(side, value, f"judgement.{side}_mean", unit=judged.unit, says=says), Need.ANSWER)
@@ -43,7 +55,7 @@ def _answer(comparison: Comparison) -> Iterable[Entry]:
         says = f"{format_change(judged.change)}; {'higher' if judged.higher_is_better else 'lower'} is better"
         yield line(fact("change", judged.change, "judgement.change", says=says), Need.ANSWER)
     yield line(_interval(judged), Need.ANSWER)
-    runs = f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s [judgement.n]; test: {judged.test}"
+    runs = f"{judged.n[0]} and {judged.n[1]} {judged.unit_of_replication}s [judgement.n]; test: {plain(judged.test)}"
     yield line(f"runs: {runs}")
     if (least := judged.minimum_detectable_effect) is not None:
         yield line(fact("sees changes from", least, "judgement.minimum_detectable_effect"))
@@ -51,7 +63,7 @@ def _answer(comparison: Comparison) -> Iterable[Entry]:
         yield line(fact("runs a side that would settle it", more, "judgement.runs_to_settle"))
     for place, (name, each) in enumerate(comparison.configurations[:_MOST_CONFIGURATIONS]):
         path = f"configurations[{place}].judgement.change"
-        yield line(f"  {fact(f'{name}, change', each.change, path, says=each.answer.value)}", Need.FINDING)
+        yield line(f"  {fact(f'{quoted(name)}, change', each.change, path, says=each.answer.value)}", Need.FINDING)
 
 
 def _interval(judged: Judgement) -> str:
@@ -68,7 +80,7 @@ def _next(comparison: Comparison) -> Iterable[Entry]:
         return
     tools = [tool for reading in comparison.readings for tool in reading.next_tools if tool.command]
     if tools:
-        yield command(f"next: {tools[0].name}, {tools[0].purpose}", tools[0].command)
+        yield command(f"next: {plain(tools[0].name)}, {plain(tools[0].purpose)}", tools[0].command)
         return
     yield line("next: profkit triage on each side shows what limits it", Need.ANSWER)
 
@@ -93,7 +105,7 @@ def _readings(comparison: Comparison) -> Iterable[Entry]:
     for place, item in enumerate(comparison.findings):
         values = {"baseline_fraction": item.baseline_fraction, "candidate_fraction": item.candidate_fraction}
         yield line(
-            f"finding {item.presence}, {item.id} [findings[{place}]]: {pairs(values)} {item.title}", Need.FINDING
+            f"finding {item.presence}, {item.id} [findings[{place}]]: {pairs(values)} {plain(item.title)}", Need.FINDING
         )
 
 
@@ -121,9 +133,9 @@ def _works(comparison: Comparison) -> Iterable[Entry]:
                     "by_count_ns": row.by_count_ns,
                     "by_duration_ns": row.by_duration_ns,
                 }
-                yield line(f"{name} [{name}.rows[{place}]]: {pairs(values)} {words.work_name(row)}", Need.RANK)
+                yield line(f"{name} [{name}.rows[{place}]]: {pairs(values)} {quoted(words.work_name(row))}", Need.RANK)
 
 
 def _limits(comparison: Comparison) -> Iterable[Entry]:
     for said in words.limits(comparison):
-        yield line(f"caveat: {said}", Need.LIMIT)
+        yield line(f"caveat: {plain(said)}", Need.LIMIT)

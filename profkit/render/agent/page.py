@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 import msgspec
 
 from profkit.model.finding import Evidence, Finding, confidence_label
-from profkit.render.words.places import place_line
+from profkit.render.words.places import place_words, share_of
 from profkit.render.words.triage import statement
 from profkit.shell import clean
 from profkit.units import format_fraction
@@ -21,6 +22,9 @@ _LONGEST_LINE: Final = 400
 _LONGEST_COMMAND: Final = 1_000
 _ROOM_FOR_NOTE: Final = 120
 _SHOWN_PLACES: Final = 3
+LONGEST_PLACE: Final = 240
+"""Characters of a place: file, function, line, what stands there, module."""
+_LIKE_ID: Final = re.compile(r"\[([A-Za-z_]\w*(?:\.\w+|\[\w+\])*)\]", re.ASCII)
 
 
 class Need(IntEnum):
@@ -65,10 +69,22 @@ def line(text: str, need: Need = Need.MAIN) -> Entry:
     return Entry(said if len(said) <= _LONGEST_LINE else f"{said[: _LONGEST_LINE - 3]}...", need)
 
 
+def plain(text: str) -> str:
+    """Words in which nothing passes for an id: what looks like one in a name of the trace gets round brackets."""
+    return _LIKE_ID.sub(r"(\1)", text)
+
+
+def quoted(name: str, *, most: int = 120) -> str:
+    """A name of the trace on its own, in quotes and cut, with nothing in it that passes for a fact of the page."""
+    said = plain(name).replace('"', "'").replace(" = ", "=")
+    return f'"{said if len(said) <= most else f"{said[: most - 3]}..."}"'
+
+
 def fact(label: str, value: float | str | None, path: str, *, unit: str = "", says: str = "") -> str:
     """`step = 37823307 ns [verdict.step_ns] Step 37.8 ms (5 steps)`."""
-    shown = "none" if value is None else value if isinstance(value, str) else number(value)
-    return f"{label} = {shown}{f' {unit}' if unit else ''} [{path}]{f' {says}' if says else ''}"
+    shown = "none" if value is None else plain(value) if isinstance(value, str) else number(value)
+    of = f" {plain(unit)}" if unit and value is not None else ""
+    return f"{label} = {shown}{of} [{path}]{f' {plain(says)}' if says else ''}"
 
 
 def number(value: float) -> str:
@@ -95,23 +111,22 @@ def finding_lines(finding: Finding, path: str, *, says: str, need: Need, is_full
     """A finding with its evidence, places and fix; not `is_full`: with the number that it is judged by alone."""
     of_rank = f" of rank {finding.rank}" if finding.rank is not None else ""
     sure = f"confidence {confidence_label(finding.confidence)}"
-    head = f"finding {finding.id}{of_rank} = {number(finding.fraction)} [{path}.fraction] {finding.title}"
+    head = f"finding {finding.id}{of_rank} = {number(finding.fraction)} [{path}.fraction] {plain(finding.title)}"
     yield line(f"{head}; severity {finding.severity}, {sure}{f'; {says}' if says else ''}", need)
     for place, item in enumerate(finding.evidence if is_full else finding.evidence[:1]):
         yield _evidence(item, f"{path}.evidence[{place}]", need if place < 2 else max(need, Need.LIMIT))
     if not is_full:
         return
     for place, share in enumerate(finding.places[:_SHOWN_PLACES]):
-        yield line(
-            f"  {fact('where', share.share, f'{path}.places[{place}].share', says=place_line(share).strip())}", need
-        )
+        says = f"{format_fraction(share.share)} {share_of(share)}: {quoted(place_words(share), most=LONGEST_PLACE)}"
+        yield line(f"  {fact('where', share.share, f'{path}.places[{place}].share', says=says)}", need)
     if finding.recoverable_ns:
         most = finding.most_recoverable_ns
         bound = "at most" if most is None else f"about; at most {most} ns [{path}.most_recoverable_ns]"
         saved = fact("  saves", finding.recoverable_ns, f"{path}.recoverable_ns", unit="ns", says=f"per step, {bound}")
         yield line(saved, need)
     if finding.fix:
-        yield line(f"  fix: {finding.fix}", need)
+        yield line(f"  fix: {plain(finding.fix)}", need)
 
 
 def _evidence(item: Evidence, path: str, need: Need) -> Entry:

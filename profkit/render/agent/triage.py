@@ -10,14 +10,13 @@ from profkit.model.documents.fleet import Fleet
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding, confidence_label
-from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, page, pairs
+from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, page, pairs, plain
 from profkit.render.words import fleet as fleet_words
 from profkit.render.words import triage as text
 from profkit.render.words.fleet import times_of_row
 from profkit.units import format_ceiling, format_fraction
 
 _MOST_OTHERS: Final = 6
-_MOST_NEW: Final = 2
 _MOST_ROWS: Final = 8
 _MOST_FAILURES: Final = 4
 
@@ -41,7 +40,7 @@ def _verdict(report: Report) -> Iterable[Entry]:
     is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
     word = ("healthy" if verdict.is_healthy else "") + text.of_rank(report).removeprefix(", ")
     yield line(fact("verdict", verdict.bottleneck.value, "verdict.bottleneck", says=word), Need.ANSWER)
-    yield line(f"  {text.headline(verdict)}", Need.ANSWER)
+    yield line(f"  {plain(text.headline(verdict))}", Need.ANSWER)
     if not is_open:
         sure = confidence_label(verdict.confidence)
         yield line(fact("confidence", verdict.confidence, "verdict.confidence", says=sure), Need.ANSWER)
@@ -71,15 +70,15 @@ def _verdict(report: Report) -> Iterable[Entry]:
 def _next(report: Report) -> Iterable[Entry]:
     verdict = report.verdict
     tool = verdict.next_tool
-    yield line(f"next: {text.no_tool_needed(verdict)}{tool.name}, {tool.purpose}", Need.ANSWER)
+    yield line(f"next: {text.no_tool_needed(verdict)}{tool.name}, {plain(tool.purpose)}", Need.ANSWER)
     if tool.command:
         yield command("  command", tool.command)
     if tool.look_for:
-        yield line(f"  look for: {tool.look_for}", Need.LIMIT)
+        yield line(f"  look for: {plain(tool.look_for)}", Need.LIMIT)
     if verdict.measure is not None:
         yield command("  measures what a fix gives", verdict.measure.text, Need.MAIN)
     if verdict.proof:
-        yield line(f"  proof: {verdict.proof}", Need.LIMIT)
+        yield line(f"  proof: {plain(verdict.proof)}", Need.LIMIT)
 
 
 def _budget(report: Report, rank: RankReport) -> Iterable[Entry]:
@@ -112,22 +111,16 @@ def _budget(report: Report, rank: RankReport) -> Iterable[Entry]:
 
 def _findings(report: Report) -> Iterable[Entry]:
     """Those of the verdict with all evidence, of the others the number that each is judged by."""
-    shown: set[int] = set()
+    paths = {one: f"findings[{place}]" for place, one in reversed(list(enumerate(report.findings)))}
+    paths |= {one: f"joint_findings[{place}]" for place, one in enumerate(report.joint_findings)}
     for place, finding in enumerate(report.verdict.findings):
         need = Need.MAIN if place == 0 else Need.FINDING
-        number = _number(finding, report)
-        if number is None:
-            yield line(f"finding {finding.id}: {finding.title}; {_share(finding, report)}", need)
-        else:
-            shown.add(number)
-            one = report.findings[number]
-            yield from finding_lines(one, f"findings[{number}]", says=_share(one, report), need=need)
-        yield from _of_all_ranks(finding, None if number is None else report.findings[number], need)
-    others = [one for one in text.other_findings(report) if _number(one, report) not in shown]
+        yield from finding_lines(finding, paths[finding], says=_share(finding, report), need=need)
+    shown = set(report.verdict.findings)
+    others = [one for one in text.other_findings(report) if one not in shown]
     for one in others[:_MOST_OTHERS]:
-        path = f"findings[{_number(one, report)}]"
-        yield from finding_lines(one, path, says=_share(one, report), need=Need.OTHER, is_full=False)
-    if not shown and not others:
+        yield from finding_lines(one, paths[one], says=_share(one, report), need=Need.OTHER, is_full=False)
+    if not report.verdict.findings and not others:
         yield line("findings: none")
 
 
@@ -136,34 +129,17 @@ def _share(finding: Finding, report: Report) -> str:
     return f"{share} of the window" if share else ""
 
 
-def _number(finding: Finding, report: Report) -> int | None:
-    """Where the report lists a finding; of one that speaks of several ranks, where it lists that of the worst rank."""
-    listed = list(enumerate(report.findings))
-    same = [number for number, one in listed if one == finding]
-    alike = [number for number, one in listed if (one.id, one.rank) == (finding.id, finding.rank)]
-    of_kind = sorted((-one.fraction, number) for number, one in listed if one.id == finding.id)
-    return next(iter((*same, *alike, *(number for _, number in of_kind))), None)
-
-
-def _of_all_ranks(finding: Finding, listed: Finding | None, need: Need) -> Iterable[Entry]:
-    """What the verdict says of a finding beyond what is listed: words on several ranks, which have no id."""
-    known = {item.statement for item in listed.evidence} if listed is not None else set()
-    new = [item for item in finding.evidence if item.statement not in known]
-    for item in new[:_MOST_NEW]:
-        yield line(f"  also: {text.statement(item, is_full=True)}", max(need, Need.LIMIT))
-
-
 def _fleet(fleet: Fleet) -> Iterable[Entry]:
     """The ranks with a cause of their own, then those with the longest steps; keys as in the JSON."""
     order = sorted(range(len(fleet.rows)), key=lambda place: (not fleet.rows[place].cause, -fleet.rows[place].step_ns))
     for place in order[:_MOST_ROWS]:
         row = fleet.rows[place]
-        cause = f" cause: {row.cause}" if row.cause else ""
+        cause = f" cause: {plain(row.cause)}" if row.cause else ""
         yield line(f"rank {row.ranks[0]} [fleet.rows[{place}]]: {pairs(times_of_row(row))}{cause}", Need.RANK)
     if len(order) > _MOST_ROWS:
         yield line(f"more ranks [fleet.rows]: {len(order) - _MOST_ROWS:,}", Need.RANK)
     for place, said in enumerate(fleet.explained):
-        yield line(f"explained [fleet.explained[{place}]]: {said}", Need.OTHER)
+        yield line(f"explained [fleet.explained[{place}]]: {plain(said)}", Need.OTHER)
 
 
 def _limits(report: Report, rank: RankReport | None) -> Iterable[Entry]:
@@ -171,13 +147,13 @@ def _limits(report: Report, rank: RankReport | None) -> Iterable[Entry]:
     failing = [check for check in rank.checks if not check.ok] if rank is not None else []
     if failing:
         names = ", ".join(f"{check.id} ({check.message})" for check in failing)
-        yield line(f"checks of the capture that fail ({QUALITY.id}): {names}", Need.LIMIT)
+        yield line(f"checks of the capture that fail ({QUALITY.id}): {plain(names)}", Need.LIMIT)
     for place, note in enumerate(verdict.caveats):
-        yield line(f"caveat [verdict.caveats[{place}]]: {note}", Need.LIMIT)
+        yield line(f"caveat [verdict.caveats[{place}]]: {plain(note)}", Need.LIMIT)
     if verdict.ruled_out:
-        yield line(f"ruled out [verdict.ruled_out]: {', '.join(verdict.ruled_out)}", Need.LIMIT)
+        yield line(f"ruled out [verdict.ruled_out]: {plain(', '.join(verdict.ruled_out))}", Need.LIMIT)
     for place, failure in enumerate(report.failures[:_MOST_FAILURES]):
-        yield line(f"not read [failures[{place}]]: {failure.source}: {failure.message}", Need.LIMIT)
+        yield line(f"not read [failures[{place}]]: {plain(f'{failure.source}: {failure.message}')}", Need.LIMIT)
     if len(report.failures) > _MOST_FAILURES:
         yield line(f"more not read [failures]: {len(report.failures) - _MOST_FAILURES:,}", Need.LIMIT)
     if report.skipped:

@@ -56,8 +56,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """Where False, of sentences only the numbers are compared, and fields that one of the two lacks are left out."""
 
 
-def read_document(text: str | bytes, name: str, schema: str) -> dict[str, Any]:
-    """The plain values of a document of one schema; raises TraceFormatError for any other, saying which it is.
+def read_document(
+    text: str | bytes, name: str, *schemas: str, use: str = "can be recomputed from traces"
+) -> dict[str, Any]:
+    """The plain values of a document of these schemas; raises TraceFormatError for any other, saying which it is.
 
     A key that stands twice, and numbers that JSON has not (NaN), are refused: another reader may take the other one.
     """
@@ -67,16 +69,15 @@ def read_document(text: str | bytes, name: str, schema: str) -> dict[str, Any]:
         reason = str(error).partition("\n")[0]
         raise TraceFormatError(f"{name} is no JSON report: {reason}", hint=_HOW) from None
     told = document.get("schema") if isinstance(document, dict) else None
-    if told == schema:
+    if told in schemas:
         return dict(document)
     if not isinstance(told, str):
         raise TraceFormatError(f"{name} is no report of profkit: it names no schema", hint=_HOW)
-    kind, _, version = schema.rpartition("/")
-    if told.rpartition("/")[0] == kind:
-        raise TraceFormatError(
-            f"{name} has schema {told}, this profkit recomputes version {version}", hint="use the profkit that wrote it"
-        )
-    raise TraceFormatError(f"{name} has schema {told}; {schema} is what can be recomputed from traces", hint=_HOW)
+    for kind, _, version in (schema.rpartition("/") for schema in schemas):
+        if told.rpartition("/")[0] == kind:
+            said = f"{name} has schema {told}, this profkit reads version {version}"
+            raise TraceFormatError(said, hint="use the profkit that wrote it")
+    raise TraceFormatError(f"{name} has schema {told}; {' or '.join(schemas)} {use}", hint=_HOW)
 
 
 _HOW: Final = "profkit triage TRACE -f json -o report.json writes one"
@@ -113,9 +114,17 @@ def checked(said: Mapping[str, Any], found: Mapping[str, Any]) -> Checked:
 
 
 def _sources(document: Mapping[str, Any]) -> list[str]:
+    """The names of the traces that a report is of: those of its ranks, or of the sides of a comparison."""
     ranks = document.get("ranks")
-    listed = ranks if isinstance(ranks, list) else []
-    return [str(rank.get("source", "")) for rank in listed if isinstance(rank, dict)]
+    found = [str(rank.get("source", "")) for rank in (ranks if isinstance(ranks, list) else []) if _is_object(rank)]
+    for side in map(document.get, ("baseline", "candidate")):
+        listed = side.get("sources") if isinstance(side, Mapping) else None
+        found += map(str, listed if isinstance(listed, list) else [])
+    return found
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 class _Names(msgspec.Struct, kw_only=True, dict=True):

@@ -30,6 +30,7 @@ def report_to_dict(report: Report) -> dict[str, Any]:
         "verdict": _verdict(report.verdict),
         "ranks": [_rank(rank) for rank in report.ranks],
         "findings": [finding_to_dict(finding) for finding in report.findings],
+        "joint_findings": [finding_to_dict(finding) for finding in report.joint_findings],
         "skipped": [
             {"analyzer": skip.analyzer, "reason": skip.reason, "how_to_get": skip.how_to_get} for skip in report.skipped
         ],

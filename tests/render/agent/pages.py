@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-ID: Final = r"\[((?:verdict|ranks|findings|fleet|handover|skipped|failures|judgement|configurations|baseline|candidate|waterfall|compute|comm|readings)\b[\w.\[\]]*)\](?= |$|;|:)"  # noqa: E501
+ID: Final = r"\[((?:verdict|ranks|findings|joint_findings|window_ns|subjects|modules|phase_ns|fleet|handover|skipped|failures|judgement|configurations|baseline|candidate|waterfall|compute|comm|readings)\b[\w.\[\]]*)\](?= |$|;|:)"  # noqa: E501
 _PAIR: Final = re.compile(r"(\w+)=(\S+)")
 _STEP: Final = re.compile(r"(\w+)|\[(\d+)\]")
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.api import triage
-from profkit.cli.compare import _compared
+from profkit.cli.compare import compared
 from profkit.findings import KINDS
 from profkit.render import renderer_for
 from profkit.render.agent.page import MOST_CHARS
@@ -69,7 +69,7 @@ def test_the_page_of_a_committed_capture(path: Path) -> None:
 @pytest.mark.parametrize("names", [("data_cpu", "data_workers2_cpu"), ("baseline_cpu", "kernel_cpu")])
 def test_the_page_of_a_comparison(names: tuple[str, str]) -> None:
     one, other = ([str(ROOT / "traces" / f"{name}.pt.trace.json.gz")] for name in names)
-    comparison = _compared(one, other, margin=0.02, metric=None, lenient=False)
+    comparison = compared(one, other, margin=0.02, metric=None, lenient=False)
     page = checked("compare", comparison)
     assert page.splitlines()[1].startswith(f"answer = {comparison.judgement.answer} [judgement.answer]")
     assert all(f"finding {reading.id} = " in page for reading in comparison.readings[:2])
@@ -79,10 +79,10 @@ def test_the_page_of_a_comparison(names: tuple[str, str]) -> None:
 @pytest.mark.parametrize("pair", every(3, zip(FOLDERS[::2], FOLDERS[1::2], strict=False), 1.0))
 def test_the_page_of_a_comparison_of_ranks(pair: tuple[Path, Path]) -> None:
     one, other = pair
-    checked("compare", _compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False))
+    checked("compare", compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False))
 
 
-@pytest.mark.parametrize(("kind", "name"), [key for key in DOCUMENTS if key[0] in {"triage", "compare"}])
+@pytest.mark.parametrize(("kind", "name"), [key for key in DOCUMENTS if key[0] in {"triage", "compare", "where"}])
 def test_the_page_of_a_drawn_document(kind: str, name: str, tmp_path: Path) -> None:
     page = checked(kind, DOCUMENTS[kind, name](tmp_path))
     assert page.isprintable() or all(line.isprintable() for line in page.splitlines())
@@ -109,11 +109,24 @@ def test_a_command_that_is_longer_than_a_page_is_named() -> None:
     assert "  command: too long for this page: -f json has it" in checked("triage", report)
 
 
-def test_a_finding_on_several_ranks_is_that_of_the_worst_rank() -> None:
-    """The verdict's own evidence is no finding of the list: it is told in words, without an id."""
+def test_a_finding_on_several_ranks_has_an_id_of_its_own() -> None:
     of_ranks = tuple(replace(reports.SYNC, rank=rank, fraction=0.01 * (rank + 1)) for rank in range(3))
     joint = reports.finding("host.sync", "all ranks wait", "they wait together", fraction=0.03)
-    verdict = replace(reports.overhead().verdict, findings=(joint,))
+    verdict = replace(reports.overhead().verdict, findings=(of_ranks[1], joint))
     page = checked("triage", replace(reports.overhead(), findings=of_ranks, verdict=verdict))
-    assert "finding host.sync of rank 2 = 0.03 [findings[2].fraction]" in page
-    assert "  also: they wait together (expected < 5.0 %)" in page
+    assert "finding host.sync of rank 1 = 0.02 [findings[1].fraction]" in page
+    assert "finding host.sync = 0.03 [joint_findings[0].fraction]" in page
+    assert "[joint_findings[0].evidence[0]] they wait together (expected < 5.0 %)" in page
+
+
+@pytest.mark.parametrize("name", ["ddp_barrier_ws4", "ddp_comm_ws4", "ddp_straggler_ws4", "fsdp_vlm_prefetch_on"])
+def test_every_finding_of_the_verdict_on_many_ranks_has_its_evidence_in_the_json(name: str) -> None:
+    report = triage([ROOT / "traces" / name])
+    told = json.loads(renderer_for("triage", "json")(report))
+    assert told["joint_findings"]
+    seen = [
+        (one["id"], item["statement"]) for one in told["findings"] + told["joint_findings"] for item in one["evidence"]
+    ]
+    for finding in report.verdict.findings:
+        assert {(finding.id, item.statement) for item in finding.evidence} <= set(seen)
+    assert "  also: " not in checked("triage", report)
