@@ -107,3 +107,12 @@ def test_is_one_of_is_membership(values: list[int], wanted: list[int]) -> None:
 @given(st.lists(st.integers(0, 2**40), min_size=1), st.sampled_from([0.05, 0.5, 0.75, 0.95, 1.0]))
 def test_quantile_is_numpys(values: list[int], fraction: float) -> None:
     assert arrays.quantile(np.array(values, np.int64), fraction) == np.quantile(values, fraction)
+
+
+@given(st.lists(st.one_of(st.integers(-9, 40), st.integers(-(2**62), 2**62 - 1)), max_size=30))
+def test_coded_values_are_those_of_unique(values: list[int]) -> None:
+    array = np.array(values, np.int64)
+    found, place = arrays.coded(array)
+    wanted, inverse = np.unique(array, return_inverse=True)
+    assert found.tolist() == wanted.tolist()
+    assert place.tolist() == inverse.reshape(-1).tolist()

@@ -11,8 +11,11 @@ from profkit.model.intervals import Intervals
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, draw, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import Facts
+from profkit.timeline.replay import clocks
 from profkit.timeline.replay.gains import Replay, replay
 from tests.conftest import examples
+from tests.sim.job import drawn
+from tests.sim.run import ran
 
 US = 1000
 
@@ -183,3 +186,16 @@ def test_calls_of_one_thread_that_overlap_give_nothing_that_nobody_took_out() ->
     found = replay(facts.trace, facts.main_device.activity, facts.main_device.queue)
     assert found is not None
     assert found.gain_ns(Intervals.of(np.array([2 * at]), np.array([3 * at]))) == 0
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_pieces_of_any_size_give_the_same_gains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = ran(drawn(seed)).rows
+    found = []
+    for at_once in (1, 7, 2**14):
+        monkeypatch.setattr(clocks, "_AT_ONCE", at_once)
+        main = Facts.of(trace_of(rows)).main_device
+        assert main is not None
+        found.append(main.gains)
+    assert found[0] == found[1] == found[2]
+    assert found[0].all_host_ns > 0
