@@ -1,0 +1,52 @@
+"""Names of documents, as the repository's files say them, become links of the site: `docs/cli.md` to that page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+REPO: Final = Path(__file__).resolve().parents[2]
+_NAMED: Final = re.compile(r"(?<!\[)`(docs/[\w/]+\.md|SECURITY\.md|CONTRIBUTING\.md|CHANGELOG\.md)`")
+_AT_ROOT: Final = {"SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+"""Pages that hold a file of the repository's root."""
+_FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
+
+
+def link(_: Any, name: str, source: list[str]) -> None:
+    """Change the text of one page as it is read: `source` is a list of one string, as sphinx has it."""
+    included = re.sub(
+        r"^<!-- the page: (\S+) -->$",
+        lambda found: (REPO / found[1]).read_text(encoding="utf-8").replace("](docs/", "](/"),
+        source[0],
+        flags=re.MULTILINE,
+    )
+    source[0] = outside_code(included, lambda line: _NAMED.sub(lambda found: _linked(found[1], name), line))
+
+
+def _linked(path: str, page: str) -> str:
+    target = _AT_ROOT.get(path) or path.removeprefix("docs/")
+    return "this page" if target == f"{page}.md" else f"[](/{target})"
+
+
+def outside_code(text: str, change: Callable[[str], str]) -> str:
+    """The text with each line changed that stands in no fenced block."""
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence):
+            fence = ""
+        elif not fence:
+            line = change(line)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def add_lexers(app: Any) -> None:
+    """Blocks that are no program are shown as they are written."""
+    from pygments.lexers.special import TextLexer
+
+    app.add_lexer("mermaid", TextLexer)
