@@ -107,7 +107,9 @@ def write() -> Path:
 def page() -> str:
     """The table of next tools: what each verdict's report tells to run, on the captures of the bottleneck pages."""
     from profkit.findings import KINDS
+    from profkit.findings.capture import QUALITY
     from profkit.findings.kind import VERDICTS
+    from profkit.model.documents.report import Bottleneck
 
     parts = [
         "# Which tool next",
@@ -122,7 +124,9 @@ def page() -> str:
     rows = []
     for verdict, next_tool, measured in _next_tools():
         leading = [kind.id for kind in KINDS.values() if kind.bottleneck == verdict]
-        found = ", ".join(f"`{name}`" for name in leading) or "capture.quality"
+        if verdict == Bottleneck.KERNEL:
+            leading = [kind.id for kind in KINDS.values() if kind.is_about_work]
+        found = ", ".join(f"`{name}`" for name in leading or [QUALITY.id])
         rows.append(f"| [{verdict}](/bottlenecks/{PAGES[verdict]}.md) | {found} | {next_tool} | {measured} |")
     parts[-1] += "\n" + "\n".join(rows)
     parts += [
@@ -142,7 +146,7 @@ def _next_tools() -> Iterator[tuple[str, str, str]]:
             raise ValueError(f"the capture of docs/bottlenecks/{name}.md gives {told.bottleneck}")
         tool = told.next_tool
         measured = f"`{told.measure.text}`" if told.measure is not None else ""
-        yield verdict, f"{tool.name}: {tool.purpose} `{tool.command}`".replace("|", "\\|"), measured
+        yield verdict, f"{tool.name}: {tool.purpose}<br>`{tool.command}`".replace("|", "\\|"), measured
 
 
 def _verdict_of(name: str) -> Verdict:

@@ -11,6 +11,7 @@ REPO: Final = Path(__file__).resolve().parents[2]
 _NAMED: Final = re.compile(r"(?<!\[)`(docs/[\w/]+\.md|SECURITY\.md|CONTRIBUTING\.md|CHANGELOG\.md)`")
 _AT_ROOT: Final = {"SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Pages that hold a file of the repository's root."""
+_FINDING: Final = re.compile(r"(?<!\[)`([a-z0-9]+\.[a-z0-9_]+)`")
 _FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
 
 
@@ -22,7 +23,16 @@ def link(_: Any, name: str, source: list[str]) -> None:
         source[0],
         flags=re.MULTILINE,
     )
-    source[0] = outside_code(included, lambda line: _NAMED.sub(lambda found: _linked(found[1], name), line))
+    source[0] = outside_code(included, lambda line: _with_findings(_NAMED.sub(lambda found: _linked(found[1], name), line)))
+
+
+def _with_findings(line: str) -> str:
+    """Ids of findings and of checks lead to what `profkit explain` prints of them."""
+    from profkit.findings import KINDS
+    from profkit.findings.capture import CHECKS
+
+    known = KINDS.keys() | CHECKS.keys()
+    return _FINDING.sub(lambda found: f"[{found[0]}](#{found[1]})" if found[1] in known else found[0], line)
 
 
 def _linked(path: str, page: str) -> str:

@@ -93,10 +93,10 @@ def drawn(name: str) -> str:
     theme = TerminalTheme(*_COLOURS)
     command, output = said(name)
     console = Console(
-        width=COLUMNS, record=True, force_terminal=True, color_system="standard", file=io.StringIO(), highlight=False
+        width=COLUMNS + 2, record=True, force_terminal=True, color_system="standard", file=io.StringIO(), highlight=False
     )
     console.print(Text.assemble(("$ ", "bright_black"), (command, "bold")), soft_wrap=True)
-    console.print(Text.from_ansi(output.rstrip("\n")), soft_wrap=True)
+    console.print(Text.from_ansi(output.rstrip("\n") + "\n"), soft_wrap=True)
     frame = _FRAME.replace("TITLE", escape(command))
     svg = console.export_svg(title="", theme=theme, code_format=frame, unique_id=name)
     return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
