@@ -51,14 +51,24 @@ def questions() -> list[tuple[str, str, str, str]]:
             "yes",
             "inconclusive",
         ),
-        ("Is the idle time unexplained?", f"{unknown} of the window or more, and more than any cause", "yes", "inconclusive"),
+        (
+            "Is the idle time unexplained?",
+            f"{unknown} of the window or more, and more than any cause",
+            "yes",
+            "inconclusive",
+        ),
         (
             "Is one cause large, and the work not nearly all?",
             f"{both} of the window or more; compute below {nearly}",
             "yes",
             "that cause",
         ),
-        ("Is most of the window compute?", f"{_percent(case.MOSTLY_WORK)} or more; healthy if {healthy}", "yes", "kernel-bound"),
+        (
+            "Is most of the window compute?",
+            f"{_percent(case.MOSTLY_WORK)} or more; healthy if {healthy}",
+            "yes",
+            "kernel-bound",
+        ),
         ("Is there any cause?", "the largest, with less confidence", "yes", "that cause"),
         ("Nothing is large enough", "", "", "inconclusive"),
     ]
@@ -133,7 +143,9 @@ def page() -> str:
         "The order torch.profiler, nsys, ncu is the order of what evidence costs: operators and Python first, then the whole"
         " system's timeline, then one launch of one kernel. py-spy answers what Python does between operators.",
         "## What each verdict means",
-        "\n".join(f"- **[{verdict}](/bottlenecks/{PAGES[verdict]}.md)**: {meaning}" for verdict, meaning in VERDICTS.items()),
+        "\n".join(
+            f"- **[{verdict}](/bottlenecks/{PAGES[verdict]}.md)**: {meaning}" for verdict, meaning in VERDICTS.items()
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -23,7 +23,9 @@ def link(_: Any, name: str, source: list[str]) -> None:
         source[0],
         flags=re.MULTILINE,
     )
-    source[0] = outside_code(included, lambda line: _with_findings(_NAMED.sub(lambda found: _linked(found[1], name), line)))
+    source[0] = outside_code(
+        included, lambda line: _with_findings(_NAMED.sub(lambda found: _linked(found[1], name), line))
+    )
 
 
 def _with_findings(line: str) -> str:

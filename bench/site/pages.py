@@ -15,6 +15,8 @@ from bench.site import decision
 
 FOLDER: Final = "reference"
 _COLUMNS: Final = "100"
+_UNQUOTED: Final = re.compile(r"(: |-> )'([^']*)'")
+"""Annotations that are not evaluated are printed as strings."""
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _DOCUMENTS: Final = (
     "profkit.model.documents.report.Report",
@@ -78,7 +80,11 @@ def findings() -> str:
     for verdict in (*Bottleneck, None):
         kinds = [kind for kind in KINDS.values() if kind.bottleneck is verdict]
         if kinds:
-            leads = "Findings that lead to no verdict of their own" if verdict is None else f"Findings that lead to {verdict}"
+            leads = (
+                "Findings that lead to no verdict of their own"
+                if verdict is None
+                else f"Findings that lead to {verdict}"
+            )
             parts.append(f"## {leads}")
         for kind in kinds:
             parts.append(f"({kind.id})=\n### {kind.id}: {kind.title}\n\n{_told(as_text(kind))}")
@@ -129,7 +135,6 @@ def api() -> str:
         " Times are in ns and fractions are of 1 where a name does not say otherwise.",
         "## Functions",
     ]
-    functions = [getattr(profkit, name) for name in profkit.__all__ if not inspect.isclass(getattr(profkit, name))]
     for name in profkit.__all__:
         made = getattr(profkit, name)
         if not inspect.isclass(made):
@@ -150,7 +155,6 @@ def api() -> str:
         if inspect.isclass(made) and issubclass(made, errors.ProfkitError)
     ]
     parts.append("\n".join(["| error | exit code | meaning |", "|---|---|---|", *rows]))
-    assert functions
     return "\n\n".join(parts) + "\n"
 
 
@@ -160,12 +164,16 @@ def _callable(made: Any, name: str) -> Any:
 
 
 def _function(name: str, made: Any) -> list[str]:
-    signature = str(inspect.signature(made)).replace("'", "")
+    signature = _signature(made)
     shown = f"{name}{signature}"
     if len(shown) > 88:
         inner, _, gives = signature[1:].rpartition(") -> ")
         shown = f"{name}(\n" + "".join(f"    {one},\n" for one in _split(inner)) + f") -> {gives}"
     return [f"### {name}", f"```python\n{shown}\n```", _blocks(inspect.getdoc(made) or "")]
+
+
+def _signature(made: Any) -> str:
+    return _UNQUOTED.sub(r"\1\2", str(inspect.signature(made)))
 
 
 def _split(inner: str) -> Iterator[str]:
@@ -185,7 +193,7 @@ def _class(made: type) -> list[str]:
     rows = [f"| `{name}` | `{kind}` | {_in_row(said)} |" for name, kind, said in _fields(made)]
     table = ["\n".join(["| field | type | |", "|---|---|---|", *rows])] if rows else []
     methods = [
-        f"`{name}{str(inspect.signature(one)).replace(chr(39), '')}`: {_first(one)}"
+        f"`{name}{_signature(one)}`: {_first(one)}"
         for name, one in vars(made).items()
         if inspect.isfunction(one) and not name.startswith("_")
     ]
@@ -195,7 +203,12 @@ def _class(made: type) -> list[str]:
         if isinstance(one, property) and not name.startswith("_")
     ]
     listed = ["\n".join(f"- {one}" for one in [*properties, *methods])] if properties or methods else []
-    return [f"### {made.__module__.partition('.')[0]} {made.__name__}".replace("profkit ", ""), _blocks(inspect.getdoc(made) or ""), *table, *listed]
+    return [
+        f"### {made.__module__.partition('.')[0]} {made.__name__}".replace("profkit ", ""),
+        _blocks(inspect.getdoc(made) or ""),
+        *table,
+        *listed,
+    ]
 
 
 def _first(made: Any) -> str:

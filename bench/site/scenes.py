@@ -73,7 +73,19 @@ class _Scene:
         )
 
     def step(self, number: int, start_us: float, end_us: float) -> None:
-        self.rows.append(span(f"ProfilerStep#{number}", self.at(start_us), self.at(end_us)))
+        """The marker of a step, and the Python function that makes it."""
+        start, end = self.at(start_us), self.at(end_us)
+        self.rows.append(span(f"ProfilerStep#{number}", start, end))
+        args = {"Python id": number + 1, "Python parent id": None, "Python thread": 0}
+        self.rows.append(
+            Row(
+                name="train.py(83): train_step",
+                cat="python_function",
+                start_ns=start + 1_000,
+                end_ns=end - 1_000,
+                args=args,
+            )
+        )
 
 
 def _copies(scene: _Scene) -> Iterator[tuple[float, float]]:

@@ -93,7 +93,12 @@ def drawn(name: str) -> str:
     theme = TerminalTheme(*_COLOURS)
     command, output = said(name)
     console = Console(
-        width=COLUMNS + 2, record=True, force_terminal=True, color_system="standard", file=io.StringIO(), highlight=False
+        width=COLUMNS + 2,
+        record=True,
+        force_terminal=True,
+        color_system="standard",
+        file=io.StringIO(),
+        highlight=False,
     )
     console.print(Text.assemble(("$ ", "bright_black"), (command, "bold")), soft_wrap=True)
     console.print(Text.from_ansi(output.rstrip("\n") + "\n"), soft_wrap=True)
@@ -104,7 +109,7 @@ def drawn(name: str) -> str:
 
 def text_of(svg: str) -> str:
     """The words of a picture, without its spaces: what a reader sees in it."""
-    matrix = svg.partition("<g class=")[2]
+    matrix = svg.partition('-m">')[2]
     return "".join(unescape(re.sub(r"<[^>]+>", "", matrix)).split())
 
 
