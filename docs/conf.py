@@ -1,4 +1,4 @@
-"""The site of docs/, built by sphinx: `make docs`. Markdown by myst-parser, the look by furo, references by `bench.site`."""
+"""The site of docs/, by sphinx (`make docs`): Markdown by myst-parser, look by furo, references by bench.site."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the site of docs/ has that nobody writes by hand: pictures, simulated captures, references, links between pages.
 
-In: the program itself and `traces/`. Out: `docs/pictures` (`python -m bench.site pictures`, committed), `docs/reference` (made by
-each build, not committed), and for sphinx the `setup` below. Begin with `__main__`.
+In: the program itself and `traces/`. Out: `docs/pictures` (`python -m bench.site pictures`, committed), `docs/reference`
+(made by each build, not committed), and for sphinx the `setup` below. Begin with `__main__`.
 """
 
 from __future__ import annotations
@@ -15,5 +15,4 @@ def setup(app: Any) -> dict[str, Any]:
 
     app.connect("builder-inited", lambda app: pages.write(app.srcdir))
     app.connect("source-read", links.link)
-    links.add_lexers(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

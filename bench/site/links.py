@@ -12,6 +12,8 @@ _NAMED: Final = re.compile(r"(?<!\[)`(docs/[\w/]+\.md|SECURITY\.md|CONTRIBUTING\
 _AT_ROOT: Final = {"SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Pages that hold a file of the repository's root."""
 _FINDING: Final = re.compile(r"(?<!\[)`([a-z0-9]+\.[a-z0-9_]+)`")
+_CHART: Final = re.compile(r"^```mermaid\n(?:flowchart|graph) \w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BOX: Final = re.compile(r'(\w+)(?:\["([^"]*)"\])?')
 _FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
 
 
@@ -23,6 +25,7 @@ def link(_: Any, name: str, source: list[str]) -> None:
         source[0],
         flags=re.MULTILINE,
     )
+    included = _CHART.sub(lambda found: chart_as_table(found[1]), included)
     source[0] = outside_code(
         included, lambda line: _with_findings(_NAMED.sub(lambda found: _linked(found[1], name), line))
     )
@@ -35,6 +38,26 @@ def _with_findings(line: str) -> str:
 
     known = KINDS.keys() | CHECKS.keys()
     return _FINDING.sub(lambda found: f"[{found[0]}](#{found[1]})" if found[1] in known else found[0], line)
+
+
+def chart_as_table(chart: str) -> str:
+    """A mermaid flowchart, which a page without scripts cannot draw, as a table of its boxes and what each leads to."""
+    labels: dict[str, str] = {}
+    leads: dict[str, list[str]] = {}
+    for line in chart.splitlines():
+        ends = [_BOX.fullmatch(end.strip()) for end in line.split("-->")]
+        names = [end[1] for end in ends if end]
+        labels |= {end[1]: end[2] for end in ends if end and end[2]}
+        for name in names:
+            leads.setdefault(name, [])
+        if len(names) == 2:
+            leads[names[0]].append(names[1])
+    rows = [
+        f"| **{name}** | {labels.get(name, name).removeprefix(name + ': ')} | {', '.join(below)} |"
+        for name, below in leads.items()
+        if name in labels
+    ]
+    return "\n".join(["| | what it is | leads to |", "|---|---|---|", *rows]) + "\n"
 
 
 def _linked(path: str, page: str) -> str:
@@ -52,13 +75,7 @@ def outside_code(text: str, change: Callable[[str], str]) -> str:
         elif found and found[1].startswith(fence):
             fence = ""
         elif not fence:
-            line = change(line)
+            lines.append(change(line))
+            continue
         lines.append(line)
     return "\n".join(lines)
-
-
-def add_lexers(app: Any) -> None:
-    """Blocks that are no program are shown as they are written."""
-    from pygments.lexers.special import TextLexer
-
-    app.add_lexer("mermaid", TextLexer)

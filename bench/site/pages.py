@@ -1,4 +1,7 @@
-"""The pages that are read from the program: commands, findings, Python, the decision. Written by each build into docs/reference."""
+"""The pages that are read from the program: commands, findings, Python, the decision.
+
+Each build writes them into docs/reference.
+"""
 
 from __future__ import annotations
 
@@ -86,11 +89,9 @@ def findings() -> str:
                 else f"Findings that lead to {verdict}"
             )
             parts.append(f"## {leads}")
-        for kind in kinds:
-            parts.append(f"({kind.id})=\n### {kind.id}: {kind.title}\n\n{_told(as_text(kind))}")
+        parts += [f"({kind.id})=\n### {kind.id}: {kind.title}\n\n{_told(as_text(kind))}" for kind in kinds]
     parts.append("## Checks of the capture")
-    for check in CHECKS.values():
-        parts.append(f"({check.id})=\n### {check.id}\n\n{_told(check_text(check))}")
+    parts += [f"({check.id})=\n### {check.id}\n\n{_told(check_text(check))}" for check in CHECKS.values()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -160,7 +161,7 @@ def api() -> str:
 
 def _callable(made: Any, name: str) -> Any:
     """A package that can be called, as `profkit.compare`, stands for the function in it."""
-    return getattr(import_module("profkit.compare.paths"), "compare_paths") if name == "compare" else made
+    return import_module("profkit.compare.paths").compare_paths if name == "compare" else made
 
 
 def _function(name: str, made: Any) -> list[str]:
@@ -223,7 +224,8 @@ def _fields(made: type) -> Iterator[tuple[str, str, str]]:
     """Name, type and comment or docstring of each field, as the source has them."""
     source = textwrap.dedent(inspect.getsource(made))
     body = ast.parse(source).body[0]
-    assert isinstance(body, ast.ClassDef)
+    if not isinstance(body, ast.ClassDef):
+        raise TypeError(f"{made} is no class")
     lines = source.splitlines()
     for one, after in zip(body.body, [*body.body[1:], None], strict=True):
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and not one.target.id.startswith("_"):

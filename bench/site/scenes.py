@@ -1,7 +1,7 @@
 """`python -m bench.site scene sync -o sync.json`: simulated captures of GPU problems that no committed capture has.
 
-Each is a job of eight steps on one simulated GPU, as Kineto would have written it: operators on the training thread, launches
-on the host, kernels and copies on the device. The numbers are made up; the analysis of them is the program's.
+Each is a job of eight steps on one simulated GPU, as Kineto would have written it: operators on the training thread,
+launches on the host, kernels and copies on the device. The numbers are made up; the analysis is the program's.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _copies(scene: _Scene) -> Iterator[tuple[float, float]]:
 
 
 def _syncs(scene: _Scene) -> Iterator[tuple[float, float]]:
-    """After every group of kernels `loss.item()` waits until the device is done; then the host begins to launch again."""
+    """After every eight kernels `loss.item()` waits until the device is done; then the host launches again."""
     now = 0.0
     for number in range(N_STEPS):
         began, issued = now, now + 25
@@ -124,7 +124,7 @@ def _syncs(scene: _Scene) -> Iterator[tuple[float, float]]:
 
 
 def _allocations(scene: _Scene) -> Iterator[tuple[float, float]]:
-    """The allocator gives blocks back to the driver and asks for them again: the device waits for cudaFree and cudaMalloc."""
+    """The allocator gives blocks back to the driver and asks for them again: the device waits for both calls."""
     now = 0.0
     for number in range(N_STEPS):
         began, issued = now, now + 25

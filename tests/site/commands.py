@@ -140,7 +140,13 @@ def _with_modules(text: str) -> bytes:
     document = json.loads(text)
     events = document["traceEvents"]
     for step in [one for one in events if str(one.get("name", "")).startswith("ProfilerStep#")]:
-        for inset, name in enumerate(("train.py(9): train_step", "nn.Module: Model_0", "nn.Module: Block_0"), 1):
-            stretch = {"ts": step["ts"] + inset, "dur": step["dur"] - 2 * inset}
+        half = step["dur"] / 2
+        for name, after, length in (
+            ("train.py(9): train_step", 1, 2 * half - 2),
+            ("nn.Module: Model_0", 2, 2 * half - 4),
+            ("nn.Module: Block_0", 3, half - 6),
+            ("nn.Module: Block_1", half, half - 6),
+        ):
+            stretch = {"ts": step["ts"] + after, "dur": length}
             events.append({**step, **stretch, "name": name, "cat": "python_function", "args": {}})
     return json.dumps(document).encode()

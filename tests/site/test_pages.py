@@ -1,4 +1,4 @@
-"""The README is short, links lead somewhere, pictures are those that the program draws, and the site builds without a warning."""
+"""The README is short, links lead somewhere, pictures are what the program draws, the site builds without a warning."""
 
 from __future__ import annotations
 
@@ -104,6 +104,13 @@ def test_a_name_of_a_document_or_a_finding_becomes_a_link_outside_code() -> None
     links.link(None, "start", source)
     assert source[0].split("\n")[0] == "See [](/cli.md) and [`host.sync`](#host.sync), not `train.py`."
     assert "cat `docs/cli.md`" in source[0]
+
+
+def test_a_flowchart_is_a_table_of_its_boxes() -> None:
+    source = ['```mermaid\nflowchart TD\n  cli["cli: commands"] --> api["api: import profkit"]\n  api --> cli\n```\n']
+    links.link(None, "architecture", source)
+    rows = source[0].splitlines()
+    assert rows[2:4] == ["| **cli** | commands | api |", "| **api** | import profkit | cli |"]
 
 
 @pytest.mark.long(9)
