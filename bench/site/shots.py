@@ -70,11 +70,12 @@ def said(name: str) -> tuple[str, str]:
     words = SHOTS[name]
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
-        given = [str(scenes.written(name, Path(folder) / word)) if word == f"{name}.json" else word for word in words]
-        os.chdir(REPO)
+        if name in scenes.SCENES:
+            scenes.written(name, Path(folder) / words[1])
+        os.chdir(folder if name in scenes.SCENES else REPO)
         try:
             call = CliRunner(env={"COLUMNS": str(COLUMNS)})
-            done = call.invoke(group, [*given, "--color"], color=True, standalone_mode=False)
+            done = call.invoke(group, [*words, "--color"], color=True, standalone_mode=False)
         finally:
             os.chdir(before)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -92,8 +93,10 @@ def drawn(name: str) -> str:
 
     theme = TerminalTheme(*_COLOURS)
     command, output = said(name)
+    told = Text.from_ansi(output.rstrip("\n") + "\n")
+    widest = max(line.cell_len for line in told.split())  # a command is never broken
     console = Console(
-        width=COLUMNS + 2,
+        width=max(COLUMNS, widest) + 2,
         record=True,
         force_terminal=True,
         color_system="standard",
@@ -101,7 +104,7 @@ def drawn(name: str) -> str:
         highlight=False,
     )
     console.print(Text.assemble(("$ ", "bright_black"), (command, "bold")), soft_wrap=True)
-    console.print(Text.from_ansi(output.rstrip("\n") + "\n"), soft_wrap=True)
+    console.print(told, soft_wrap=True)
     frame = _FRAME.replace("TITLE", escape(command))
     svg = console.export_svg(title="", theme=theme, code_format=frame, unique_id=name)
     return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
