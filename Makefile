@@ -166,7 +166,7 @@ pictures: $(STAMP) ## the terminals and the decision tree of docs/pictures, from
 
 docs: $(STAMP) ## the site, into out/docs; a warning or a dead link fails
 	@echo '==> docs: sphinx, strict'
-	@$(VENV) -m sphinx --fail-on-warning --nitpicky --keep-going --quiet docs out/docs
+	@$(VENV) -m sphinx --fresh-env --fail-on-warning --nitpicky --keep-going --quiet docs out/docs
 
 bench-pages: $(STAMP) ## panning 200,000 intervals in chromium; TRACE=file also measures -o report.html beside -f json
 	@echo '==> bench-pages: a minute'
