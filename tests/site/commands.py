@@ -24,13 +24,25 @@ _IN_YAML = re.compile(r"profkit (?:[^)#|\n]|\n(?! *$))*")
 
 TRAINING = '''\
 """A training script as small as one can be: it takes any option."""
+import time
+
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset
+
+
+class Points(Dataset):
+    def __len__(self):
+        return 1600
+
+    def __getitem__(self, index):
+        time.sleep(0.0003)  # steps below 1 ms are too short for profkit probe
+        return torch.full((16,), index % 7 / 7), torch.ones(1)
+
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-loader = DataLoader(TensorDataset(torch.randn(2400, 16), torch.randn(2400, 1)), batch_size=8)
+loader = DataLoader(Points(), batch_size=8)
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
 optimizer = torch.optim.AdamW(model.parameters())
 for x, y in loader:

@@ -114,10 +114,10 @@ def test_the_words_of_a_command_are_known(line: str, house: Path, monkeypatch: p
     command.make_context(name, words)
 
 
-@pytest.mark.long(20)
+@pytest.mark.long(25)
 @pytest.mark.parametrize("line", JOBS)
 def test_a_command_that_starts_a_job_runs(line: str, house: Path, tmp_path: Path) -> None:
-    """Of a script as small as one can be: `bench` and `try` in few turns."""
+    """With a script as small as one can be; `bench` and `try` in few turns, and of the changes one."""
     (tmp_path / "train.py").write_text((house / "train.py").read_text())
     name, *words = words_of(line)[1:]
     fewer = {
@@ -128,6 +128,8 @@ def test_a_command_that_starts_a_job_runs(line: str, house: Path, tmp_path: Path
     line_words = [name, *words]
     if name in fewer:
         line_words[line_words.index("--") : line_words.index("--")] = fewer[name]
+        if name == "try" and "--only" not in words:
+            line_words[1:1] = ["--only", "one_batch"]
     env = dict(os.environ, PYTHONPATH=str(ROOT), PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     done = subprocess.run(
         [sys.executable, "-m", "profkit", *line_words],
