@@ -74,7 +74,6 @@ def cli() -> str:
 
 def findings() -> str:
     """Each verdict's findings and each check, as `profkit explain` has them."""
-    from profkit.cli.explain import as_text, check_text
     from profkit.findings import KINDS
     from profkit.findings.capture import CHECKS
     from profkit.model.documents.report import Bottleneck
@@ -89,16 +88,20 @@ def findings() -> str:
                 else f"Findings that lead to {verdict}"
             )
             parts.append(f"## {leads}")
-        parts += [f"({kind.id})=\n### {kind.id}: {kind.title}\n\n{_told(as_text(kind))}" for kind in kinds]
+        parts += [f"({kind.id})=\n### {kind.id}: {kind.title}\n\n{_told(kind.id)}" for kind in kinds]
     parts.append("## Checks of the capture")
-    parts += [f"({check.id})=\n### {check.id}\n\n{_told(check_text(check))}" for check in CHECKS.values()]
+    parts += [f"({check.id})=\n### {check.id}\n\n{_told(check.id)}" for check in CHECKS.values()]
     return "\n\n".join(parts) + "\n"
 
 
-def _told(text: str) -> str:
+def _told(name: str) -> str:
     """What `profkit explain` prints below its title."""
-    shown = _STYLE.sub("", text).partition("\n\n")[2]
-    return f"```text\n{shown}\n```"
+    from click.testing import CliRunner
+
+    from profkit.cli import group
+
+    text = CliRunner(env={"COLUMNS": _COLUMNS}).invoke(group, ["explain", name]).output
+    return f"```text\n{_STYLE.sub('', text).partition(chr(10) * 2)[2].rstrip()}\n```"
 
 
 def _blocks(text: str) -> str:

@@ -20,7 +20,7 @@ PAGES = [path for path in DOCUMENTS if "reference" not in path.parts]
 """Not those that each build makes from the program."""
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(profkit [^`]+)`")
-_IN_YAML = re.compile(r"profkit (?:[^)#|\n]|\n(?! *$))*")
+_IN_YAML = re.compile(r"profkit (?=[a-z])(?:[^)#|\n]|\n(?! *$))*")
 
 TRAINING = '''\
 """A training script as small as one can be: it takes any option."""

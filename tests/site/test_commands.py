@@ -72,6 +72,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     furnish(folder)
     (folder / "report.json").write_text(called("triage", "trace.json.gz", "-f", "json", cwd=folder).stdout)
+    runs = ("--baseline", "a1", "a2", "a3", "--candidate", "b1", "b2", "b3")
+    (folder / "comparison.json").write_text(called("compare", *runs, "-f", "json", cwd=folder).stdout)
     return folder
 
 
