@@ -25,7 +25,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens bench-pages report-check release-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -160,6 +160,14 @@ screens: $(STAMP) ## the pictures of docs/screens, by chromium
 	@echo '==> screens'
 	@$(VENV) -m bench.pages screens
 
+pictures: $(STAMP) ## the terminals and the decision tree of docs/pictures, from captures
+	@echo '==> pictures'
+	@$(VENV) -m bench.site pictures
+
+docs: $(STAMP) ## the site, into out/docs; a warning or a dead link fails
+	@echo '==> docs: sphinx, strict'
+	@$(VENV) -m sphinx --fresh-env --fail-on-warning --nitpicky --keep-going --quiet docs out/docs
+
 bench-pages: $(STAMP) ## panning 200,000 intervals in chromium; TRACE=file also measures -o report.html beside -f json
 	@echo '==> bench-pages: a minute'
 	@$(VENV) -m bench.pages frames
@@ -193,7 +201,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo '==> set-up 2/3: a pip that knows dependency groups'
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@echo '==> set-up 3/3: profkit and its tools, pinned in constraints.txt (torch is the large one: minutes)'
-	@$(PIP) install -c constraints.txt -e '.[capture,hta]' --group dev
+	@$(PIP) install -c constraints.txt -e '.[capture,hta]' --group dev --group docs
 # An installed package is compiled; in place it is not where PYTHONDONTWRITEBYTECODE is set, and every start compiles anew.
 	@$(VENV) -m compileall -q profkit workloads
 	@touch $@
