@@ -24,7 +24,8 @@ MIN_STEPS: Final = 6
 FEW_STEPS: Final = 0.8
 """What is left of the confidence in lateness seen in fewer steps. Chosen: high becomes medium."""
 _MANY: Final = 16
-_CHUNK: Final = 4_000_000  # random numbers held at once
+_CHUNK: Final = 500_000
+"""Random numbers held at once, 4 MB: of thousands of ranks few permutations at a time. The result is the same."""
 
 
 def blocks_of(step: I64) -> NDArray[np.intp]:
@@ -61,9 +62,10 @@ def p_of_largest(by_block: NDArray[np.float64]) -> float:
     size = max(1, min(N_PERMUTATIONS, _CHUNK // (n_blocks * n_ranks)))
     n_done = n_as_large = 0
     while n_done < N_PERMUTATIONS:
-        shuffled = generator.permuted(np.broadcast_to(by_block, (size, n_blocks, n_ranks)), axis=2)
+        n = min(size, N_PERMUTATIONS - n_done)
+        shuffled = generator.permuted(np.broadcast_to(by_block, (n, n_blocks, n_ranks)), axis=2)
         n_as_large += int((shuffled.sum(axis=1).max(axis=1) >= observed * (1 - 1e-12)).sum())
-        n_done += size
+        n_done += n
     return (1 + n_as_large) / (1 + n_done)
 
 
