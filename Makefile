@@ -129,8 +129,8 @@ bench-nsys: $(STAMP) ## an nsys export of 1 GB: reading beside a bare SELECT of 
 	@echo '==> bench-nsys: some five minutes'
 	@$(VENV) -m bench.nsys $(BENCH)
 
-bench-ranks: $(STAMP) ## 512 simulated ranks through workers and a cluster, killed and resumed; BENCH='--ranks 64'
-	@echo '==> bench-ranks: 512 ranks take some ten minutes on two cores'
+bench-ranks: $(STAMP) ## 4,096 simulated ranks of 2 MB and 512 of 20: parent's memory, a rank's time, faults; BENCH='--brief --large 0'
+	@echo '==> bench-ranks: some fifteen minutes on two cores'
 	@$(VENV) -m bench.ranks $(BENCH)
 
 accuracy: $(STAMP) ## how often profkit is right: cells with measured labels; ARGS=--quick in ten minutes, '--only cnn/' or '--limit-minutes 60'
