@@ -71,14 +71,21 @@ def _listed(url: str, suffixes: tuple[str, ...]) -> list[str]:
     with _told(url):
         system, path = _opened(url)
         if any(char in path for char in "*?["):
-            found = [name for name in system.glob(path) if system.isfile(name)]
-        elif _is_web(url) and urlsplit(url).path.endswith(suffixes):
+            found = _matching(system, path, is_web=_is_web(url))
+        elif _is_web(url) and (urlsplit(url).path.endswith(suffixes) or not system.isdir(path)):
             return [url]
-        elif system.isdir(path):
+        else:  # of an object alone it finds that; to ask a store first would list a folder of thousands twice
             found = system.find(path)
-        else:
-            return [url]
+            if not found or found == [path]:
+                return [url]
         return [str(system.unstrip_protocol(name)) for name in sorted(found)]
+
+
+def _matching(system: Any, pattern: str, *, is_web: bool) -> list[str]:
+    """The objects that a pattern names. A store tells with the names which are folders; the web, when it is asked."""
+    if is_web:
+        return [name for name in system.glob(pattern) if system.isfile(name)]
+    return [name for name, told in system.glob(pattern, detail=True).items() if told["type"] == "file"]
 
 
 _MARKS: Final = ("ETag", "Content-MD5", "Digest", "Last-Modified")
