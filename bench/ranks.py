@@ -17,10 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.measure import REPO_ROOT
+from bench.simulated import N_BUCKETS
 from profkit.ranks.run.store import SUFFIX
 from workloads.netlab.hosts import lab
 from workloads.netlab.rights import why_not
@@ -41,6 +42,12 @@ class Size:
     mb: int
     kernels: int
     kinds: int
+    steps: int = 12
+
+    @property
+    def n_collectives(self) -> int:
+        """Of each rank."""
+        return self.steps * N_BUCKETS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +71,16 @@ class Run:
         """Wall time of a rank without the start of the workers."""
         return (self.wall_s - self.first_s) / (self.n_ranks - 1) * 1e3
 
+    @property
+    def judged_ms(self) -> float:
+        """Of the parent's time for all ranks together, a rank's part."""
+        return self.judged_s / self.n_ranks * 1e3
+
+    @property
+    def worker_s(self) -> float:
+        """What a rank takes of one worker of two."""
+        return 2 * (self.wall_s - self.first_s - self.judged_s) / (self.n_ranks - 1)
+
 
 def main() -> int:
     """Run all and print; the exit code is 1 where a run does not say what was simulated, or a bound is missed."""
@@ -71,12 +88,12 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="profkit-ranks-", dir=options.out))
     many = Size(n_ranks=options.many, mb=2, kernels=240, kinds=64)
     large = Size(n_ranks=options.large, mb=20, kernels=2_400, kinds=4)
+    faults: list[str] = []
     try:
-        faults = []
-        if options.many:
-            faults += _many(many, folder, is_brief=options.brief)
-        if options.large:
-            faults += _large(large, folder, is_brief=options.brief)
+        if options.only != "faults":
+            faults += _cost(many, large, folder)
+        if options.only != "cost":
+            faults += _faults(many, large, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for fault in faults:
@@ -86,77 +103,83 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.ranks", description=__doc__)
-    parser.add_argument("--many", type=int, default=4_096, help="ranks of 2 MB, 0 for none (4,096)")
-    parser.add_argument("--large", type=int, default=512, help="ranks of 20 MB, 0 for none (512)")
-    parser.add_argument("--brief", action="store_true", help="two workers alone: what a rank costs")
-    parser.add_argument(
-        "--out", type=Path, help="where the traces are written for the time of the run (330 and 600 MB)"
-    )
+    parser.add_argument("--many", type=int, default=4_096, help="ranks of 2 MB (4,096)")
+    parser.add_argument("--large", type=int, default=512, help="ranks of 20 MB (512)")
+    parser.add_argument("--only", choices=("cost", "faults"), help="what a rank costs, or what goes wrong meanwhile")
+    parser.add_argument("--out", type=Path, help="where traces are written for the time of the run: a gigabyte")
     return parser.parse_args()
 
 
-def _many(size: Size, folder: Path, *, is_brief: bool) -> list[str]:
-    """Ranks of 2 MB: the parent's memory and a rank's time with a sixteenth, a quarter and all of them."""
-    runs = []
-    for n_ranks in sorted({max(size.n_ranks // 16, 8), max(size.n_ranks // 4, 8), size.n_ranks}):
-        paths = _written(
-            Size(n_ranks=n_ranks, mb=size.mb, kernels=size.kernels, kinds=size.kinds), folder / f"{n_ranks}"
-        )
-        runs.append(_run("2 workers", paths))
-    few, most = runs[0], runs[-1]
-    faults: list[str] = []
-    if not is_brief:
-        slow = sorted((folder / f"{few.n_ranks}").iterdir())
-        runs.append(_run(f"one file takes {_SLOW_S:.0f} s", slow, slow_s=_SLOW_S))
-        runs.append(_over_hosts(slow))
-        runs.append(_killed_and_resumed(paths, folder / "kept-many", faults))
-        runs.append(_run("cluster of 2, one killed", paths, is_cluster=True))
+def _cost(many: Size, large: Size, folder: Path) -> list[str]:
+    """What ranks cost with two workers, by their number, their collectives and their text; and the bill."""
+    fewer = [replace(many, n_ranks=max(many.n_ranks // part, 8)) for part in (16, 4)]
+    long = replace(many, n_ranks=max(many.n_ranks // 8, 8), kernels=many.kernels // 10, steps=10 * many.steps)
+    few, some, most, dense, big = (_run("2 workers", _written(size, folder)) for size in (*fewer, many, long, large))
+    runs = [few, some, most, replace(dense, name=f"{long.n_collectives} collectives each")]
+    runs.append(replace(big, name=f"{large.mb} MB each"))
+    runs.append(_run("the same, 1 worker", _written(large, folder)[: max(large.n_ranks // 8, 8)], workers=1))
     _print(runs)
     growth = most.rank_ms / few.rank_ms - 1
     kb = (most.peak_bytes - few.peak_bytes) / max(most.n_ranks - few.n_ranks, 1) / 1e3
-    alone_ms = most.judged_s / most.n_ranks * 1e3
     print(
-        f"a rank of {size.mb} MB: {few.rank_ms:.1f} ms among {few.n_ranks:,}, {most.rank_ms:.1f} ms among"
-        f" {most.n_ranks:,} ({growth:+.0%}, allowed {MOST_GROWTH:+.0%}); the parent alone {alone_ms:.1f} ms and"
-        f" {kb:.0f} kB of it; parent's peak {most.peak_bytes / 1e6:.0f} MB (allowed {MOST_PARENT_MB})\n"
+        f"a rank of {many.mb} MB: {few.rank_ms:.1f} ms among {few.n_ranks:,}, {most.rank_ms:.1f} ms among"
+        f" {most.n_ranks:,} ({growth:+.0%}, allowed {MOST_GROWTH:+.0%}); the parent's peak is"
+        f" {most.peak_bytes / 1e6:.0f} MB (allowed {MOST_PARENT_MB}), {kb:.0f} kB for each more rank"
     )
+    _print_bill((many, few, most), (long, dense), (large, big))
+    faults = _untold(runs)
     if most.peak_bytes > MOST_PARENT_MB * 1e6:
         faults.append(f"the parent of {most.n_ranks:,} ranks takes {most.peak_bytes / 1e6:.0f} MB")
     if growth > MOST_GROWTH:
         faults.append(f"a rank takes {growth:.0%} more time among {most.n_ranks:,}")
-    return faults + _faults_of(runs)
+    return faults
 
 
-def _large(size: Size, folder: Path, *, is_brief: bool) -> list[str]:
-    """Ranks of 20 MB, and the bill."""
-    paths = _written(size, folder / "large")
-    runs = [_run("2 workers", paths)]
-    faults: list[str] = []
-    if not is_brief:
-        runs.append(_run("1 worker", paths[: max(size.n_ranks // 8, 8)], workers=1))
-        runs.append(_killed_and_resumed(paths, folder / "kept-large", faults))
-        runs.append(_run("2 workers, all kept", paths, cache=folder / "kept-large"))
-        runs.append(_run("cluster of 2, one killed", paths, is_cluster=True))
-    _print(runs)
-    _print_bill(runs[0], size)
-    return faults + _faults_of(runs)
+def _print_bill(many: tuple[Size, Run, Run], dense: tuple[Size, Run], large: tuple[Size, Run]) -> None:
+    """The slopes, and what 10,000 ranks of ten times as many steps as the large ones would take at these.
 
-
-def _print_bill(two: Run, size: Size) -> None:
-    """What 10,000 ranks would take at what a rank cost here: extrapolated, by text read and ranks judged."""
-    read_s = 2 * (two.wall_s - two.first_s - two.judged_s) / (two.n_ranks - 1)
-    per_gb_s = read_s / size.mb * 1e3
-    judged_ms = two.judged_s / two.n_ranks * 1e3
-    worker_s = _FLEET * _FLEET_MB / 1e3 * per_gb_s
+    Extrapolated: a worker's time from ranks of two sizes, the parent's time and memory from ranks with few and with
+    many collectives.
+    """
+    size, few, most = many
+    per_gb_s = (large[1].worker_s - most.worker_s) / (large[0].mb - size.mb) * 1e3
+    fixed_s = most.worker_s - per_gb_s * size.mb / 1e3
+    kb = (most.peak_bytes - few.peak_bytes) / max(most.n_ranks - few.n_ranks, 1) / 1e3
+    base_kb = most.peak_bytes / 1e3 - kb * most.n_ranks
+    dense_kb = (dense[1].peak_bytes / 1e3 - base_kb) / dense[1].n_ranks
+    more = dense[0].n_collectives - size.n_collectives
+    each_ms, each_kb = (dense[1].judged_ms - most.judged_ms) / more, (dense_kb - kb) / more
     print(
-        f"a rank of {size.mb} MB: {read_s:.2f} s of a worker, {per_gb_s:.1f} s per GB of text; judged in"
-        f" {judged_ms:.1f} ms\n{_FLEET:,} ranks of {_FLEET_MB} MB at that (extrapolated): {worker_s / 3600:.1f} hours"
-        f" of workers, {worker_s / _FLEET_CORES / 60:.0f} min on {_FLEET_CORES}, then"
-        f" {_FLEET * judged_ms / 1e3:.0f} s in the parent\n"
+        f"a worker takes {fixed_s * 1e3:.0f} ms for a rank and {per_gb_s:.1f} s for a GB of text; the parent takes"
+        f" {most.judged_ms:.1f} ms and {kb:.0f} kB for a rank of {size.n_collectives} collectives,"
+        f" {each_ms * 1e3:.0f} us and {each_kb * 1e3:.0f} bytes for each collective more"
+    )
+    n_more = large[0].n_collectives * _FLEET_MB // large[0].mb - size.n_collectives
+    worker_s = _FLEET * (fixed_s + _FLEET_MB / 1e3 * per_gb_s)
+    parent_s = _FLEET * (most.judged_ms + n_more * each_ms) / 1e3
+    parent_gb = (base_kb + _FLEET * (kb + n_more * each_kb)) / 1e6
+    print(
+        f"{_FLEET:,} ranks of {_FLEET_MB} MB and {n_more + size.n_collectives} collectives at that (extrapolated):"
+        f" {worker_s / 3600:.1f} hours of a worker, {worker_s / _FLEET_CORES / 60:.0f} min on {_FLEET_CORES}, then"
+        f" {parent_s:.0f} s and {parent_gb:.1f} GB of the parent\n"
     )
 
 
-def _faults_of(runs: Sequence[Run]) -> list[str]:
+def _faults(many: Size, large: Size, folder: Path) -> list[str]:
+    """What goes wrong meanwhile: a slow file, a killed run, a lost worker; and workers on other hosts."""
+    few = _written(replace(many, n_ranks=max(many.n_ranks // 16, 8)), folder)
+    runs = [_run("one file takes 10 s", few, slow_s=_SLOW_S), _over_hosts(few)]
+    faults: list[str] = []
+    for size in (many, large):
+        paths, kept = _written(size, folder), folder / f"kept-{size.mb}"
+        runs.append(_killed_and_resumed(paths, kept, faults))
+        runs.append(_run("all kept", paths, cache=kept))
+        runs.append(_run("cluster of 2, one killed", paths, is_cluster=True))
+    _print(runs)
+    return faults + _untold(runs)
+
+
+def _untold(runs: Sequence[Run]) -> list[str]:
     return [
         f"{run.name}, {run.n_ranks:,} ranks: {run.verdict}, {run.n_failed} failed"
         for run in runs
@@ -165,8 +188,13 @@ def _faults_of(runs: Sequence[Run]) -> list[str]:
 
 
 def _written(size: Size, folder: Path) -> list[Path]:
+    """The traces of a size, written where they are not there yet."""
+    folder /= f"{size.n_ranks}-{size.kernels}-{size.steps}"
+    if folder.is_dir():
+        return sorted(folder.iterdir())
     begun = time.perf_counter()
     shape = ["--ranks", str(size.n_ranks), "--kernels", str(size.kernels), "--kinds", str(size.kinds)]
+    shape += ["--steps", str(size.steps)]
     late = ["--late", str(LATE_RANK), str(LATE_US)]
     subprocess.run([sys.executable, "-m", "bench.simulated", *shape, *late, str(folder)], cwd=REPO_ROOT, check=True)
     paths = sorted(folder.iterdir())

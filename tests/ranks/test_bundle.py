@@ -67,7 +67,7 @@ def flat(real) -> str:
 def told(outcome: Outcome) -> tuple[Any, ...]:
     """All of an outcome, as bytes that tell 1 from 1.0."""
     parts = (outcome.report, outcome.verdict, outcome.case, outcome.confidence_cap)
-    return packed(outcome.summary), *(msgspec.json.encode(part, enc_hook=str) for part in parts)
+    return packed(outcome.summary), *(msgspec.json.encode(part, enc_hook=str, order="deterministic") for part in parts)
 
 
 def reported(outcomes: list[Outcome]) -> str:

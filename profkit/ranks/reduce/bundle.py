@@ -116,17 +116,13 @@ def opened(bundle: Bundle) -> list[Placed]:
     edges = {table: np.append(0, np.cumsum(each)).tolist() for table, each in bundle.lengths.items()}
     columns = _unpacked(bundle, {table: each[-1] for table, each in edges.items()})
     fields = {table: {name: f"{table}.{name}" for name in kind.__struct_fields__} for table, kind in TABLES.items()}
+    parts = _Parts(columns, bundle.layout)
     out = []
     for number, (place, outcome) in enumerate(zip(bundle.places, rest, strict=True)):
         tables: dict[str, Any] = {}
         for table, kind in TABLES.items():
-            rows = slice(*edges[table][number : number + 2])
-            tables[table] = kind(
-                **{
-                    name: _part(columns[key], bundle.layout[key].kinds, number, rows)
-                    for name, key in fields[table].items()
-                }
-            )
+            low, high = edges[table][number : number + 2]
+            tables[table] = kind(**{name: parts.of(key, number, low, high) for name, key in fields[table].items()})
         out.append((place, replace(outcome, summary=replace(outcome.summary, **tables))))
     return out
 
@@ -183,10 +179,27 @@ def _unpacked(bundle: Bundle, n_rows: Mapping[str, int]) -> dict[str, NDArray[An
     return out
 
 
-def _part(column: NDArray[Any], kinds: tuple[Kind, ...], number: int, rows: slice) -> NDArray[Any]:
-    """A rank's part of a column, of the type that it had."""
-    dtype, row = kinds[number] if len(kinds) > 1 else kinds[0]
-    part = column[rows]
-    if part.dtype.str == dtype and part.shape[1:] == row:
-        return part
-    return part.astype(np.dtype(dtype)).reshape((len(part), *row))
+class _Parts:
+    """Each rank's part of a column, of the type that it had. Parts of one row repeated, or of none, are one array."""
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]], layout: Mapping[str, Column]) -> None:
+        self._columns = columns
+        self._layout = layout
+        self._known: dict[tuple[str, int, Kind], NDArray[Any]] = {}
+
+    def of(self, name: str, number: int, low: int, high: int) -> NDArray[Any]:
+        """The rows of one rank, by its number in the bundle and where they begin and end."""
+        told = self._layout[name]
+        kind = told.kinds[number] if len(told.kinds) > 1 else told.kinds[0]
+        if high > low and not told.is_constant:
+            return self._made(name, kind, low, high)
+        key = (name, high - low, kind)
+        if key not in self._known:
+            self._known[key] = self._made(name, kind, low, high)
+        return self._known[key]
+
+    def _made(self, name: str, kind: Kind, low: int, high: int) -> NDArray[Any]:
+        part = self._columns[name][low:high]
+        if _kind_of(part) == kind:
+            return part
+        return part.astype(np.dtype(kind[0])).reshape((high - low, *kind[1]))
