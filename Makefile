@@ -135,7 +135,7 @@ bench-nsys: $(STAMP) ## an nsys export of 1 GB: reading beside a bare SELECT of 
 	@$(VENV) -m bench.nsys $(BENCH)
 
 bench-ranks: $(STAMP) ## 4,096 simulated ranks of 2 MB and 512 of 20: parent's memory, a rank's time, faults; BENCH='--only cost'
-	@echo '==> bench-ranks: some fifteen minutes on two cores'
+	@echo '==> bench-ranks: ten minutes on two cores'
 	@$(VENV) -m bench.ranks $(BENCH)
 
 accuracy: $(STAMP) ## how often profkit is right: cells with measured labels; ARGS=--quick in ten minutes, '--only cnn/' or '--limit-minutes 60'
