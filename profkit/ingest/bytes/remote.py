@@ -205,7 +205,7 @@ def _answered(url: str, ask: Callable[[], T]) -> T:
 _WAITS_S: Final = (0.5, 2.0)
 """Before a store that was busy is asked again; what it is built on may have asked more often by then."""
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
-_BUSY_ERRNO: Final = frozenset({errno.EBUSY, errno.EREMOTEIO})
+_BUSY_ERRNO: Final = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)})
 """What s3fs makes of 503 and 500."""
 
 
