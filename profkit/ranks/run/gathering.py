@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from profkit.ranks.run.workers import Pool
 
 FAN_IN: Final = 64
-"""Leaves that a worker merges at once. Measured with 24 collectives a rank: a bundle of 16 takes a third more memory
-for each rank, one of 256 hardly less."""
+"""Leaves that a worker merges at once. Measured with 24 collectives a rank, whose numbers all differ: 6.6 kB for each
+alone, 2.2 kB in bundles of 16, 1.9 kB of 64, 1.7 kB of 256 and of 1,024; the larger ones open no faster."""
 MOST_BYTES: Final = 4 * 2**20
 """Leaves of long traces are merged sooner: it is what goes to a worker and waits here meanwhile."""
 
